@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader
 from pinfeed import ArrayDataset, Collate, DeviceLoader, Image
 from samples import assert_same
 
-# What is done, the error, a part of its hint, and the hint done: what it makes, and what it should.
-Hints = dict[str, tuple[Callable[[], Any], type[Exception], str, Callable[[], Any], Any]]
+# A call, what is wrong to call it with, what the error's hint says instead, and what comes of that; the
+# error, and a part of its message.
+Hints = dict[str, tuple[Callable[[Any], Any], Any, Any, Any, type[Exception], str]]
 
 PHOTOS = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), np.uint8)
 PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
@@ -21,20 +22,29 @@ COLOUR = PIL.Image.fromarray(PHOTOS[1])
 LABELS = np.array([2, 0, 1])
 
 
-def check_hint(
-    wrong,
-    error,
-    message,
-    right,
-    expected,
-):
+def check_hint(call, wrong, right, expected, error, message):
     with pytest.raises(error, match=message):
-        wrong()
-    found = right()
+        call(wrong)
+    found = call(right)
     if isinstance(expected, torch.Tensor) and expected.is_floating_point():
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     else:
         assert_same(found, expected)
+
+
+def done(action):
+    """For mistakes that have little in common with what is right."""
+    return action()
+
+
+def of(samples):
+    """What makes a batch of these samples, by some fields."""
+    return lambda fields: Collate(fields)(samples)
+
+
+def by(fields):
+    """What makes a batch by these fields, of some samples."""
+    return lambda samples: Collate(fields)(samples)
 
 
 def rows(arrays, fields=None):

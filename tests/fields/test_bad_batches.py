@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from hints import PHOTOS, check_hint, first, loaded
+from hints import LABELS, PHOTOS, Hints, by, check_hint, first, loaded, of
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -218,198 +218,84 @@ def packed(fields):
     return next(iter(DataLoader(dataset, batch_sampler=sampler, collate_fn=Collate(fields))))
 
 
-HINTS = {
-    "multiples without axes": (
-        lambda: Collate(Pad(multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
-        ValueError,
-        r"name the axes of a sample: axes=\(0, 1\)",
-        lambda: Collate(Pad(axes=(0, 1), multiple_of=(4, 8), lengths=False))([np.ones((3, 5))]),
-        torch.nn.functional.pad(torch.ones(1, 3, 5, dtype=torch.float64), (0, 3, 0, 1)),
-    ),
-    "None": (
-        lambda: Collate({"x": Stack(), "y": None})([{"x": 1, "y": None}] * 2),
-        TypeError,
-        r"leaf \['y'\].*Keep\(\) leaves None",
-        lambda: Collate({"x": Stack(), "y": Keep()})([{"x": 1, "y": None}] * 2),
+def labels(fields):
+    return packed(fields)["labels"]
+
+
+def seeded():
+    return Collate(Image(augment=augment.RandomCrop(4)), seed=0)
+
+
+IMAGE = Collate(Image())([PHOTOS[0]])
+SAMPLE, BATCH = {"image": PHOTOS[0], "label": 1}, {"image": IMAGE, "label": torch.tensor([1])}
+
+HINTS: Hints = {
+    "multiples without axes": (lambda axes: Collate(Pad(multiple_of=(4, 8), lengths=False, **axes))([np.ones((3, 5))]),
+        {}, {"axes": (0, 1)}, torch.nn.functional.pad(torch.ones(1, 3, 5, dtype=torch.float64), (0, 3, 0, 1)),
+        ValueError, r"name the axes of a sample: axes=\(0, 1\)"),
+    "None": (of([{"x": 1, "y": None}] * 2), {"x": Stack(), "y": None}, {"x": Stack(), "y": Keep()},
         {"x": torch.tensor([1, 1]), "y": [None, None]},
-    ),
-    "None among arrays": (
-        lambda: Collate()([{"x": np.zeros(2)}, {"x": None}]),
-        TypeError,
-        r"leaf \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None",
-        lambda: Collate({"x": Keep()})([{"x": "a"}, {"x": None}])["x"],
-        ["a", None],
-    ),
-    "a field for a dict": (
-        lambda: Collate(Image())([{"image": PHOTOS[0]}]),
-        TypeError,
-        r"got dict; fields mirror the structure of samples, such as {'image': Image\(...\)}",
-        lambda: Collate({"image": Image()})([{"image": PHOTOS[0]}])["image"],
-        Collate(Image())([PHOTOS[0]]),
-    ),
-    "a field for a tuple": (
-        lambda: Collate(Image())(ArrayDataset((PHOTOS, PHOTOS)).__getitems__([0])),
-        TypeError,
-        r"got tuple; fields mirror the structure of samples, such as \(Image\(...\), None\)",
-        lambda: Collate((Image(), None))([(PHOTOS[0], 0)])[0],
-        Collate(Image())([PHOTOS[0]]),
-    ),
-    "a field for a dict of batches": (
-        lambda: loaded(lambda samples: {"image": Collate()(samples)}, Image()),
-        TypeError,
-        r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}",
-        lambda: loaded(lambda samples: {"image": Collate()(samples)}, {"image": Image()})["image"],
-        Collate(Image())(list(PHOTOS)),
-    ),
-    "labels of packed tokens": (
-        lambda: packed({"input_ids": Pack(4)}),
-        ValueError,
-        r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(4\)",
-        lambda: packed({"input_ids": Pack(4), "labels": Pack(4)})["labels"],
+        TypeError, r"leaf \['y'\].*Keep\(\) leaves None"),
+    "None among arrays": (of([{"x": np.zeros(2)}, {"x": None}]), None, {"x": Keep()}, {"x": [np.zeros(2), None]},
+        TypeError, r"leaf \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None"),
+    "a field for a dict": (of([SAMPLE]), Image(), {"image": Image()}, BATCH,
+        TypeError, r"got dict; fields mirror the structure of samples, such as {'image': Image\(...\)}"),
+    "a field for a tuple": (of(ArrayDataset((PHOTOS, LABELS)).__getitems__([0])), Image(), (Image(), None),
+        [IMAGE, torch.from_numpy(LABELS[:1])],
+        TypeError, r"got tuple; fields mirror the structure of samples, such as \(Image\(...\), None\)"),
+    "a field for a dict of batches": (lambda fields: loaded(lambda samples: {"image": Collate()(samples)}, fields),
+        Image(), {"image": Image()}, {"image": Collate(Image())(list(PHOTOS))},
+        TypeError, r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}"),
+    "labels of packed tokens": (labels, {"input_ids": Pack(4)}, {"input_ids": Pack(4), "labels": Pack(4)},
         torch.tensor([[1, 2, 3, 4]]),
-    ),
-    "padded labels of packed tokens": (
-        lambda: packed({"input_ids": Pack(4), "labels": Pad(-100)}),
-        ValueError,
-        (
-            r"^Collate: fields\['labels'\]: Pad\(pad_value=-100\) makes a row of each document, and "
-            r"Collate: fields\['input_ids'\] packs several into one; give this leaf a Pack too"
-        ),
-        lambda: packed({"input_ids": Pack(4), "labels": Pack(4, pad_value=-100)})["labels"],
+        ValueError, r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(4\)"),
+    "padded labels of packed tokens": (labels, {"input_ids": Pack(4), "labels": Pad(-100)},
+        {"input_ids": Pack(4), "labels": Pack(4, pad_value=-100)},
         torch.tensor([[1, 2, 3, 4]]),
-    ),
-    "lists of tokens": (
-        lambda: Collate()([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]),
-        ValueError,
-        r"got 3; Pad\(\) and Jagged\(\) take samples of different sizes",
-        lambda: Collate({"ids": Jagged()})([{"ids": [0, 1]}, {"ids": [0, 1, 2]}])["ids"].values,
-        torch.tensor([0, 1, 0, 1, 2]),
-    ),
-    "keys without a dict": (
-        lambda: Collate(Pad(lengths="n")),
-        ValueError,
-        r"^Collate: fields: Pad names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)",
-        lambda: Collate(Pad(lengths=True))([[1, 2], [3]]).lengths,
+        ValueError, r"^Collate: fields\['labels'\]: Pad\(pad_value=-100\) makes a row of each document, and .*; give this leaf a Pack too"),
+    "lists of tokens": (of([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]), None, {"ids": Jagged()},
+        {"ids": pinfeed.JaggedBatch(torch.tensor([0, 1, 0, 1, 2]), torch.tensor([0, 2, 5]))},
+        ValueError, r"got 3; Pad\(\) and Jagged\(\) take samples of different sizes"),
+    "keys without a dict": (lambda lengths: Collate(Pad(lengths=lengths))([[1, 2], [3]]).lengths, "n", True,
         torch.tensor([2, 1]),
-    ),
-    "a number too large": (
-        lambda: Collate(Stack(torch.uint8))([np.array([300])]),
-        ValueError,
-        "got 300; pass a wider dtype",
-        lambda: Collate(Stack(torch.int64))([np.array([300])]),
-        torch.tensor([[300]]),
-    ),
-    "a field as the collate function": (
-        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Image())),
-        TypeError,
-        r"^Image: a field .* is no collate_fn by itself; .* collate_fn=Collate\(Image\(...\)\)",
-        lambda: first(DataLoader(list(PHOTOS), 3, collate_fn=Collate(Image()))),
-        Collate(Image())(list(PHOTOS)),
-    ),
-    "a Collate for fields": (
-        lambda: from_numpy(PHOTOS, 3, fields=Collate(Image())),
-        TypeError,
-        r"got Collate; pass the fields as they are, without Collate\(...\)",
-        lambda: first(from_numpy(PHOTOS, 3, fields=Image(), device="cpu")),
-        Collate(Image())(list(PHOTOS)),
-    ),
-    "a dtype for a field": (
-        lambda: Collate({"x": torch.float32}),
-        TypeError,
-        r"fields\['x'\] must be .*, got dtype; Stack\(torch.float32\)",
-        lambda: Collate({"x": Stack(torch.float32)})([{"x": 1}])["x"],
-        torch.tensor([1.0]),
-    ),
-    "a key with a slip": (
-        lambda: Collate({"imge": Image()})([{"image": PHOTOS[0], "label": 1}]),
-        ValueError,
-        r"keys that samples have there, \['image', 'label'\], got 'imge'; did you mean 'image'\?",
-        lambda: Collate({"image": Image()})([{"image": PHOTOS[0], "label": 1}])["image"],
-        Collate(Image())([PHOTOS[0]]),
-    ),
-    "the key of another leaf with a slip": (
-        lambda: Collate({"y": Stack().of("lable")})([{"label": 1}]),
-        ValueError,
-        r"is made of 'lable', but samples have \['label'\]; did you mean 'label'\?",
-        lambda: Collate({"y": Stack().of("label")})([{"label": 1}])["y"],
-        torch.tensor([1]),
-    ),
-    "a tuple for dicts": (
-        lambda: Collate((Image(), None))([{"image": PHOTOS[0], "label": 1}]),
-        ValueError,
-        r"expected a dict as samples have there, got a tuple; fields must mirror the structure of samples",
-        lambda: Collate({"image": Image()})([{"image": PHOTOS[0], "label": 1}])["label"],
-        torch.tensor([1]),
-    ),
-    "a field too few": (
-        lambda: Collate((Image(),))([(PHOTOS[0], 1)]),
-        ValueError,
-        r"expected 2 entries, as samples have there, got 1; .*; None is for what needs no field",
-        lambda: Collate((Image(), None))([(PHOTOS[0], 1)])[1],
-        torch.tensor([1]),
-    ),
-    "None for a sample": (
-        lambda: Collate()([{"x": 1}, None]),
-        ValueError,
-        (
-            "^Collate: sample 1: expected a dict as in sample 0, got NoneType; leave out samples that are "
-            r"None: collate_fn=lambda samples: collate\(\["
-        ),
-        lambda: Collate()([sample for sample in ({"x": 1}, None) if sample is not None])["x"],
-        torch.tensor([1]),
-    ),
-    "None for an image": (
-        lambda: Collate()([PHOTOS[0], None]),
-        TypeError,
-        r"^Collate: sample 1: .*None.*; leave out samples that are None",
-        lambda: Collate()([sample for sample in (PHOTOS[0], None) if sample is not None]),
-        torch.from_numpy(PHOTOS[:1]),
-    ),
-    "a missing key": (
-        lambda: Collate()([{"x": 1, "y": 2}, {"x": 1}]),
-        ValueError,
-        r"^Collate: sample 1: expected keys \['x', 'y'\] as in sample 0, got \['x'\]; it has no 'y'",
-        lambda: Collate()([{"x": 1, "y": 2}, {"x": 1, "y": 3}])["y"],
-        torch.tensor([2, 3]),
-    ),
-    "a seed without indices": (
-        lambda: Collate(Image(augment=augment.RandomCrop(4)), seed=0)(list(PHOTOS)),
-        ValueError,
-        r"seed=0 needs the index of each sample; wrap the dataset: DataLoader\(pinfeed.IndexedDataset",
-        lambda: first(
-            DataLoader(
-                IndexedDataset(list(PHOTOS)),
-                3,
-                collate_fn=Collate(Image(augment=augment.RandomCrop(4)), seed=0),
-            )
-        ),
-        Collate(Image(augment=augment.RandomCrop(4)), seed=0)(
-            ArrayDataset(PHOTOS).__getitems__([0, 1, 2])
-        ),
-    ),
-    "what a detector returns": (
-        lambda: pinfeed.to_numpy([DETECTIONS]),
-        ValueError,
-        (
-            r"for a list with a dict for each sample, yield Collate\({'boxes': Jagged\(\), 'scores': Jagged"
-            r"\(\)}\)\(outputs\)"
-        ),
-        lambda: [
-            torch.from_numpy(scores)
-            for scores in pinfeed.to_numpy(
-                [Collate({"boxes": Jagged(), "scores": Jagged()})(DETECTIONS)]
-            )["scores"]
-        ],
-        [torch.full((2,), 2.0), torch.full((1,), 1.0)],
-    ),
-    "numbers to pad": (
-        lambda: Collate({"x": Pad()})([{"x": 1}, {"x": 2}]),
-        TypeError,
-        "got int; single numbers need no field: leave it out",
-        lambda: Collate({})([{"x": 1}, {"x": 2}])["x"],
-        torch.tensor([1, 2]),
-    ),
-}
+        ValueError, r"^Collate: fields: Pad names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)"),
+    "a number too large": (of([np.array([300])]), Stack(torch.uint8), Stack(torch.int64), torch.tensor([[300]]),
+        ValueError, "got 300; pass a wider dtype"),
+    "a field as the collate function": (lambda collate: first(DataLoader(list(PHOTOS), 3, collate_fn=collate)),
+        Image(), Collate(Image()), Collate(Image())(list(PHOTOS)),
+        TypeError, r"^Image: a field .* is no collate_fn by itself; .* collate_fn=Collate\(Image\(...\)\)"),
+    "a Collate for fields": (lambda fields: first(from_numpy(PHOTOS, 3, fields=fields, device="cpu")),
+        Collate(Image()), Image(), Collate(Image())(list(PHOTOS)),
+        TypeError, r"got Collate; pass the fields as they are, without Collate\(...\)"),
+    "a dtype for a field": (of([{"x": 1}]), {"x": torch.float32}, {"x": Stack(torch.float32)},
+        {"x": torch.tensor([1.0])},
+        TypeError, r"fields\['x'\] must be .*, got dtype; Stack\(torch.float32\)"),
+    "a key with a slip": (of([SAMPLE]), {"imge": Image()}, {"image": Image()}, BATCH,
+        ValueError, r"keys that samples have there, \['image', 'label'\], got 'imge'; did you mean 'image'\?"),
+    "the key of another leaf with a slip": (of([{"label": 1}]), {"y": Stack().of("lable")}, {"y": Stack().of("label")},
+        {"y": torch.tensor([1])},
+        ValueError, r"is made of 'lable', but samples have \['label'\]; did you mean 'label'\?"),
+    "a tuple for dicts": (of([SAMPLE]), (Image(), None), {"image": Image()}, BATCH,
+        ValueError, r"expected a dict as samples have there, got a tuple; fields must mirror the structure of samples"),
+    "a field too few": (of([(PHOTOS[0], 1)]), (Image(),), (Image(), None), [IMAGE, torch.tensor([1])],
+        ValueError, r"expected 2 entries, as samples have there, got 1; .*; None is for what needs no field"),
+    "None for a sample": (by(None), [{"x": 1}, None], [{"x": 1}], {"x": torch.tensor([1])},
+        ValueError, r"^Collate: sample 1: .*, got NoneType; leave out samples that are None: collate_fn=lambda samples: collate\(\["),
+    "None for an image": (by(None), [PHOTOS[0], None], [PHOTOS[0]], torch.from_numpy(PHOTOS[:1]),
+        TypeError, r"^Collate: sample 1: .*None.*; leave out samples that are None"),
+    "a missing key": (by(None), [{"x": 1, "y": 2}, {"x": 1}], [{"x": 1, "y": 2}, {"x": 1, "y": 3}],
+        {"x": torch.tensor([1, 1]), "y": torch.tensor([2, 3])},
+        ValueError, r"^Collate: sample 1: expected keys \['x', 'y'\] as in sample 0, got \['x'\]; it has no 'y'"),
+    "a seed without indices": (lambda dataset: first(DataLoader(dataset, 3, collate_fn=seeded())),
+        list(PHOTOS), IndexedDataset(list(PHOTOS)), seeded()(ArrayDataset(PHOTOS).__getitems__([0, 1, 2])),
+        ValueError, r"seed=0 needs the index of each sample; wrap the dataset: DataLoader\(pinfeed.IndexedDataset"),
+    "what a detector returns": (lambda outputs: list(pinfeed.to_numpy([outputs])["scores"]),
+        DETECTIONS, Collate({"boxes": Jagged(), "scores": Jagged()})(DETECTIONS),
+        [np.full(2, 2, np.float32), np.full(1, 1, np.float32)],
+        ValueError, r"for a list with a dict for each sample, yield Collate\({'boxes': Jagged\(\), 'scores': Jagged\(\)}\)\(outputs\)"),
+    "numbers to pad": (of([{"x": 1}, {"x": 2}]), {"x": Pad()}, {}, {"x": torch.tensor([1, 2])},
+        TypeError, "got int; single numbers need no field: leave it out"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pinfeed
-from hints import COLOUR, PHOTOS, PLANES, check_hint, loaded
+from hints import COLOUR, PHOTOS, PLANES, Hints, by, check_hint, loaded, of
 from pinfeed import ArrayDataset, Collate, Image
 
 TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C, H, W)
@@ -14,187 +14,85 @@ EXPECTED = Collate(Image(input="CHW"))(list(TALL))
 DARK_FIRST = [PHOTOS[0] * np.float32(most) for most in (0, 12 / 255, 1)]
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
+THREE_GREYS = np.stack([np.asarray(GREY)] * 3, -1)
+PALETTE, RGBA = COLOUR.convert("P"), COLOUR.convert("RGBA")
+CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
+MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
+UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
+BEYOND_1 = "expected values of 0..1, as mean and std of floats are for, got .* scale=1/255"
 
-
-HINTS = {
-    "floats": (
-        lambda: Collate(Image(input="CHW"))([planes.double() for planes in FLOATS]),
-        TypeError,
-        r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)",
-        lambda: Collate(Image(input="CHW"))([p.double().to(torch.float32) for p in FLOATS]),
-        torch.stack(FLOATS),
-    ),
-    "integers in a PIL image": (
-        lambda: Collate(Image(input="HW"))([GREY.convert("I")]),
-        TypeError,
-        r"got 'I'; np.asarray\(image\).astype\(np.float32\) has its values",
-        lambda: Collate(Image(input="HW"))([np.asarray(GREY.convert("I")).astype(np.float32)]),
+HINTS: Hints = {
+    "floats": (by(Image(input="CHW")), DOUBLES, [planes.to(torch.float32) for planes in DOUBLES], torch.stack(FLOATS),
+        TypeError, r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)"),
+    "integers in a PIL image": (by(Image(input="HW")), [GREY.convert("I")],
+        [np.asarray(GREY.convert("I")).astype(np.float32)],
         torch.from_numpy(np.asarray(GREY).astype(np.float32))[None, None],
-    ),
-    "a palette": (
-        lambda: Collate(Image())([COLOUR.convert("P")]),
-        TypeError,
-        r"got 'P'; a mask takes dtype=torch.int64, an image \.convert\('RGB'\)",
-        lambda: Collate(Image())([COLOUR.convert("P").convert("RGB")]),
-        Collate(Image())([np.asarray(COLOUR.convert("P").convert("RGB"))]),
-    ),
-    "a mask with a palette": (
-        lambda: Collate(Image(input="HW", output="HW"))([COLOUR.convert("P")]),
-        TypeError,
-        r"a mask takes dtype=torch.int64",
-        lambda: Collate(Image(input="HW", output="HW", dtype=torch.int64))([COLOUR.convert("P")]),
-        torch.from_numpy(np.asarray(COLOUR.convert("P")).astype(np.int64))[None],
-    ),
-    "colours as a mask": (
-        lambda: Collate(Image(dtype=torch.int64))([COLOUR]),
-        TypeError,
-        r"got 'RGB'; colours take another dtype, such as torch.uint8",
-        lambda: Collate(Image(dtype=torch.uint8))([COLOUR]),
-        torch.from_numpy(np.array(COLOUR)).permute(2, 0, 1)[None],
-    ),
-    "classes as an image": (
-        lambda: Collate(Image())(list(PHOTOS.astype(np.int64))),
-        TypeError,
-        r"convert with .astype\(np.uint8\) .*; masks take dtype=torch.int64",
-        lambda: Collate(Image(dtype=torch.int64))(list(PHOTOS.astype(np.int64))),
-        torch.from_numpy(PLANES).long(),
-    ),
-    "signed bytes": (
-        lambda: Collate(Image(dtype=torch.uint8))(list(PHOTOS.astype(np.int64))),
-        TypeError,
-        r"expected integers that uint8 can hold.*; dtype=torch.int64 holds all of them",
-        lambda: Collate(Image(dtype=torch.int64))(list(PHOTOS.astype(np.int64))),
-        torch.from_numpy(PLANES).long(),
-    ),
-    "masks of bools": (
-        lambda: Collate(Image(input="HW", scale=1))([PHOTOS[0, ..., 0] > 99]),
-        TypeError,
-        r"got bool .*; convert with \.astype\(np.uint8\) \* 255",
-        lambda: Collate(Image(input="HW"))([(PHOTOS[0, ..., 0] > 99).astype(np.uint8) * 255]),
-        torch.from_numpy(PHOTOS[0, ..., 0] > 99).float()[None, None],
-    ),
-    "a grey array among others": (
-        lambda: Collate(Image())([COLOUR, GREY]),
-        ValueError,
-        r'sample 1: .*\.convert\("RGB"\)',
-        lambda: Collate(Image())([COLOUR, GREY.convert("RGB")]),
-        Collate(Image())([np.asarray(COLOUR), np.stack([np.asarray(GREY)] * 3, -1)]),
-    ),
-    "a grey image first": (
-        lambda: Collate(Image())([GREY, COLOUR]),
-        ValueError,
-        r'sample 0 .*\.convert\("RGB"\)',
-        lambda: Collate(Image())([GREY.convert("RGB"), COLOUR]),
-        Collate(Image())([np.stack([np.asarray(GREY)] * 3, -1), np.asarray(COLOUR)]),
-    ),
-    "RGBA among RGB": (
-        lambda: Collate(Image(pad_value=0))([COLOUR, COLOUR.convert("RGBA")]),
-        ValueError,
-        r'3 channels as in sample 0.*\.convert\("RGB"\)',
-        lambda: Collate(Image(pad_value=0))([COLOUR, COLOUR.convert("RGBA").convert("RGB")]),
+        TypeError, r"got 'I'; np.asarray\(image\).astype\(np.float32\) has its values"),
+    "a palette": (by(Image()), [PALETTE], [PALETTE.convert("RGB")],
+        Collate(Image())([np.asarray(PALETTE.convert("RGB"))]),
+        TypeError, r"got 'P'; a mask takes dtype=torch.int64, an image \.convert\('RGB'\)"),
+    "a mask with a palette": (of([PALETTE]), Image(**MASK), Image(**MASK, dtype=torch.int64),
+        torch.from_numpy(np.array(PALETTE)).long()[None],
+        TypeError, r"a mask takes dtype=torch.int64"),
+    "colours as a mask": (of([COLOUR]), Image(dtype=torch.int64), Image(dtype=torch.uint8),
+        torch.from_numpy(PLANES[1:2]),
+        TypeError, r"got 'RGB'; colours take another dtype, such as torch.uint8"),
+    "classes as an image": (of(CLASSES), Image(), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
+        TypeError, r"convert with .astype\(np.uint8\) .*; masks take dtype=torch.int64"),
+    "signed bytes": (of(CLASSES), Image(dtype=torch.uint8), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
+        TypeError, r"expected integers that uint8 can hold.*; dtype=torch.int64 holds all of them"),
+    "masks of bools": (by(Image(input="HW")), [IS_LIGHT], [IS_LIGHT.astype(np.uint8) * 255],
+        torch.from_numpy(IS_LIGHT).float()[None, None],
+        TypeError, r"got bool .*; convert with \.astype\(np.uint8\) \* 255"),
+    "a grey array among others": (by(Image()), [COLOUR, GREY], [COLOUR, GREY.convert("RGB")],
+        Collate(Image())([PHOTOS[1], THREE_GREYS]),
+        ValueError, r'sample 1: .*\.convert\("RGB"\)'),
+    "a grey image first": (by(Image()), [GREY, COLOUR], [GREY.convert("RGB"), COLOUR],
+        Collate(Image())([THREE_GREYS, PHOTOS[1]]),
+        ValueError, r'sample 0 .*\.convert\("RGB"\)'),
+    "RGBA among RGB": (by(Image(pad_value=0)), [COLOUR, RGBA], [COLOUR, RGBA.convert("RGB")],
         Collate(Image())([COLOUR, COLOUR]),
-    ),
-    "PIL": (
-        lambda: Collate()([COLOUR, COLOUR]),
-        TypeError,
-        r"; Image\(\) takes PIL images",
-        lambda: Collate(Image())([COLOUR, COLOUR]),
-        Collate(Image())([PHOTOS[1], PHOTOS[1]]),
-    ),
-    "constants of bytes": (
-        lambda: Image((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
-        ValueError,
-        "scale=1",
-        lambda: Collate(Image((127.5,) * 3, (63.75,) * 3, scale=1))(list(PHOTOS)),
+        ValueError, r'3 channels as in sample 0.*\.convert\("RGB"\)'),
+    "PIL": (of([COLOUR, COLOUR]), None, Image(), Collate(Image())([PHOTOS[1], PHOTOS[1]]),
+        TypeError, r"; Image\(\) takes PIL images"),
+    "constants of bytes": (lambda constants: Collate(Image(*constants[:2], **constants[2]))(list(PHOTOS)),
+        ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), {}), ((127.5,) * 3, (63.75,) * 3, {"scale": 1}),
         Collate(Image((0.5,) * 3, (0.25,) * 3))(list(PHOTOS)),
-    ),
-    "planes": (
-        lambda: Collate(Image())(list(TALL)),
-        ValueError,
-        r'sample 0: .*\(3, 64, 64\).*say input="CHW"',
-        lambda: Collate(Image(input="CHW"))(list(TALL)),
-        EXPECTED,
-    ),
-    "planes of a dataset": (
-        lambda: Collate(Image())(ArrayDataset(TALL).__getitems__([2, 0])),
-        ValueError,
-        'say input="CHW"',
-        lambda: Collate(Image(input="CHW"))(ArrayDataset(TALL).__getitems__([2, 0])),
-        EXPECTED[[2, 0]],
-    ),
-    "planes on a device": (
-        lambda: Image().apply(torch.from_numpy(TALL), None, pinfeed.Leaf("images")),
-        ValueError,
-        'say input="CHW"',
-        lambda: Image(input="CHW").apply(torch.from_numpy(TALL), None, pinfeed.Leaf("images")),
-        EXPECTED,
-    ),
-    "planes to normalize": (
-        lambda: pinfeed.normalize(torch.from_numpy(TALL), (0.5,) * 3),
-        ValueError,
-        r'normalize: images: .*\(3, 3, 64, 64\), as \(N, C, H, W\) has it; say input="NCHW"',
-        lambda: pinfeed.normalize(torch.from_numpy(TALL), (0.5,) * 3, input="NCHW"),
-        EXPECTED - 0.5,
-    ),
-    "planes to normalize in a graph": (
-        lambda: torch.compile(pinfeed.normalize, backend="eager")(torch.from_numpy(TALL)),
-        ValueError,
-        'input="NHWC" if there are 64 channels',
-        lambda: pinfeed.normalize(torch.from_numpy(TALL), input="NHWC"),
-        EXPECTED.permute(0, 3, 1, 2).contiguous(),
-    ),
-    "64 channels": (
-        lambda: Collate(Image())(list(TALL)),
-        ValueError,
-        'input="HWC" if there are 64 channels',
-        lambda: Collate(Image(input="HWC"))(list(TALL)),
-        EXPECTED.permute(0, 3, 1, 2).contiguous(),
-    ),
-    "floats of 0..255": (
-        lambda: Collate(Image([0.4] * 3, 0.25))([PHOTOS[0].astype(np.float32)]),
-        ValueError,
-        "^Collate: sample 0: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
-        lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))([PHOTOS[0].astype(np.float32)]),
-        Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
-    ),
-    "floats of 0..255 behind a black image and a dark one": (
-        lambda: Collate(Image([0.4] * 3, 0.25))(DARK_FIRST),
-        ValueError,
-        "^Collate: sample 2: expected values of 0..1, as mean and std of floats are for, got .* scale=1/255",
-        lambda: Collate(Image([0.4] * 3, 0.25, scale=1 / 255))(DARK_FIRST)[2:],
-        Collate(Image([0.4] * 3, 0.25))([PHOTOS[0]]),
-    ),
-    "rows of floats of 0..255": (
-        lambda: pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25),
-        ValueError,
-        r"^normalize: images of sample 0: expected values of 0..1, .* scale=1/255",
-        lambda: torch.from_numpy(
-            pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25, scale=1 / 255)
-        ),
-        torch.from_numpy(pinfeed.normalize(PHOTOS, std=0.25)),
-    ),
-    "normalized twice": (
-        lambda: loaded(Collate(Image(0.5)), Image(0.5)),
-        TypeError,
-        "to the DataLoader's collate_fn alone, and leave it out of fields",
-        lambda: loaded(Collate(Image(0.5)), None),
+        ValueError, "scale=1"),
+    "planes": (of(list(TALL)), Image(), Image(input="CHW"), EXPECTED,
+        ValueError, r'sample 0: .*\(3, 64, 64\).*say input="CHW"'),
+    "planes of a dataset": (of(ArrayDataset(TALL).__getitems__([2, 0])), Image(), Image(input="CHW"), EXPECTED[[2, 0]],
+        ValueError, 'say input="CHW"'),
+    "planes on a device": (lambda field: field.apply(torch.from_numpy(TALL), None, pinfeed.Leaf("images")), Image(),
+        Image(input="CHW"), EXPECTED,
+        ValueError, 'say input="CHW"'),
+    "planes to normalize": (lambda layout: pinfeed.normalize(torch.from_numpy(TALL), (0.5,) * 3, **layout), {},
+        {"input": "NCHW"}, EXPECTED - 0.5,
+        ValueError, r'normalize: images: .*\(3, 3, 64, 64\), as \(N, C, H, W\) has it; say input="NCHW"'),
+    "planes to normalize in a graph": (lambda normalize: normalize(torch.from_numpy(TALL)),
+        torch.compile(pinfeed.normalize, backend="eager"),
+        lambda images: pinfeed.normalize(images, input="NHWC"), EXPECTED.permute(0, 3, 1, 2).contiguous(),
+        ValueError, 'input="NHWC" if there are 64 channels'),
+    "64 channels": (of(list(TALL)), Image(), Image(input="HWC"), EXPECTED.permute(0, 3, 1, 2).contiguous(),
+        ValueError, 'input="HWC" if there are 64 channels'),
+    "floats of 0..255": (of([PHOTOS[0].astype(np.float32)]), UNIT, BYTES, Collate(UNIT)([PHOTOS[0]]),
+        ValueError, f"^Collate: sample 0: {BEYOND_1}"),
+    "floats of 0..255 behind a black image and a dark one": (lambda field: Collate(field)(DARK_FIRST)[2:], UNIT, BYTES,
+        Collate(UNIT)([PHOTOS[0]]),
+        ValueError, f"^Collate: sample 2: {BEYOND_1}"),
+    "rows of floats of 0..255": (lambda scale: torch.from_numpy(pinfeed.normalize(PHOTOS.astype(np.float16), std=0.25, **scale)),
+        {}, {"scale": 1 / 255}, torch.from_numpy(pinfeed.normalize(PHOTOS, std=0.25)),
+        ValueError, r"^normalize: images of sample 0: expected values of 0..1, .* scale=1/255"),
+    "normalized twice": (lambda fields: loaded(Collate(Image(0.5)), fields), Image(0.5), None,
         Collate(Image(0.5))(list(PHOTOS)),
-    ),
-    "a list of arrays to normalize": (
-        lambda: pinfeed.normalize(list(PHOTOS)),
-        TypeError,
-        r"got list; np.stack\(...\) makes one of a list of arrays",
-        lambda: torch.from_numpy(pinfeed.normalize(np.stack(list(PHOTOS)))),
-        Collate(Image())(list(PHOTOS)),
-    ),
-    "an image of PIL to gather from": (
-        lambda: pinfeed.gather(COLOUR, [1]),
-        TypeError,
-        r"got Image; np.asarray\(...\) makes one of it",
-        lambda: torch.from_numpy(pinfeed.gather(np.asarray(COLOUR), [1])),
-        torch.from_numpy(PHOTOS[1, 1:2]),
-    ),
-}
+        TypeError, "to the DataLoader's collate_fn alone, and leave it out of fields"),
+    "a list of arrays to normalize": (lambda images: torch.from_numpy(pinfeed.normalize(images)), list(PHOTOS),
+        np.stack(PHOTOS), Collate(Image())(list(PHOTOS)),
+        TypeError, r"got list; np.stack\(...\) makes one of a list of arrays"),
+    "an image of PIL to gather from": (lambda image: torch.from_numpy(pinfeed.gather(image, [1])), COLOUR,
+        np.asarray(COLOUR), torch.from_numpy(PHOTOS[1, 1:2]),
+        TypeError, r"got Image; np.asarray\(...\) makes one of it"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)

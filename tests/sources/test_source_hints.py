@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hints import COLOUR, LABELS, PHOTOS, check_hint, first, rows
+from hints import COLOUR, LABELS, PHOTOS, Hints, check_hint, done, first, rows
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -22,185 +22,89 @@ from pinfeed import (
 )
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
-RAGGED = np.array([np.arange(2), np.arange(3)], object)
+TABLE = pyarrow.table(FRAME)
+RAGGED, ALIKE = (
+    np.array([np.arange(2), np.arange(3)], object),
+    np.array([1, "", PHOTOS[0]], object)[2:],
+)
+LISTS, NUMBERS, DATES = [[1, 2], [3]], [[1, 2], [3, 4]], np.array(["1970-01-03"], "M8[D]")
+PAIR = [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)]
+BOTH = {"image": PAIR[0], "label": PAIR[1]}
 
-HINTS = {
-    "samples in a list": (
-        lambda: ArrayDataset({"image": [*PHOTOS], "label": np.arange(3)}),
-        ValueError,
-        r"samples in a list are np.stack\(samples\)",
-        lambda: torch.from_numpy(ArrayDataset({"image": np.stack([*PHOTOS])})[0]["image"]),
-        torch.from_numpy(PHOTOS[0]),
-    ),
-    "labels in a list": (
-        lambda: ArrayDataset({"image": PHOTOS, "label": [2, 0, 1]}),
-        TypeError,
-        r"^ArrayDataset: leaf \['label'\]: expected an array, got a list of 3 numbers; pass np.array",
-        lambda: rows({"image": PHOTOS, "label": np.array([2, 0, 1])})["label"],
-        torch.tensor([2, 0, 1]),
-    ),
-    "lists of different lengths": (
-        lambda: ArrayDataset({"ids": [[1, 2], [3]]}),
-        TypeError,
-        "got a list of 2 lists of numbers; if they differ in length, pass RaggedArray.from_sequences",
-        lambda: rows({"ids": RaggedArray.from_sequences([[1, 2], [3]])}, {"ids": Pad()})["ids"],
-        torch.tensor([[1, 2], [3, 0]]),
-    ),
-    "lists of one length": (
-        lambda: ArrayDataset([[1, 2], [3, 4]]),
-        TypeError,
-        r"^ArrayDataset: expected an array, got a list of 2 lists of numbers; .* else np.array\(",
-        lambda: rows(np.array([[1, 2], [3, 4]])),
-        torch.tensor([[1, 2], [3, 4]]),
-    ),
-    "images in a list": (
-        lambda: ArrayDataset([PHOTOS[0], PHOTOS[1]]),
-        TypeError,
-        (
-            r"^ArrayDataset: expected an array, .* got a list of 2 arrays; pass np.stack\(arrays\), or a "
-            "tuple of arrays for the leaves of a sample"
-        ),
-        lambda: rows(np.stack([PHOTOS[0], PHOTOS[1]])),
-        torch.from_numpy(PHOTOS[:2]),
-    ),
-    "columns in a list": (
-        lambda: from_numpy([PHOTOS, LABELS], 3),
-        TypeError,
-        "got a list of 2 arrays; .* or a tuple of arrays for the leaves of a sample",
-        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu")),
-        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
-    ),
-    "samples that are dicts": (
-        lambda: ArrayDataset([{"image": PHOTOS[0], "label": 1}] * 3),
-        TypeError,
-        r"got a list of 3 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
-        lambda: first(DataLoader([{"image": PHOTOS[0], "label": 1}] * 3, 3, collate_fn=Collate()))[
-            "label"
-        ],
-        torch.tensor([1, 1, 1]),
-    ),
-    "samples that are tuples": (
-        lambda: from_numpy([(PHOTOS[0], 1)], 1),
-        TypeError,
-        r"got a list of 1 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)",
-        lambda: first(DataLoader([(PHOTOS[0], 1)], 1, collate_fn=Collate()))[1],
-        torch.tensor([1]),
-    ),
-    "one label for all": (
-        lambda: ArrayDataset({"image": PHOTOS, "label": 5}),
-        TypeError,
-        r"leaf \['label'\]: .* got int; np.full\(length, 5\) has it for each sample",
-        lambda: rows({"image": PHOTOS, "label": np.full(len(PHOTOS), 5)})["label"],
+
+def load(*arguments):
+    return first(from_numpy(*arguments, device="cpu"))
+
+
+def collated(samples):
+    return first(DataLoader(samples, len(samples), collate_fn=Collate()))
+
+
+HINTS: Hints = {
+    "samples in a list": (lambda images: rows({"image": images, "label": LABELS}), [*PHOTOS], np.stack([*PHOTOS]), BOTH,
+        ValueError, r"samples in a list are np.stack\(samples\)"),
+    "labels in a list": (lambda labels: rows({"image": PHOTOS, "label": labels}), [2, 0, 1], np.array([2, 0, 1]), BOTH,
+        TypeError, r"^ArrayDataset: leaf \['label'\]: expected an array, got a list of 3 numbers; pass np.array"),
+    "lists of different lengths": (lambda ids: rows({"ids": ids}, {"ids": Pad()}), LISTS,
+        RaggedArray.from_sequences(LISTS), {"ids": torch.tensor([[1, 2], [3, 0]])},
+        TypeError, "got a list of 2 lists of numbers; if they differ in length, pass RaggedArray.from_sequences"),
+    "lists of one length": (rows, NUMBERS, np.array(NUMBERS), torch.tensor(NUMBERS),
+        TypeError, r"^ArrayDataset: expected an array, got a list of 2 lists of numbers; .* else np.array\("),
+    "images in a list": (rows, [PHOTOS[0], PHOTOS[1]], np.stack([PHOTOS[0], PHOTOS[1]]), PAIR[0][:2],
+        TypeError, r"^ArrayDataset: .* got a list of 2 arrays; pass np.stack\(arrays\), or a tuple of arrays for the leaves of a sample"),
+    "columns in a list": (lambda arrays: load(arrays, 3), [PHOTOS, LABELS], (PHOTOS, LABELS), PAIR,
+        TypeError, "got a list of 2 arrays; .* or a tuple of arrays for the leaves of a sample"),
+    "samples that are dicts": (lambda make: make([{"x": 1}] * 3), ArrayDataset, collated,
+        {"x": torch.tensor([1, 1, 1])},
+        TypeError, r"got a list of 3 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)"),
+    "samples that are tuples": (lambda make: make([(PHOTOS[0], 2)]), lambda samples: load(samples, 1), collated,
+        [PAIR[0][:1], PAIR[1][:1]],
+        TypeError, r"got a list of 1 samples; .*: DataLoader\(samples, batch_size, collate_fn=Collate\(\)\)"),
+    "one label for all": (lambda label: rows({"image": PHOTOS, "label": label})["label"], 5, np.full(len(PHOTOS), 5),
         torch.tensor([5, 5, 5]),
-    ),
-    "an array of arrays": (
-        lambda: ArrayDataset(RAGGED),
-        TypeError,
-        r"got ndarray; RaggedArray.from_sequences\(array\) holds arrays of different lengths",
-        lambda: rows(RaggedArray.from_sequences(RAGGED), Jagged()).values,
+        TypeError, r"leaf \['label'\]: .* got int; np.full\(length, 5\) has it for each sample"),
+    "an array of arrays": (lambda array: rows(array, Jagged()).values, RAGGED, RaggedArray.from_sequences(RAGGED),
         torch.tensor([0, 1, 0, 1, 2]),
-    ),
-    "an array of arrays of one shape": (
-        lambda: ArrayDataset(np.array([1, "", PHOTOS[0]], object)[2:]),
-        TypeError,
-        r"np.stack\(array\) those of one shape",
-        lambda: rows(np.stack(np.array([1, "", PHOTOS[0]], object)[2:])),
-        torch.from_numpy(PHOTOS[:1]),
-    ),
-    "names of photographs": (
-        lambda: ArrayDataset({"name": ["no.jpg"], "label": LABELS[:1]}),
-        FileNotFoundError,
-        r"leaf \['name'\]\[0\]: no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_st",
-        lambda: rows({"name": RaggedArray.from_strings(["no.jpg"]), "label": LABELS[:1]})["name"],
-        ["no.jpg"],
-    ),
-    "names of photographs to load": (
-        lambda: from_numpy(["a.jpg"], 1),
-        TypeError,
-        r"list of 1 paths; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image",
-        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))),
-        Collate(Image())([PHOTOS[1]]),
-    ),
-    "a path of another file": (
-        lambda: ArrayDataset(__file__),
-        ValueError,
-        r"is no complete .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings",
-        lambda: rows(RaggedArray.from_strings([__file__])),
-        [__file__],
-    ),
-    "two arrays": (
-        lambda: ArrayDataset(PHOTOS, LABELS),
-        TypeError,
-        r"arrays go into one tuple or dict: ArrayDataset\(\(images, labels\)\)",
-        lambda: rows((PHOTOS, LABELS)),
-        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
-    ),
-    "two arrays to load": (
-        lambda: from_numpy(PHOTOS, LABELS),
-        TypeError,
-        r"dict: from_numpy\(\(images, labels\), batch_size\)",
-        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu")),
-        [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)],
-    ),
-    "two arrays to load, and a size": (
-        lambda: from_numpy(PHOTOS, LABELS, 3),
-        TypeError,
-        r"but 3 were given; arrays go into one tuple or dict: from_numpy\(\(images, labels\)",
-        lambda: first(from_numpy((PHOTOS, LABELS), 3, device="cpu"))[1],
-        torch.from_numpy(LABELS),
-    ),
-    "a frame": (
-        lambda: ArrayDataset(FRAME),
-        TypeError,
-        r"got DataFrame; ArrayDataset.from_arrow\(table\) takes Arrow's, pyarrow.table\(frame\)",
-        lambda: Collate()(ArrayDataset.from_arrow(pyarrow.table(FRAME)).__getitems__([0, 1])),
+        TypeError, r"got ndarray; RaggedArray.from_sequences\(array\) holds arrays of different lengths"),
+    "an array of arrays of one shape": (rows, ALIKE, np.stack(ALIKE), PAIR[0][:1],
+        TypeError, r"np.stack\(array\) those of one shape"),
+    "names of photographs": (lambda names: rows({"name": names, "label": LABELS[:1]})["name"], ["no.jpg"],
+        RaggedArray.from_strings(["no.jpg"]), ["no.jpg"],
+        FileNotFoundError, r"leaf \['name'\]\[0\]: no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_st"),
+    "names of photographs to load": (done, lambda: load(["a.jpg"], 1),
+        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))), Collate(Image())([PHOTOS[1]]),
+        TypeError, r"list of 1 paths; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image"),
+    "a path of another file": (rows, __file__, RaggedArray.from_strings([__file__]), [__file__],
+        ValueError, r"is no complete .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings"),
+    "two arrays": (lambda arrays: Collate()(ArrayDataset(*arrays)[[0, 1, 2]]), (PHOTOS, LABELS), ((PHOTOS, LABELS),),
+        PAIR,
+        TypeError, r"arrays go into one tuple or dict: ArrayDataset\(\(images, labels\)\)"),
+    "two arrays to load": (lambda arguments: load(*arguments), (PHOTOS, LABELS), ((PHOTOS, LABELS), 3), PAIR,
+        TypeError, r"dict: from_numpy\(\(images, labels\), batch_size\)"),
+    "two arrays to load, and a size": (lambda arguments: load(*arguments), (PHOTOS, LABELS, 3), ((PHOTOS, LABELS), 3),
+        PAIR,
+        TypeError, r"but 3 .*were given; arrays go into one tuple or dict: from_numpy\(\(images, labels\)"),
+    "a frame": (lambda make: Collate()(make()[[0, 1]]), lambda: ArrayDataset(FRAME),
+        lambda: ArrayDataset.from_arrow(TABLE),
         {"x": torch.tensor([0.5, 1.5], dtype=torch.float64), "y": torch.tensor([1, 2])},
-    ),
-    "a frame to load": (
-        lambda: from_numpy(FRAME, 2),
-        TypeError,
-        r"got .*DataFrame; pyarrow.table\(frame\) makes a table",
-        lambda: first(from_numpy(pyarrow.table(FRAME), 2, device="cpu"))["y"],
+        TypeError, r"got DataFrame; ArrayDataset.from_arrow\(table\) takes Arrow's, pyarrow.table\(frame\)"),
+    "a frame to load": (lambda data: load(data, 2)["y"], FRAME, TABLE, torch.tensor([1, 2]),
+        TypeError, r"got .*DataFrame; pyarrow.table\(frame\) makes a table"),
+    "a column of a frame": (lambda column: rows({"y": column})["y"], FRAME["y"], FRAME["y"].to_numpy(),
         torch.tensor([1, 2]),
-    ),
-    "a column of a frame": (
-        lambda: ArrayDataset({"y": FRAME["y"]}),
-        TypeError,
-        r"leaf \['y'\]: .* got Series; pass .to_numpy\(\) of it",
-        lambda: rows({"y": FRAME["y"].to_numpy()})["y"],
-        torch.tensor([1, 2]),
-    ),
-    "a column with a slip": (
-        lambda: ArrayDataset({"label": LABELS})["lable"],
-        KeyError,
-        r"expected a key of its samples, got 'lable'; did you mean 'label'\?",
-        lambda: torch.from_numpy(ArrayDataset({"label": LABELS})["label"]),
-        torch.from_numpy(LABELS),
-    ),
-    "a column of a table with a slip": (
-        lambda: ArrayDataset.from_arrow(pyarrow.table({"label": LABELS}), ["lable"]),
-        ValueError,
-        r"no column 'lable'; it has \['label'\]; did you mean 'label'\?",
-        lambda: Collate()(
-            ArrayDataset.from_arrow(pyarrow.table({"label": LABELS}), ["label"]).__getitems__([1])
-        ),
-        {"label": torch.tensor([0])},
-    ),
-    "lists for a RaggedArray": (
-        lambda: RaggedArray([[1, 2], [3]]),
-        TypeError,
-        "'offsets'; RaggedArray.from_sequences makes one of lists and arrays",
-        lambda: rows(RaggedArray.from_sequences([[1, 2], [3]]), Jagged()).values,
-        torch.tensor([1, 2, 3]),
-    ),
-    "dates": (
-        lambda: ArrayDataset(np.array(["1970-01-03"], "M8[D]")),
-        TypeError,
-        r"got datetime64\[D\]; .view\(np.int64\) has its numbers",
-        lambda: rows(np.array(["1970-01-03"], "M8[D]").view(np.int64)),
-        torch.tensor([2]),
-    ),
-}
+        TypeError, r"leaf \['y'\]: .* got Series; pass .to_numpy\(\) of it"),
+    "a column with a slip": (lambda key: torch.from_numpy(ArrayDataset({"label": LABELS})[key]), "lable", "label",
+        PAIR[1],
+        KeyError, r"expected a key of its samples, got 'lable'; did you mean 'label'\?"),
+    "a column of a table with a slip": (lambda key: Collate()(ArrayDataset.from_arrow(pyarrow.table({"label": LABELS}), [key])[[1]]),
+        "lable", "label", {"label": torch.tensor([0])},
+        ValueError, r"no column 'lable'; it has \['label'\]; did you mean 'label'\?"),
+    "lists for a RaggedArray": (lambda make: rows(make(LISTS), Jagged()).values, RaggedArray,
+        RaggedArray.from_sequences, torch.tensor([1, 2, 3]),
+        TypeError, "'offsets'; RaggedArray.from_sequences makes one of lists and arrays"),
+    "dates": (rows, DATES, DATES.view(np.int64), torch.tensor([2]),
+        TypeError, r"got datetime64\[D\]; .view\(np.int64\) has its numbers"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
