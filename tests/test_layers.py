@@ -40,11 +40,7 @@ FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
 LAYERS = {
     "arrays": {"layers": {"arrays"}, "without": THREADS | FILES, "plus": set()},
     "kernels": {"layers": {"kernels"}, "without": THREADS | FILES, "plus": INTRINSICS},
-    "dispatch": {
-        "layers": {"dispatch", "kernels"},
-        "without": FILES,
-        "plus": {"cpuid.h", "unistd.h"},
-    },
+    "dispatch": {"layers": {"dispatch", "kernels"}, "without": FILES, "plus": {"cpuid.h", "unistd.h"}},
     "runtime": {
         "layers": {"runtime"},
         "without": set(),
@@ -53,11 +49,7 @@ LAYERS = {
     },
     # The work of a thread is plain C++, which the native tests run on the CPU; what launches it is
     # compiled by nvcc. Of the kernels it takes the types and the rounding.
-    "cuda": {
-        "layers": {"cuda", "kernels"},
-        "without": THREADS | FILES,
-        "plus": {"cuda_runtime.h", "cuda_runtime_api.h"},
-    },
+    "cuda": {"layers": {"cuda", "kernels"}, "without": THREADS | FILES, "plus": {"cuda_runtime.h", "cuda_runtime_api.h"}},
     "bindings/torch": {
         "layers": {"arrays", "bindings/torch", "cuda", "dispatch", "kernels"},
         "without": THREADS | FILES,
@@ -73,7 +65,7 @@ LAYERS = {
         "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"}
         | {"pybind11/critical_section.h", "pybind11/gil_safe_call_once.h"},
     },
-}
+}  # fmt: skip
 # Only there under AddressSanitizer.
 SANITIZERS = {"sanitizer/asan_interface.h"}
 

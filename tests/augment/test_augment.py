@@ -280,11 +280,7 @@ ARGUMENTS = [
     (lambda: crop(2, fill=float("nan")), ValueError, "units of the image's values", "got nan"),
     (lambda: crop(2, fill=[]), ValueError, "one for each channel, got []"),
     (lambda: flip(1.5), ValueError, "RandomHorizontalFlip: p must be from 0 to 1, got 1.5"),
-    (
-        lambda: flip(float("nan")),
-        ValueError,
-        "RandomHorizontalFlip: p must be from 0 to 1, got nan",
-    ),
+    (lambda: flip(float("nan")), ValueError, "RandomHorizontalFlip: p must be from 0 to 1, got nan"),
     (lambda: flip("x"), TypeError, "RandomHorizontalFlip: p must be a number, got 'x'"),
     (lambda: augment.Compose([]), ValueError, "Compose: expected at least one transform"),
     (lambda: augment.Compose(crop(2)), TypeError, "a list of geometries, got RandomCrop"),
@@ -296,7 +292,7 @@ ARGUMENTS = [
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop(9)"),
     (lambda: pinfeed.Collate(seed=-1), ValueError, "Collate: seed must be at least 0"),
     (lambda: new_collate().set_epoch(-1), ValueError, "Collate: epoch must be at least 0"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
@@ -309,25 +305,13 @@ def of(view, *shapes):
 
 
 SAMPLES = [
-    (
-        *of(crop(5), (5, 5, 3), (4, 6, 3)),
-        "Collate: sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))",
-        "pad_if_needed=True",
-    ),
-    (
-        *of(flip(), (5, 5, 3), (4, 5, 3)),
-        "sample 1: expected images of one size, or a crop",
-        "(4, 5)",
-    ),
+    (*of(crop(5), (5, 5, 3), (4, 6, 3)), "Collate: sample 1: an image of (4, 6) is too small for RandomCrop((5, 5))", "pad_if_needed=True"),
+    (*of(flip(), (5, 5, 3), (4, 5, 3)), "sample 1: expected images of one size, or a crop", "(4, 5)"),
     (*of(crop(5), (5, 5, 3), (5, 5, 4)), "sample 1: expected 3 channels as in sample 0"),
     (*of(crop(5, 1, fill=(1, 2)), (5, 5, 3)), "one for each of 3 channels, got 2"),
     (*of(crop(1, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
-    (
-        *of(crop(1, 1, padding_mode="edge"), (0, 4, 3)),
-        "no pixel that could be repeated",
-        '"constant"',
-    ),
-]
+    (*of(crop(1, 1, padding_mode="edge"), (0, 4, 3)), "no pixel that could be repeated", '"constant"'),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("field", "samples", "words"), [(f, s, w) for f, s, *w in SAMPLES])
@@ -359,14 +343,9 @@ CERTAIN = {
 }
 RANDOM = {
     "augment": [crop(2), augment.RandomResizedCrop(2), flip(0.1)],
-    "color": [
-        augment.RandomInvert(),
-        augment.ColorJitter(0.1),
-        augment.ColorJitter(0, (0, 2)),
-        augment.ColorJitter((2, 2), (2, 2)),
-    ],
+    "color": [augment.RandomInvert(), augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2)), augment.ColorJitter((2, 2), (2, 2))],
     "erase": [augment.RandomErasing(0.1)],
-}
+}  # fmt: skip
 
 
 def test_what_is_not_random_needs_no_index():

@@ -164,18 +164,9 @@ ERRORS = [
         "value='random' writes normal numbers",
         "got torch.uint8; take a number",
     ),
-    (
-        lambda: pinfeed.Image(erase=0.5),
-        TypeError,
-        "erase must be a",
-        "RandomErasing, got float",
-    ),
+    (lambda: pinfeed.Image(erase=0.5), TypeError, "erase must be a", "RandomErasing, got float"),
     (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "pad_value", "leave one out"),
-    (
-        lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value=256)),
-        ValueError,
-        "erase: value",
-    ),
+    (lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value=256)), ValueError, "erase: value"),
     (
         lambda: pinfeed.Collate(pinfeed.Image(erase=erasing(value=(1, 2))))(
             [np.zeros((4, 4, 3), np.uint8)]
@@ -183,7 +174,7 @@ ERRORS = [
         ValueError,
         "one for each of 3 channels, got 2",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

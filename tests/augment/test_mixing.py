@@ -101,18 +101,14 @@ IMAGES, LABELS = torch.zeros(2, 3, 4, 4), torch.tensor([0, 1])
 ERRORS = [
     (lambda: augment.mixup(IMAGES.numpy(), LABELS), TypeError, "images must be a tensor, got nda"),
     (lambda: augment.cutmix(IMAGES, [0, 1]), TypeError, "labels must be a tensor, got list"),
-    (
-        lambda: augment.mixup(IMAGES.byte(), LABELS, num_classes=2),
-        TypeError,
-        "mixup: images must be floats, got torch.uint8",
-    ),
+    (lambda: augment.mixup(IMAGES.byte(), LABELS, num_classes=2), TypeError, "mixup: images must be floats, got torch.uint8"),
     (lambda: augment.mixup(IMAGES[0], LABELS), ValueError, "(B, ..., H, W)", "got (3, 4, 4)"),
     (lambda: augment.cutmix(IMAGES[:, :, :0], LABELS), ValueError, "with pixels"),
     (lambda: augment.mixup(IMAGES, LABELS[:1]), ValueError, "labels must be 2 integers", "(1,)"),
     (lambda: augment.mixup(IMAGES, torch.rand(2)), ValueError, "floats of shape (2, num_classes)"),
     (lambda: augment.mixup(IMAGES, LABELS), ValueError, "integer labels need num_classes"),
     (lambda: augment.mixup(IMAGES, torch.rand(2, 2), alpha=0), ValueError, "alpha must be a posi"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

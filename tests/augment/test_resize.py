@@ -284,16 +284,8 @@ ARGUMENTS = [
         "comes after CenterCrop(6) and is larger or pads",
     ),
     (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
-    (
-        lambda: pinfeed.Image(resize_dtype=torch.float16),
-        TypeError,
-        "resize_dtype must be torch.float32 or None, got torch.float16",
-    ),
-    (
-        lambda: pinfeed.Image(resize_dtype="float64"),
-        TypeError,
-        "resize_dtype must be torch.float32 or None, got torch.float64",
-    ),
+    (lambda: pinfeed.Image(resize_dtype=torch.float16), TypeError, "resize_dtype must be torch.float32 or None, got torch.float16"),
+    (lambda: pinfeed.Image(resize_dtype="float64"), TypeError, "resize_dtype must be torch.float32 or None, got torch.float64"),
     (
         lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
         ValueError,
@@ -304,7 +296,7 @@ ARGUMENTS = [
         ValueError,
         "color is for bytes, and resize_dtype=torch.float32 makes floats",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
@@ -315,22 +307,9 @@ def test_arguments(call, error, words):
 SAMPLES = [
     (resize(4), (6, 5), (0, 5), "sample 1: an image of (0, 5) has no pixels to resize"),
     (crop(4), (6, 5), (5, 0), "sample 1: an image of (5, 0) has no pixels to resize"),
-    (
-        resize(None, max_size=3),
-        (3, 3),
-        (1, 9),
-        "(1, 9) would get a side of 0",
-        "height and a width",
-    ),
-    (
-        resize(4),
-        (6, 6),
-        (6, 9),
-        "sample 1: expected images of one size, or a crop",
-        "(4, 6)",
-        "pad_value pads images of different sizes",
-    ),
-]
+    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would get a side of 0", "height and a width"),
+    (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)", "pad_value pads images of different sizes"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("view", "sizes", "words"), [(v, (a, b), w) for v, a, b, *w in SAMPLES])

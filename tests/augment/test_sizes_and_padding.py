@@ -34,18 +34,10 @@ GEOMETRIES = [
             augment.RandomHorizontalFlip(),
         ]
     ),
-    augment.Compose(
-        [
-            augment.ScaleJitter((32, 32), (0.3, 2)),
-            augment.RandomCrop(32),
-            augment.RandomHorizontalFlip(),
-        ]
-    ),
-    augment.Compose(
-        [augment.Resize((20, 30)), augment.RandomCrop(25, padding=4, padding_mode="edge")]
-    ),
+    augment.Compose([augment.ScaleJitter((32, 32), (0.3, 2)), augment.RandomCrop(32), augment.RandomHorizontalFlip()]),
+    augment.Compose([augment.Resize((20, 30)), augment.RandomCrop(25, padding=4, padding_mode="edge")]),
     augment.Compose([augment.Resize(20), augment.RandomZoomOut(7), augment.CenterCrop(0.8)]),
-]
+]  # fmt: skip
 
 
 @given(
@@ -153,32 +145,16 @@ def test_what_is_large_without_padding_may_be_larger():
 
 
 ERRORS = [
-    (
-        lambda: augment.RandomShortestSize((8, 9), 8),
-        ValueError,
-        "max_size must be at least min_size",
-    ),
+    (lambda: augment.RandomShortestSize((8, 9), 8), ValueError, "max_size must be at least min_size"),
     (lambda: augment.RandomShortestSize([]), ValueError, "min_size must be one number or several"),
     (lambda: augment.RandomResize(8, 8), ValueError, "max_size must be more than min_size"),
     (lambda: augment.ScaleJitter((8, 8), (0, 1)), ValueError, "scale_range", "positive"),
     (lambda: augment.RandomZoomOut(side_range=(0.5, 1)), ValueError, "begin at 1 or more"),
     (lambda: augment.RandomIoUCrop(sampler_options=[]), ValueError, "a list of overlaps"),
     (lambda: augment.RandomIoUCrop(trials=0), ValueError, "trials must be at least 1"),
-    (
-        lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]),
-        ValueError,
-        "RandomIoUCrop() must come before Resize(8)",
-    ),
-    (
-        lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]),
-        ValueError,
-        "RandomZoomOut() comes after CenterCrop(8)",
-    ),
-    (
-        lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]),
-        ValueError,
-        "CenterCrop(8) comes after RandomCrop(0.5)",
-    ),
+    (lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]), ValueError, "RandomIoUCrop() must come before Resize(8)"),
+    (lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]), ValueError, "RandomZoomOut() comes after CenterCrop(8)"),
+    (lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]), ValueError, "CenterCrop(8) comes after RandomCrop(0.5)"),
     (lambda: pinfeed.Image(fill=3), ValueError, "fill is for augment"),
     (
         lambda: pinfeed.Collate(
@@ -188,7 +164,7 @@ ERRORS = [
         "sample 1: an image of (1, 20000) would be resized to (800, 16000000)",
         "limit the longer edge by max_size",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

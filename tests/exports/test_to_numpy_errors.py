@@ -85,22 +85,14 @@ VALUES = [
     # Later batches.
     ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as before, got \(3, 1\); for s"),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
-    (
-        [FIRST, {"x": F4}],
-        {},
-        r"batch 1: expected the leaves \['x'\], \['y'\] as before, got \['x'\]",
-    ),
+    ([FIRST, {"x": F4}], {}, r"batch 1: expected the leaves \['x'\], \['y'\] as before, got \['x'\]"),
     ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the leaves .* got \[0\], \[1\]"),
     ([FIRST, None], {}, "batch 1: expected the leaves .* got the batch itself"),
     ([FIRST, F4], {}, "batch 1: expected the leaves .* got the batch itself"),
     ([(X, None), (X, X)], {}, r"leaf \[1\] of batch 1: expected None, got ndarray"),
     ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: .* \(3, 2\) as before, got \(3, 4\)"),
-    (
-        [jagged(ONE, np.zeros((3, n))) for n in (2, 3)],
-        {},
-        r"shape \(\*, 2\) as before, got \(\*, 3\)",
-    ),
-]
+    ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as before, got \(\*, 3\)"),
+]  # fmt: skip
 REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
 
 

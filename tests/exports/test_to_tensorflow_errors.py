@@ -33,22 +33,12 @@ CHANGES = [
     (FIRST, X, ValueError, f"{LEAVES}[the batch itself]"),
     (JAGGED, X, TypeError, "expected a JaggedBatch, got Tensor"),
     (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64"),
-    (
-        JAGGED,
-        JAGGED._replace(values=X[:, :1]),
-        ValueError,
-        f"expected shape (None, 3), got (2, 1); {VARIES}",
-    ),
-    (
-        JAGGED,
-        JAGGED._replace(offsets=Y.float()),
-        TypeError,
-        "RaggedArray: offsets: expected int64 or int32, got float32",
-    ),
+    (JAGGED, JAGGED._replace(values=X[:, :1]), ValueError, f"expected shape (None, 3), got (2, 1); {VARIES}"),
+    (JAGGED, JAGGED._replace(offsets=Y.float()), TypeError, "RaggedArray: offsets: expected int64 or int32, got float32"),
     (["a"], [1], TypeError, "expected strings, got list"),
     (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
     (["a"], "a", ValueError, "expected shape (None,), got ()"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "batch", "kind", "message"), CHANGES)
@@ -84,12 +74,7 @@ REFUSED = [
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
-    (
-        [FIRST],
-        {"channels_last": ["pair.2"]},
-        ValueError,
-        "channels_last names 'pair.2', but the leav",
-    ),
+    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last names 'pair.2', but the leav"),
     ([FIRST], {"channels_last": "x"}, ValueError, "channels_last names 'x', which must have"),
     ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for leaves of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
@@ -107,7 +92,7 @@ REFUSED = [
     ([[1, 2**80]], {}, TypeError, "batch 0: TensorFlow has no object"),
     ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
     ([MIXED], {}, TypeError, "batch 0: expected strings, got a int among them"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("loader", "keywords", "kind", "message"), REFUSED)

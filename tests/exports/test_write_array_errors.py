@@ -65,11 +65,7 @@ VALUES = [
     ("x.npz", of(1), "ends in .npy, for one array, or that of a directory of them, got .*npz'"),
     ("x.npy", {"batches": [[]]}, "expected at least one sample, got none"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
-    (
-        "x",
-        of(LIST, 5),
-        "sample 1: expected an array or a list of numbers, got a number; numbers go",
-    ),
+    ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
     ("x.npy", {"batches": [RAGGED]}, "batch 0: a .npy file holds samples of one shape; give the p"),
     ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first item is no dict"),
@@ -79,33 +75,21 @@ VALUES = [
     ("x", of({}), "expected a dict with at least one key"),
     ("x", of({3: 1, "3": 1}), r"leaf \['3'\] of batch 0: another leaf .* written to 3; rename"),
     ("x.npy", of(*WIDTHS), r"sample 1: .* \(2, 3\) like the first, got \(2, 4\); only the first"),
-    (
-        "x.npy",
-        of(LIST, [1, 2, 3]),
-        "sample 1: a .npy file holds samples of one shape; give the path",
-    ),
+    ("x.npy", of(LIST, [1, 2, 3]), "sample 1: a .npy file holds samples of one shape; give the path"),
     ("x.npy", {"batches": [ONE, np.zeros((5, 3))]}, "batch 1: a .npy file holds samples of one"),
     ("x.npy", of(1, 300, dtype="u1"), "sample 1: 300 does not fit in uint8"),
     ("x.npy", of([[1], [2, 3]]), "sample 0: .*inhomogeneous"),
     ("x", of(*WIDTHS), r"sample 1: .*\(2, 3\).*\(2, 4\); only the first axis may differ"),
     ("x", of(np.array(5)), "sample 0: expected an array or a list of numbers, got a number"),
-    (
-        "x",
-        {"batches": [np.zeros(5)]},
-        "batch 0: expected an array or a list of numbers, got a number",
-    ),
+    ("x", {"batches": [np.zeros(5)]}, "batch 0: expected an array or a list of numbers, got a number"),
     ("x.npy", {"batches": [np.array(5)]}, "batch 0: expected an axis that counts samples"),
     ("x.npy", {"batches": [[1], [[1]]]}, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
-    (
-        "x",
-        {"batches": [JAGGED]},
-        "RaggedArray: offsets.1. is 5; expected from 0 .* to 3, the number",
-    ),
+    ("x", {"batches": [JAGGED]}, "RaggedArray: offsets.1. is 5; expected from 0 .* to 3, the number"),
     ("x", {"batches": [{"x": np.zeros(3), "y": ONE[0]}]}, r"expected 3 samples, as \['x'\] has"),
     ("x", of({"x": 1, "y": 2}, {"x": 1}), r"sample 1: expected the keys \['x', 'y'\] .*\['x'\]"),
     ("x", of({"x": 1}, 2), r"sample 1: expected a dict of \['x'\] .*, got int"),
     ("x", of(LIST, {"x": 1}), "sample 1: expected no dict like the first, got dict"),
-]
+]  # fmt: skip
 REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
 
 

@@ -115,10 +115,7 @@ def test_an_error_without_a_long_tail():
     ("samples", "message"),
     [
         ([{"x": 1}, {"y": 1}], "sample 1: expected keys ['x'] as in sample 0, got ['y']"),
-        (
-            [{"x": 1}, {"x": 1, "y": 2}],
-            "sample 1: expected keys ['x'] as in sample 0, got ['x', 'y']",
-        ),
+        ([{"x": 1}, {"x": 1, "y": 2}], "sample 1: expected keys ['x'] as in sample 0, got ['x', 'y']"),
         ([{"x": 1}, {"x": 2}, 5], "sample 2: expected a dict as in sample 0, got int"),
         ([{"x": 1}, [1]], "sample 1: expected a dict as in sample 0, got list"),
         ([(1, 2), (1,)], "sample 1: expected 2 items as in sample 0, got 1"),
@@ -127,14 +124,11 @@ def test_an_error_without_a_long_tail():
         ([(1, 2), "ab"], "sample 1: expected a tuple as in sample 0, got str"),
         ([[1, 2], np.zeros(2)], "sample 1: expected a list as in sample 0, got ndarray"),
         ([Point(1, 2), {"x": 1}], "sample 1: expected a Point as in sample 0, got dict"),
-        (
-            [Record(1, 2), FrozenRecord(1, 2)],
-            "sample 1: expected a Record as in sample 0, got Froz",
-        ),
+        ([Record(1, 2), FrozenRecord(1, 2)], "sample 1: expected a Record as in sample 0, got Froz"),
         ([Bag({"x": 1}), Bag({})], "sample 1: expected keys ['x'] as in sample 0, got []"),
         ([Couple([1]), Couple([])], "sample 1: expected 1 items as in sample 0, got 0"),
     ],
-)
+)  # fmt: skip
 def test_structures_that_differ(samples, message):
     with pytest.raises(ValueError, match="Collate: " + re.escape(message)):
         Collate()(samples)

@@ -139,18 +139,13 @@ BAD = {
         "leaf ['label'] of sample 2: expected None as in sample 0, got a leaf",
     ),
     "missing in some": (lambda: LABELS([{"label": 1}, {}]), ValueError, "sample 1", "['label']"),
-    "a leaf of a device": (
-        lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}),
-        TypeError,
-        "fields['x']",
-        "are for Collate",
-    ),
+    "a leaf of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}), TypeError, "fields['x']", "are for Collate"),
     "a key of two leaves": (
         make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
         ValueError,
         "two fields for the key 'labels'",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -227,13 +227,7 @@ def test_what_is_read_only_gives_no_warning():
 
 HUGE = np.broadcast_to(np.uint8(1), (2**62,))
 BAD = {
-    "other axes": (
-        [*BOXES, np.ones((1, 5), np.float32)],
-        ValueError,
-        "sample 3",
-        "(2, 4), got (1, 5)",
-        "Pad()",
-    ),
+    "other axes": ([*BOXES, np.ones((1, 5), np.float32)], ValueError, "sample 3", "(2, 4), got (1, 5)", "Pad()"),
     "ranks": ([np.ones(2), np.ones((2, 1))], ValueError, "sample 1", "1-D", "(2, 1)"),
     "0-d": ([np.array(1)], ValueError, "sample 0", "0-d"),
     "dtypes": ([np.ones(2), [1]], TypeError, "sample 1", "float64", "int64"),
@@ -241,7 +235,7 @@ BAD = {
     "gradients": ([torch.ones(2, requires_grad=True)], TypeError, "sample 0", "detach()"),
     "more than memory": ([HUGE, HUGE], ValueError, "larger than memory"),
     "no memory": ([HUGE[: 2**50]], MemoryError, "(1125899906842624,)"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())

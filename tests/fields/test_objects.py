@@ -322,12 +322,8 @@ ONE = {"boxes": BOX, "labels": [1]}
 
 # What the message says of the second sample of a batch, and what that has beside its image of (8, 8).
 BAD_SAMPLES = {
-    "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {
-        "boxes": BOX,
-        "labels": [1, 2],
-    },
-    "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE
-    | {"masks": np.ones((2, 8, 8), np.uint8)},
+    "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
+    "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
     "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (8, 9)": {
         "masks": np.ones((1, 8, 9), np.uint8)
     },
@@ -341,25 +337,15 @@ BAD_SAMPLES = {
         "labels": [0],
         "masks": np.ones((1, 9, 8), np.uint8),
     },
-    "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0": {
-        "boxes": [[0, 0, 4, np.nan]]
-    },
+    "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0": {"boxes": [[0, 0, 4, np.nan]]},
     "leaf ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1": {
         "boxes": [[0, 0, 4, 4], [-np.inf, 0, 4, 4]]
     },
-    "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)": {
-        "masks": np.ones((8, 8), np.float32)
-    },
-    "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)": {
-        "boxes": [[1, 2, 3]]
-    },
-    "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)": {
-        "boxes": [1, 2, 3, 4]
-    },
-    "of sample 1: expected numbers of shape (n, 4), got a list of unlike items": {
-        "boxes": [[1, 2], [3]]
-    },
-}
+    "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)": {"masks": np.ones((8, 8), np.float32)},
+    "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)": {"boxes": [[1, 2, 3]]},
+    "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)": {"boxes": [1, 2, 3, 4]},
+    "of sample 1: expected numbers of shape (n, 4), got a list of unlike items": {"boxes": [[1, 2], [3]]},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", BAD_SAMPLES)
@@ -400,17 +386,9 @@ ERRORS = [
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
     (made(BOXES), ValueError, "follows the images under 'image'", "make the samples dicts"),
     (made((None, BOXES)), ValueError, "stands in none"),
-    (
-        made({"boxes": BOXES}, boxes=[], photo=1, labels=[]),
-        ValueError,
-        "['boxes'] follows 'image', which is no Image() there",
-    ),
+    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes'] follows 'image', which is no Image() there"),
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is no Image() there"),
-    (
-        followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES),
-        ValueError,
-        "boxes under 'boxes' and 'more' that follow 'image'",
-    ),
+    (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "boxes under 'boxes' and 'more' that follow 'image'"),
     (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
     (
         lambda: collated(
@@ -427,12 +405,8 @@ ERRORS = [
         "RandomIoUCrop crops around the boxes",
         'Boxes(image="...")',
     ),
-    (
-        followed(boxes=BOXES, labels=pinfeed.Pad()),
-        TypeError,
-        "['labels']: what has an entry for each box takes Jagged()",
-    ),
-]
+    (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

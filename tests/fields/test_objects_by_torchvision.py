@@ -37,11 +37,7 @@ def around(size, least):
 # What stands for each of our steps there: its arguments, which may depend on the image's size.
 FILL_OF_IMAGES = {tv_tensors.Image: 7, "others": 0}
 STEPS = {
-    "crop": lambda: (
-        augment.RandomCrop((20, 40)),
-        "RandomCrop",
-        lambda size: {"size": at_most(size, (20, 40))},
-    ),
+    "crop": lambda: (augment.RandomCrop((20, 40)), "RandomCrop", lambda size: {"size": at_most(size, (20, 40))}),
     "padded_crop": lambda: (
         augment.RandomCrop((50, 30), padding=(3, 5, 7, 2), pad_if_needed=True, fill=7),
         "RandomCrop",
@@ -52,48 +48,24 @@ STEPS = {
             "fill": FILL_OF_IMAGES,
         },
     ),
-    "part": lambda: (
-        augment.RandomCrop((0.5, 0.8)),
-        "RandomCrop",
-        lambda size: {"size": parts(size, (0.5, 0.8))},
-    ),
+    "part": lambda: (augment.RandomCrop((0.5, 0.8)), "RandomCrop", lambda size: {"size": parts(size, (0.5, 0.8))}),
     "centre": lambda: (augment.CenterCrop((24, 43)), "CenterCrop", {"size": [24, 43]}),
-    "central_part": lambda: (
-        augment.CenterCrop(0.7),
-        "CenterCrop",
-        lambda size: {"size": parts(size, (0.7, 0.7))},
-    ),
+    "central_part": lambda: (augment.CenterCrop(0.7), "CenterCrop", lambda size: {"size": parts(size, (0.7, 0.7))}),
     "hflip": lambda: (augment.RandomHorizontalFlip(), "RandomHorizontalFlip", {}),
     "vflip": lambda: (augment.RandomVerticalFlip(0.7), "RandomVerticalFlip", {"p": 0.7}),
-    "zoom": lambda: (
-        augment.RandomZoomOut(7, (1, 2.5)),
-        "RandomZoomOut",
-        {"fill": FILL_OF_IMAGES, "side_range": (1, 2.5)},
-    ),
+    "zoom": lambda: (augment.RandomZoomOut(7, (1, 2.5)), "RandomZoomOut", {"fill": FILL_OF_IMAGES, "side_range": (1, 2.5)}),
     "iou": lambda: (augment.RandomIoUCrop(), "RandomIoUCrop", {}),
     "iou_often": lambda: (
         augment.RandomIoUCrop(0.2, 0.9, sampler_options=[0.3, 1.0], trials=5),
         "RandomIoUCrop",
         {"min_scale": 0.2, "max_scale": 0.9, "sampler_options": [0.3, 1.0], "trials": 5},
     ),
-    "shortest": lambda: (
-        augment.RandomShortestSize((20, 33, 50), 70),
-        "RandomShortestSize",
-        {"min_size": [20, 33, 50], "max_size": 70},
-    ),
-    "resize_at_random": lambda: (
-        augment.RandomResize(15, 60),
-        "RandomResize",
-        {"min_size": 15, "max_size": 60},
-    ),
-    "jitter": lambda: (
-        augment.ScaleJitter((50, 40), (0.4, 2)),
-        "ScaleJitter",
-        {"target_size": (50, 40), "scale_range": (0.4, 2)},
-    ),
+    "shortest": lambda: (augment.RandomShortestSize((20, 33, 50), 70), "RandomShortestSize", {"min_size": [20, 33, 50], "max_size": 70}),
+    "resize_at_random": lambda: (augment.RandomResize(15, 60), "RandomResize", {"min_size": 15, "max_size": 60}),
+    "jitter": lambda: (augment.ScaleJitter((50, 40), (0.4, 2)), "ScaleJitter", {"target_size": (50, 40), "scale_range": (0.4, 2)}),
     "resize": lambda: (augment.Resize(24, max_size=64), "Resize", {"size": 24, "max_size": 64}),
     "square": lambda: (augment.Resize((31, 17)), "Resize", {"size": (31, 17)}),
-}
+}  # fmt: skip
 
 
 def composes(names):

@@ -254,17 +254,12 @@ BAD_CHOICES = {
         "sample 2: expected 2 sequences as in sample 0, got 1; fill up",
         "sample + [[]]",
     ),
-    "a dtype": (
-        [*CHOICES, [[1], [0.5]]],
-        Pad(lengths=False),
-        TypeError,
-        "sample 2[1]: expected dtype int64 as in sample 0, got float32",
-    ),
+    "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]: expected dtype int64 as in sample 0, got float32"),
     "lengths": (CHOICES, Pad(), ValueError, "keys of their own", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
     "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
     "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD_CHOICES)

@@ -166,25 +166,10 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
 @pytest.mark.parametrize(
     ("samples", "arguments", "error", "words"),
     [
-        (
-            [GOOD, [GOOD, GOOD[:1]]],
-            {"min_side": 7},
-            ValueError,
-            ["sample 1[1]", "at least 7 pixels"],
-        ),
-        (
-            [GOOD, np.zeros((5, 2000, 3), np.uint8)],
-            {},
-            ValueError,
-            ["sample 1", "200 times", "crop"],
-        ),
+        ([GOOD, [GOOD, GOOD[:1]]], {"min_side": 7}, ValueError, ["sample 1[1]", "at least 7 pixels"]),
+        ([GOOD, np.zeros((5, 2000, 3), np.uint8)], {}, ValueError, ["sample 1", "200 times", "crop"]),
         ([GOOD, GOOD[..., 0]], {}, ValueError, ["sample 1", "(30, 40)", '.convert("RGB")']),
-        (
-            [[GOOD], [np.zeros((30, 40, 4), np.uint8)]],
-            {},
-            ValueError,
-            ["sample 1[0]", "3 channels"],
-        ),
+        ([[GOOD], [np.zeros((30, 40, 4), np.uint8)]], {}, ValueError, ["sample 1[0]", "3 channels"]),
         ([GOOD[..., :1]], {}, ValueError, ["1 channels and 3 values"]),
         ([GOOD.astype(np.int64)], {}, TypeError, ["int64", ".astype(np.uint8)"]),
         (
@@ -210,7 +195,7 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
         (["photo.png"], {}, TypeError, ["sample 0", "str"]),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_bad_images(samples, arguments, error, words):
     check(lambda: pinfeed.Collate(field(**arguments))(samples), error, *words)
 

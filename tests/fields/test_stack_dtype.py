@@ -202,18 +202,14 @@ MISFITS = [
 ]
 WAYS = {
     "Stack": lambda samples, dtype: Collate(Stack(dtype))(list(samples)),
-    "Stack of rows": lambda samples, dtype: Collate(Stack(dtype))(
-        ArrayDataset(samples).__getitems__(range(len(samples)))
-    ),
+    "Stack of rows": lambda samples, dtype: Collate(Stack(dtype))(ArrayDataset(samples).__getitems__(range(len(samples)))),
     "Stack of strided rows": lambda samples, dtype: Collate(Stack(dtype))(
         ArrayDataset(np.repeat(samples, 2, -1)[..., ::2]).__getitems__(range(len(samples)))
     ),
     "Pad": lambda samples, dtype: Collate(Pad(dtype=dtype, lengths=False))(list(samples)),
     "Jagged": lambda samples, dtype: Collate(Jagged(dtype))(list(samples)).values,
-    "pad": lambda samples, dtype: pinfeed.pad(
-        [torch.from_numpy(sample) for sample in samples], dtype=dtype, lengths=False
-    ),
-}
+    "pad": lambda samples, dtype: pinfeed.pad([torch.from_numpy(sample) for sample in samples], dtype=dtype, lengths=False),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())

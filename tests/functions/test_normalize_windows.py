@@ -93,12 +93,7 @@ def call(window=WHOLE, size=(6, 8), images=IMAGES, **options):
 
 
 ERRORS = [
-    (
-        call([1, 0, 6, 8, 0, 0]),
-        ValueError,
-        "images of sample 1: expected a window",
-        "1.0, 0.0, 6.0",
-    ),
+    (call([1, 0, 6, 8, 0, 0]), ValueError, "images of sample 1: expected a window", "1.0, 0.0, 6.0"),
     (call([0, -1, 6, 8, 0, 0]), ValueError, "within an image of (6, 8)", "Image(augment=...)"),
     (call([0, 0, 0, 8, 0, 0]), ValueError, "whole pixels"),
     (call([0.5, 0, 4, 8, 0, 0]), ValueError, "whole pixels", "got top, left, height, width 0.5"),
@@ -111,7 +106,7 @@ ERRORS = [
     (call(interpolation="cubic"), ValueError, "interpolation must be one of", "'cubic'"),
     (call(images=IMAGES[:1]), ValueError, "here (1, 6), got (2, 6)"),
     (call(size=(2**31, 2**31)), (ValueError, MemoryError), "memory"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

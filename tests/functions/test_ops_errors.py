@@ -22,9 +22,7 @@ def integers(*numbers):
 
 
 NORMALIZE = {
-    "images must be uint8 with shape (N, H, W, C), got float32 (3, 5, 7, 3); convert with": {
-        "images": IMAGES.float()
-    },
+    "images must be uint8 with shape (N, H, W, C), got float32 (3, 5, 7, 3); convert with": {"images": IMAGES.float()},
     "images must be uint8 with shape (N, H, W, C), got uint8 (5, 7, 3)": {"images": IMAGES[0]},
     "input must be one of NHWC, NCHW, NHW, got HWC": {"input": "HWC"},
     "output must be NCHW or NHWC, got CHW": {"output": "CHW"},
@@ -37,29 +35,17 @@ NORMALIZE = {
     "std must not be 0": {"std": [1.0, 0.0, 1.0]},
     "scale / std and mean / std must fit in float32, got scale": {"std": [1e-42]},
     "dtype uint8 only permutes, so mean, std and scale": {"dtype": torch.uint8, "mean": [0.5]},
-    "pad_value must be a value that float16 can hold, got 70000": {
-        "pad_value": 70000.0,
-        "dtype": torch.float16,
-    },
-    "pad_value must be a value that uint8 can hold, got -1": {
-        "pad_value": -1.0,
-        "dtype": torch.uint8,
-    },
+    "pad_value must be a value that float16 can hold, got 70000": {"pad_value": 70000.0, "dtype": torch.float16},
+    "pad_value must be a value that uint8 can hold, got -1": {"pad_value": -1.0, "dtype": torch.uint8},
     "indices must be int64 with shape (3,), got int32 (3,)": {"indices": integers(0, 1, 2).int()},
     "indices must be int64 with shape (3,), got int64 (1, 3)": {"indices": integers(0, 1, 2)[None]},
-    "sizes must be int64 with shape (3, 2), got int64 (2, 2)": {
-        "sizes": integers(1, 1, 1, 1).view(2, 2)
-    },
-    "sizes must be from (0, 0) to (5, 7), got (6, 1) at position 1": {
-        "sizes": torch.tensor([[5, 7], [6, 1], [1, 1]])
-    },
-    "sizes must be from (0, 0) to (5, 7), got (1, -1) at position 0": {
-        "sizes": torch.tensor([[1, -1], [1, 1], [1, 1]])
-    },
+    "sizes must be int64 with shape (3, 2), got int64 (2, 2)": {"sizes": integers(1, 1, 1, 1).view(2, 2)},
+    "sizes must be from (0, 0) to (5, 7), got (6, 1) at position 1": {"sizes": torch.tensor([[5, 7], [6, 1], [1, 1]])},
+    "sizes must be from (0, 0) to (5, 7), got (1, -1) at position 0": {"sizes": torch.tensor([[1, -1], [1, 1], [1, 1]])},
     "height must be at least that of the images, 5, or sizes must say": {"height": 4},
     "width must be at least that of the images, 7, or sizes must say": {"width": -1},
     "an output of shape (3, 3, 4611686018427387904, 7) is larger than memory": {"height": 2**62},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", NORMALIZE)
@@ -103,32 +89,18 @@ JAGGED = {
     "offsets must be int64 with shape (B + 1,), got int32 (5,)": {"offsets": OFFSETS.int()},
     "offsets must be int64 with shape (B + 1,), got int64 (0,)": {"offsets": OFFSETS[:0]},
     "offsets must be int64 with shape (B + 1,), got int64 (1, 5)": {"offsets": OFFSETS[None]},
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got 13 at position 1": {
-        "offsets": integers(0, 13)
-    },
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got -1 at position 0": {
-        "offsets": integers(-1, 3)
-    },
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got 2 at position 2": {
-        "offsets": integers(0, 3, 2)
-    },
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got 13 at position 1": {"offsets": integers(0, 13)},
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got -1 at position 0": {"offsets": integers(-1, 3)},
+    "offsets must ascend from at least 0 to at most 12, the number of rows, got 2 at position 2": {"offsets": integers(0, 3, 2)},
     "length must not be negative, got -1": {"length": -1},
     "max_length must not be negative, got -2": {"max_length": -2},
     "side must be right or left, got top": {"side": "top"},
     "pad_value must be a value that float32 can hold, got 1e+39": {"pad_value": 1e39},
-    "pad_value must be a value that int64 can hold, got 0.5": {
-        "values": VALUES.long(),
-        "pad_value": 0.5,
-    },
-    "pad_value must be a value that bool can hold, got 2": {
-        "values": VALUES.bool(),
-        "pad_value": 2.0,
-    },
-    "the dtype of values must be bool, an integer, floating or complex dtype": {
-        "values": VALUES.to(torch.float8_e5m2)
-    },
+    "pad_value must be a value that int64 can hold, got 0.5": {"values": VALUES.long(), "pad_value": 0.5},
+    "pad_value must be a value that bool can hold, got 2": {"values": VALUES.bool(), "pad_value": 2.0},
+    "the dtype of values must be bool, an integer, floating or complex dtype": {"values": VALUES.to(torch.float8_e5m2)},
     "is larger than memory can be": {"length": 2**62},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("op", [P.pad_jagged, P.pad_jagged_with_mask], ids=str)
@@ -153,13 +125,11 @@ def test_pad_jagged_writes_nothing():
 UNPAD = {
     "padded must have shape (B, L, ...), got (4,)": {"padded": PADDED[:, 0, 0]},
     "padded must have shape (L, B, ...), got (4,)": {"padded": PADDED[:, 0, 0], "time_major": True},
-    "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {
-        "padded": PADDED[:3]
-    },
+    "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {"padded": PADDED[:3]},
     "total must not be negative, got -1": {"total": -1},
     "offsets must ascend from at least 0 to at most 10, the number of rows, got 11": {"total": 10},
     "side must be right or left": {"side": ""},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", UNPAD)
@@ -194,16 +164,10 @@ def test_permute(letters, message):
 
 OUTS = {
     "must be float32 with shape (3, 3, 5, 7), got float32 (3, 3, 5, 8)": torch.empty(3, 3, 5, 8),
-    "must be float32 with shape (3, 3, 5, 7), got float64 (3, 3, 5, 7)": torch.empty(
-        3, 3, 5, 7, dtype=torch.float64
-    ),
-    "must be contiguous or in channels_last memory, got strides (315, 105, 21, 3)": torch.empty(
-        3, 3, 5, 7, 3
-    )[..., 0],
-    "must be contiguous or in channels_last memory, got strides (0, 35, 7, 1)": torch.empty(
-        3, 5, 7
-    ).expand(3, 3, 5, 7),
-}
+    "must be float32 with shape (3, 3, 5, 7), got float64 (3, 3, 5, 7)": torch.empty(3, 3, 5, 7, dtype=torch.float64),
+    "must be contiguous or in channels_last memory, got strides (315, 105, 21, 3)": torch.empty(3, 3, 5, 7, 3)[..., 0],
+    "must be contiguous or in channels_last memory, got strides (0, 35, 7, 1)": torch.empty(3, 5, 7).expand(3, 3, 5, 7),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", OUTS)
@@ -244,22 +208,14 @@ def test_fakes_check_what_shapes_depend_on():
 # By the shape of the output.
 TOO_LARGE = {
     (3, 3, 2**62, 7): (P.normalize_images, (IMAGES,), {"height": 2**62}),
-    (0, 3, 2**62, 2**62): (
-        P.normalize_images,
-        (IMAGES[:0],),
-        {"height": 2**62, "width": 2**62, "channels_last": True},
-    ),
-    (0, 2**62, 7, 3): (
-        P.normalize_images,
-        (IMAGES[:0],),
-        {"height": 2**62, "output": "NHWC", "dtype": torch.uint8},
-    ),
+    (0, 3, 2**62, 2**62): (P.normalize_images, (IMAGES[:0],), {"height": 2**62, "width": 2**62, "channels_last": True}),
+    (0, 2**62, 7, 3): (P.normalize_images, (IMAGES[:0],), {"height": 2**62, "output": "NHWC", "dtype": torch.uint8}),
     (0, 2, 2**62, 1): (P.permute, (torch.empty(0, 1, 1, 2).expand(0, 2**62, 1, 2),), {}),
     (4, 2**62, 2): (P.pad_jagged, (VALUES, OFFSETS, 2**62), {}),
     (0, 2**62, 8): (P.pad_jagged, (torch.zeros(0, 8), integers(0), 2**62), {}),
     (2**62, 4, 0): (P.pad_jagged_with_mask, (VALUES[:, :0], OFFSETS, 2**62), {"time_major": True}),
     (2**62, 0): (P.unpad_to_jagged, (PADDED[..., :0], OFFSETS, 2**62), {}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", TOO_LARGE, ids=str)

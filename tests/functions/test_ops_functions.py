@@ -117,12 +117,7 @@ BAD = [
     (lambda: pinfeed.pad(NONE), ValueError, "expected at least one sample"),
     (lambda: pinfeed.pad(JAGGED, dtype=bool), TypeError, "can't cast int64 to bool; cast in the"),
     (lambda: pinfeed.pad(JAGGED, 0.5), ValueError, "int64 can hold, got 0.5"),
-    (
-        lambda: pinfeed.pad(JAGGED, 2**53 + 1),
-        ValueError,
-        "on cpu pad_value must be",
-        f"{2**53 + 1}",
-    ),
+    (lambda: pinfeed.pad(JAGGED, 2**53 + 1), ValueError, "on cpu pad_value must be", f"{2**53 + 1}"),
     (lambda: pinfeed.pad(COMPLEX, 2j), ValueError, "float64 holds, got 2j; pad on the CPU"),
     (lambda: pinfeed.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must be of the same"),
     (lambda: pinfeed.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
@@ -131,7 +126,7 @@ BAD = [
         ValueError,
         "pad_jagged: out must be int64 with shape",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -34,26 +34,11 @@ BAD = {
     "generator": (iter(TOKENS), {}, TypeError, "list of arrays", "list_iterator"),
     "ranks": ([*TOKENS, np.zeros((1, 1))], {}, ValueError, "sample 2", "1-D", "(1, 1)"),
     "ranks of lists": ([np.zeros((1, 1)), [1]], {}, ValueError, "sample 1", "2-D", "(1,)"),
-    "dtypes": (
-        [*TOKENS, np.ones(1)],
-        {},
-        TypeError,
-        "sample 2",
-        "int64 as in sample 0, got float64",
-        "pass a dtype to mix them",
-    ),
+    "dtypes": ([*TOKENS, np.ones(1)], {}, TypeError, "sample 2", "int64 as in sample 0, got float64", "pass a dtype to mix them"),
     "dtypes of lists": ([[1], [], [1.5]], {}, TypeError, "sample 2", "int64", "float32"),
     "bools and ints": ([[True], [1]], {}, TypeError, "sample 1", "bool", "int64"),
     "conjugated": ([torch.ones(1) * 1j, (torch.ones(1) * 1j).conj()], {}, TypeError, "sample 1"),
-    "fixed axis": (
-        [*BOXES, np.zeros((1, 5), np.float32)],
-        {"axes": 0},
-        ValueError,
-        "sample 2",
-        "4 items along axis 1",
-        "got 5",
-        "axes=0",
-    ),
+    "fixed axis": ([*BOXES, np.zeros((1, 5), np.float32)], {"axes": 0}, ValueError, "sample 2", "4 items along axis 1", "got 5", "axes=0"),
     "fixed axes": (
         [np.zeros((3, 2, 2)), np.zeros((1, 2, 3))],
         {"axes": (1, 2)},
@@ -63,13 +48,7 @@ BAD = {
         "got 1",
         "axes=(1, 2)",
     ),
-    "a mask of all axes": (
-        [np.zeros((1, 1)), np.zeros((1, 2))],
-        {"mask": True},
-        ValueError,
-        "axis 1 differs",
-        "axes=(0, 1)",
-    ),
+    "a mask of all axes": ([np.zeros((1, 1)), np.zeros((1, 2))], {"mask": True}, ValueError, "axis 1 differs", "axes=(0, 1)"),
     "axis out of range": (TOKENS, {"axes": 1}, ValueError, "axes=1", "1-D"),
     "negative axis": (BOXES, {"axes": (-3, 1)}, ValueError, "axes=(-3, 1)", "2-D"),
     "axis beyond integers": (TOKENS, {"axes": 2**70}, ValueError, "axes", str(2**70)),
@@ -103,18 +82,9 @@ BAD = {
         ValueError,
         "multiple_of must be an integer or have one for each of the 2 axes",
     ),
-    "multiples": (
-        [np.zeros((2, 2), np.uint8)],
-        {"multiple_of": 2**62, "axes": (0, 1)},
-        ValueError,
-        "larger than memory",
-    ),
-    "a mask of nothing": (
-        [np.zeros((3, 0), np.uint8)],
-        {"multiple_of": 2**62, "mask": True},
-        MemoryError,
-    ),
-}
+    "multiples": ([np.zeros((2, 2), np.uint8)], {"multiple_of": 2**62, "axes": (0, 1)}, ValueError, "larger than memory"),
+    "a mask of nothing": ([np.zeros((3, 0), np.uint8)], {"multiple_of": 2**62, "mask": True}, MemoryError),
+}  # fmt: skip
 for keyword in ("max_length", "multiple_of"):
     BAD |= {
         f"{keyword}={value}": (TOKENS, {keyword: value}, error, keyword, str(value))

@@ -481,11 +481,7 @@ TEXT = [feature | {"text": "a"} for feature in FEATURES]
 # What is done, the error, and words of its message.
 BAD = {
     "no tokens": (padding([{"ids": [1]}]), ValueError, "expected 'input_ids'", "got ['ids']"),
-    "no padding token": (
-        padding(tokenizer=without_padding_token()),
-        ValueError,
-        "tokenizer.pad_token = tokenizer.eos_token",
-    ),
+    "no padding token": (padding(tokenizer=without_padding_token()), ValueError, "tokenizer.pad_token = tokenizer.eos_token"),
     "no largest length": (padding(padding="max_length"), ValueError, "needs max_length"),
     "too long": (
         padding([{"input_ids": IDS[0]}], padding="max_length", max_length=2),

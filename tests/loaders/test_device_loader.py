@@ -199,15 +199,12 @@ BFLOAT16, HALF = torch.bfloat16, torch.float16
         ([torch.no_grad], {"grad": False}),
         ([torch.inference_mode], {"grad": False, "inference": True}),
         ([lambda: torch.autocast("cpu", BFLOAT16)], {"dtype": BFLOAT16}),
-        (
-            [lambda: torch.autocast("cpu", HALF, cache_enabled=False)],
-            {"dtype": HALF, "cache": False},
-        ),
+        ([lambda: torch.autocast("cpu", HALF, cache_enabled=False)], {"dtype": HALF, "cache": False}),
         ([lambda: torch.autocast("cpu", HALF, enabled=False)], {}),
         ([lambda: torch.device("meta")], {"device": "meta"}),
         ([lambda: torch.device("meta"), lambda: torch.device("cpu")], {}),
     ],
-)
+)  # fmt: skip
 def test_the_loader_sees_the_modes_of_the_consumer(modes, changes):
     token = VARIABLE.set("something")
     with contextlib.ExitStack() as stack:
@@ -320,11 +317,7 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
     [
         ((None,), TypeError, f"{NO_LOADER} NoneType"),
         ((3,), TypeError, f"{NO_LOADER} int"),
-        (
-            (DATASET,),
-            TypeError,
-            f"{NO_LOADER} ArrayDataset, .* give DataLoader.dataset, batch_size",
-        ),
+        ((DATASET,), TypeError, f"{NO_LOADER} ArrayDataset, .* give DataLoader.dataset, batch_size"),
         (([], "gpu"), ValueError, NO_DEVICE),
         (([], "cuda:-1"), ValueError, NO_DEVICE),
         (([], -1), ValueError, NO_DEVICE),
@@ -334,7 +327,7 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
         (([], None, None, 2.0), TypeError, "depth must be an integer"),
         (([], None, None, True), TypeError, "depth must be an integer"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit(arguments, error, message):
     with pytest.raises(error, match=message):
         DeviceLoader(*arguments)

@@ -298,26 +298,11 @@ MISFITS = {
     "clips": (Image(input="THWC", output="CTHW"), IMAGE[None], TypeError, "collate_fn"),
     "images without channels": (Image(), IMAGE[0], ValueError, r"\(N, H, W, C\), got \(4, 4, 3\)"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
-    "uncastable": (
-        Pad(dtype=torch.int64),
-        JAGGED._replace(values=torch.ones(3)),
-        TypeError,
-        "cast",
-    ),
-    "a value that does not fit": (
-        Pad(-1),
-        JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)),
-        ValueError,
-        "got -1",
-    ),
-    "floats to scale": (
-        Pad(scale=2),
-        JAGGED._replace(values=torch.ones(3)),
-        TypeError,
-        "scale is for integers, got float32",
-    ),
+    "uncastable": (Pad(dtype=torch.int64), JAGGED._replace(values=torch.ones(3)), TypeError, "cast"),
+    "a value that does not fit": (Pad(-1), JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)), ValueError, "got -1"),
+    "floats to scale": (Pad(scale=2), JAGGED._replace(values=torch.ones(3)), TypeError, "scale is for integers, got float32"),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", MISFITS)

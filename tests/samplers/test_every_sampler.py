@@ -31,13 +31,9 @@ DATA = {
     "first fit": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "first_fit"}),
     "wrapped": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "wrapped"}),
     "weighted": (pinfeed.WeightedSampler, LENGTHS, {"batch_size": 7}),
-    "drawn once": (
-        pinfeed.WeightedSampler,
-        LENGTHS,
-        {"num_samples": 30, "replacement": False, "batch_size": 7},
-    ),
+    "drawn once": (pinfeed.WeightedSampler, LENGTHS, {"num_samples": 30, "replacement": False, "batch_size": 7}),
     "balanced": (pinfeed.BalancedSampler, LENGTHS % 3, {"batch_size": 7}),
-}
+}  # fmt: skip
 
 
 def maker(name):

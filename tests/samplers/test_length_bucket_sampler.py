@@ -292,11 +292,7 @@ def test_limits_beyond_64_bits(shuffle, max_tokens):
         ({"batch_size": None}, ValueError, "expected batch_size or max_tokens or both"),
         ({"max_tokens": 0}, ValueError, "max_tokens must be at least 1, got 0"),
         ({"max_tokens": 9.5}, TypeError, r"max_tokens must be an integer, got 9\.5"),
-        (
-            {"max_tokens": 2},
-            ValueError,
-            "sample 0 takes 3 tokens, more than max_tokens=2; raise max_tokens, cut samples with max_",
-        ),
+        ({"max_tokens": 2}, ValueError, "sample 0 takes 3 tokens, more than max_tokens=2; raise max_tokens, cut samples with max_"),
         ({"bucket_batches": 0}, ValueError, "bucket_batches must be at least 1, got 0"),
         ({"lengths": [3, 1, -2, -5]}, ValueError, r"from 0 to \d+, got -2 at index 2"),
         ({"lengths": np.array([1, 2**63], "u8")}, ValueError, rf"got {2**63} at index 1"),
@@ -307,7 +303,7 @@ def test_limits_beyond_64_bits(shuffle, max_tokens):
         ({"lengths": [1, 2**64]}, TypeError, "lengths must be integers, got dtype object"),
         ({"lengths": SimpleNamespace(lengths=[0.5])}, TypeError, "must be integers, got dtype fl"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments(changed, error, message):
     with pytest.raises(error, match=f"^LengthBucketSampler: .*{message}"):
         LengthBucketSampler(**{"lengths": [3, 1, 2], "batch_size": 2} | changed)

@@ -197,11 +197,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
 
 GOOD = {"lengths": [3, 2, 1], "seq_length": 4}
 BAD = [
-    (
-        {"lengths": iter([1, 2])},
-        TypeError,
-        "lengths must be those of all documents, got a list_iterator; make a list of them",
-    ),
+    ({"lengths": iter([1, 2])}, TypeError, "lengths must be those of all documents, got a list_iterator; make a list of them"),
     ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
     (
         {"lengths": [3, 9, 4, 5, 8, 6]},
@@ -211,11 +207,7 @@ BAD = [
         + r"Array.split\(4\), or take overflow='truncate' or 'drop'",
     ),
     ({"lengths": [0, 0]}, ValueError, "0 rows of documents leave a rank of 1 without a batch"),
-    (
-        {"rank": 0, "world_size": 3},
-        ValueError,
-        "2 rows of documents leave a rank of 3 without a batch; take fewer ranks or more documents",
-    ),
+    ({"rank": 0, "world_size": 3}, ValueError, "2 rows of documents leave a rank of 3 without a batch; take fewer ranks or more documents"),
     ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ({"batch_size": 2**29}, ValueError, r"batch_size × seq_length must be less than 2\*\*31"),
@@ -224,17 +216,9 @@ BAD = [
     ({"balance": None}, ValueError, "balance must be one of .*, got None"),
     ({"max_documents": 0}, ValueError, "max_documents must be at least 1, got 0"),
     ({"documents_multiple_of": 3}, ValueError, "seq_length must be a multiple of documents_mul"),
-    (
-        {"strategy": "wrapped", "max_documents": 2},
-        ValueError,
-        "strategy='wrapped' fills rows whatever they hold",
-    ),
-    (
-        {"strategy": "wrapped", "lengths": [2**62]},
-        ValueError,
-        r"lengths must have a sum less than 2\*\*62",
-    ),
-]
+    ({"strategy": "wrapped", "max_documents": 2}, ValueError, "strategy='wrapped' fills rows whatever they hold"),
+    ({"strategy": "wrapped", "lengths": [2**62]}, ValueError, r"lengths must have a sum less than 2\*\*62"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), BAD)

@@ -416,13 +416,9 @@ def test_what_is_no_index(index):
     [
         ([11], IndexError, "ArrayDataset: indices: index 11 at position 0 is out of range for 11"),
         ([0.5], TypeError, "ArrayDataset: indices: expected integers, got float"),
-        (
-            np.ones(3, bool),
-            IndexError,
-            r"ArrayDataset: indices: .* mask of shape \(11,\), got \(3,\)",
-        ),
+        (np.ones(3, bool), IndexError, r"ArrayDataset: indices: .* mask of shape \(11,\), got \(3,\)"),
     ],
-)
+)  # fmt: skip
 def test_what_selects_no_samples(indices, error, message):
     with pytest.raises(error, match=f"^{message}"):
         pinfeed.ArrayDataset(values()).select(indices)

@@ -96,20 +96,14 @@ LISTS = [[i] * i for i in range(10)]
 VIEWED = {
     "numbers": lambda: pa.array(range(10), pa.int16()),
     "fixed-size lists": lambda: pa.array([[i, i] for i in range(10)], pa.list_(pa.float32(), 2)),
-    "nested": lambda: pa.array(
-        [[[i, i]] * 3 for i in range(10)], pa.list_(pa.list_(pa.int8(), 2), 3)
-    ),
+    "nested": lambda: pa.array([[[i, i]] * 3 for i in range(10)], pa.list_(pa.list_(pa.int8(), 2), 3)),
     "tensors": lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(60).reshape(10, 2, 3)),
     "lists": lambda: pa.array(LISTS, pa.list_(pa.int64())),
     "large lists": lambda: pa.array(LISTS, pa.large_list(pa.uint8())),
     "lists beside nulls": lambda: pa.array([[9, None], *LISTS, None, [None]])[1:11],
-    "lists of a slice": lambda: pa.ListArray.from_arrays(
-        pa.array(range(11), pa.int32()), pa.array(range(20))[1:]
-    ),
-    "lists of fixed-size lists": lambda: pa.array(
-        [[[i, i]] * i for i in range(10)], pa.list_(pa.list_(pa.int32(), 2))
-    ),
-}
+    "lists of a slice": lambda: pa.ListArray.from_arrays(pa.array(range(11), pa.int32()), pa.array(range(20))[1:]),
+    "lists of fixed-size lists": lambda: pa.array([[[i, i]] * i for i in range(10)], pa.list_(pa.list_(pa.int32(), 2))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", VIEWED)
@@ -167,36 +161,16 @@ REFUSED = {
     "scalar": (lambda: pa.scalar(1), TypeError, "expected a column of pyarrow, got Int64Scalar"),
     "nothing but nulls": (lambda: pa.nulls(3), ValueError, "3 of 3 rows are null, the first is "),
     "nothing": (lambda: pa.nulls(0), TypeError, "expected .*got null$"),
-    "struct": (
-        lambda: pa.array([{"a": 1}]),
-        TypeError,
-        r"expected .*got struct<a: int64>; table\.flatten\(\) makes columns",
-    ),
+    "struct": (lambda: pa.array([{"a": 1}]), TypeError, r"expected .*got struct<a: int64>; table\.flatten\(\) makes columns"),
     "times": (
         lambda: pa.array([1], pa.timestamp("ns")),
         TypeError,
         r"expected .*; take its numbers with column\.cast\(pyarrow\.int64\(\)\)",
     ),
-    "dates": (
-        lambda: pa.array([1], pa.date32()),
-        TypeError,
-        r"expected .*; take its numbers with column\.cast\(pyarrow\.int32\(\)\)",
-    ),
-    "decimals": (
-        lambda: pa.array([1], pa.decimal128(5)),
-        TypeError,
-        r"expected .*; convert with column\.cast\(pyarrow\.float64\(\)\)",
-    ),
-    "an extension": (
-        lambda: pa.array([b"0" * 16], pa.uuid()),
-        TypeError,
-        "expected .*got extension<arrow.uuid>",
-    ),
-    "lists of strings": (
-        lambda: pa.array([["a"]]),
-        TypeError,
-        "expected lists of numbers, or of lists that are of one length, got list<",
-    ),
+    "dates": (lambda: pa.array([1], pa.date32()), TypeError, r"expected .*; take its numbers with column\.cast\(pyarrow\.int32\(\)\)"),
+    "decimals": (lambda: pa.array([1], pa.decimal128(5)), TypeError, r"expected .*; convert with column\.cast\(pyarrow\.float64\(\)\)"),
+    "an extension": (lambda: pa.array([b"0" * 16], pa.uuid()), TypeError, "expected .*got extension<arrow.uuid>"),
+    "lists of strings": (lambda: pa.array([["a"]]), TypeError, "expected lists of numbers, or of lists that are of one length, got list<"),
     "lists of lists": (
         lambda: pa.array([[[1]]]),
         TypeError,
@@ -227,11 +201,7 @@ REFUSED = {
         ValueError,
         r"chunk 1: 1 values are null; fill them: .*fill_null\(0\)\), where array is column.combine_",
     ),
-    "null in a list of bools": (
-        lambda: pa.array([[True, None]]),
-        ValueError,
-        r"1 values are null; fill them: .*\.fill_null\(False\)",
-    ),
+    "null in a list of bools": (lambda: pa.array([[True, None]]), ValueError, r"1 values are null; fill them: .*\.fill_null\(False\)"),
     "intervals": (
         lambda: pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
         TypeError,
@@ -242,7 +212,7 @@ REFUSED = {
         ValueError,
         "1 of 2 values are null",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -266,22 +236,14 @@ NO_LISTS = {
         r"expected .*got fixed_size_list.*; ArrayDataset\.from_arrow takes it",
     ),
     "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected numbers, .*, got struct"),
-    "chunks": (
-        lambda: pa.chunked_array([LISTS, LISTS]),
-        ValueError,
-        r"expected at most one chunk, got 2; .*combine_chunks\(\)",
-    ),
+    "chunks": (lambda: pa.chunked_array([LISTS, LISTS]), ValueError, r"expected at most one chunk, got 2; .*combine_chunks\(\)"),
     "nulls": (
         lambda: pa.array([[1, 2], None, [3]]),
         ValueError,
         r"1 of 3 rows are null, the first is row 1; .*drop_null\(\).*fill_null\(\)",
     ),
-    "nulls in a slice": (
-        lambda: pa.array([[1], [None, 2], [None]])[:2],
-        ValueError,
-        "1 values are null",
-    ),
-}
+    "nulls in a slice": (lambda: pa.array([[1], [None, 2], [None]])[:2], ValueError, "1 values are null"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NO_LISTS)

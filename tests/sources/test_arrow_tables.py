@@ -112,28 +112,13 @@ def test_a_class_of_ones_own():
 
 
 REFUSED = [
-    (
-        pa.table({"x": [{"a": 1}]}),
-        None,
-        TypeError,
-        "column 'x': expected numbers, bools, .*got struct<a: int64>; .*leave it out",
-    ),
-    (
-        TABLE,
-        ["labels"],
-        ValueError,
-        r"the table has no column 'labels'; it has \['tokens', 'label'",
-    ),
+    (pa.table({"x": [{"a": 1}]}), None, TypeError, "column 'x': expected numbers, bools, .*got struct<a: int64>; .*leave it out"),
+    (TABLE, ["labels"], ValueError, r"the table has no column 'labels'; it has \['tokens', 'label'"),
     (TABLE, "label", TypeError, "columns must be a list of names, got 'label'"),
     (TABLE, [1], ValueError, "the table has no column 1; it has"),
     (TABLE, [], ValueError, "expected at least one column, got none"),
     (pa.table({}), None, ValueError, "expected at least one column, got none"),
-    (
-        pa.Table.from_arrays([pa.array([1])] * 2, names=["x", "x"]),
-        None,
-        ValueError,
-        "the table has 2 columns called 'x'",
-    ),
+    (pa.Table.from_arrays([pa.array([1])] * 2, names=["x", "x"]), None, ValueError, "the table has 2 columns called 'x'"),
     (TABLE["label"], None, TypeError, "table must be a pyarrow.Table, .* got ChunkedArray"),
     ({"label": [1]}, None, TypeError, "table must be a pyarrow.Table, .* got dict"),
     (
@@ -142,7 +127,7 @@ REFUSED = [
         ValueError,
         "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with drop_null",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("table", "columns", "error", "message"), REFUSED)

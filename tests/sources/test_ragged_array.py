@@ -54,14 +54,11 @@ KINDS = {
     "strided": lambda _: (np.repeat(values(), 2, 0)[::2, ::-1], np.repeat(offsets(), 3)[::3]),
     "backwards": lambda _: (values()[::-1], offsets()[::-1].copy()[::-1]),
     "int32 offsets": lambda _: (values(), offsets().astype(np.int32)),
-    "memmaps": lambda folder: (
-        mapped(folder, "values", values()),
-        mapped(folder, "offsets", offsets(), "r+"),
-    ),
+    "memmaps": lambda folder: (mapped(folder, "values", values()), mapped(folder, "offsets", offsets(), "r+")),
     "tensors": lambda _: (torch.from_numpy(values()), torch.from_numpy(offsets())),
     "bfloat16": lambda _: (torch.from_numpy(values()).to(torch.bfloat16), offsets()),
     "tensor view": lambda _: (torch.from_numpy(values()).t().contiguous().t(), offsets()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

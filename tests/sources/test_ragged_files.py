@@ -230,20 +230,14 @@ def replace(name, array):
 
 
 DAMAGES = (
-    (
-        replace("offsets", ENDS.astype(np.uint64)),
-        "offsets.npy: offsets: .*int64 or int32, got uint",
-    ),
+    (replace("offsets", ENDS.astype(np.uint64)), "offsets.npy: offsets: .*int64 or int32, got uint"),
     (replace("offsets", ENDS.astype(">i8")), "offsets.npy: expected the machine's byte order"),
     (replace("offsets", ENDS[:, None]), r"offsets.npy: offsets: expected shape .*got \(5, 1\)"),
     (replace("offsets", ENDS[:0]), r"offsets.npy: offsets: expected shape .*got \(0,\)"),
     (replace("offsets", ENDS[0]), "offsets.npy: expected an axis"),
     (replace("offsets", [0, 3, 2, 1]), r"offsets.npy: offsets\[2\] is 2; expected from 3 .*\[1\]"),
     (replace("offsets", [0, 3, 10]), r"offsets.npy: offsets\[2\] is 10; expected .* to 9, the num"),
-    (
-        replace("values", np.zeros((8, 2))),
-        r"offsets.npy: offsets\[4\] is 9; expected .* to 8, the num",
-    ),
+    (replace("values", np.zeros((8, 2))), r"offsets.npy: offsets\[4\] is 9; expected .* to 8, the num"),
     (replace("values", np.asfortranarray(np.eye(9))), "values.npy: expected C order"),
     (replace("values", np.array(["a"] * 9)), "values.npy: expected a numeric or bool dtype"),
     (replace("values", np.zeros(9, "M8[s]")), "values.npy: expected a numeric or bool dtype"),
@@ -251,7 +245,7 @@ DAMAGES = (
     (lambda folder: (folder / "values.npy").write_text("PK\3\4"), "values.npy is no complete"),
     (lambda folder: (folder / "values.npy").unlink(), "values.npy"),
     (lambda folder: (folder / "offsets.npy").unlink(), "offsets.npy"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES)

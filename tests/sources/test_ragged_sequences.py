@@ -121,12 +121,7 @@ BFLOAT16 = torch.ones(1).bfloat16()
 REFUSED = (
     ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; name"),
     ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; name"),
-    (
-        [ONE, np.empty(0, np.int64)],
-        None,
-        TypeError,
-        "1: expected int32 like those before, got int64",
-    ),
+    ([ONE, np.empty(0, np.int64)], None, TypeError, "1: expected int32 like those before, got int64"),
     ([ONE, ["a"]], None, TypeError, "1: expected int32 like those before, got <U1"),
     ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
     (["abc"], None, TypeError, "0: expected an array or a list of numbers, got str"),
@@ -155,32 +150,17 @@ REFUSED = (
     ([[0], [1, 65536]], np.uint16, ValueError, "1: 65536 does not fit in uint16"),
     ([[[1, -1]]], np.uint64, ValueError, "0: -1 does not fit in uint64"),
     ([[2**63]], None, ValueError, "0: expected integers of 64 bits, got 9223372036854775808; name"),
-    (
-        [[[-1], [2**63]]],
-        None,
-        ValueError,
-        "0: expected integers of 64 bits, got 922337203685477580",
-    ),
+    ([[[-1], [2**63]]], None, ValueError, "0: expected integers of 64 bits, got 922337203685477580"),
     ([[1], [1e300]], None, ValueError, r"1: 1e\+300 does not fit in float32; .*wider.*dtype="),
     ([[1, 1e300j]], None, ValueError, r"0: 1e\+300j does not fit in complex64"),
     ([[0.5, 7e4]], "f2", ValueError, r"0: 70000\.0 does not fit in float16"),
     ([np.array([1, -70000])], "f2", ValueError, "0: -70000 does not fit in float16"),
-    (
-        [torch.tensor([1e300], dtype=torch.float64)],
-        "f4",
-        ValueError,
-        r"0: 1e\+300 does not fit in float32",
-    ),
-    (
-        [torch.ones(1, dtype=torch.cfloat).conj().imag],
-        None,
-        TypeError,
-        r"0: .*lazily negated; .*g\(",
-    ),
+    ([torch.tensor([1e300], dtype=torch.float64)], "f4", ValueError, r"0: 1e\+300 does not fit in float32"),
+    ([torch.ones(1, dtype=torch.cfloat).conj().imag], None, TypeError, r"0: .*lazily negated; .*g\("),
     ([torch.ones(1, dtype=torch.cfloat).conj()], None, TypeError, r"0: .*lazily conjugated; .*j\("),
     ([[2**63]], np.int64, ValueError, "0: 9223372036854775808 does not fit in int64"),
     ([np.array([300])], np.int8, ValueError, "0: 300 does not fit in int8"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("sequences", "dtype", "error", "message"), REFUSED)

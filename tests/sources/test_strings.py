@@ -47,10 +47,8 @@ SOURCES = {
     "Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "")),
     "large Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "large")),
     "Arrow views": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "view")),
-    "Arrow slice": lambda strings, _: RaggedArray.from_arrow(arrow(strings * 2, "")[1:])[
-        len(strings) - 1 :
-    ],
-}
+    "Arrow slice": lambda strings, _: RaggedArray.from_arrow(arrow(strings * 2, "")[1:])[len(strings) - 1 :],
+}  # fmt: skip
 
 
 def as_arrays(strings):
@@ -211,26 +209,14 @@ REFUSED = {
     "a number": (lambda: from_strings(3), TypeError, ["iterable of str or of bytes, got one int"]),
     "numbers": (lambda: from_strings([3]), TypeError, ["string 0: expected str or bytes, got int"]),
     "a number later": (lambda: from_strings(["a", 3]), TypeError, ["string 1: expected str like"]),
-    "None": (
-        lambda: from_strings(["a", None]),
-        TypeError,
-        ["string 1: ", "put a string in its pl"],
-    ),
-    "missing in pandas": (
-        lambda: from_strings(["a", float("nan")]),
-        TypeError,
-        ["string 1: ", "got float; leave it out"],
-    ),
+    "None": (lambda: from_strings(["a", None]), TypeError, ["string 1: ", "put a string in its pl"]),
+    "missing in pandas": (lambda: from_strings(["a", float("nan")]), TypeError, ["string 1: ", "got float; leave it out"]),
     "an array of pyarrow": (
         lambda: from_strings(pa.array(["a"])),
         TypeError,
         ["string 0: ", "pass arrays of pyarrow to RaggedArray.from_arrow"],
     ),
-    "mixed": (
-        lambda: from_strings([b"a", "b"]),
-        TypeError,
-        ["string 1: expected bytes", "encode()"],
-    ),
+    "mixed": (lambda: from_strings([b"a", "b"]), TypeError, ["string 1: expected bytes", "encode()"]),
     "surrogate": (
         lambda: from_strings(["a", "b", "c\udcff"]),
         ValueError,
@@ -264,27 +250,15 @@ REFUSED = {
         ValueError,
         ["column 'x': 1 of 2 rows are null, the first is row 1; "],
     ),
-    "no bytes": (
-        lambda: RaggedArray(PAIR, PAIR, str),
-        TypeError,
-        ["uint8 with shape (N,), got in"],
-    ),
-    "no type": (
-        lambda: RaggedArray(PAIR, PAIR, int),
-        ValueError,
-        ["string_type must be str, byte"],
-    ),
+    "no bytes": (lambda: RaggedArray(PAIR, PAIR, str), TypeError, ["uint8 with shape (N,), got in"]),
+    "no type": (lambda: RaggedArray(PAIR, PAIR, int), ValueError, ["string_type must be str, byte"]),
     "parts of two types": (
         lambda: ConcatArray([from_strings(["a"]), from_strings([b"a"])]),
         TypeError,
         ["part 1: expected a RaggedArray of str like part 0, got a RaggedArray of bytes"],
     ),
     "pieces": (lambda: from_strings(["abc"]).split(2), TypeError, ["RaggedArray(ragged.values, "]),
-    "sequences": (
-        lambda: RaggedArray.from_sequences(["ab"]),
-        TypeError,
-        ["sequence 0: ", "RaggedArray.from_strings takes strings"],
-    ),
+    "sequences": (lambda: RaggedArray.from_sequences(["ab"]), TypeError, ["sequence 0: ", "RaggedArray.from_strings takes strings"]),
     "Stack to numbers": (
         lambda: Collate(Stack(torch.uint8))(ArrayDataset(from_strings(["a"]))[[0]]),
         TypeError,
@@ -295,7 +269,7 @@ REFUSED = {
         TypeError,
         ["leaf ['x'] of sample 1: expected str like those before, got list"],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -161,13 +161,9 @@ def test_one_worker_reads_an_iterator_once():
         (lambda: range(3), {}, "source must pickle, .* but function doesn't"),
         ((n for n in range(3)), {}, "source must pickle, .* but generator doesn't"),
         ([1, 2], {"open_shard": lambda n: range(n)}, "open_shard must pickle"),
-        (
-            [lambda: range(3)],
-            {"open_shard": operator.call},
-            "source must pickle, .* but list doesn't",
-        ),
+        ([lambda: range(3)], {"open_shard": operator.call}, "source must pickle, .* but list doesn't"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_pickle(method, source, options, message):
     dataset = StreamDataset(source, **options)
     loader = DataLoader(dataset, num_workers=1, multiprocessing_context=method)
@@ -287,15 +283,11 @@ HIDDEN = {
     "function": lambda numbers: StreamDataset(lambda: numbers),
     "generator": lambda numbers: StreamDataset(lambda: (n for n in numbers)),
     "class": lambda numbers: StreamDataset(Plain(numbers)),
-    "map in a list of iterators": lambda numbers: StreamDataset(
-        lambda: itertools.chain.from_iterable([[], map(int, Plain(numbers))])
-    ),
+    "map in a list of iterators": lambda numbers: StreamDataset(lambda: itertools.chain.from_iterable([[], map(int, Plain(numbers))])),
     "shard": lambda numbers: StreamDataset([1], open_shard=lambda _: numbers),
-    "generator in a shard": lambda numbers: StreamDataset(
-        [1], 9, open_shard=lambda _: (n for n in Plain(numbers))
-    ),
+    "generator in a shard": lambda numbers: StreamDataset([1], 9, open_shard=lambda _: (n for n in Plain(numbers))),
     "stream": lambda numbers: StreamDataset(lambda: iter(StreamDataset(lambda: iter(numbers)))),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", HIDDEN)

@@ -170,15 +170,11 @@ LETTERS = {"source": ["abc", "de", "fg"], "open_shard": iter, "even": "drop"}
         ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
         ({}, {"source": range(9)}, "shards is 8 there and 9 here"),
         ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 there and 3 here"),
-        (
-            {"source": range(10), "open_shard": None},
-            {"source": range(11), "open_shard": None},
-            "samples is 10 there and 11 here",
-        ),
+        ({"source": range(10), "open_shard": None}, {"source": range(11), "open_shard": None}, "samples is 10 there and 11 here"),
         (LETTERS | {"lengths": [3, 2, 2]}, LETTERS, "samples is 7 there and None here"),
         (LETTERS, LETTERS | {"lengths": [3, 2, 2]}, "samples is None there and 7 here"),
     ],
-)
+)  # fmt: skip
 def test_a_state_of_another_stream(there, here, message):
     stream = make_stream(**there)
     next(iter(stream))
