@@ -173,10 +173,7 @@ def test_photographs(isa, interpolation, size):
     # Rows longer than what is staged, and shrunk and enlarged by much.
     image = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
     field = pinfeed.Image(
-        output="HWC",
-        dtype=torch.uint8,
-        interpolation=interpolation,
-        augment=resize(size),
+        output="HWC", dtype=torch.uint8, interpolation=interpolation, augment=resize(size)
     )
     batch = pinfeed.Collate(field)([image, image[:, ::-1]])
     assert np.array_equal(batch[0], resized(image, size, interpolation))

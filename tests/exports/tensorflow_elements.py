@@ -14,11 +14,7 @@ def mapped(dataset):
 
 
 # Elements as a loop in Python gets them, by way of TensorFlow's threads, and of a graph.
-WAYS = {
-    "loop": list,
-    "prefetch": lambda dataset: list(dataset.prefetch(2)),
-    "map": mapped,
-}
+WAYS = {"loop": list, "prefetch": lambda dataset: list(dataset.prefetch(2)), "map": mapped}
 
 
 def assert_element(element, batch, path=""):

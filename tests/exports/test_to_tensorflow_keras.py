@@ -96,13 +96,7 @@ def assert_same(actual, expected):
         pytest.param(2, False, lambda dataset: dataset, id="workers"),
     ],
 )
-def test_same_losses(
-    workers,
-    in_memory,
-    change,
-    train,
-    expected,
-):
+def test_same_losses(workers, in_memory, change, train, expected):
     batches = loader(num_workers=workers)
     dataset = pinfeed.to_tensorflow(batches, channels_last=True, in_memory=in_memory)
     assert_same(train(change(dataset)), expected)

@@ -15,16 +15,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 import pinfeed
 from arrays import NUMPY_DTYPES, TORCH_DTYPES, random_array
-from samples import (
-    Bag,
-    Couple,
-    MarkedTensor,
-    Point,
-    TupleOfTwo,
-    assert_same,
-    random_tensor,
-    tagged,
-)
+from samples import Bag, Couple, MarkedTensor, Point, TupleOfTwo, assert_same, random_tensor, tagged
 
 collate = pinfeed.Collate()
 

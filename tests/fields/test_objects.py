@@ -29,11 +29,7 @@ def photo(height, width, **more):
     return {"image": np.zeros((height, width, 3), np.uint8), **more}
 
 
-FORMATS = {
-    "xyxy": [[1.0, 2, 5, 8]],
-    "xywh": [[1.0, 2, 4, 6]],
-    "cxcywh": [[3.0, 5, 4, 6]],
-}
+FORMATS = {"xyxy": [[1.0, 2, 5, 8]], "xywh": [[1.0, 2, 4, 6]], "cxcywh": [[3.0, 5, 4, 6]]}
 
 
 @pytest.mark.parametrize("given_format", FORMATS)

@@ -191,11 +191,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
     view = augment.Compose([STEPS[name]()[0] for name in names])
     fields = {
         "image": pinfeed.Image(
-            output="HWC",
-            dtype=torch.uint8,
-            pad_value=0,
-            sizes="sizes",
-            augment=view,
+            output="HWC", dtype=torch.uint8, pad_value=0, sizes="sizes", augment=view
         ),
         "scene": pinfeed.Image(
             input="HW",

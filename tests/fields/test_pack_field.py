@@ -117,16 +117,7 @@ SOURCES = ("ragged", "tensor", "file", "split", "arrays", "tensors", "lists")
     st.sampled_from([None, 7]),
     st.integers(0, 3),
 )
-def test_rows(
-    tmp_path_factory,
-    lengths,
-    options,
-    kind,
-    stored,
-    dtype,
-    first,
-    start,
-):
+def test_rows(tmp_path_factory, lengths, options, kind, stored, dtype, first, start):
     documents = [np.arange(100 * i, 100 * i + n).astype(stored) for i, n in enumerate(lengths)]
     ragged = RaggedArray.from_sequences(documents, dtype=stored)
     data = {

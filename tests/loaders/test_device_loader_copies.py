@@ -174,9 +174,7 @@ def test_batches_on_their_way_need_no_host_memory(fake):
     batches.close()
 
 
-def test_batches_of_workers_may_be_written_again_before_they_are_copied(
-    fake,
-):
+def test_batches_of_workers_may_be_written_again_before_they_are_copied(fake):
     samples = [{"x": np.full(40_000, i, np.float32), "y": i} for i in range(24)]
     workers = DataLoader(
         samples, 2, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=1, timeout=60,

@@ -10,13 +10,7 @@ import weakref
 import pytest
 import torch
 
-from loaders import (
-    COUNT,
-    Generated,
-    feeding_threads,
-    on_cpu,
-    raise_in_the_loader,
-)
+from loaders import COUNT, Generated, feeding_threads, on_cpu, raise_in_the_loader
 from pinfeed.loaders.feed import Feed
 from programs import run_python
 from samples import FrozenError
@@ -216,9 +210,7 @@ def test_a_loader_that_blocks_does_not_block_a_break():
         gc.enable()
 
 
-def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(
-    monkeypatch,
-):
+def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
     monkeypatch.setattr(Feed.close, "__defaults__", (0.1,))
 
     class Exclusive:

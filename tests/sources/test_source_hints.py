@@ -10,16 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hints import COLOUR, LABELS, PHOTOS, Hints, check_hint, done, first, rows
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    ConcatArray,
-    Image,
-    Jagged,
-    Pad,
-    RaggedArray,
-    from_numpy,
-)
+from pinfeed import ArrayDataset, Collate, ConcatArray, Image, Jagged, Pad, RaggedArray, from_numpy
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)

@@ -41,13 +41,7 @@ settings = st.fixed_dictionaries(
     st.data(),
 )
 def test_windows_are_planned_and_resumed(
-    lengths,
-    settings,
-    window,
-    buffer,
-    epoch,
-    world_size,
-    data,
+    lengths, settings, window, buffer, epoch, world_size, data
 ):
     seen = []
     for rank in range(world_size):

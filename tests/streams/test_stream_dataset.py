@@ -17,13 +17,7 @@ import pinfeed
 import reference
 from arrays import assert_same_bits
 from pinfeed import StreamDataset
-from streams import (
-    all_parts,
-    expected_order,
-    expected_parts,
-    expected_stretches,
-    numbered,
-)
+from streams import all_parts, expected_order, expected_parts, expected_stretches, numbered
 
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
