@@ -259,20 +259,14 @@ def test_images_of_different_strides_and_kinds():
     assert_same_bits(batch, np.repeat(one, len(images), axis=0))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "CMYK", "YCbCr", "LAB", "HSV"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "CMYK", "YCbCr", "LAB", "HSV"])
 def test_pil_modes(mode):
-    bands = len(PIL.Image.new(mode, (1, 1)).getbands())
-    arrays = [random_array((9, 21, bands), seed=i) for i in range(3)]
+    bands = PIL.Image.new(mode, (1, 1)).getbands()
+    input, shape = ("HW", (9, 21)) if mode == "L" else ("HWC", (9, 21, len(bands)))
+    arrays = [random_array(shape, seed=i) for i in range(3)]
     images = [PIL.Image.frombytes(mode, (21, 9), array.tobytes()) for array in arrays]
-    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25))(images)
-    assert_same_bits(batch, expected_batch(arrays, mean=0.5, std=0.25))
-
-
-def test_pil_grey():
-    arrays = [random_array((9, 21), seed=i) for i in range(3)]
-    images = [PIL.Image.fromarray(array) for array in arrays]
-    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="HW"))(images)
-    assert_same_bits(batch, expected_batch(arrays, input="HW", mean=0.5, std=0.25))
+    batch = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input=input))(images)
+    assert_same_bits(batch, expected_batch(arrays, input=input, mean=0.5, std=0.25))
 
 
 # Images of different sizes in one batch: padding, sizes and masks.

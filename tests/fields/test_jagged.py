@@ -267,9 +267,3 @@ def test_bad_padded(bad):
     check(call, error, "from_padded: ", *words)
     with pytest.raises(ValueError, match="from_padded: side must be"):
         pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
-
-
-@pytest.mark.parametrize("dtype", [object, "float128", torch.complex32, 3])
-def test_dtypes_that_are_none(dtype):
-    with pytest.raises(TypeError, match="Jagged: dtype must be"):
-        pinfeed.Jagged(dtype)

@@ -64,22 +64,12 @@ def test_clips_of_any_length_fill_up_with_their_last_frame():
 def test_padded_to_so_many_patches():
     images = photos(4)
     most = 24
-    padded = pinfeed.Patches(
-        7,
-        MEAN,
-        STD,
-        order="HWC",
-        max_patches=most,
-        pad_to=most + 3,
-        mask=True,
-        interpolation="bilinear",
-    )
+    options = {"order": "HWC", "max_patches": most, "interpolation": "bilinear"}
+    padded = pinfeed.Patches(7, MEAN, STD, pad_to=most + 3, mask=True, **options)
     values, shapes, mask = pinfeed.Collate(padded)(images)
     assert values.shape == (4, most + 3, 7 * 7 * 3)
     for row, shape, there, image in zip(values, shapes, mask, images, strict=True):
-        expected, grid = pinfeed.patchify(
-            [image], 7, MEAN, STD, order="HWC", max_patches=most, interpolation="bilinear"
-        )
+        expected, grid = pinfeed.patchify([image], 7, MEAN, STD, **options)
         assert shape.tolist() == grid[0, 1:].tolist()
         assert_same_bits(row[: len(expected)], expected)
         assert not row[len(expected) :].any()

@@ -258,8 +258,9 @@ def test_a_dtype_lets_samples_differ_in_theirs():
 def test_dtypes_that_are_none(bad):
     with pytest.raises(TypeError, match="pad: dtype must be"):
         pinfeed.pad([[1]], dtype=bad)
-    with pytest.raises(TypeError, match="Pad: dtype must be"):
-        pinfeed.Pad(dtype=bad)
+    for field in (pinfeed.Pad, pinfeed.Jagged):
+        with pytest.raises(TypeError, match=f"{field.__name__}: dtype must be"):
+            field(dtype=bad)
 
 
 def test_numpy_has_no_bfloat16():
