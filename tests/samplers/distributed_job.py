@@ -1,5 +1,6 @@
 """What one rank does of `test_distributed.py`: ``torchrun distributed_job.py FOLDER``."""
 
+import itertools
 import json
 import os
 import pickle
@@ -265,15 +266,17 @@ def warnings_of_loaders():
 
 
 def ranks_without_environment():
-    """What rows and a stream yield that know their rank from the process group alone, or its pickler."""
+    """What knows its rank from the process group alone, or from its pickler, and without a group."""
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
     dataset = pinfeed.StreamDataset(range(10))
-    here = list(dataset)
+    sampler = pinfeed.LengthBucketSampler(range(10), 1, shuffle=False)
+    here = [list(dataset), list(itertools.chain(*sampler))]
     rows = torch.cat(list(pinfeed.from_numpy(np.arange(10), 1, device="cpu"))).tolist()
     pickled = pickle.dumps(dataset)
     torch.distributed.destroy_process_group()
-    return [rows, here, list(pickle.loads(pickled)), list(dataset)]
+    there = list(pickle.loads(pickled))
+    return [rows, *here, there, list(dataset), list(itertools.chain(*sampler))]
 
 
 def main(folder):

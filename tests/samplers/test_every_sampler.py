@@ -17,7 +17,6 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from pinfeed import ArrayDataset, Collate, IndexedDataset
-from programs import run_python
 
 COUNT = 40
 ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
@@ -451,37 +450,6 @@ def test_as_sampler_instead_of_batch_sampler(make):
 
 
 # Ranks
-
-RANKS = """
-import os, sys
-import torch.distributed as dist
-from pinfeed import LengthBucketSampler
-
-early = LengthBucketSampler(range(40), 4)
-assert (early.rank, early.world_size, len(early)) == (0, 1, 10)
-child = os.fork()
-rank = 0 if child else 1
-dist.init_process_group(
-    "gloo", store=dist.FileStore(sys.argv[1] + "/store", 2), rank=rank, world_size=2
-)
-sampler = LengthBucketSampler(range(40), 4)
-assert (sampler.rank, sampler.world_size) == (rank, 2)
-assert (early.rank, early.world_size, len(early)) == (rank, 2, 5)
-assert list(early) == list(sampler)
-given = LengthBucketSampler(range(40), 4, rank=2, world_size=3)
-assert (given.rank, given.world_size) == (2, 3)
-theirs = [None, None]
-dist.all_gather_object(theirs, list(sampler))
-assert sorted(i for batches in theirs for batch in batches for i in batch) == list(range(40))
-dist.destroy_process_group()
-if child:
-    assert os.waitpid(child, 0)[1] == 0
-    print("both")
-"""
-
-
-def test_ranks_of_torch_distributed(tmp_path):
-    assert run_python(RANKS, str(tmp_path)).split() == ["both"]
 
 
 @every_sampler

@@ -1,5 +1,6 @@
 """ArrayDataset and Rows: every structure, every kind of source, nothing copied; what travels; what is refused."""
 
+import io
 import math
 import pickle
 import time
@@ -309,42 +310,26 @@ def test_samples_of_a_subclass():
                 return super().__getitem__(index) * 10
 
 
-def cut_npy(folder, size):
-    path = folder / "cut.npy"
-    np.save(path, values())
-    content = path.read_bytes()
-    path.write_bytes(content[:size])
-    return path
-
-
-def text_file(folder):
-    path = folder / "text.npy"
-    path.write_text("1, 2, 3\n" * 100)
-    return path
-
-
 class Dangerous:
     def __reduce__(self):
         return (pytest.fail, ("a file was unpickled",))
 
 
-def pickled_npy(folder):
-    path = folder / "objects.npy"
-    np.save(path, np.array([Dangerous(), None], object), allow_pickle=True)
+def written(folder, name, contents):
+    path = folder / name
+    path.write_bytes(contents)
     return path
 
 
-def plain_pickle(folder):
-    path = folder / "plain.npy"
-    path.write_bytes(pickle.dumps(Dangerous()))
-    return path
+def whole(save, array, **options):
+    """The bytes of a file that NumPy writes."""
+    file = io.BytesIO()
+    save(file, array, **options)
+    return file.getvalue()
 
 
-def npz(folder):
-    path = folder / "arrays.npz"
-    np.savez(path, values())
-    return path
-
+NPY = whole(np.save, values())
+OBJECTS = whole(np.save, np.array([Dangerous(), None], object), allow_pickle=True)
 
 REFUSED = (
     (lambda _: np.array([{}, []], object), TypeError, "item 0: expected str or bytes, got dict"),
@@ -361,16 +346,16 @@ REFUSED = (
     (lambda _: b"values.npy", TypeError, "expected an ndarray.*got bytes"),
     (lambda folder: folder / "missing.npy", FileNotFoundError, "missing.npy"),
     (lambda folder: folder, ValueError, r"is a directory without \.npy files"),
-    (lambda folder: cut_npy(folder, 40), ValueError, "cut.npy is no complete .npy file"),
-    (lambda folder: cut_npy(folder, 129), ValueError, "cut.npy is no complete .npy file"),
-    (lambda folder: cut_npy(folder, -1), ValueError, "cut.npy is no complete .npy file"),
-    (lambda folder: cut_npy(folder, 0), ValueError, "cut.npy is no complete .npy file"),
-    (lambda folder: text_file(folder), ValueError, "text.npy is no complete .npy file"),
-    (lambda folder: pickled_npy(folder), ValueError, "objects.npy is no complete .npy file"),
-    (lambda folder: plain_pickle(folder), ValueError, "plain.npy is no complete .npy file"),
-    (lambda folder: npz(folder), ValueError, "arrays.npz is no complete .*; open_npz"),
+    (lambda folder: written(folder, "cut.npy", NPY[:40]), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: written(folder, "cut.npy", NPY[:129]), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: written(folder, "cut.npy", NPY[:-1]), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: written(folder, "cut.npy", b""), ValueError, "cut.npy is no complete .npy file"),
+    (lambda folder: written(folder, "text.npy", b"1, 2, 3\n" * 100), ValueError, "text.npy is no complete .npy file"),
+    (lambda folder: written(folder, "objects.npy", OBJECTS), ValueError, "objects.npy is no complete .npy file"),
+    (lambda folder: written(folder, "plain.npy", pickle.dumps(Dangerous())), ValueError, "plain.npy is no complete .npy file"),
+    (lambda folder: written(folder, "arrays.npz", whole(np.savez, values())), ValueError, "arrays.npz is no complete .*; open_npz"),
     (lambda folder: npy(folder, np.zeros(3, ">f4")), TypeError, "values.npy: .*byte order, got dt"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "error", "message"), REFUSED)

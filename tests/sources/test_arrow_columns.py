@@ -202,6 +202,7 @@ REFUSED = {
         r"chunk 1: 1 values are null; fill them: .*fill_null\(0\)\), where array is column.combine_",
     ),
     "null in a list of bools": (lambda: pa.array([[True, None]]), ValueError, r"1 values are null; fill them: .*\.fill_null\(False\)"),
+    "null in a fixed-size list of bools": (lambda: pa.chunked_array([[[True, None]]], pa.list_(pa.bool_(), 2)), ValueError, r".*fill_null\(False\), 2\)"),
     "intervals": (
         lambda: pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
         TypeError,
@@ -253,41 +254,41 @@ def test_what_a_ragged_array_is_not_made_of(kind):
         RaggedArray.from_arrow(make())
 
 
-def test_the_ways_out():
-    table = pa.table({"x": [1, None, 3], "y": [1, 2, 3]})
-    assert column_array(table["x"].fill_null(0), "x").tolist() == [1, 0, 3]
-    assert column_array(table.drop_null()["x"], "x").tolist() == [1, 3]
-    pairs = pa.chunked_array([[[1, None]], [[3, 4]]], pa.list_(pa.int64(), 2))
-    filled = pa.FixedSizeListArray.from_arrays(pairs.combine_chunks().flatten().fill_null(0), 2)
-    assert column_array(filled, "x").tolist() == [[1, 0], [3, 4]]
-    pairs = pa.chunked_array([[[1, 2], None]], pa.list_(pa.int64(), 2))
-    assert column_array(pairs.fill_null([0, 0]), "x").tolist() == [[1, 2], [0, 0]]
-    array = pa.array([[1, 2], None, [3]])
-    for filled, rows in (
-        (array.drop_null(), [[1, 2], [3]]),
-        (array.fill_null([]), [[1, 2], [], [3]]),
-        (array[2:], [[3]]),
-    ):
-        assert [part.tolist() for part in RaggedArray.from_arrow(filled)] == rows
-    array = pa.array([[1, None], [3]])
-    filled = type(array).from_arrays(array.offsets, array.values.fill_null(0))
-    assert [part.tolist() for part in column_array(filled, "x")] == [[1, 0], [3]]
-    array = pa.table({"x": [[1, None], [3]]})["x"].combine_chunks()
-    filled = type(array).from_arrays(array.offsets, array.values.fill_null(0))
-    assert [part.tolist() for part in column_array(filled, "x")] == [[1, 0], [3]]
-    bools = pa.chunked_array([[[True, None]]], pa.list_(pa.bool_(), 2))
-    with pytest.raises(ValueError, match=r"fill_null\(False\), 2\)"):
-        column_array(bools, "x")
-    filled = pa.FixedSizeListArray.from_arrays(bools.combine_chunks().flatten().fill_null(False), 2)
-    assert column_array(filled, "x").tolist() == [[True, False]]
-    times = pa.array([1, 2], pa.timestamp("ns"))
-    assert column_array(times.cast(pa.int64()), "x").tolist() == [1, 2]
-    for kind in (pa.date32(), pa.time32("s")):
-        assert column_array(pa.array([1, 2], kind).cast(pa.int32()), "x").tolist() == [1, 2]
-    prices = pa.array([1, 2], pa.decimal128(5))
-    assert column_array(prices.cast(pa.float64()), "x").tolist() == [1, 2]
-    lists = pa.array([[[1, 2]], [[3, 4], [5, 6]]])
-    leaf = column_array(lists.cast(pa.list_(pa.list_(pa.int64(), 2))), "x")
-    assert [part.tolist() for part in leaf] == [[[1, 2]], [[3, 4], [5, 6]]]
-    fields = pa.table({"x": [{"a": 1}, {"a": 2}]}).flatten()
-    assert column_array(fields["x.a"], "x").tolist() == [1, 2]
+def filled(array, value):
+    """Lists in whose values nulls are replaced, as the messages say."""
+    if pa.types.is_fixed_size_list(array.type):
+        return pa.FixedSizeListArray.from_arrays(array.flatten().fill_null(value), 2)
+    return type(array).from_arrays(array.offsets, array.values.fill_null(value))
+
+
+NULLS, PAIRS = pa.array([1, None, 3]), pa.list_(pa.int64(), 2)
+LISTS_AND_NULL, WITH_NULL = pa.array([[1, 2], None, [3]]), pa.array([[1, None], [3]])
+
+# What the messages lead to, and its samples.
+WAYS_OUT = [
+    (NULLS.fill_null(0), [1, 0, 3]),
+    (NULLS.drop_null(), [1, 3]),
+    (filled(pa.chunked_array([[[1, None]], [[3, 4]]], PAIRS).combine_chunks(), 0), [[1, 0], [3, 4]]),
+    (pa.chunked_array([[[1, 2], None]], PAIRS).fill_null([0, 0]), [[1, 2], [0, 0]]),
+    (filled(WITH_NULL, 0), [[1, 0], [3]]),
+    (filled(pa.chunked_array([WITH_NULL]).combine_chunks(), 0), [[1, 0], [3]]),
+    (filled(pa.array([[True, None]], pa.list_(pa.bool_(), 2)), False), [[True, False]]),
+    (pa.array([1, 2], pa.timestamp("ns")).cast(pa.int64()), [1, 2]),
+    (pa.array([1, 2], pa.date32()).cast(pa.int32()), [1, 2]),
+    (pa.array([1, 2], pa.time32("s")).cast(pa.int32()), [1, 2]),
+    (pa.array([1, 2], pa.decimal128(5)).cast(pa.float64()), [1, 2]),
+    (pa.array([[[1, 2]], [[3, 4], [5, 6]]]).cast(pa.list_(PAIRS)), [[[1, 2]], [[3, 4], [5, 6]]]),
+    (pa.table({"x": [{"a": 1}, {"a": 2}]}).flatten()["x.a"], [1, 2]),
+    (LISTS_AND_NULL.drop_null(), [[1, 2], [3]]),
+    (LISTS_AND_NULL.fill_null([]), [[1, 2], [], [3]]),
+    (LISTS_AND_NULL[2:], [[3]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "samples"), WAYS_OUT)
+def test_the_ways_out(column, samples):
+    makers = [lambda array: column_array(array, "x")]
+    if pa.types.is_list(column.type):
+        makers.append(RaggedArray.from_arrow)
+    for make in makers:
+        assert [sample.tolist() for sample in make(column)] == samples

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import re
 import sys
 import time
@@ -120,26 +119,6 @@ def test_overwriting_what_is_open(tmp_path):
     ragged[1:3].save(path, overwrite=True)
     assert_same(list(RaggedArray.open(path)), list(example()[1:3]))
     assert_same(list(ragged), list(example()))
-
-
-def test_a_pickle_does_not_lead_to_what_came_later(tmp_path):
-    path = tmp_path / "ragged"
-    example().save(path)
-    ragged = RaggedArray.open(path)
-    data = pickle.dumps(ragged)
-    later = RaggedArray(example().values + 1, ENDS)
-    time.sleep(0.02)  # some file systems' clocks tick as slowly as that
-    later.save(path, overwrite=True)
-    with pytest.raises(
-        OSError, match=r"ragged/values\.npy: the file was replaced or changed after"
-    ):
-        pickle.loads(data)
-    with pytest.raises(
-        OSError, match=r"ragged/values\.npy: the file was replaced after it was ope"
-    ):
-        pickle.dumps(ragged)
-    assert_same(list(ragged), list(example()))
-    assert_same(list(pickle.loads(pickle.dumps(RaggedArray.open(path)))), list(later))
 
 
 def save_forever(path):
