@@ -158,22 +158,13 @@ ERRORS = [
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
     (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'normal'"),
-    (
-        lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value="random")),
-        ValueError,
-        "value='random' writes normal numbers",
-        "got torch.uint8; take a number",
-    ),
+    (lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value="random")),
+        ValueError, "value='random' writes normal numbers", "got torch.uint8; take a number"),
     (lambda: pinfeed.Image(erase=0.5), TypeError, "erase must be a", "RandomErasing, got float"),
     (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "pad_value", "leave one out"),
     (lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value=256)), ValueError, "erase: value"),
-    (
-        lambda: pinfeed.Collate(pinfeed.Image(erase=erasing(value=(1, 2))))(
-            [np.zeros((4, 4, 3), np.uint8)]
-        ),
-        ValueError,
-        "one for each of 3 channels, got 2",
-    ),
+    (lambda: pinfeed.Collate(pinfeed.Image(erase=erasing(value=(1, 2))))([np.zeros((4, 4, 3), np.uint8)]),
+        ValueError, "one for each of 3 channels, got 2"),
 ]  # fmt: skip
 
 

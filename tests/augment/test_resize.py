@@ -274,25 +274,15 @@ ARGUMENTS = [
     (lambda: crop(2, ratio=(1, math.nan)), ValueError, "ratio must be"),
     (lambda: crop(2, ratio=1), TypeError, "ratio must be a pair (from, to)", "got 1"),
     (lambda: augment.Compose([crop(8), resize(4)]), ValueError, "resized once", "leave one"),
-    (
-        lambda: augment.Compose([resize(8), augment.CenterCrop(6), augment.RandomCrop(4, 1)]),
-        ValueError,
-        "RandomCrop(4",
-        "comes after CenterCrop(6) and is larger or pads",
-    ),
+    (lambda: augment.Compose([resize(8), augment.CenterCrop(6), augment.RandomCrop(4, 1)]),
+        ValueError, "RandomCrop(4", "comes after CenterCrop(6) and is larger or pads"),
     (lambda: pinfeed.Image(interpolation="area"), ValueError, "interpolation", "got 'area'"),
     (lambda: pinfeed.Image(resize_dtype=torch.float16), TypeError, "resize_dtype must be torch.float32 or None, got torch.float16"),
     (lambda: pinfeed.Image(resize_dtype="float64"), TypeError, "resize_dtype must be torch.float32 or None, got torch.float64"),
-    (
-        lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
-        ValueError,
-        "for images that become floats, got dtype=torch.uint8; leave one",
-    ),
-    (
-        lambda: pinfeed.Image(resize_dtype=torch.float32, color=augment.RandomInvert()),
-        ValueError,
-        "color is for bytes, and resize_dtype=torch.float32 makes floats",
-    ),
+    (lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
+        ValueError, "for images that become floats, got dtype=torch.uint8; leave one"),
+    (lambda: pinfeed.Image(resize_dtype=torch.float32, color=augment.RandomInvert()),
+        ValueError, "color is for bytes, and resize_dtype=torch.float32 makes floats"),
 ]  # fmt: skip
 
 

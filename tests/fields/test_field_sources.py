@@ -120,31 +120,17 @@ BAD = {
     "no key": (lambda: Pad().of(0), TypeError, "of: key must be a string, got 0"),
     "of, in a tuple": (lambda: Collate((Pad().of("a"),)), ValueError, "fields[0] has of()"),
     "optional, bare": (lambda: Collate(Stack().optional()), ValueError, "optional()", "dicts"),
-    "no source": (
-        make({"labels": Pad().of("tokens")}),
-        ValueError,
-        "fields['labels'] is made of 'tokens'",
-        "['input_ids', 'label']",
-        "add .optional()",
-    ),
+    "no source": (make({"labels": Pad().of("tokens")}),
+        ValueError, "fields['labels'] is made of 'tokens'", "['input_ids', 'label']", "add .optional()"),
     "not optional": (make({"labels": Pad()}), ValueError, "got 'labels'; did you mean 'label'?"),
-    "None among labels": (
-        lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
-        ValueError,
-        "leaf ['label'] of sample 2: expected a leaf as in sample 0, got None",
-    ),
-    "labels among None": (
-        lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
-        ValueError,
-        "leaf ['label'] of sample 2: expected None as in sample 0, got a leaf",
-    ),
+    "None among labels": (lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
+        ValueError, "leaf ['label'] of sample 2: expected a leaf as in sample 0, got None"),
+    "labels among None": (lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
+        ValueError, "leaf ['label'] of sample 2: expected None as in sample 0, got a leaf"),
     "missing in some": (lambda: LABELS([{"label": 1}, {}]), ValueError, "sample 1", "['label']"),
     "a leaf of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}), TypeError, "fields['x']", "are for Collate"),
-    "a key of two leaves": (
-        make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
-        ValueError,
-        "two fields for the key 'labels'",
-    ),
+    "a key of two leaves": (make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
+        ValueError, "two fields for the key 'labels'"),
 }  # fmt: skip
 
 

@@ -386,21 +386,10 @@ ERRORS = [
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is no Image() there"),
     (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "boxes under 'boxes' and 'more' that follow 'image'"),
     (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
-    (
-        lambda: collated(
-            [photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)],
-            boxes=BOXES,
-        ),
-        ValueError,
-        "['masks'] of sample 1: expected shape (0, 2, 2)",
-        "; masks of objects take InstanceMasks()",
-    ),
-    (
-        lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
-        ValueError,
-        "RandomIoUCrop crops around the boxes",
-        'Boxes(image="...")',
-    ),
+    (lambda: collated([photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)], boxes=BOXES),
+        ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),
+    (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
+        ValueError, "RandomIoUCrop crops around the boxes", 'Boxes(image="...")'),
     (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()"),
 ]  # fmt: skip
 

@@ -200,13 +200,8 @@ CHOICES = [[[1, 2], [3]], [[4], []]]
 
 # Samples, the field, the error, and words of its message.
 BAD_CHOICES = {
-    "their number": (
-        [*CHOICES, [[1]]],
-        Pad(lengths=False),
-        ValueError,
-        "sample 2: expected 2 sequences as in sample 0, got 1; fill up",
-        "sample + [[]]",
-    ),
+    "their number": ([*CHOICES, [[1]]], Pad(lengths=False),
+        ValueError, "sample 2: expected 2 sequences as in sample 0, got 1; fill up", "sample + [[]]"),
     "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]: expected dtype int64 as in sample 0, got float32"),
     "lengths": (CHOICES, Pad(), ValueError, "keys of their own", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),

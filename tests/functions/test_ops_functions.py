@@ -121,11 +121,8 @@ BAD = [
     (lambda: pinfeed.pad(COMPLEX, 2j), ValueError, "float64 holds, got 2j; pad on the CPU"),
     (lambda: pinfeed.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must be of the same"),
     (lambda: pinfeed.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
-    (
-        lambda: pinfeed.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
-        ValueError,
-        "pad_jagged: out must be int64 with shape",
-    ),
+    (lambda: pinfeed.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
+        ValueError, "pad_jagged: out must be int64 with shape"),
 ]  # fmt: skip
 
 

@@ -104,34 +104,19 @@ BAD = {
     "text": (lambda: Pad(scale="1"), TypeError, "Pad: scale must be a number, got '1'"),
     "bool": (lambda: Stack(scale=True), TypeError, "Stack: scale must be a number, got True"),
     "each channel": (lambda: Stack(scale=[1, 2]), TypeError, "scale must be a number, got [1, 2]"),
-    "integers wanted": (
-        lambda: Stack(torch.int32, scale=2),
-        TypeError,
-        "Stack: dtype must be one of ('float32', 'float16', 'bfloat16') with scale, got int32",
-        "leave dtype out for float32",
-    ),
+    "integers wanted": (lambda: Stack(torch.int32, scale=2),
+        TypeError, "Stack: dtype must be one of ('float32', 'float16', 'bfloat16') with scale, got int32", "leave dtype out for float32"),
     "float64 wanted": (lambda: Pad(dtype=np.float64, scale=2), TypeError, "got float64"),
-    "floats": (
-        lambda: pinfeed.pad(FLOATS, scale=2),
-        TypeError,
-        "sample 0: scale is for integers, got float32; leave it out and multiply the batch",
-    ),
+    "floats": (lambda: pinfeed.pad(FLOATS, scale=2),
+        TypeError, "sample 0: scale is for integers, got float32; leave it out and multiply the batch"),
     "a float": (lambda: pinfeed.pad([[1], [0.5]], scale=2), TypeError, "sample 1", "got float32"),
-    "floats to stack": (
-        lambda: Collate({"x": Stack(scale=2)})([{"x": clip} for clip in FLOATS]),
-        TypeError,
-        "leaf ['x']: scale is for integers, got float32",
-    ),
+    "floats to stack": (lambda: Collate({"x": Stack(scale=2)})([{"x": clip} for clip in FLOATS]),
+        TypeError, "leaf ['x']: scale is for integers, got float32"),
     "numbers": (lambda: Collate(Stack(scale=2))([0.5]), TypeError, "got float64; leave it out"),
     "bools": (lambda: Collate(Stack(scale=2))([CLIPS[0] > 1]), TypeError, "integers, got bool"),
-    "floats on a device": (
-        lambda: Stack(scale=2).apply(
-            torch.ones(2).as_subclass(Elsewhere), None, pinfeed.Leaf("leaf")
-        ),
-        TypeError,
-        "leaf: scale is for integers, got float32; leave it out",
-    ),
-}
+    "floats on a device": (lambda: Stack(scale=2).apply(torch.ones(2).as_subclass(Elsewhere), None, pinfeed.Leaf("leaf")),
+        TypeError, "leaf: scale is for integers, got float32; leave it out"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -483,30 +483,16 @@ BAD = {
     "no tokens": (padding([{"ids": [1]}]), ValueError, "expected 'input_ids'", "got ['ids']"),
     "no padding token": (padding(tokenizer=without_padding_token()), ValueError, "tokenizer.pad_token = tokenizer.eos_token"),
     "no largest length": (padding(padding="max_length"), ValueError, "needs max_length"),
-    "too long": (
-        padding([{"input_ids": IDS[0]}], padding="max_length", max_length=2),
-        ValueError,
-        "at most 2 tokens",
-        "got 3",
-        "truncation=True, max_length=2",
-    ),
-    "another length": (
-        padding([{"input_ids": [1, 2, 3], "attention_mask": [1]}]),
-        ValueError,
-        "attention_mask of feature 0: expected 3 numbers, one for each of input_ids, got 1",
-    ),
-    "too many labels": (
-        lambda: collator_of("DataCollatorForTokenClassification")([{"input_ids": [1], "labels": IDS[0]}]),
-        ValueError,
-        "at most 1 tokens and labels, got 3",
-    ),
+    "too long": (padding([{"input_ids": IDS[0]}], padding="max_length", max_length=2),
+        ValueError, "at most 2 tokens", "got 3", "truncation=True, max_length=2"),
+    "another length": (padding([{"input_ids": [1, 2, 3], "attention_mask": [1]}]),
+        ValueError, "attention_mask of feature 0: expected 3 numbers, one for each of input_ids, got 1"),
+    "too many labels": (lambda: collator_of("DataCollatorForTokenClassification")([{"input_ids": [1], "labels": IDS[0]}]),
+        ValueError, "at most 1 tokens and labels, got 3"),
     "labels of lengths": (padding(), ValueError, "['labels']", "remove_columns()"),
     "text": (padding([{"input_ids": [1], "text": "a"}]), TypeError, "['text']", "remove_columns()"),
-    "labels that are not tokens'": (
-        lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
-        ValueError,
-        "as many labels as input_ids, got 0 and 1",
-    ),
+    "labels that are not tokens'": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
+        ValueError, "as many labels as input_ids, got 0 and 1"),
 }  # fmt: skip
 
 

@@ -248,18 +248,12 @@ def test_datasets_with_samples_of_their_own_are_refused():
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
         ({"batch_size": None}, TypeError, "batch_size must be an integer, got None"),
         ({"batch_size": 51, "drop_last": True}, ValueError, "50 samples make no batch of 51"),
-        (
-            {"seed": 1, "shuffle": True, "generator": torch.Generator()},
-            ValueError,
-            "expected seed or generator, got seed=1 and a generator; leave one out",
-        ),
-        (
-            {"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
-            ValueError,
-            "a generator shuffles .* one process, and this is one of 2; pass seed instead",
-        ),
+        ({"seed": 1, "shuffle": True, "generator": torch.Generator()},
+            ValueError, "expected seed or generator, got seed=1 and a generator; leave one out"),
+        ({"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
+            ValueError, "a generator shuffles .* one process, and this is one of 2; pass seed instead"),
     ],
-)
+)  # fmt: skip
 def test_bad_options(options, error, message):
     with pytest.raises(error, match=f"from_numpy: {message}"):
         pinfeed.from_numpy(LABELS, **{"batch_size": 4} | options)

@@ -141,18 +141,12 @@ def test_a_billion_samples():
         ({"dataset": []}, ValueError, "the number of samples must be at least 1, got 0"),
         ({"dataset": 2**62 + 1}, ValueError, "the number of samples must be at most"),
         ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
-        (
-            {"batch_size": 11, "drop_last": True},
-            ValueError,
-            "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or",
-        ),
-        (
-            {"rank": 0, "world_size": 11, "even": "drop"},
-            ValueError,
-            "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'",
-        ),
+        ({"batch_size": 11, "drop_last": True},
+            ValueError, "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or"),
+        ({"rank": 0, "world_size": 11, "even": "drop"},
+            ValueError, "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'"),
     ],
-)
+)  # fmt: skip
 def test_bad_arguments(changed, kind, message):
     with pytest.raises(kind, match=f"^ShuffleSampler: {message}"):
         ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)

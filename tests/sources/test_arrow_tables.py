@@ -121,12 +121,8 @@ REFUSED = [
     (pa.Table.from_arrays([pa.array([1])] * 2, names=["x", "x"]), None, ValueError, "the table has 2 columns called 'x'"),
     (TABLE["label"], None, TypeError, "table must be a pyarrow.Table, .* got ChunkedArray"),
     ({"label": [1]}, None, TypeError, "table must be a pyarrow.Table, .* got dict"),
-    (
-        pa.table({"x": [1, None]}),
-        None,
-        ValueError,
-        "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with drop_null",
-    ),
+    (pa.table({"x": [1, None]}), None,
+        ValueError, "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with drop_null"),
 ]  # fmt: skip
 
 

@@ -74,18 +74,12 @@ BAD_PARTS = [
     ([np.zeros(2), np.zeros(2, "f4")], TypeError, r"part 1: .* float64 \(\) like part 0, got .* float32"),
     ([np.zeros(2), np.ma.zeros(2)], TypeError, "part 1: expected an array without a mask"),
     ([np.zeros(2), np.array(["a"])], TypeError, "part 1: .* numeric or bool dtype.*from_strings"),
-    (
-        [np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 4))],
-        ValueError,
-        r"part 2: expected an ndarray of float64 \(3,\) like part 0, got an ndarray of float64 \(4,\)",
-    ),
+    ([np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((2, 4))],
+        ValueError, r"part 2: expected an ndarray of float64 \(3,\) like part 0, got an ndarray of float64 \(4,\)"),
     ([np.zeros(2), torch.zeros(2)], TypeError, "part 1: expected an ndarray of .*, got a tensor of"),
     ([RAGGED_PARTS[0], np.zeros(2)], TypeError, "part 1: expected a RaggedArray over an ndarray of .* like part 0, got an ndarray of"),
-    (
-        [RAGGED_PARTS[0], pinfeed.RaggedArray(np.zeros((3, 2), int), np.array([0, 3]))],
-        ValueError,
-        r"part 1: expected .* of int64 \(\*,\) like part 0, got .* of int64 \(\*, 2\)",
-    ),
+    ([RAGGED_PARTS[0], pinfeed.RaggedArray(np.zeros((3, 2), int), np.array([0, 3]))],
+        ValueError, r"part 1: expected .* of int64 \(\*,\) like part 0, got .* of int64 \(\*, 2\)"),
 ]  # fmt: skip
 
 

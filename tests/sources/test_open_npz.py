@@ -131,15 +131,11 @@ def replaced(old, new):
 
 
 REFUSED = {
-    "compressed": (
-        lambda path: np.savez_compressed(path, x=np.zeros(3)),
-        r"member 'x\.npy' is compressed or .* np\.savez instead of np\.savez_compressed, .* np\.load",
-    ),
+    "compressed": (lambda path: np.savez_compressed(path, x=np.zeros(3)),
+        r"member 'x\.npy' is compressed or .* np\.savez instead of np\.savez_compressed, .* np\.load"),
     "another compression": (lambda path: write_zip(path, compression=zipfile.ZIP_LZMA), "is compressed or encrypted"),
-    "objects": (
-        lambda path: np.savez(path, x=np.array([{}, None])),
-        r"member 'x\.npy' .*: expected numbers, got dtype object; nothing is unpickled",
-    ),
+    "objects": (lambda path: np.savez(path, x=np.array([{}, None])),
+        r"member 'x\.npy' .*: expected numbers, got dtype object; nothing is unpickled"),
     "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is no array; expected names"),
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is no \.npy file of numbers: "),
     "an empty member": (member(b""), r"member 'x\.npy' is no \.npy file of numbers: "),

@@ -184,11 +184,8 @@ EVEN = SHARDS | {"even": "drop"}
         ({"source": 5}, TypeError, "source must be an iterable .*, got int"),
         ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open_shard="),
         ({"source": Path("a")}, TypeError, "pass .* and open_shard="),
-        (
-            {"source": ["a.jsonl.gz", "b.jsonl.gz"]},
-            TypeError,
-            r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open_shard=read_shard\), with",
-        ),
+        ({"source": ["a.jsonl.gz", "b.jsonl.gz"]},
+            TypeError, r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open_shard=read_shard\), with"),
         ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open_shard="),
         ({"source": {"train": [1]}}, TypeError, "source must be an iterable .*, got dict"),
         ({"source": "a.tar", "open_shard": iter}, TypeError, "must be a list of shards, got str"),
@@ -212,7 +209,7 @@ EVEN = SHARDS | {"even": "drop"}
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
-)
+)  # fmt: skip
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         StreamDataset(**{"source": range(3)} | arguments)
