@@ -217,7 +217,8 @@ def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not():
         ([(x[:2], y[:2]), (x[2:], y[2:])], (x.numpy(), y)),
         ([{"x": x[:2], "y": [y[:2]]}, {"y": [y[2:]], "x": x[2:]}], {"x": x.numpy(), "y": [y]}),
         ([x[:3], x[3:].double().float().requires_grad_()], x.numpy()),
-        ([x[:0], x.numpy()], x.numpy()),
+        ([x[:0], x.numpy(), x[:0]], x.numpy()),
+        ([x[:0]], x[:0].numpy()),
     ):
         assert_same(to_numpy(batches), expected)
         assert_same(to_numpy(iter(batches)), expected)
@@ -281,12 +282,6 @@ def test_a_collate_function_that_leaves_samples_out():
     loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
     expected = np.array([i for i in range(20) if i % 3])
     assert_same(to_numpy(loader), expected)
-
-
-def test_empty_batches():
-    batches = [np.zeros((0, 3), np.int16), np.ones((2, 3), np.int16), np.zeros((0, 3), np.int16)]
-    assert_same(to_numpy(iter(batches)), np.ones((2, 3), np.int16))
-    assert_same(to_numpy(iter(batches[:1])), np.zeros((0, 3), np.int16))
 
 
 def test_batches_whose_memory_is_used_again():

@@ -153,6 +153,8 @@ def test_leaves_without_bytes(shape):
     rows = pinfeed.ArrayDataset(array).__getitems__([1, 2, 3])
     assert_same(Collate()(rows), torch.zeros(3, *shape))
     assert_same(Collate()(list(rows)), torch.zeros(3, *shape))
+    for samples in (rows, list(rows)):
+        assert_same(Collate(Stack(torch.float64))(samples), torch.zeros(3, *shape).double())
 
 
 def test_a_tuple_of_samples(numbers):

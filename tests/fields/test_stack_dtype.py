@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import pinfeed
-from arrays import TORCH_DTYPES, as_kind, fitting, views
+from arrays import TORCH_DTYPES, fitting
 from pinfeed import ArrayDataset, Collate, Jagged, Pad, Stack
 from samples import assert_same
 
@@ -127,16 +125,6 @@ def test_strided(source, target):
     assert_same_values(collate(rows_of(mirrored)), expected)
 
 
-@given(st.data())
-def test_any_view(data):
-    source = data.draw(st.sampled_from(["u1", "i2", "f4", "f8"]))
-    kind = data.draw(st.sampled_from(["ndarray", "read-only"]))
-    shape = data.draw(st.tuples(*[st.integers(1, 40)] * data.draw(st.integers(1, 3))))
-    samples = [as_kind(kind, data.draw(views(shape, source))) for _ in range(2)]
-    expected = torch.from_numpy(np.stack(samples)).to(torch.complex128)
-    assert_same_values(pinfeed.Collate(pinfeed.Stack(torch.complex128))(samples), expected)
-
-
 @pytest.mark.parametrize("permuted", [False, True])
 def test_threads_and_large_batches(num_threads, permuted):
     """Past the size from which outputs are written around the cache, cut among threads."""
@@ -147,14 +135,6 @@ def test_threads_and_large_batches(num_threads, permuted):
         expected = batch.to(target)
         assert torch.equal(collate(rows_of(batch)), expected)
         assert torch.equal(collate([*batch.numpy()]), expected)
-
-
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (2, 0, 4)])
-def test_nothing_to_cast(shape):
-    samples = [np.empty(shape, np.uint8)] * 2
-    batch = pinfeed.Collate(pinfeed.Stack(torch.float32))(samples)
-    assert batch.dtype == torch.float32
-    assert batch.shape == (2, *shape)
 
 
 @pairs(FORBIDDEN)

@@ -45,15 +45,6 @@ def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
 # What the definition doesn't say, since it knows ndarrays only.
 
 
-@pytest.mark.parametrize("convert", [list, tuple, np.array, torch.tensor])
-def test_the_first_sample_says_what_the_result_is(convert):
-    samples = [convert([1, 2]), np.array([3]), torch.tensor([4]), [5]]
-    result = pinfeed.pad(samples, mask=True)
-    kind = np.ndarray if convert is np.array else torch.Tensor
-    assert [type(part) for part in result] == [kind] * 3
-    np.testing.assert_array_equal(result.values, [[1, 2], [3, 0], [4, 0], [5, 0]])
-
-
 class Samples(list):
     """A list that is more."""
 

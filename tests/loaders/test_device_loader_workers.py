@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-import pinfeed
 from loaders import feeding_threads
 from pinfeed.loaders.device_loader import DeviceLoader
 from programs import run_python
@@ -98,14 +96,6 @@ def test_an_error_in_a_worker(missing):
     del caught
 
 
-def test_going_on_after_an_error_in_a_worker():
-    batches = iter(DeviceLoader(loader(Numbers(5)), "cpu"))
-    assert_same(next(batches), expected(0))
-    with pytest.raises(LookupError):
-        next(batches)
-    assert_same(list(batches), [expected(i) for i in range(2, BATCHES)])
-
-
 class Killed(Numbers):
     def __getitem__(self, index):
         if index == 20:
@@ -129,15 +119,6 @@ def test_other_workers_start_during_a_loop():
         assert_same(batch, expected(i))
         if i % 4 == 0:
             assert_same(list(validation), [expected(j) for j in range(BATCHES)])
-
-
-def test_batches_of_pinfeed():
-    images = np.random.default_rng(0).integers(0, 256, (COUNT, 9, 7, 3), np.uint8)
-    dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(COUNT)})
-    image = pinfeed.Image(0.5, 0.25)
-    in_workers = DataLoader(dataset, BATCH, collate_fn=pinfeed.Collate({"image": image}))
-    behind_them = loader(dataset, collate_fn=pinfeed.Collate())
-    assert_same(list(DeviceLoader(behind_them, "cpu", fields={"image": image})), list(in_workers))
 
 
 # How a process ends. Nothing may be written then, for that is where Python complains.

@@ -60,15 +60,6 @@ def test_samples_are_views(kind, tmp_path):
     assert sample.strides == opened(source)[2].strides
 
 
-def test_a_change_of_the_source_is_seen():
-    array = np.zeros((4, 2))
-    dataset = pinfeed.ArrayDataset(array)
-    array[1] = 5
-    np.testing.assert_array_equal(dataset[1], [5, 5])
-    dataset[2][:] = 7
-    np.testing.assert_array_equal(array[2], [7, 7])
-
-
 def test_rows_are_a_sequence():
     labels = np.arange(10) * 10
     rows = pinfeed.ArrayDataset(labels).__getitems__([4, 2, 9, 2])

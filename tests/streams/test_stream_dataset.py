@@ -7,15 +7,11 @@ import pickle
 import weakref
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-import pinfeed
-import reference
-from arrays import assert_same_bits
 from pinfeed import StreamDataset
 from streams import all_parts, expected_order, expected_parts, expected_stretches, numbered
 
@@ -176,18 +172,6 @@ def test_a_contradictory_environment(rank, world_size, monkeypatch):
     with pytest.raises(ValueError, match=f"RANK={rank!r} and WORLD_SIZE={world_size!r}"):
         iter(StreamDataset(range(7)))
     list(StreamDataset(range(7), rank=0, world_size=1))
-
-
-# Batches.
-
-
-def test_batches_have_the_values_of_the_samples():
-    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8, 3), np.uint8)
-    stream = StreamDataset({"image": image, "label": i} for i, image in enumerate(images))
-    collate = pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)})
-    (batch,) = DataLoader(stream, 10, collate_fn=collate)
-    assert_same_bits(batch["image"], reference.images(images, 0.5, 0.25))
-    assert batch["label"].tolist() == list(range(10))
 
 
 # Copies, and what is held.
