@@ -1,11 +1,15 @@
-"""to_tensorflow: how often the loader is iterated, and what ends it."""
+"""to_tensorflow: how often the loader is iterated, what ends it, its errors, and the end of the process."""
 
+import gc
 import multiprocessing
+import re
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
+from programs import run_python
 from tensorflow_elements import BATCHES, WAYS, Loader, Squares, numbers
 
 
@@ -109,3 +113,149 @@ def test_workers_end(way):
     for leave in LEFT:  # from the second time on, TensorFlow's own thread starts them
         leave(dataset.prefetch(2) if way == "prefetch" else dataset)
         assert multiprocessing.active_children() == before
+
+
+class Broken(Exception):
+    """An error that neither Python nor TensorFlow knows."""
+
+
+def breaking(error, after=2):
+    yield from Loader(after)
+    raise error
+
+
+def test_the_error_of_the_loader_while_the_first_batch_is_read():
+    error = Broken("of the loader", 5)
+    for in_memory in (False, True):
+        with pytest.raises(Broken) as caught:
+            pinfeed.to_tensorflow(breaking(error, 0), in_memory=in_memory)
+        assert caught.value is error
+
+
+@pytest.mark.parametrize("error", [Broken("text"), KeyError("key"), ValueError("of\na line")])
+def test_tensorflow_quotes_the_error_of_the_loader(error, tf):
+    """Type, message and traceback."""
+
+    @tf.function
+    def loop(batches):
+        return batches.reduce(0, lambda count, _: count + 1)
+
+    message = re.escape(f"{type(error).__name__}: {error}")
+    for use in (*WAYS.values(), loop):
+        with pytest.raises(tf.errors.OpError, match=message) as caught:
+            use(pinfeed.to_tensorflow(breaking(error)))
+        assert "in breaking\n" in str(caught.value)
+
+
+class Flaky(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        if number == 2:
+            raise Broken
+        return number
+
+
+def test_a_loader_that_goes_on_after_an_error(tf):
+    dataset = pinfeed.to_tensorflow(DataLoader(Flaky()))
+    iterator = iter(dataset)
+    assert numbers([next(iterator), next(iterator)]) == [0, 1]
+    with pytest.raises(tf.errors.OpError, match="Broken"):
+        next(iterator)
+    assert int(next(iterator)[0]) == 3
+
+
+class BrokenSquares(Squares):
+    def __getitem__(self, number):
+        if number == 20:
+            raise Broken("in the worker")
+        return number**2
+
+
+def test_workers_end_after_an_error(tf):
+    before = multiprocessing.active_children()
+    dataset = pinfeed.to_tensorflow(DataLoader(BrokenSquares(), batch_size=4, num_workers=2))
+    for _ in range(2):
+        with pytest.raises(tf.errors.OpError, match="in the worker"):
+            list(dataset.prefetch(1))
+        gc.collect()
+        assert multiprocessing.active_children() == before
+
+
+def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf):
+    is_open = []
+
+    def batches():
+        is_open.append(True)
+        try:
+            yield torch.zeros(2)
+            yield torch.zeros(3, 1)
+        finally:
+            is_open.clear()
+
+    gc.disable()
+    try:
+        for way in ("prefetch", "map"):
+            with pytest.raises(tf.errors.OpError, match="expected shape"):
+                WAYS[way](pinfeed.to_tensorflow(batches()))
+            assert not is_open
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("way", ["held", "failed", "slow"])
+def test_the_process_ends_while_tensorflow_has_an_iterator(way):
+    code = """
+        import gc, sys, time, torch, pinfeed
+        from torch.utils.data import DataLoader
+
+        def batches():
+            yield torch.zeros(2)
+            while sys.argv[1] != "failed":
+                time.sleep(0.02 * (sys.argv[1] == "slow"))
+                yield torch.zeros(2)
+            raise OSError("the disk went away")
+
+        gc.disable()
+        kept = []
+        for loader in (batches(), DataLoader(range(1000), num_workers=1)):
+            dataset = pinfeed.to_tensorflow(loader)
+            for ahead in (dataset, dataset.prefetch(1000)):
+                kept.append(iter(ahead))
+                try:
+                    for _ in range(2):
+                        next(kept[-1])
+                except Exception as error:
+                    assert sys.argv[1] == "failed" or "used up" in str(error), error
+    """.replace("\n        ", "\n")
+    run_python(code, way, fresh=True)
+
+
+@pytest.mark.parametrize("ahead", ["0", "3"])
+def test_an_interrupt_ends_a_loop(ahead):
+    code = """
+        import os, signal, sys, threading, torch, pinfeed
+
+        def batches():
+            while True:
+                yield torch.zeros(1000)
+
+        def interrupt():
+            while not done.wait(0.5):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        dataset = pinfeed.to_tensorflow(batches())
+        ahead, done = int(sys.argv[1]), threading.Event()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            for batch in dataset.prefetch(ahead) if ahead else dataset:
+                pass
+        except BaseException as error:
+            done.set()
+            assert "KeyboardInterrupt" in repr(error), error
+        thread.join()
+        print("interrupted")
+    """.replace("\n        ", "\n")
+    assert run_python(code, ahead, fresh=True) == "interrupted\n"
