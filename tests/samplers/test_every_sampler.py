@@ -449,18 +449,6 @@ def test_as_sampler_instead_of_batch_sampler(make):
     assert [batch["index"].tolist() for batch in loader] == lists(make())
 
 
-# Ranks
-
-
-@every_sampler
-def test_ranks_have_as_many_batches_as_each_other(make):
-    assert (make().rank, make().world_size) == (0, 1)
-    for world_size in (2, 3):
-        ranks = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
-        assert len({len(list(sampler)) for sampler in ranks}) == 1
-        assert [sampler.rank for sampler in ranks] == list(range(world_size))
-
-
 # Arguments
 
 

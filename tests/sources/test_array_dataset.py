@@ -167,14 +167,6 @@ def test_columns():
     assert pinfeed.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [3, 1, 0, 2]
 
 
-def test_repr_names_the_leaves():
-    dataset = pinfeed.ArrayDataset({"x": values(), "y": torch.zeros(LENGTH)})
-    assert repr(dataset) == "ArrayDataset(11 samples: ['x'] int32 (4, 3), ['y'] float32 ())"
-    ragged = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
-    dataset = pinfeed.ArrayDataset((ragged, np.zeros((2, 3))))
-    assert repr(dataset) == "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))"
-
-
 def test_directories(tmp_path):
     samples = ({"image": np.full((2, 2), i, "u1"), "tokens": [i] * i} for i in range(4))
     pinfeed.write_array(tmp_path / "all", samples)

@@ -96,12 +96,6 @@ def test_a_memory_mapped_file(tmp_path, workers):
     assert batch["image"].flatten().tolist() == list(range(24))
 
 
-def test_columns_of_no_rows():
-    assert len(ArrayDataset.from_arrow(TABLE[:0], NUMBERS)) == 0
-    empty = pa.Table.from_batches([], TABLE.schema)
-    assert len(ArrayDataset.from_arrow(empty, NUMBERS)) == 0
-
-
 def test_a_class_of_ones_own():
     class Own(ArrayDataset):
         pass

@@ -104,14 +104,6 @@ def test_bad_files_are_named(tmp_path):
         pinfeed.ConcatArray([good, tmp_path / "missing.npy"])
 
 
-def test_repr():
-    concat = pinfeed.ConcatArray([np.zeros((2, 3)), np.zeros((4, 3))])
-    assert repr(concat) == "ConcatArray(6 samples of float64 (3,) in 2 parts)"
-    assert repr(pinfeed.ConcatArray(RAGGED_PARTS[:1])) == (
-        "ConcatArray(4 samples of int64 (*,) in 1 part)"
-    )
-
-
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 @pytest.mark.parametrize("row", [(), (0,), (3, 2)])
 def test_files_of_every_dtype(dtype, row, tmp_path):

@@ -174,3 +174,26 @@ def test_a_file_that_is_cut(kind, tmp_path):
     for call in (lambda: dataset[8], lambda: Collate(pinfeed.Keep())(dataset[[8]])):
         with pytest.raises(OSError, match="cut short"):
             call()
+
+
+PAIRS = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
+BFLOATS = RaggedArray(torch.zeros(15, dtype=torch.bfloat16), np.array([0, 15]))
+TEXT, BYTES = RaggedArray.from_strings(["a", "é"]), RaggedArray.from_strings([b"abc"])
+
+# What a source, or a dataset of such, shows of itself.
+REPRS = {
+    "RaggedArray(2 sequences of float64 (*, 2), 5 values)": PAIRS,
+    "RaggedArray(1 sequences of bfloat16 (*,), 15 values)": BFLOATS,
+    "RaggedArray(2 strings of text, 3 bytes)": TEXT,
+    "RaggedArray(1 strings of bytes, 3 bytes)": BYTES,
+    "ConcatArray(6 samples of float64 (3,) in 2 parts)": ConcatArray([np.zeros((2, 3)), np.zeros((4, 3))]),
+    "ConcatArray(2 samples of float64 (*, 2) in 1 part)": ConcatArray([PAIRS]),
+    "ConcatArray(2 samples of bytes in 2 parts)": ConcatArray([BYTES, BYTES]),
+    "ArrayDataset(2 samples: [0] float64 (*, 2), [1] float64 (3,))": ArrayDataset((PAIRS, np.zeros((2, 3)))),
+    "ArrayDataset(4 samples: ['x'] int32 (4, 3), ['y'] float32 ())": ArrayDataset({"x": values()[:4], "y": torch.zeros(4)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shown", REPRS)
+def test_what_it_shows(shown):
+    assert repr(REPRS[shown]) == shown

@@ -165,13 +165,6 @@ def test_indices_out_of_range(index):
         ragged[[0, index]]
 
 
-def test_repr():
-    ragged = RaggedArray(values(), offsets())
-    assert repr(ragged) == "RaggedArray(7 sequences of float32 (*, 2), 15 values)"
-    flat = RaggedArray(torch.zeros(15, dtype=torch.bfloat16), offsets())
-    assert repr(flat) == "RaggedArray(7 sequences of bfloat16 (*,), 15 values)"
-
-
 REFUSED = (
     (values(), [0, 3], TypeError, "offsets: expected an ndarray, a memmap or a CPU tensor, got li"),
     ([1, 2], offsets(), TypeError, "values: expected an ndarray, a memmap or a CPU tensor, got li"),

@@ -151,14 +151,6 @@ def test_workers_that_begin_at_the_same_moment_agree():
         assert {epoch for _, epoch in found} == {2 * trial, 2 * trial + 1}
 
 
-def test_ranks_agree():
-    streams = [make_stream(rank=rank, world_size=2) for rank in range(2)]
-    loaders = [DataLoader(stream, 4, num_workers=2, collate_fn=keep) for stream in streams]
-    passes = [[[*itertools.chain(*loader)] for loader in loaders] for _ in range(3)]
-    assert all(sorted(itertools.chain(*parts)) == list(range(60)) for parts in passes)
-    assert passes[0] != passes[1] != passes[2]
-
-
 def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle():
     loader = DataLoader(make_stream(), 10, num_workers=2, collate_fn=keep)
     torch.manual_seed(1)
