@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -292,11 +292,7 @@ class Rows(SampleBatch):
     def __len__(self) -> int:
         return len(self.indices)
 
-    @overload
-    def __getitem__(self, position: int) -> Any: ...
-    @overload
-    def __getitem__(self, position: slice) -> Rows: ...
-    def __getitem__(self, position: int | slice) -> Any:
+    def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return Rows(self.sources, self.indices[position])
         return _sample(self.sources, int(self.indices[position]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from typing import Any, Generic, Never, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from typing_extensions import TypeVar, override
+from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, checked_integer, instead
@@ -40,11 +39,8 @@ RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
 _CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
-#: What one sequence is, for type checkers; Any where its kind isn't known before the program runs.
-_Sequence_co = TypeVar("_Sequence_co", covariant=True, default=Any)
 
-
-class RaggedArray(Source, Generic[_Sequence_co]):
+class RaggedArray(Source):
     """Sequences of different lengths, one after the other in one array: ``values`` and ``offsets``.
 
     Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
@@ -86,24 +82,6 @@ class RaggedArray(Source, Generic[_Sequence_co]):
 
     __slots__ = ("_ends", "_offsets", "_string_type", "_values", "documents")
 
-    @overload
-    def __init__(
-        self: RaggedArray[npt.NDArray[Any]], values: npt.NDArray[Any], offsets: Any
-    ) -> None: ...
-    @overload
-    def __init__(self: RaggedArray[torch.Tensor], values: torch.Tensor, offsets: Any) -> None: ...
-    @overload
-    def __init__(
-        self: RaggedArray[str], values: npt.NDArray[Any], offsets: Any, string_type: type[str]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self: RaggedArray[bytes], values: npt.NDArray[Any], offsets: Any, string_type: type[bytes]
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
-    ) -> None: ...
     @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
     def __init__(
         self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
@@ -119,19 +97,6 @@ class RaggedArray(Source, Generic[_Sequence_co]):
         )
         self._validate()
 
-    @overload  # that of iterables of anything; the next one would take them, too
-    @classmethod
-    def from_sequences(cls, sequences: Iterable[Never], *, dtype: Any = None) -> RaggedArray: ...
-    @overload
-    @classmethod
-    def from_sequences(
-        cls, sequences: Iterable[torch.Tensor], *, dtype: Any = None
-    ) -> RaggedArray[torch.Tensor]: ...
-    @overload
-    @classmethod
-    def from_sequences(
-        cls, sequences: Iterable[npt.ArrayLike], *, dtype: Any = None
-    ) -> RaggedArray[npt.NDArray[Any]]: ...
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
         """Joins sequences; it takes them one at a time, and never holds them twice.
@@ -163,12 +128,6 @@ class RaggedArray(Source, Generic[_Sequence_co]):
             builder.append(sequence)
         return cls(*builder.finish())
 
-    @overload
-    @classmethod
-    def from_strings(cls, strings: Iterable[str]) -> RaggedArray[str]: ...
-    @overload
-    @classmethod
-    def from_strings(cls, strings: Iterable[bytes]) -> RaggedArray[bytes]: ...
     @classmethod
     def from_strings(cls, strings: Iterable[str] | Iterable[bytes]) -> RaggedArray:
         """Strings, such as file names, captions or ids: their bytes, and no Python object for each.
@@ -298,7 +257,7 @@ class RaggedArray(Source, Generic[_Sequence_co]):
         finally:
             write.discard()
 
-    def split(self, max_length: int, overlap: int = 0) -> RaggedArray[_Sequence_co] | SourceSubset:
+    def split(self, max_length: int, overlap: int = 0) -> RaggedArray | SourceSubset:
         """The same sequences cut into pieces of at most ``max_length``, without a copy of the values.
 
         Args:
@@ -349,12 +308,6 @@ class RaggedArray(Source, Generic[_Sequence_co]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> _Sequence_co: ...
-    @overload
-    def __getitem__(
-        self, index: slice | list[int] | npt.NDArray[Any] | torch.Tensor
-    ) -> RaggedArray[_Sequence_co]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._slice(index)

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any, Never, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +17,12 @@ from pinfeed.arguments import instead, positive_integer, require_flags
 from pinfeed.exports.loader import Progress, planned_batches, require_loader, shuffling_sampler
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
-from pinfeed.functions.sequences import JaggedBatch
-from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import rebuild
 
 # To make an ndarray of a tensor takes longer than to copy so many bytes.
 _TINY = 1 << 14
 
-_Batch = TypeVar("_Batch")
-_Loader: TypeAlias = Iterable[_Batch] | Callable[[int], Iterable[_Batch]]
-_Path: TypeAlias = str | os.PathLike[str] | None
-_Array = TypeVar("_Array", bound=torch.Tensor | npt.NDArray[Any])
 
-
-class _Options(TypedDict, total=False):
-    max_samples: int | None
-    overwrite: bool
-    resume: bool
-    progress: bool
-
-
-# The first is for loaders that don't say what their batches are, a DataLoader for one: iterables of
-# Any are iterables of Never, too. The next ones would take them as well.
-@overload
-def to_numpy(loader: _Loader[Never], out: _Path = ..., **options: Unpack[_Options]) -> Any: ...
-@overload
-def to_numpy(
-    loader: _Loader[_Array], out: _Path = ..., **options: Unpack[_Options]
-) -> npt.NDArray[Any]: ...
-@overload
-def to_numpy(
-    loader: _Loader[JaggedBatch | RaggedArray], out: _Path = ..., **options: Unpack[_Options]
-) -> RaggedArray[npt.NDArray[Any]]: ...
-@overload
-def to_numpy(
-    loader: _Loader[dict[str, _Array]], out: _Path = ..., **options: Unpack[_Options]
-) -> dict[str, npt.NDArray[Any]]: ...
-@overload
-def to_numpy(
-    loader: _Loader[tuple[_Array, _Array]], out: _Path = ..., **options: Unpack[_Options]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...
-@overload
-def to_numpy(loader: _Loader[Any], out: _Path = ..., **options: Unpack[_Options]) -> Any: ...
 @instead()
 def to_numpy(
     loader: Iterable[Any] | Callable[[int], Iterable[Any]],
