@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.arguments import Problem
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.field import Field
 from pinfeed.fields.placed import placed
@@ -17,12 +18,10 @@ from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import dense_values, is_dense, is_lists
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 
 __all__ = ["RayCollate"]
 
-_compute = import_extra("pyarrow.compute", "ray")
 _types = import_extra("pyarrow.types", "ray")
 _ArrowBatchCollateFn: Any = import_extra("ray.data.collate_fn", "ray").ArrowBatchCollateFn
 
@@ -35,9 +34,9 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
     """`pinfeed.Collate` for the batches of Ray Data: a ``collate_fn`` of ``iter_torch_batches``.
 
     Ray hands it each batch as an Arrow table, and the fields read that memory, which may be the
-    object store's. Tensors, of one shape or of several, and lists of numbers become no Python
-    objects on the way, and are not copied before the one pass that writes the batch; but for bools,
-    which Arrow keeps eight to a byte, and for lists of a batch that spans several blocks.
+    object store's. Numbers, lists of them and tensors are not copied before the one pass that writes
+    the batch; but for bools, which Arrow keeps eight to a byte, and for lists of a batch that spans
+    several blocks.
 
     Args:
         fields: A field for each column that is not to be stacked, by name. None: all are stacked.
@@ -47,18 +46,18 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
     | numbers, bools | scalars |
     | lists of numbers | sequences for `Pad`, `Jagged`, or `Stack` if all are of one length |
     | tensors | arrays for any field |
-    | structs | dicts, and in ``fields`` a dict of fields |
     | anything else, such as strings | Python objects: `Keep`, or a list as of ``default_collate`` |
 
     Values keep the column's dtype. The batch is the dict that `Collate` makes of the same rows.
 
     Ray moves a dict of tensors to the device, and leaves any other batch where it is: one with
-    strings, or with the dict of a struct. Those take a `DeviceLoader` around the iteration. What
-    would stand in a NamedTuple must go under a key of its own, because Ray joins
-    the parts of a tuple: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
+    strings, which takes a `DeviceLoader` around the iteration. What would stand in a NamedTuple must
+    go under a key of its own, because Ray joins the parts of a tuple: ``Pad(lengths="n")``,
+    ``Jagged(offsets="starts")``.
 
     Raises:
-        TypeError: ``fields`` is no dict, or holds something that is no field.
+        TypeError: ``fields`` is no dict, or holds something that is no field. When batches are
+            collated: a column holds structs.
         ValueError: A field asks for a NamedTuple. When batches are collated: ``fields`` names a
             column that is not there; a value is null; or as with `Collate`.
 
@@ -127,7 +126,11 @@ def _source(column: Any, name: str) -> Any:
     if getattr(kind, "extension_name", None) in (*_ONE_SHAPE, _MANY_SHAPES):
         return _tensor_source(column, name)
     if _types.is_struct(kind):
-        return _struct_sources(column, name)
+        hint = (
+            "Dataset.map_batches(pyarrow.Table.flatten, batch_format='pyarrow') makes a column of each "
+            "field"
+        )
+        raise TypeError(Problem(name, "numbers, lists, tensors or strings", str(kind), hint))
     if is_dense(kind) or (is_lists(kind) and is_dense(kind.value_type)):
         if column.num_chunks > 1 and (is_lists(kind) or _types.is_primitive(kind)):
             column = column.combine_chunks()  # a short copy, instead of a view for each row
@@ -136,64 +139,36 @@ def _source(column: Any, name: str) -> Any:
     return ObjectColumn(column.to_pylist())
 
 
-def _struct_sources(column: Any, name: str) -> dict[str, Any]:
-    _require_no_nulls(column, "structs", name)
-    return {
-        field.name: _source(_compute.struct_field(column, i), f"{name}[{field.name!r}]")
-        for i, field in enumerate(column.type.fields)
-    }
-
-
 def _tensor_source(column: Any, name: str) -> Source:
     """The tensors of a column as views of its memory; only bools, bits in Arrow, are copied.
 
-    They are arrays, if each chunk has tensors of one shape; a RaggedArray, if the column is one chunk of
-    tensors that differ along axis 0 alone; otherwise a list of views.
+    Those of one shape are an array, or one for each chunk; those of several shapes are a list of views.
     """
-    _require_no_nulls(column, "tensors", name)
+    if column.null_count:
+        raise ValueError(
+            f"{name}: {column.null_count} of {len(column)} tensors are null; leave such rows out "
+            "with Dataset.filter()"
+        )
     chunks = [chunk for chunk in column.chunks if len(chunk)]
-    if column.type.extension_name in _ONE_SHAPE:
-        arrays = [
-            _numbers(chunk.storage, name).reshape(len(chunk), *chunk.type.shape) for chunk in chunks
-        ]
-        return ArraySource(arrays[0], name) if len(arrays) == 1 else ConcatArray(arrays)
-    if len(chunks) > 1:
+    if column.type.extension_name == _MANY_SHAPES:
         return ObjectColumn([tensor for chunk in chunks for tensor in _views(chunk, name)])
-    (chunk,) = chunks
-    shapes = _shapes(chunk)
-    if (shapes[:, 1:] != shapes[0, 1:]).any():
-        return ObjectColumn(_views(chunk, name))
-    values = _numbers(chunk.storage.field("data"), name)
-    if (shapes[:, 0] == shapes[0, 0]).all():
-        return ArraySource(values.reshape(len(chunk), *shapes[0]), name)
-    offsets = np.append(0, np.cumsum(shapes[:, 0]))
-    return RaggedArray(values.reshape(int(offsets[-1]), *shapes[0, 1:]), offsets)
+    arrays = [
+        _numbers(chunk.storage, name).reshape(len(chunk), *chunk.type.shape) for chunk in chunks
+    ]
+    return ArraySource(arrays[0], name) if len(arrays) == 1 else ConcatArray(arrays)
 
 
 def _views(chunk: Any, name: str) -> list[npt.NDArray[Any]]:
     values = _numbers(chunk.storage.field("data"), name)
+    shapes = chunk.storage.field("shape").flatten().to_numpy()
     views, start = [], 0
-    for shape in _shapes(chunk).tolist():
+    for shape in shapes.reshape(len(chunk), -1).tolist():  # all of a chunk have as many axes
         end = start + math.prod(shape)
         views.append(values[start:end].reshape(shape))
         start = end
     return views
 
 
-def _shapes(chunk: Any) -> npt.NDArray[np.int64]:
-    """The shape of each tensor; Ray sees to it that all of a chunk have as many axes."""
-    shapes: npt.NDArray[np.int64] = chunk.storage.field("shape").flatten().to_numpy()
-    return shapes.reshape(len(chunk), -1)
-
-
 def _numbers(lists: Any, name: str) -> npt.NDArray[Any]:
     """What is in lists, one after the other; of a slice only its part."""
     return dense_values(lists.flatten(), name)
-
-
-def _require_no_nulls(column: Any, kind: str, name: str) -> None:
-    if column.null_count:
-        raise ValueError(
-            f"{name}: {column.null_count} of {len(column)} {kind} are null; leave such rows out "
-            "with Dataset.filter()"
-        )
