@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.arguments import Problem, nearest
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import array_parts, is_lists, no_rows, require_no_nulls
+from pinfeed.sources.arrow_lists import array_parts, no_rows, require_no_nulls
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -21,7 +21,7 @@ pa: Any = import_extra("pyarrow", "arrow")
 
 def table_columns(
     table: Any, columns: Sequence[str] | None, function: str
-) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None, dict[str, list[Any]]]:
+) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None]:
     """Columns by name, each as a leaf of a dataset.
 
     Args:
@@ -30,8 +30,7 @@ def table_columns(
         function: Who asks, for messages.
 
     Returns:
-        The columns; the row of each sample, or None if row i is sample i; and the values that the
-        codes of dictionary columns stand for, by column.
+        The columns; and the row of each sample, or None if row i is sample i.
     """
     if isinstance(columns, str):
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
@@ -53,19 +52,13 @@ def table_columns(
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
             f"or the path of a Parquet file, got {_type_name(table)}; {hint}"
         )
-    categories: dict[str, list[Any]] = {}
     arrays = {}
     for name in _wanted(columns, table.column_names, function):
-        column = table.column(name)
-        value_type = column.type.value_type if is_lists(column.type) else column.type
-        where = f"{function}: column {name!r}"
-        if pa.types.is_dictionary(value_type) and not column.null_count:
-            column, categories[name] = _codes(column, where)
         try:
-            arrays[name] = column_array(column, where)
+            arrays[name] = column_array(table.column(name), f"{function}: column {name!r}")
         except TypeError as error:
             raise TypeError(f"{error}; leave it out with columns=") from None
-    return arrays, order, categories
+    return arrays, order
 
 
 def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> list[str]:
@@ -80,36 +73,6 @@ def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> l
     if not wanted:
         raise ValueError(f"{function}: expected at least one column, got none")
     return wanted
-
-
-def _codes(column: Any, where: str) -> tuple[Any, list[Any]]:
-    """The codes of a dictionary column, or of lists of such, and the values that they stand for."""
-    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    has_lists = is_lists(column.type)
-    encoded: Any = lambda chunk: chunk.values if has_lists else chunk
-    for chunk in column.chunks:
-        dictionary = encoded(chunk).dictionary
-        if dictionary.null_count:
-            plain = "pyarrow.list_(column.type.value_type.value_type)" * has_lists
-            raise ValueError(
-                f"{where}: {dictionary.null_count} of {len(dictionary)} values in its dictionary are "
-                f"null; column.cast({plain or 'column.type.value_type'}) makes them nulls of the column"
-            )
-    try:
-        column = column.unify_dictionaries()  # each chunk may have had a dictionary of its own
-    except pa.ArrowInvalid:  # the codes are too narrow for all of them together
-        if has_lists:
-            raise
-        column = column.cast(pa.dictionary(pa.int64(), column.type.value_type))
-        column = column.unify_dictionaries()
-    chunks = column.chunks or [no_rows(column.type)]
-    codes = [encoded(chunk).indices for chunk in chunks]
-    if has_lists:
-        codes = [
-            type(chunk).from_arrays(chunk.offsets, numbers)
-            for chunk, numbers in zip(chunks, codes, strict=True)
-        ]
-    return pa.chunked_array(codes), encoded(chunks[0]).dictionary.to_pylist()
 
 
 def _hugging_face(

@@ -159,10 +159,17 @@ def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The values and offsets of lists."""
     kind = array.type.value_type
     if not is_dense(kind):
-        hint = "; if they are, say so with column.cast(): pyarrow.list_(type, length)"
+        hint = ""
+        if is_lists(kind):
+            hint = "; if they are, say so with column.cast(): pyarrow.list_(type, length)"
+        elif pa.types.is_dictionary(kind):
+            hint = (
+                "; type(array).from_arrays(array.offsets, array.values.indices), where array is "
+                "column.combine_chunks(), has the codes"
+            )
         raise TypeError(
             f"{name}: expected lists of numbers, or of lists that are of one length, got {array.type}"
-            f"{hint * is_lists(kind)}"
+            f"{hint}"
         )
     nulls = array.flatten().null_count  # only these, if the array is a slice of another
     if nulls:
@@ -215,6 +222,11 @@ def _zero(kind: Any) -> Any:
 
 
 def _hint(kind: Any) -> str:
+    if pa.types.is_dictionary(kind):
+        return (
+            "; column.combine_chunks().indices has its codes, and column.cast(column.type.value_type) what "
+            "they stand for"
+        )
     if pa.types.is_struct(kind):
         return "; table.flatten() makes columns of its fields"
     if pa.types.is_decimal(kind):

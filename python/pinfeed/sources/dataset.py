@@ -35,9 +35,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
             the names of its files). All have the same length.
 
-    Attributes:
-        categories: After `from_arrow`: what the codes of dictionary columns stand for, by column.
-
     Samples are views: NumPy's of an ndarray or a file, read-only where the array is; torch's of a
     tensor (NumPy has no bfloat16). Those of a 1-D array are NumPy scalars. The dataset pickles
     small where it can: an array that lies in a file travels as the file's path. A file that is cut
@@ -60,7 +57,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     @instead("arrays go into one tuple or dict: ArrayDataset((images, labels))")
     def __init__(self, arrays: Any) -> None:
-        self.categories: dict[str, list[Any]] = {}
         self._sources = _open_sources(arrays, "")
         lengths = {"".join(path): len(source) for path, source in leaves(self._sources)}
         if not lengths:
@@ -88,10 +84,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
 
         Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
-        arrays of more axes; lists and strings become a `RaggedArray`; dictionary columns, and lists
-        of such, become their codes, whose meaning is in `categories`. Columns of several chunks
+        arrays of more axes; lists and strings become a `RaggedArray`. Columns of several chunks
         become a `ConcatArray`, which is as fast as one array. Only bools, which Arrow packs eight to
-        a byte, and list views are copied. You may drop the table; its memory lives as long as the
+        a byte, are copied. You may drop the table; its memory lives as long as the
         dataset.
 
         Args:
@@ -121,9 +116,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """
         from pinfeed.sources.arrow import table_columns  # which imports pyarrow
 
-        arrays, order, categories = table_columns(table, columns, f"{cls.__name__}.from_arrow")
+        arrays, order = table_columns(table, columns, f"{cls.__name__}.from_arrow")
         self = cls(arrays)
-        self.categories = categories
         return self if order is None else self.select(order)
 
     def select(self, indices: Any) -> Self:
