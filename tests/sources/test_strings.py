@@ -33,7 +33,7 @@ def saved(strings, folder):
 
 def arrow(strings, kind):
     suffix = "string" if isinstance(strings[0], str) else "binary"
-    name = {"": suffix, "large": f"large_{suffix}", "view": f"{suffix}_view"}[kind]
+    name = {"": suffix, "large": f"large_{suffix}"}[kind]
     return pa.array(strings, getattr(pa, name)())
 
 
@@ -46,7 +46,6 @@ SOURCES = {
     "parts": lambda strings, _: ConcatArray([from_strings(strings[:1]), from_strings(strings)]),
     "Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "")),
     "large Arrow": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "large")),
-    "Arrow views": lambda strings, _: RaggedArray.from_arrow(arrow(strings, "view")),
     "Arrow slice": lambda strings, _: RaggedArray.from_arrow(arrow(strings * 2, "")[1:])[len(strings) - 1 :],
 }  # fmt: skip
 
@@ -168,13 +167,12 @@ def test_columns_of_a_table():
         {
             "text": pa.chunked_array([SOME[:2], [], SOME[2:]]),
             "bytes": SOME_BYTES,
-            "fixed": pa.array([b"ab", b"cd", b"ef", b"gh", b"ij"], pa.binary(2)),
         }
     )
     dataset = ArrayDataset.from_arrow(table)
     assert list(dataset) == table.to_pylist()
     batch = Collate()(dataset[[4, 0]])
-    assert batch == {"text": ["a", "é"], "bytes": [b"a", b"\xff"], "fixed": [b"ij", b"ab"]}
+    assert batch == {"text": ["a", "é"], "bytes": [b"a", b"\xff"]}
 
 
 def test_files(tmp_path):

@@ -109,7 +109,6 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     | lists and large lists, of numbers or of the former | `RaggedArray` | no |
     | strings and binaries | `RaggedArray` of str or bytes | no |
     | bools, or lists of them | the same | Arrow has eight in a byte |
-    | list views, string views, binaries of one size | `RaggedArray` | they have no offsets |
 
     Several chunks become a `ConcatArray`, one none. Anything else, such as dates, is a TypeError; nulls
     are a ValueError.

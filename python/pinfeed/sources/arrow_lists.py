@@ -31,11 +31,13 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
             "out, where the lists are made"
         )
     if isinstance(kind, pa.FixedShapeTensorType):
+        if kind.permutation not in (None, [*range(len(kind.shape))]):
+            raise TypeError(
+                f"{name}: expected tensors whose axes are in the order of memory, got {kind}; "
+                "column.cast(column.type.storage_type) has their values as they lie in memory"
+            )
         flat = dense_values(array.storage.flatten(), name, in_lists=True)
-        tensors = flat.reshape(len(array), *kind.shape)
-        # Axis i of a tensor is axis order[i] in memory, as Arrow's specification has it.
-        order = kind.permutation or range(len(kind.shape))
-        return tensors.transpose(0, *(1 + axis for axis in order))
+        return flat.reshape(len(array), *kind.shape)
     if pa.types.is_fixed_size_list(kind):
         items = array.flatten()
         if items.null_count and not in_lists and not pa.types.is_nested(kind.value_type):
@@ -120,18 +122,9 @@ def array_parts(
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
         return _shaped_lists(array.storage, kind.shape, name)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        offsets = np.append(0, np.cumsum(array.sizes.to_numpy(), dtype=np.int64))
-        array = pa.LargeListArray.from_arrays(offsets, array.flatten())
-        kind = array.type
-    binaries = ("binary", "large_binary", "binary_view", "fixed_size_binary")
-    if _is_text(kind) or _is_one_of(kind, *binaries):
+    if _is_one_of(kind, "string", "large_string", "binary", "large_binary"):
         return _strings(array)
     return _lists(array, name) if is_lists(kind) else dense_values(array, name)
-
-
-def _is_text(kind: Any) -> bool:
-    return _is_one_of(kind, "string", "large_string", "string_view")
 
 
 def _is_one_of(kind: Any, *names: str) -> bool:
@@ -139,14 +132,11 @@ def _is_one_of(kind: Any, *names: str) -> bool:
 
 
 def _strings(array: Any) -> EncodedStrings:
-    """Strings as views of Arrow's memory; string views are copied."""
-    is_text = _is_text(array.type)
-    string_type: StringType = str if is_text else bytes
+    """Strings as views of Arrow's memory."""
+    string_type: StringType = str if _is_one_of(array.type, "string", "large_string") else bytes
     if len(array) == 0:
         return EncodedStrings(np.empty(0, np.uint8), np.zeros(1, np.int64), string_type)
-    is_small = pa.types.is_string(array.type) or pa.types.is_binary(array.type)
-    if not is_small:
-        array = array.cast(pa.large_string() if is_text else pa.large_binary())
+    is_small = _is_one_of(array.type, "string", "binary")
     dtype = np.dtype(np.int32 if is_small else np.int64)
     _, ends, values = array.buffers()
     offsets = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
@@ -171,22 +161,15 @@ def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             f"{name}: expected lists of numbers, or of lists that are of one length, got {array.type}"
             f"{hint}"
         )
-    nulls = array.flatten().null_count  # only these, if the array is a slice of another
-    if nulls:
+    values = array.flatten()  # only those of this slice: others may be null
+    if values.null_count:
         raise ValueError(
-            f"{name}: {nulls} values are null; fill them: type(array).from_arrays(array.offsets, "
-            f"array.values.fill_null({_zero(kind)})), where array is column.combine_chunks()"
+            f"{name}: {values.null_count} values are null; fill them: type(array).from_arrays("
+            f"array.offsets, array.values.fill_null({_zero(kind)})), where array is "
+            "column.combine_chunks()"
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
-    values = array.values
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        # Only what the lists use: the rest may hold nulls, or bools that need no copy.
-        first = int(offsets[0])
-        values = values.slice(first, int(offsets[-1]) - first)
-        offsets = offsets - offsets[0] if first else offsets
-    elif values.null_count:  # outside of the slice; without the bits that say where
-        buffers = [None, values.buffers()[1]]
-        values = pa.Array.from_buffers(kind, len(values), buffers, offset=values.offset)
+    offsets = offsets - offsets[0] if offsets[0] else offsets
     return dense_values(values, name, in_lists=True), offsets
 
 
@@ -227,6 +210,12 @@ def _hint(kind: Any) -> str:
             "; column.combine_chunks().indices has its codes, and column.cast(column.type.value_type) what "
             "they stand for"
         )
+    if _is_one_of(kind, "list_view", "large_list_view"):
+        return "; copy them with pyarrow.array(column.to_pylist(), pyarrow.list_(column.type.value_type))"
+    if pa.types.is_string_view(kind):
+        return "; copy them with column.cast(pyarrow.string())"
+    if _is_one_of(kind, "binary_view", "fixed_size_binary"):
+        return "; copy them with column.cast(pyarrow.binary())"
     if pa.types.is_struct(kind):
         return "; table.flatten() makes columns of its fields"
     if pa.types.is_decimal(kind):

@@ -161,8 +161,8 @@ class RaggedArray(Source):
 
         Args:
             array: ListArray or LargeListArray, StringArray, BinaryArray or their large kind, also a
-                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy. Lists of
-                bools, list views, string views and binaries of one size are copied.
+                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy. Only lists of
+                bools, and offsets of a slice of lists, are copied.
 
         Raises:
             TypeError: ``array`` is something else, or its lists hold no numbers.
