@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from pinfeed.arguments import ARRAYS, instead, known_length
 from pinfeed.exports.loader import Progress, planned_batches
-from pinfeed.exports.to_numpy.columns import is_text
+from pinfeed.exports.to_numpy.columns import holds_objects
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.functions.sequences import JaggedBatch, Padded
@@ -276,7 +276,7 @@ class _Leaf:
 
     def batch(self, batch: Any, where: str) -> Any:
         """A batch: an array whose first axis counts samples, or a list with no arrays in it."""
-        if is_text(batch):
+        if holds_objects(batch):
             batch = list(batch)
         if isinstance(batch, JaggedBatch | RaggedArray):
             return self._jagged(batch, where)

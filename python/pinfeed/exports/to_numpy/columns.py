@@ -289,14 +289,14 @@ class SequenceColumn(RaggedColumn):
 
 def as_list(leaf: Any, where: str) -> list[Any]:
     """A list, or an array of objects or strings, as a list; raises TypeError for all else."""
-    if is_text(leaf):
+    if holds_objects(leaf):
         return leaf.tolist() if isinstance(leaf, np.ndarray) else list(leaf)
     if not isinstance(leaf, list | tuple):
         raise TypeError(f"{where}: expected a list as before, got {type(leaf).__name__}")
     return list(leaf)
 
 
-def is_text(leaf: Any) -> bool:
+def holds_objects(leaf: Any) -> bool:
     """Whether a leaf is an array of strings or of other objects."""
     if isinstance(leaf, RaggedArray):
         return leaf.string_type is not None
@@ -307,7 +307,9 @@ def is_ragged(leaf: Any) -> bool:
     """Whether a leaf says how long each of its samples is, along one axis."""
     if isinstance(leaf, Padded):
         return getattr(getattr(leaf, "lengths", None), "ndim", 0) == 1
-    return isinstance(leaf, JaggedBatch) or (isinstance(leaf, RaggedArray) and not is_text(leaf))
+    return isinstance(leaf, JaggedBatch) or (
+        isinstance(leaf, RaggedArray) and not holds_objects(leaf)
+    )
 
 
 def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:

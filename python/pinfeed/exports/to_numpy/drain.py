@@ -19,8 +19,8 @@ from pinfeed.exports.to_numpy.columns import (
     RaggedColumn,
     SequenceColumn,
     TextColumn,
+    holds_objects,
     is_ragged,
-    is_text,
     plain,
 )
 from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
@@ -196,9 +196,9 @@ class Drain:
         if is_ragged(leaf):
             kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
             return kind(where, files, name)
-        if isinstance(leaf, ARRAYS) and not is_text(leaf):
+        if isinstance(leaf, ARRAYS) and not holds_objects(leaf):
             return ArrayColumn(where, files, name)
-        if not isinstance(leaf, list | tuple) and not is_text(leaf):
+        if not isinstance(leaf, list | tuple) and not holds_objects(leaf):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
                 f"sample, got {type(leaf).__name__}"

@@ -17,10 +17,6 @@ from pinfeed.arguments import instead, positive_integer, require_flags
 from pinfeed.exports.loader import Progress, planned_batches, require_loader, shuffling_sampler
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
-from pinfeed.structure import rebuild
-
-# To make an ndarray of a tensor takes longer than to copy so many bytes.
-_TINY = 1 << 14
 
 
 @instead()
@@ -108,9 +104,8 @@ def to_numpy(
     most = positive_integer(max_samples, "to_numpy: max_samples")
     if most is None and isinstance(loader, itertools.cycle):
         raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
-    is_in_memory = type(loader) is list or type(loader) is tuple
-    if is_in_memory and out is None and max_samples is None and not progress:
-        joined = _joined([*loader])  # type: ignore[misc]
+    if type(loader) is list and out is None and most is None and not progress:
+        joined = _joined(loader)
         if joined is not None:
             return joined
     with contextlib.ExitStack() as stack:
@@ -146,49 +141,21 @@ def _require_order(loader: Any) -> None:
         )
 
 
-def _joined(batches: list[Any]) -> Any:
-    """Small batches in memory as one; to walk each of them would take longer than to copy it.
+def _joined(batches: list[Any]) -> npt.NDArray[Any] | None:
+    """Small arrays in memory as one; to look at each of them would take longer than to copy it.
 
-    None for what isn't plain numbers of one dtype and shape, or dicts, tuples or lists of such; `Drain`
-    takes that, or refuses it.
+    None for what isn't plain numbers of one dtype and shape; `Drain` takes that, or refuses it.
     """
     kinds = {*map(type, batches)}
-    if kinds not in ({dict}, {tuple}, {list}):
-        return _joined_arrays(batches, kinds)
-    first = batches[0]
-    if not first or {*map(len, batches)} != {len(first)}:
-        return None
-    keys = first.keys() if kinds == {dict} else range(len(first))
-    arrays, counts = [], []
-    for key in keys:
-        try:
-            leaf = [batch[key] for batch in batches]
-        except KeyError:
-            return None
-        array = _joined_arrays(leaf, {*map(type, leaf)})
-        if array is None:
-            return None
-        arrays.append(array)
-        if len(first) > 1:
-            counts.append([part.shape[0] for part in leaf])
-    return rebuild(first, arrays) if all(count == counts[0] for count in counts) else None
-
-
-def _joined_arrays(arrays: list[Any], kinds: set[type]) -> npt.NDArray[Any] | None:
-    # torch's subclasses and NumPy's, such as masked arrays, are no plain numbers.
-    if kinds not in ({torch.Tensor}, {np.ndarray}):
-        return None
     try:
-        size = arrays[0].nbytes
-        if kinds == {torch.Tensor} and size <= _TINY:
-            if len({*map(attrgetter("dtype"), arrays)}) == 1:
-                return torch.cat(arrays).detach().numpy()
-        elif size <= SMALL:
-            if kinds == {torch.Tensor}:
-                arrays = [tensor.numpy() for tensor in arrays]
-            dtype = arrays[0].dtype
-            if dtype.kind in "biufcmM":
-                return np.concatenate(arrays, dtype=dtype, casting="no")
+        # torch's subclasses and NumPy's, such as masked arrays, are no plain numbers.
+        if kinds not in ({torch.Tensor}, {np.ndarray}) or batches[0].nbytes > SMALL:
+            return None
+        dtype = batches[0].dtype
+        if kinds == {torch.Tensor} and {*map(attrgetter("dtype"), batches)} == {dtype}:
+            return torch.cat(batches).detach().numpy()
+        if kinds == {np.ndarray} and dtype.kind in "biufcmM":
+            return np.concatenate(batches, dtype=dtype, casting="no")
     except (TypeError, ValueError, RuntimeError):  # other dtypes, shapes, devices, layouts
         pass
     return None
