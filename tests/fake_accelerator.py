@@ -189,12 +189,10 @@ class FakeAccelerator:
             of = of.copy()  # drivers take ordinary memory along at once
         self.copies.put(lambda: np.copyto(to, of))
 
-    def keep_for(self, thing, stream):
-        if not isinstance(thing, torch.Tensor):
-            thing.record_stream(stream)
-        elif self.memory.has(thing):
+    def keep_for(self, tensor, stream):
+        if self.memory.has(tensor):
             with _lock:
-                self.memory.kept_for[thing.untyped_storage().data_ptr()].add(stream)
+                self.memory.kept_for[tensor.untyped_storage().data_ptr()].add(stream)
 
     def is_on_device(self, tensor):
         return self.memory.has(tensor)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from pinfeed import structure
 
 # What looks like a container, and holds nothing that moves.
 _WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
-
-# What a batch may hold beside tensors without hiding one.
-_PLAIN = (int, float, complex, str, bytes, type(None), np.ndarray, np.generic, *_WHOLE[1:])
 
 
 def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
@@ -53,23 +49,8 @@ def moved(leaf: Any, device: torch.device) -> Any:
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
     """All tensors that containers lead to."""
-    return [leaf for leaf in _leaves(node) if isinstance(leaf, torch.Tensor)]
-
-
-def _leaves(node: Any) -> Iterator[Any]:
-    return (leaf for _, leaf in structure.leaves(node, lambda node: isinstance(node, _WHOLE)))
-
-
-def has_traceable_memory(leaf: Any) -> bool:
-    """Whether the memory that a leaf uses on a device can be told.
-
-    An object with a ``record_stream`` knows it; of others `tensors_in` must find all tensors.
-    """
-    knows_its_own = hasattr(leaf, "record_stream") and not isinstance(leaf, torch.Tensor)
-    return knows_its_own or all(
-        has_own_memory(part) if isinstance(part, torch.Tensor) else isinstance(part, _PLAIN)
-        for part in _leaves(leaf)
-    )
+    found = structure.leaves(node, lambda node: isinstance(node, _WHOLE))
+    return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:

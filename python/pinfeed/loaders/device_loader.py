@@ -57,7 +57,8 @@ class DeviceLoader:
     loader's, fetched ahead.
 
     - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
-      Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to; all else stays.
+      Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to, when you take the
+      batch; all else stays.
     - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
       goes on behind it, if the loader does.
     - Leaving a loop in any way ends the thread and drops what was fetched ahead: a generator has

@@ -11,13 +11,7 @@ from typing_extensions import override
 
 from pinfeed.fields.placed import BatchFields
 from pinfeed.functions.torch_ops import has_kernels
-from pinfeed.loaders.batch_leaves import (
-    has_own_memory,
-    has_traceable_memory,
-    map_leaves,
-    moved,
-    tensors_in,
-)
+from pinfeed.loaders.batch_leaves import has_own_memory, map_leaves, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned
 
 # Up to here, starting a copy takes longer than making it.
@@ -31,14 +25,14 @@ class InFlight(NamedTuple):
         batch: With its leaves on the device, but for those that are moved late.
         size: How many bytes are copied.
         events: Behind everything that is done to it.
-        memory: Tensors and objects that use memory of the device, one for each piece of it.
+        memory: Tensors of the device, one for each piece of its memory.
         has_late_leaves: Whether the consumer's thread has leaves to move.
     """
 
     batch: Any
     size: int = 0
     events: tuple[Any, ...] = ()
-    memory: tuple[Any, ...] = ()
+    memory: tuple[torch.Tensor, ...] = ()
     has_late_leaves: bool = False
 
 
@@ -93,9 +87,9 @@ class StreamTransfer(Transfer):
 
     Tensors go through pinned staging buffers: large ones each into its own memory on the device, the
     small ones of a batch together. Tensors that are pinned already are copied from where they are.
-    Whatever is more than its bytes (subclasses, gradients, objects with a ``.to``) moves itself. It
-    does so late, in the consumer's thread, if nobody can tell which memory of the device it uses.
-    Fields are applied there; before, if the device has none of pinfeed's kernels.
+    Tensors that are more than their bytes (subclasses, gradients) move themselves. So do objects with
+    a ``.to``, and tensors made of others, but late, in the consumer's thread: nobody can tell which
+    memory of the device they use. Fields are applied there; before, if the device has none of pinfeed's kernels.
     """
 
     def __init__(self, fields: BatchFields, accelerator: Any) -> None:
@@ -113,7 +107,6 @@ class StreamTransfer(Transfer):
         map_leaves(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
         copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
         others = [i for i in range(len(leaves)) if i not in copies]
-        late = [i for i in others if not has_traceable_memory(leaves[i])]
         events = []
         if others:  # which the loader may have made on the device, on this thread's stream
             events.append(accelerator.record(accelerator.current_stream()))
@@ -123,7 +116,8 @@ class StreamTransfer(Transfer):
             # What fails for want of memory does so before a staging buffer is touched.
             for i in others:
                 leaf = leaves[i]
-                leaves[i] = _LateLeaf(leaf) if i in late else moved(leaf, accelerator.device)
+                is_known = isinstance(leaf, torch.Tensor) and has_own_memory(leaf)
+                leaves[i] = leaf.to(accelerator.device) if is_known else _LateLeaf(leaf)
             self._copy(list(copies.values()))
             for i, copy in copies.items():
                 leaves[i] = copy.target
@@ -133,16 +127,17 @@ class StreamTransfer(Transfer):
                 there = self._fields.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
         size = sum(copy.source.nbytes for copy in copies.values())
-        memory = _device_memory(there, leaves, accelerator.device)
-        return InFlight(there, size, tuple(events), memory, bool(late))
+        has_late_leaves = any(isinstance(leaf, _LateLeaf) for leaf in leaves)
+        memory = _device_memory(there, accelerator.device)
+        return InFlight(there, size, tuple(events), memory, has_late_leaves)
 
     @override
     def receive(self, sent: InFlight) -> Any:
         stream = self._accelerator.current_stream()
         for event in sent.events:
             stream.wait_event(event)
-        for thing in sent.memory:
-            self._accelerator.keep_for(thing, stream)
+        for tensor in sent.memory:
+            self._accelerator.keep_for(tensor, stream)
         if not sent.has_late_leaves:
             return sent.batch
         device = self._accelerator.device
@@ -247,12 +242,11 @@ def _is_only_bytes(leaf: Any) -> bool:
     )
 
 
-def _device_memory(batch: Any, leaves: list[Any], device: torch.device) -> tuple[Any, ...]:
-    """What uses memory of the device: a tensor for each piece, and objects that know theirs."""
-    tensors = {
+def _device_memory(batch: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """What uses memory of the device: a tensor for each piece."""
+    pieces = {
         tensor.untyped_storage().data_ptr(): tensor
         for tensor in tensors_in(batch)
         if tensor.device == device
     }
-    objects = (leaf for leaf in leaves if not isinstance(leaf, torch.Tensor))
-    return (*tensors.values(), *(leaf for leaf in objects if hasattr(leaf, "record_stream")))
+    return tuple(pieces.values())

@@ -87,9 +87,9 @@ class Accelerator:
         """Starts a copy between the host and the device on the current stream, and returns."""
         target.copy_(source, non_blocking=True)
 
-    def keep_for(self, thing: Any, stream: torch.Stream) -> None:
+    def keep_for(self, tensor: torch.Tensor, stream: torch.Stream) -> None:
         """Once freed, its memory is not used again before ``stream`` has got to where it is then."""
-        thing.record_stream(stream)
+        tensor.record_stream(stream)
 
 
 class StagingBuffer:
