@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 import pinfeed
 from arrays import NUMPY_DTYPES, TORCH_DTYPES, random_array
@@ -259,68 +258,4 @@ def test_a_mapping_that_only_its_class_can_make():
             raise TypeError("not like this")
 
     samples = [Fussy(size=1), Fussy(size=2)]
-    assert_same(collate(samples), default_collate(samples))
-
-
-@pytest.fixture
-def taught():
-    """torch's map of collate functions, for a test to extend."""
-    before = dict(default_collate_fn_map)
-    yield default_collate_fn_map
-    default_collate_fn_map.clear()
-    default_collate_fn_map.update(before)
-
-
-class Text:
-    def __init__(self, text):
-        self.text = text
-
-
-class LongText(Text):
-    pass
-
-
-class Boxes(list):
-    pass
-
-
-class Stamped(np.ndarray):
-    pass
-
-
-@dataclasses.dataclass
-class Span:
-    start: int
-
-
-class LongSpan(Span):
-    pass
-
-
-def join(batch, *, collate_fn_map=None):
-    return f"{len(batch)} of {type(batch[0]).__name__}"
-
-
-@pytest.mark.parametrize(
-    ("known", "sample"),
-    [
-        (Text, Text("a")),
-        (Text, LongText("a")),
-        ((int, Text), LongText("a")),
-        (Boxes, Boxes([1, 2])),
-        (list, Boxes([1, 2])),
-        (Span, Span(1)),
-        (Span, LongSpan(1)),
-        (Stamped, np.zeros(3).view(Stamped)),
-        (MarkedTensor, torch.zeros(200, 500).as_subclass(MarkedTensor)),
-        # Types that it knew before.
-        (np.ndarray, np.zeros((200, 500))),
-        (torch.Tensor, torch.zeros(200, 500)),
-        (torch.Tensor, torch.zeros(2)),
-    ],
-)
-@pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": (0, x)}])
-def test_types_that_torch_was_taught(known, sample, nest, taught):
-    taught[known] = join
-    samples = [nest(sample)] * 3
     assert_same(collate(samples), default_collate(samples))

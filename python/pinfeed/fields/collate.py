@@ -22,7 +22,7 @@ from pinfeed.fields.placed import (
     rebuild_with_siblings,
     samples_hint,
 )
-from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack, is_taught_to_torch
+from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
 from pinfeed.memory.worker import is_worker, worker_arena
@@ -257,7 +257,7 @@ class _Place:
         if known is not None and known.fits(first):
             return known.collate(samples, batch)
         if kind not in self._leaf_types:
-            if is_container(first) and not is_taught_to_torch(first):
+            if is_container(first):
                 return self._new_structure(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
-from torch.utils.data._utils.collate import default_collate_fn_map
 from typing_extensions import override
 
 from pinfeed import _core
@@ -28,8 +27,6 @@ _LARGE_SAMPLE_BYTES = 32 << 10
 #: The hint where samples differ in length, as native code has it.
 TAKE_ANY_LENGTH = "Pad() and Jagged() take samples of different sizes"
 _NUMBERS = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
-_COLLATE_NUMBERS = {kind: default_collate_fn_map[kind] for kind in _NUMBERS}
-_STACK_TENSORS = default_collate_fn_map[torch.Tensor]
 
 
 class Stack(Field):
@@ -124,22 +121,16 @@ class Stack(Field):
             and _is_dense(first)  # others may have no nbytes
             and first.nbytes * len(samples)
             < (_LARGE_BYTES if first.nbytes < _LARGE_SAMPLE_BYTES else _LARGE_BYTES_OF_LARGE)
-            and default_collate_fn_map.get(torch.Tensor) is _STACK_TENSORS
             and batch_allocator(leaf.pin) is torch.Tensor
         )
 
     def _stack_numbers(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
-        kind = type(samples[0])
         try:
             array = np.array(samples)
         except (TypeError, ValueError):
             return self._stack_by_torch(samples, leaf)  # which says what is wrong
-        if (
-            array.dtype != _NUMBERS[kind]
-            or array.ndim != 1
-            or default_collate_fn_map.get(kind) is not _COLLATE_NUMBERS[kind]
-        ):
+        if array.dtype != _NUMBERS[type(samples[0])] or array.ndim != 1:
             return self._stack_by_torch(samples, leaf)
         batch = torch.from_numpy(array)
         pin = leaf.pin
@@ -150,12 +141,8 @@ class Stack(Field):
     ) -> Any:
         """What ``default_collate`` makes of samples that the native side has not taken."""
         first = samples[0]
-        function = default_collate_fn_map.get(type(first))
         try:
-            if function is None:
-                batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
-            else:
-                batch = function(samples, collate_fn_map=default_collate_fn_map)
+            batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
             if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
                 self._stack(samples, None, leaf)  # raises, and says which sample differs
@@ -210,21 +197,9 @@ def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
     Torch stacks those that are more than their memory: subclasses and tensors on devices stay what
     they are. The native side refuses tensors with gradients, which flow through torch's stack.
     """
-    if isinstance(first, np.ndarray):
-        return not is_taught_to_torch(first)
-    return (
+    return isinstance(first, np.ndarray) or (
         type(first) is torch.Tensor
         and first.is_cpu
         and _is_dense(first)
         and {*map(type, samples)} == {torch.Tensor}
-        and not is_taught_to_torch(first)
     )
-
-
-def is_taught_to_torch(sample: Any) -> bool:
-    """Whether the function that ``default_collate`` picks for ``sample`` is not one of torch's."""
-    function = default_collate_fn_map.get(type(sample))
-    if function is None:
-        known = (kind for kind in default_collate_fn_map if isinstance(sample, kind))
-        function = default_collate_fn_map.get(next(known, None))  # type: ignore[arg-type]
-    return function is not None and function.__module__ != default_collate.__module__
