@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import _utils
 
 from pinfeed import StreamDataset
+from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 
 @contextlib.contextmanager
@@ -101,14 +102,11 @@ def to_tensor(samples):
 
 def expected_order(samples, size, seed, epoch):
     """The definition: what comes out of the buffer of the only worker, for a stream without shards."""
-    draws, last = (
-        np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, 1, 0, 1, which)))
-        for which in (0, 1)
-    )
+    draws = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, 1, 0, 1, 0)))
     held, order = samples[:size], []
     for sample in samples[size:]:
         place = int(draws.random_raw()) % size
         order.append(held[place])
         held[place] = sample
-    keys = [int(last.random_raw()) for _ in held]
-    return order + [sample for _, sample in sorted(zip(keys, held, strict=True))]
+    last = permutation(len(held), random_keys(seed, (epoch, 1, 0, 1, 1), ROUNDS))
+    return order + [held[place] for place in last]

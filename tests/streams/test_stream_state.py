@@ -203,7 +203,7 @@ def test_a_state_of_another_worker_or_of_an_earlier_plan():
         dataset.load_state_dict(state)
     with pytest.raises(ValueError, match="workers is 2 there and 1 here"):
         dataset.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 2 here;"):
+    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 3 here;"):
         dataset.load_state_dict(dataset.state_dict() | {"planning": 1})
 
 

@@ -15,7 +15,7 @@ from pinfeed.arguments import checked_integer, instead, positive_integer
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
 from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
-from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
+from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
@@ -180,7 +180,7 @@ class LengthBucketSampler(EpochSampler):
         lengths, world_size = self._padded_lengths, self.world_size
         batch_size, max_tokens = self._batch_size, self.max_tokens
         count = len(lengths)
-        keys = epoch_keys(self.seed, epoch, 2 * ROUNDS)
+        keys = random_keys(self.seed, (epoch,), 2 * ROUNDS)
         order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
         sizes = np.maximum(lengths, 1)  # so that no batch has endless empty samples
         if self.bucket_batches > 1:

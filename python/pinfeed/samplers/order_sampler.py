@@ -103,9 +103,12 @@ class OrderSampler(EpochSampler):
 
 
 @functools.lru_cache(maxsize=16)
-def epoch_keys(seed: int, epoch: int, count: int) -> list[int]:
-    """``count`` random 64-bit numbers that follow from the seed and the epoch, as NumPy promises."""
-    sequence = np.random.SeedSequence(seed, spawn_key=(epoch,))
+def random_keys(seed: int, key: tuple[int, ...], count: int) -> list[int]:
+    """``count`` random 64-bit numbers that follow from the seed and the key, as NumPy promises.
+
+    The key begins with the epoch.
+    """
+    sequence = np.random.SeedSequence(seed, spawn_key=key)
     return sequence.generate_state(count, np.uint64).tolist()
 
 

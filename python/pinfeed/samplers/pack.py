@@ -16,7 +16,7 @@ from pinfeed.arguments import checked_integer, instead, positive_integer, requir
 from pinfeed.batches import IndexBatch, Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.length_buckets import checked_lengths
-from pinfeed.samplers.order_sampler import ROUNDS, epoch_keys, permutation
+from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 Strategy = Literal["best_fit", "first_fit", "wrapped"]
 Overflow = Literal["error", "truncate", "drop"]
@@ -261,7 +261,7 @@ class PackSampler(EpochSampler):
         return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
     def _plan(self, epoch: int) -> _Plan:
-        keys = epoch_keys(self.seed, epoch, 3 * ROUNDS)
+        keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])
         count, step = len(rows.offsets) - 1, self.world_size * self._batch_size
         if count < self.world_size:

@@ -13,7 +13,7 @@ from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer, instead
 from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import require_no_sampler
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, random_keys
 
 
 class ShuffleSampler(OrderSampler):
@@ -88,7 +88,7 @@ class ShuffleSampler(OrderSampler):
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
             return np.arange(start, stop)
-        return _core.permuted(self._count, epoch_keys(self.seed, epoch, ROUNDS), start, stop)
+        return _core.permuted(self._count, random_keys(self.seed, (epoch,), ROUNDS), start, stop)
 
     @override
     def data_identity(self) -> dict[str, Any]:

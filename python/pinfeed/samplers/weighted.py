@@ -13,7 +13,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import checked_column
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, epoch_keys
+from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
 # Torch's WeightedRandomSampler takes num_samples where other samplers take batch_size.
 _BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
@@ -99,7 +99,7 @@ class WeightedSampler(OrderSampler):
 
     @override
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-        (key,) = epoch_keys(self.seed, epoch, 1)
+        (key,) = random_keys(self.seed, (epoch,), 1)
         if self.replacement:
             if self._table is None:
                 self._table = _core.alias_table(self._weights)
@@ -108,7 +108,7 @@ class WeightedSampler(OrderSampler):
 
     def _plan(self, epoch: int) -> npt.NDArray[np.int64]:
         """All samples of an epoch without replacement: those of the smallest keys, in their order."""
-        (key,) = epoch_keys(self.seed, epoch, 1)
+        (key,) = random_keys(self.seed, (epoch,), 1)
         keys = _core.draw_keys(self._weights, key, 0)
         chosen = np.argpartition(keys, self.num_samples - 1)[: self.num_samples]
         return chosen[np.lexsort((chosen, keys[chosen]))]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.arguments import Problem, nearest
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import array_parts, no_rows, require_no_nulls
+from pinfeed.sources.arrow_lists import array_leaf, no_rows, require_no_nulls
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -119,10 +119,5 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [chunk for chunk in chunks if len(chunk)] or [no_rows(column.type)]
     if len(chunks) == 1:
-        return _leaf(chunks[0], name)
-    return ConcatArray([_leaf(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])
-
-
-def _leaf(chunk: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
-    parts = array_parts(chunk, name)
-    return parts if isinstance(parts, np.ndarray) else RaggedArray(*parts)
+        return array_leaf(chunks[0], name)
+    return ConcatArray([array_leaf(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])

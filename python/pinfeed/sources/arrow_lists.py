@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.optional import import_extra
+from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import StringType
-from pinfeed.sources.strings import EncodedStrings
 
 pa: Any = import_extra("pyarrow", "arrow")
 
@@ -89,35 +89,10 @@ def require_no_nulls(array: Any, name: str) -> None:
         )
 
 
-def ragged_parts(array: Any, name: str) -> EncodedStrings | tuple[npt.NDArray[Any], Any]:
-    """What a `RaggedArray` is made of, of a pyarrow array that must hold lists or strings."""
-    if isinstance(array, pa.ChunkedArray):
-        if array.num_chunks > 1:
-            raise ValueError(
-                f"{name}: expected at most one chunk, got {array.num_chunks}; "
-                "join them with array.combine_chunks(), which copies"
-            )
-        array = array.chunk(0) if array.num_chunks else no_rows(array.type)
-    if not isinstance(array, pa.Array):
-        raise TypeError(
-            f"{name}: expected a pyarrow array of lists or strings, got {type(array).__name__}"
-        )
-    require_no_nulls(array, name)
-    parts = array_parts(array, name)
-    if isinstance(parts, np.ndarray):
-        raise TypeError(
-            f"{name}: expected lists of different lengths, or strings, got {array.type}; "
-            "ArrayDataset.from_arrow takes it, as a column of a table"
-        )
-    return parts
+def array_leaf(array: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
+    """A pyarrow array without nulls as a leaf of a dataset, which views Arrow's memory where that can be.
 
-
-def array_parts(
-    array: Any, name: str
-) -> npt.NDArray[Any] | EncodedStrings | tuple[npt.NDArray[Any], Any]:
-    """A pyarrow array without nulls as an ndarray, or as what a `RaggedArray` is made of.
-
-    They are views where that can be. What is neither numbers, lists nor strings is a TypeError.
+    What is neither numbers, lists nor strings is a TypeError.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
@@ -131,22 +106,20 @@ def _is_one_of(kind: Any, *names: str) -> bool:
     return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
-def _strings(array: Any) -> EncodedStrings:
-    """Strings as views of Arrow's memory."""
+def _strings(array: Any) -> RaggedArray:
     string_type: StringType = str if _is_one_of(array.type, "string", "large_string") else bytes
     if len(array) == 0:
-        return EncodedStrings(np.empty(0, np.uint8), np.zeros(1, np.int64), string_type)
+        return RaggedArray(np.empty(0, np.uint8), np.zeros(1, np.int64), string_type)
     is_small = _is_one_of(array.type, "string", "binary")
     dtype = np.dtype(np.int32 if is_small else np.int64)
     _, ends, values = array.buffers()
     offsets = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
     has_bytes = values is not None and values.size > 0
     characters = np.frombuffer(values, np.uint8) if has_bytes else np.empty(0, np.uint8)
-    return EncodedStrings(characters, offsets, string_type)
+    return RaggedArray(characters, offsets, string_type)
 
 
-def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The values and offsets of lists."""
+def _lists(array: Any, name: str) -> RaggedArray:
     kind = array.type.value_type
     if not is_dense(kind):
         hint = ""
@@ -170,12 +143,12 @@ def _lists(array: Any, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
     offsets = offsets - offsets[0] if offsets[0] else offsets
-    return dense_values(values, name, in_lists=True), offsets
+    return RaggedArray(dense_values(values, name, in_lists=True), offsets)
 
 
 def _shaped_lists(
     lists: Any, shape: Sequence[int | None], name: str
-) -> npt.NDArray[Any] | tuple[npt.NDArray[Any], Any]:
+) -> npt.NDArray[Any] | RaggedArray:
     """Lists of lists of one shape, of which the first axis may be any."""
     count = len(lists)
     first_offsets = None
@@ -196,7 +169,7 @@ def _shaped_lists(
     values = dense_values(lists, name)
     if first_offsets is None:
         return values.reshape(count, *shape)
-    return values.reshape(-1, *shape[1:]), first_offsets
+    return RaggedArray(values.reshape(-1, *shape[1:]), first_offsets)
 
 
 def _zero(kind: Any) -> Any:

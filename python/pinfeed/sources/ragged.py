@@ -174,9 +174,20 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
-        from pinfeed.sources.arrow_lists import ragged_parts  # which imports pyarrow
+        from pinfeed.sources.arrow import column_array  # which imports pyarrow
 
-        return cls(*ragged_parts(array, "RaggedArray.from_arrow"))
+        leaf = column_array(array, "RaggedArray.from_arrow")
+        if isinstance(leaf, RaggedArray):
+            return leaf
+        if getattr(array, "num_chunks", 1) > 1:
+            raise ValueError(
+                f"RaggedArray.from_arrow: expected at most one chunk, got {array.num_chunks}; join them "
+                "with array.combine_chunks(), which copies"
+            )
+        raise TypeError(
+            f"RaggedArray.from_arrow: expected lists of different lengths, or strings, got {array.type}; "
+            "ArrayDataset.from_arrow takes it, as a column of a table"
+        )
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:

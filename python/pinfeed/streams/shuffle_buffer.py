@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
+
 # So many are drawn at once.
 _DRAWS = 1024
-
-
-def permutation(count: int, seed: int, key: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """The numbers below ``count`` in an order that follows from the seed and the key."""
-    # NumPy guarantees the raw stream for all time, but not what Generator.permutation makes of it.
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
-    return np.argsort(bits.random_raw(count), kind="stable")
 
 
 class ShuffleBuffer:
@@ -61,7 +56,7 @@ class ShuffleBuffer:
 
     def last_order(self, count: int) -> npt.NDArray[np.int64]:
         """The order in which the samples that lie there at the end are handed out."""
-        return permutation(count, self._seed, (*self._key, 1))
+        return permutation(count, random_keys(self._seed, (*self._key, 1), ROUNDS))
 
     def _bits(self, step: int) -> np.random.PCG64:
         """Where the draws of this and the next steps come from."""

@@ -17,16 +17,17 @@ from torch.utils.data import IterableDataset, get_worker_info
 from pinfeed.arguments import checked_integer, instead, require_choice
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
+from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
-from pinfeed.streams.shuffle_buffer import ShuffleBuffer, permutation
+from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
 _ON_ERROR = ("raise", "skip")
 
 # Goes up whenever the same settings would give a worker other samples: older states are refused.
-_PLANNING = 2
+_PLANNING = 3
 
 # Each worker counts the shards that it skips in a cell of its own.
 _SKIP_CELLS = 512
@@ -310,7 +311,9 @@ class StreamDataset(IterableDataset[Any]):
         shards = range(self._source.shards)
         if self.shuffle_buffer == 0:
             return list(share.of(shards))
-        return share.of(permutation(len(shards), self.seed, (epoch, 0)).tolist())
+        return share.of(
+            permutation(len(shards), random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
+        )
 
     def _reader(
         self,
