@@ -74,6 +74,7 @@ class Field(ABC):
         is_optional: Whether samples may lack the entry, as `optional` says.
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
+        varying_axes: Which axes of the batch are as long as its largest sample.
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
         is_random: Whether any of that is drawn for each sample.
         shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
@@ -87,6 +88,7 @@ class Field(ABC):
     is_optional: bool = False
     packs: bool = False
     pads: bool = False
+    varying_axes: tuple[int, ...] = ()
     augments: bool = False
     is_random: bool = False
     shows_images: bool = False

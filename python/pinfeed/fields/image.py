@@ -180,6 +180,8 @@ class Image(Field):
         self.dtype = dtype = torch_dtype(dtype, "Image")
         self.channels_last = channels_last
         self.pad_value = pad_value
+        if pad_value is not None:
+            self.varying_axes = (2, 3) if output == "CHW" else (1, 2)
         self.multiple_of = multiple_of
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")

@@ -76,6 +76,7 @@ class Pad(Field):
     """
 
     pads = True
+    varying_axes = (1,)
 
     @instead(
         padding_value="it is pad_value",

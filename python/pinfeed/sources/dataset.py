@@ -360,11 +360,10 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> SampleBatch:
         """The samples of one batch, with their indices and what else the batch knows."""
-        indices, epoch, packing = _told(indices)
-        checked = _core.as_indices(indices, len(self.dataset), "IndexedDataset: indices")
+        told, epoch, packing = _told(indices)
+        checked = _core.as_indices(told, len(self.dataset), "IndexedDataset: indices")
         fetch = getattr(self.dataset, "__getitems__", None)
-        numbers = checked.tolist()
-        samples = fetch(numbers) if callable(fetch) else [self.dataset[i] for i in numbers]
+        samples = fetch(indices) if callable(fetch) else [self.dataset[i] for i in indices]
         if isinstance(samples, Rows):
             return Rows(samples.sources, samples.indices, epoch, packing)
         if isinstance(samples, Mapping) or len(samples) != len(checked):

@@ -50,7 +50,7 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
         values = _host_array(value.values, where)
         shape = [None, None, *values.shape[1:]]
         return tf.RaggedTensorSpec(shape, _tensorflow_dtype(values, where), ragged_rank=1)
-    if _is_text(value):
+    if _holds_strings(value):
         array, dtype = _text_array(value, where), tf.string
     elif isinstance(value, ARRAYS) or is_plain(value):
         array = _host_array(value, where)
@@ -99,7 +99,7 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
     if isinstance(spec, tf.RaggedTensorSpec):
         arrays = _ragged_arrays(value, where)
     elif spec.dtype == tf.string:
-        if not _is_text(value):
+        if not _holds_strings(value):
             raise TypeError(f"{where}: expected strings, got {type(value).__name__}")
         arrays = [_text_array(value, where)]
     else:
@@ -204,7 +204,7 @@ def is_plain(node: Any) -> bool:
     return isinstance(node, _PLAIN)
 
 
-def _is_text(node: Any) -> bool:
+def _holds_strings(node: Any) -> bool:
     """Whether the node is a string, or a list, a tuple or an ndarray that can hold some."""
     if isinstance(node, np.ndarray):
         return node.dtype.kind in "OUST"
@@ -214,7 +214,7 @@ def _is_text(node: Any) -> bool:
 
 
 def _text_array(node: Any, where: str) -> Array:
-    """The strings of a node for which `_is_text` holds; raises TypeError if all aren't strings."""
+    """The strings of a node for which `_holds_strings` holds; raises TypeError if all aren't strings."""
     array = np.array(node, object)
     for item in array.ravel().tolist():
         if not isinstance(item, _STRINGS):

@@ -17,7 +17,6 @@ from pinfeed.exports.to_tensorflow.leaves import (
 )
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.field import Field
-from pinfeed.fields.image import Image
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
@@ -116,17 +115,10 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
     ):
         for path, field in structure.leaves(spec):
             steps = tuple(map(step_name, path))
-            if isinstance(field, Field) and (axes := _axes(field)):
-                found[steps] = found[(*steps, "values")] = axes
+            if isinstance(field, Field) and field.varying_axes:
+                found[steps] = found[(*steps, "values")] = {*field.varying_axes}
                 found |= {(*steps[:-1], name): {1, 2} for name in field.names()}
     return found
-
-
-def _axes(field: Field) -> set[int]:
-    """The axes of a batch that the field pads."""
-    if isinstance(field, Image) and field.pad_value is not None:
-        return {2, 3} if field.output == "CHW" else {1, 2}
-    return {1} if field.pads else set()
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
