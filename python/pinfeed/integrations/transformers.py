@@ -326,31 +326,23 @@ class DataCollatorForLanguageModeling(
 
     With ``mlm=False`` ``labels`` are the tokens, with -100 wherever the padding token is, also where
     it stands in a text. Otherwise transformers masks the padded tokens: its draws, from the same
-    generator. Labels that features have are not read. Arguments and errors are otherwise those of
+    generator. Labels that features have are not read. Features that are no dicts, but sequences of
+    tokens, are left to transformers. Arguments and errors are otherwise those of
     `DataCollatorWithPadding`.
     """
 
     @override
     def torch_call(self, examples: Sequence[Any]) -> Any:
-        """Collates features that are dicts, into a ``BatchEncoding``; or sequences, into a dict."""
-        if not self._pads:
-            return super().torch_call([*examples])
+        """Collates features that are dicts, into a ``BatchEncoding``."""
         first, tokenizer = _first(examples), self.tokenizer
-        options: dict[str, Any] = {"dtype": None} if isinstance(first, torch.Tensor) else {}
-        options |= {"side": tokenizer.padding_side, "multiple": self.pad_to_multiple_of}
-        labels = {} if self.mlm else {"labels": _padded(-100, of="input_ids", **options)}
-        if isinstance(first, Mapping):
-            without = ["labels"]
-            without += [] if self.mlm else ["special_tokens_mask"]
-            without += [] if self.whole_word_mask else ["offset_mapping"]
-            batch = self._pad(examples, first, labels, without)
-        else:
-            ids = _padded(tokenizer.pad_token_id or 0, of="input_ids", lengths=True, **options)
-            fields = {"input_ids": ids} | labels
-            batch = self._collated(_under("input_ids", examples), {"input_ids": None}, fields)
-            batch["input_ids"], lengths, _ = batch["input_ids"]
-            if (lengths != batch["input_ids"].shape[1]).any():
-                self._pad_token_id()  # raises without one
+        if not (self._pads and isinstance(first, Mapping)):
+            return super().torch_call([*examples])
+        shape = tokenizer.padding_side, self.pad_to_multiple_of
+        labels = {} if self.mlm else {"labels": _padded(-100, *shape, "input_ids")}
+        without = ["labels"]
+        without += [] if self.mlm else ["special_tokens_mask"]
+        without += [] if self.whole_word_mask else ["offset_mapping"]
+        batch = self._pad(examples, first, labels, without)
         if not self.mlm:
             tokens = batch["labels"].numpy()
             tokens[tokens == tokenizer.pad_token_id] = -100
@@ -363,13 +355,6 @@ class DataCollatorForLanguageModeling(
             offset_mapping=batch.pop("offset_mapping", None),
         )
         return batch
-
-
-def _under(key: str, samples: Sequence[Any]) -> Sequence[Any]:
-    """Samples as dicts that have them under a key."""
-    if isinstance(samples, Rows):
-        return Rows({key: samples.sources}, samples.indices)
-    return [{key: sample} for sample in samples]
 
 
 class DataCollatorWithFlattening(
