@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import filterfalse
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -67,11 +67,7 @@ class IndexBatch(Sequence[int]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    @overload
-    def __getitem__(self, position: int) -> int: ...
-    @overload
-    def __getitem__(self, position: slice) -> IndexBatch: ...
-    def __getitem__(self, position: int | slice) -> int | IndexBatch:
+    def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return IndexBatch(self.indices[position], self.epoch)
         return int(self.indices[position])
