@@ -17,7 +17,7 @@ from pinfeed.fields.field import Field, Leaf
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import Source
+from pinfeed.sources.source import Selection, Source
 
 # Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
 # streaming stores make up for that in batches of this size, or of this size made of large tensors.
@@ -80,14 +80,33 @@ class Stack(Field):
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        if source.is_ragged:  # nothing but a look at each says whether they have one length
+        if source.string_type is not None:
             return super().gather(source, indices, leaf)
-        rows, _, chosen = source.select(indices)
-        return self._stack(rows, chosen, leaf)
+        selection = source.select(indices)
+        if source.is_ragged:
+            return self._join(selection, leaf)
+        return self._stack(selection.rows, selection.indices, leaf)
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         return batch if self.dtype is None else self._cast(batch, batch, leaf)
+
+    def _join(self, sequences: Selection, leaf: Leaf) -> torch.Tensor:
+        """Stacks sequences, which must have one length."""
+        values, offsets = _core.join(
+            *sequences,
+            batch_allocator(leaf.pin),
+            leaf.name,
+            get_num_threads(),
+            dtype=self._dtype_name,
+            scale=self.scale,
+        )
+        lengths = np.diff(offsets.numpy())
+        if (lengths != lengths[0]).any():
+            position = int((lengths != lengths[0]).argmax())
+            expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
+            raise ValueError(Problem(leaf.name, expected, got, TAKE_ANY_LENGTH, sample=position))
+        return values.view(len(lengths), int(lengths[0]), *values.shape[1:])
 
     def _stack(self, samples: Any, indices: Any, leaf: Leaf) -> torch.Tensor:
         target, threads = batch_allocator(leaf.pin), get_num_threads()
