@@ -180,9 +180,9 @@ def test_descriptors_are_closed(tmp_path):
 # Of runs that go on with what another one has left.
 
 
-def predictions(size=2):
-    """Batches of twelve samples of every kind."""
-    for first in range(0, 12, size):
+def predictions(start=0, size=2):
+    """Batches of twelve samples of every kind, from that sample on."""
+    for first in range(start, 12, size):
         numbers = np.arange(first, min(first + size, 12))
         yield {
             "logits": torch.from_numpy(numbers[:, None] * np.ones(3, np.float32)),
@@ -201,30 +201,38 @@ def stopping(batches, after, error):
 
 
 @pytest.mark.parametrize("after", range(7))
-@pytest.mark.parametrize("kind", ["iterable", "other sizes of batches"])
+@pytest.mark.parametrize("kind", ["iterable", "function", "other sizes of batches"])
 def test_a_run_that_goes_on_is_one_that_was_never_stopped(tmp_path, kind, after):
     to_numpy(predictions(), tmp_path / "whole")
     with contextlib.suppress(RuntimeError):
         to_numpy(stopping(predictions(), after, RuntimeError()), tmp_path / "x", resume=True)
     if after < 6:
         assert not (tmp_path / "x").exists()
+        begun = []
         loader = predictions(size=2 if kind == "iterable" else 5)
+        if kind == "function":
+
+            def loader(start):
+                begun.append(start)
+                return predictions(start)
+
         to_numpy(loader, tmp_path / "x", resume=True)
+        assert begun == ([2 * after] if kind == "function" else [])
     assert contents(tmp_path / "x") == contents(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["whole", "x"]
     with pytest.raises(FileExistsError, match="x is complete, and there is nothing to go on with"):
         to_numpy(predictions(), tmp_path / "x", resume=True)
 
 
-def forty():
-    """Batches of two samples."""
-    for n in range(40):
+def forty(start=0):
+    """Batches of two samples, from that sample on."""
+    for n in range(start // 2, 40):
         padded = pinfeed.Padded(np.full((2, 2), n), np.full(2, 1 + n // 20))
         yield {"x": np.full((2, 3), n), "name": [str(n), "-"], "r": padded}
 
 
 def write_thirty(path, written):
-    def batches():
+    def batches(_):
         for n, batch in enumerate(forty()):
             if n == 30:
                 written.set()
@@ -232,7 +240,7 @@ def write_thirty(path, written):
             time.sleep(0.05)
             yield batch
 
-    to_numpy(batches(), path, resume=True)
+    to_numpy(batches, path, resume=True)
 
 
 def test_a_run_that_was_killed(tmp_path):
@@ -250,24 +258,35 @@ def test_a_run_that_was_killed(tmp_path):
     left = np.load(tmp_path / ".x.partial/result/x.npy")
     assert 2 <= len(left) <= 60
     assert_same(left, np.repeat(np.arange(len(left) // 2), 6).reshape(-1, 3))
-    result = to_numpy(forty(), tmp_path / "x", resume=True)
-    assert_same(np.array(result["x"][1::2]), np.repeat(np.arange(40), 3).reshape(-1, 3))
-    assert list(result["name"][::2]) == [str(n) for n in range(40)]
-    assert_same(list(result["r"])[::2], [np.full(1 + n // 20, n) for n in range(40)])
-    assert os.listdir(tmp_path) == ["x"]
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    begun = []
+
+    def loader(start):
+        begun.append(start)
+        return forty(start)
+
+    for again, folder in ((loader, tmp_path), (forty(), tmp_path / "copy")):
+        result = to_numpy(again, folder / "x", resume=True)
+        assert_same(np.array(result["x"][1::2]), np.repeat(np.arange(40), 3).reshape(-1, 3))
+        assert list(result["name"][::2]) == [str(n) for n in range(40)]
+        assert_same(list(result["r"])[::2], [np.full(1 + n // 20, n) for n in range(40)])
+        assert {*os.listdir(folder)} - {"copy"} == {"x"}
+    assert 2 <= begun[0] <= 60
 
 
 def test_a_run_that_was_killed_between_the_last_batch_and_the_renaming(tmp_path):
     to_numpy(predictions(), tmp_path / "whole")
+    loaders = [predictions(), predictions]
+    for loader in loaders:
 
-    def all_and_an_error():
-        yield from predictions()
-        raise ZeroDivisionError
+        def all_and_an_error():
+            yield from predictions()
+            raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        to_numpy(all_and_an_error(), tmp_path / "x", resume=True)
-    to_numpy(predictions(), tmp_path / "x", resume=True)
-    assert contents(tmp_path / "x") == contents(tmp_path / "whole")
+        with pytest.raises(ZeroDivisionError):
+            to_numpy(all_and_an_error(), tmp_path / "x", resume=True, overwrite=True)
+        to_numpy(loader, tmp_path / "x", resume=True, overwrite=True)
+        assert contents(tmp_path / "x") == contents(tmp_path / "whole")
 
 
 def test_a_run_that_can_not_go_on(tmp_path):
@@ -317,8 +336,11 @@ def test_a_run_that_goes_on_takes_no_other_order(tmp_path, kind):
     """Rows of another order would lie behind those that are there."""
     data = pinfeed.ArrayDataset(np.arange(20))
     loader = SHUFFLING[kind](data)
-    with pytest.raises(ValueError, match=r"with resume=True .* shuffles them; take shuffle=False"):
-        to_numpy(loader, tmp_path / "x.npy", resume=True)
+    for run in (loader, lambda start: loader):
+        with pytest.raises(
+            ValueError, match=r"with resume=True .* shuffles them; take shuffle=False"
+        ):
+            to_numpy(run, tmp_path / "x.npy", resume=True)
     assert sorted(to_numpy(loader, tmp_path / "y.npy")) == list(range(20))
     in_order = DataLoader(data, batch_sampler=pinfeed.ShuffleSampler(20, 4, shuffle=False))
     assert to_numpy(in_order, tmp_path / "x.npy", resume=True).tolist() == list(range(20))

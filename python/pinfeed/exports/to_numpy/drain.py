@@ -55,6 +55,7 @@ class Drain:
         files: Where arrays are written; None: into memory.
         limit: The most samples to take.
         planned: How many batches the loader says it has, if all but the last are of one size.
+        skip: How many samples to leave out, because they lie in the files already.
         may_be_alike: Whether sequences in files become an array if all have one length, other than those
             that are all there is.
 
@@ -69,20 +70,18 @@ class Drain:
         files: OutputFiles | None = None,
         limit: int | None = None,
         planned: int | None = None,
+        skip: int = 0,
         *,
         may_be_alike: bool = False,
     ) -> None:
         self._function, self._files = function, files
-        self._limit, self._planned = limit, planned
+        self._limit, self._planned, self._skip = limit, planned, skip
         self._may_be_alike = may_be_alike
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
         self._batches = 0
         self.samples = self._written = 0 if files is None else files.samples
-        self._skip = (
-            self.samples
-        )  # so many lie in the files already, and the loader yields them again
         self.expected: int | None = None
         self._resumes = files is not None and files.resumes
         self._save_at = time.monotonic() + _SECONDS

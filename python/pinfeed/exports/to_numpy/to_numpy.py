@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 
 @instead()
 def to_numpy(
-    loader: Iterable[Any],
+    loader: Iterable[Any] | Callable[[int], Iterable[Any]],
     out: str | os.PathLike[str] | None = None,
     *,
     max_samples: int | None = None,
@@ -38,7 +38,7 @@ def to_numpy(
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
-            ``(model(x) for x, in loader)``.
+            ``(model(x) for x, in loader)``. With ``resume``, a function may make it, see there.
         out: Where to write. None: into memory. A path that ends in .npy: into that file; any other
             path: into a directory with a file for each array, ``image.npy``, ``target.boxes.npy``,
             or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
@@ -48,7 +48,9 @@ def to_numpy(
         resume: Go on with the files of an earlier call that had ``resume=True``, too, and was
             killed or failed. It left what was complete a second before in the hidden directory
             ``.name.partial``. The loader yields the same samples again, and those that are there
-            are left out, so a loader that shuffles is refused where that can be known.
+            are left out, so a loader that shuffles is refused where that can be known. Or
+            ``loader`` is a function: it takes the number of samples that are there, and returns a
+            loader of all others.
         progress: Show a tqdm bar with samples per second.
 
     The first batch says what there is:
@@ -95,16 +97,8 @@ def to_numpy(
                [0., 1.],
                [1., 1.]])}
     """
-    require_loader(loader, "to_numpy")
-    require_flags("to_numpy", resume=resume)
-    if not isinstance(out, str | os.PathLike | None):
-        raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
-    if resume and out is None:
-        raise ValueError("to_numpy: resume=True goes on with files; give out=, their path")
-    most = positive_integer(max_samples, "to_numpy: max_samples")
-    if most is None and isinstance(loader, itertools.cycle):
-        raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
-    if type(loader) is list and out is None and most is None and not progress:
+    _check_options(loader, out, max_samples, resume)
+    if type(loader) is list and out is None and max_samples is None and not progress:
         joined = _joined(loader)
         if joined is not None:
             return joined
@@ -113,12 +107,10 @@ def to_numpy(
         if out is not None:
             files = OutputFiles(out, overwrite, resume, "to_numpy: out")
             stack.enter_context(contextlib.closing(files))
-            if resume:
-                _require_order(loader)
-        drain = Drain("to_numpy", files, most, planned_batches(loader))
+        drain, batches = _begin(loader, files, max_samples)
         try:
             with Progress(progress, "to_numpy") as bar:
-                for batch in loader:
+                for batch in batches:
                     bar.advance(drain.add(batch), drain.expected)
                     del batch  # so that its buffers can serve for the next one
                     if drain.is_full:
@@ -131,9 +123,45 @@ def to_numpy(
             raise
 
 
-def _require_order(loader: Any) -> None:
+def _check_options(loader: Any, out: Any, max_samples: Any, resume: bool) -> None:
+    require_flags("to_numpy", resume=resume)
+    if not (resume and _is_function(loader)):
+        require_loader(loader, "to_numpy")
+    if not isinstance(out, str | os.PathLike | None):
+        raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
+    if resume and out is None:
+        raise ValueError("to_numpy: resume=True goes on with files; give out=, their path")
+    most = positive_integer(max_samples, "to_numpy: max_samples")
+    if most is None and isinstance(loader, itertools.cycle):
+        raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
+
+
+def _is_function(loader: Any) -> bool:
+    return callable(loader) and not hasattr(loader, "__iter__")
+
+
+def _begin(
+    loader: Any, files: OutputFiles | None, limit: int | None
+) -> tuple[Drain, Iterable[Any]]:
+    """The drain, and the batches that it is to take."""
+    there = 0 if files is None else files.samples
+    if not _is_function(loader):
+        _require_order(loader, files)
+        return Drain("to_numpy", files, limit, planned_batches(loader), skip=there), loader
+    rest = loader(there)
+    require_loader(rest, "to_numpy")
+    _require_order(rest, files)
+    batches = iter(rest)
+    first = list(itertools.islice(batches, 1))
+    if there and not first:  # the first batch of all says what they are like
+        return Drain("to_numpy", files, there), loader(0)
+    drain = Drain("to_numpy", files, limit, planned_batches(rest))
+    return drain, itertools.chain(first, batches)
+
+
+def _require_order(loader: Any, files: OutputFiles | None) -> None:
     """Raises ValueError if a run that goes on would get the samples in another order."""
-    sampler = shuffling_sampler(loader)
+    sampler = shuffling_sampler(loader) if files is not None and files.resumes else None
     if sampler is not None:
         raise ValueError(
             f"to_numpy: with resume=True the loader must yield the same samples in each run, and its "
