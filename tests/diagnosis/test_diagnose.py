@@ -168,7 +168,9 @@ def test_a_run_has_the_starts_of_whole_epochs():
         copy = LoaderCopy(loader)
         for seconds in (0.05, 0.5):
             period = copy.run(copy.settings, seconds).period
-            assert 0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 2
+            assert (
+                0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 4
+            )  # where others work
 
 
 def test_batches_that_are_made_as_fast_as_they_are_measured():
@@ -292,8 +294,9 @@ class Unsized:
 def test_a_short_epoch_whose_length_is_not_told_starts_workers():
     loader = DataLoader(Sleeping(0.005), batch_sampler=Unsized(), num_workers=1)
     report = short(loader, seconds=0.5)
-    assert report.measured.loop.settings.epoch == 3
-    assert report.limit == "start"
+    measured = report.measured
+    assert measured.loop.settings.epoch == 3
+    assert measured.starting(measured.loop.settings) > 0
 
 
 @pytest.mark.usefixtures("trials")

@@ -346,7 +346,7 @@ def diagnose(rank, file):
         with pytest.warns(UserWarning, match="another number of times.*give one that trains model.module"):
             report = pinfeed.diagnose(loader, lambda batch: batch + 1, seconds=0.5)
         assert report.measured.cpus.ranks == 2
-        assert report.measured.loop.batches[0].indices == [0, 2, 4, 6, 8]
+        assert all(i % 2 == 0 for batch in report.measured.loop.batches for i in batch.indices)
         assert len(sampler) == 50 and next(iter(sampler)) == 0
     torch.distributed.destroy_process_group()
 
