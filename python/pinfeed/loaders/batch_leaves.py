@@ -14,7 +14,7 @@ from pinfeed import structure
 _WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
 
 
-def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
+def map_movable(function: Callable[[Any], Any], batch: Any) -> Any:
     """The batch with ``function(leaf)`` for each leaf that can be on a device.
 
     Those are tensors, and objects that move themselves. Everything else stays the object that it is:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed.fields.placed import BatchFields
 from pinfeed.functions.torch_ops import has_kernels
-from pinfeed.loaders.batch_leaves import has_own_memory, map_leaves, moved, tensors_in
+from pinfeed.loaders.batch_leaves import has_own_memory, map_movable, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned
 
 # Up to here, starting a copy takes longer than making it.
@@ -79,7 +79,7 @@ class OneStreamTransfer(Transfer):
                 size += there.nbytes
             return there
 
-        return InFlight(map_leaves(move, self._fields.apply(batch, batch)), size)
+        return InFlight(map_movable(move, self._fields.apply(batch, batch)), size)
 
 
 class StreamTransfer(Transfer):
@@ -104,7 +104,7 @@ class StreamTransfer(Transfer):
         if not self._are_fields_there:
             batch = self._fields.apply(batch, batch)
         leaves: list[Any] = []
-        map_leaves(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
+        map_movable(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
         copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
         others = [i for i in range(len(leaves)) if i not in copies]
         events = []
@@ -122,7 +122,7 @@ class StreamTransfer(Transfer):
             for i, copy in copies.items():
                 leaves[i] = copy.target
             next_leaf = iter(leaves)
-            there = map_leaves(lambda _: next(next_leaf), batch)
+            there = map_movable(lambda _: next(next_leaf), batch)
             if self._are_fields_there:
                 there = self._fields.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
@@ -141,7 +141,7 @@ class StreamTransfer(Transfer):
         if not sent.has_late_leaves:
             return sent.batch
         device = self._accelerator.device
-        return map_leaves(
+        return map_movable(
             lambda leaf: leaf.to(device) if isinstance(leaf, _LateLeaf) else leaf, sent.batch
         )
 

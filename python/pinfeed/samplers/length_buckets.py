@@ -111,7 +111,7 @@ class LengthBucketSampler(EpochSampler):
         world_size: int | None = None,
     ) -> None:
         name = "LengthBucketSampler"
-        checked = checked_lengths(lengths, name)
+        checked = lengths_of_samples(lengths, name)
         if batch_size is None and max_tokens is None:
             raise ValueError(f"{name}: expected batch_size or max_tokens or both, got neither")
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
@@ -266,7 +266,7 @@ def _groups(batches: int, world_size: int, drop_last: bool) -> npt.NDArray[np.in
     return (starts[:, None] + np.arange(world_size)) % max(batches, 1)
 
 
-def checked_lengths(lengths: Any, function: str) -> npt.NDArray[np.int64]:
+def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
     """The length of each sample, as a copy; raises TypeError or ValueError if they are none."""
     name = f"{function}: lengths"
     if isinstance(lengths, Dataset) and not hasattr(lengths, "lengths"):

@@ -15,7 +15,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice
 from pinfeed.batches import IndexBatch, Packing
 from pinfeed.samplers.epoch_sampler import EpochSampler
-from pinfeed.samplers.length_buckets import checked_lengths
+from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 Strategy = Literal["best_fit", "first_fit", "wrapped"]
@@ -167,7 +167,7 @@ class PackSampler(EpochSampler):
                 f"{name}: lengths must be those of all documents, got a {type(lengths).__name__}; make "
                 "a list of them, or pack a stream with PackedStream"
             )
-        self._totals = checked_lengths(lengths, name)
+        self._totals = lengths_of_samples(lengths, name)
         if len(self._totals) > _MOST_DOCUMENTS:
             raise ValueError(
                 f"{name}: lengths must be at most 2**32 - 2 documents, got {len(self._totals)}"
