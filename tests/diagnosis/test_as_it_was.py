@@ -4,6 +4,7 @@ import copy
 import itertools
 import queue
 import random
+import sqlite3
 import threading
 import time
 
@@ -237,8 +238,28 @@ class Closing(Rows):
         self.file = self.file or open({str(path)!r}, "rb")
         return self.file.read(1)[0] if not self.file.seek(0) else 0
 
+@functools.lru_cache
+def log():
+    return open({str(tmp_path / "log")!r}, "w")
+
 for rows in (Closing, Rows):
-    report = pinfeed.diagnose(DataLoader(rows(range(100)), 4), seconds=0.5)
-    print(any("samples opened files in this process (rows)" in note for note in report.notes))
+    report = pinfeed.diagnose(DataLoader(rows(range(100)), 4), lambda batch: log().write("."), 0.5)
+    print(any("opened files in this process (rows)" in note for note in report.notes))
+    print(any("(log" in note for note in report.notes))
 """
-    assert run_python(program).split() == ["False", "True"]
+    assert run_python(program).split() == ["False", "False", "True", "False"]
+
+
+class Asking(Sleeping):
+    """A cursor can be iterated, and begins anew each time that it is asked."""
+
+    def __init__(self):
+        super().__init__(0.001)
+        self.cursor = sqlite3.connect(":memory:", check_same_thread=False).cursor()
+
+    def __getitem__(self, index):
+        return self.cursor.execute("select ?", (index,)).fetchone()[0]
+
+
+def test_a_cursor_in_a_dataset_is_no_generator():
+    assert short(DataLoader(Asking(), batch_size=4), seconds=0.2).limit

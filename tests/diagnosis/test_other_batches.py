@@ -1,5 +1,6 @@
 """What would make other batches is not advised: more workers, or a thread."""
 
+import itertools
 import random
 import time
 
@@ -60,17 +61,21 @@ def adds_noise(samples):
     return default_collate(samples), torch.from_numpy(RNG.normal(size=4))
 
 
-class Shuffling(Stream):
-    """Each worker shuffles and changes the whole stream, as others do with other seeds."""
+class Windows(Stream):
+    """Drawn from a whole, as language models are trained on."""
 
     def __iter__(self):
-        order = torch.randperm(1000).tolist()
-        for i in order:
+        while True:
             time.sleep(0.002)
-            yield torch.rand(3) + i
+            yield torch.randint(1000, (3,))
 
 
-class Own(Shuffling):
+class Constant(Stream):
+    def __iter__(self):
+        return itertools.repeat(torch.zeros(3), 1000)
+
+
+class Own(Stream):
     def __init__(self):
         self.rng = random.Random(0)
 
@@ -93,8 +98,10 @@ WHOLE = "each worker reads the whole stream"
         (Drawing(Module()), None, REPEAT),
         (Drawing(np.random.default_rng(0).normal), None, REPEAT),
         (Sleeping(0.002), adds_noise, REPEAT),
-        (Shuffling(), None, WHOLE),
+        (Stream(), None, WHOLE),
         (Own(), None, WHOLE),
+        (Windows(), None, None),
+        (Constant(), None, None),
         (Drawing(PerWorker()), None, None),
         (Drawing(lambda index: random.random()), None, None),
         (Drawing(lambda index: np.random.random()), None, None),  # noqa: NPY002
@@ -114,7 +121,7 @@ def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
     [
         (Sleeping(), None),
         (Drawing(OfTheClass()), REPEAT),
-        (Shuffling(), WHOLE),
+        (Stream(), WHOLE),
     ],
 )
 def test_what_workers_repeat_is_said(dataset, note):
@@ -136,6 +143,30 @@ def test_no_workers_where_they_were_not_compared(monkeypatch):
     assert any("what two workers make: not measured" in note for note in report.notes)
 
 
+def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
+    for draw, repeats in ((random.Random().random, True), (random.random, False)):
+        drawn = Drawing(lambda index, draw=draw: time.sleep(0.001 * (index % 5)) or draw())
+        copy = LoaderCopy(DataLoader(drawn, 2, num_workers=2, in_order=False))
+        copy.run(copy.settings, 0.01)
+        copy.compare_workers()
+        assert copy.repeats is repeats
+
+
+def test_chance_that_is_seldom_equal_is_no_repetition():
+    for seed in range(10):
+        torch.manual_seed(seed)
+        flipped = Drawing(lambda index: torch.rand(1) < 0.5)
+        copy = LoaderCopy(DataLoader(flipped, batch_size=1))
+        copy.run(copy.settings, 0.01)
+        copy.compare_workers()
+        assert not copy.repeats
+
+
+def next_tokens(samples):
+    tokens = torch.stack([sample["x"] * sample["y"] for sample in samples])
+    return {"x": tokens[:, :-1], "y": tokens[:, 1:], "w": torch.ones(1).expand(4)}
+
+
 class IntoOneBuffer:
     out = None
 
@@ -148,10 +179,11 @@ class IntoOneBuffer:
 def test_neither_thread_nor_workers_for_memory_that_is_written_again():
     dataset = Sleeping(0.002)
     offered = {}
-    for collate in (default_collate, IntoOneBuffer()):
+    for collate in (default_collate, next_tokens, IntoOneBuffer()):
         report = short(DataLoader(dataset, 4, collate_fn=collate), lambda batch: time.sleep(0.005))
         offered[collate] = [c for c in report.changes if c.settings is not None]
     assert offered.pop(default_collate)
+    assert offered.pop(next_tokens)
     (left,) = offered.values()
     assert left == []
     assert any("memory that is written again" in note for note in report.notes)

@@ -154,7 +154,7 @@ class _Copier(pickle.Pickler):
         elif isinstance(value, ARRAYS):
             if self._copies(value):
                 return None
-        elif _has_waiting_threads(value):
+        elif not isinstance(value, _SHARED) and _has_waiting_threads(value):
             self.not_copied.append(value)
         elif not isinstance(value, _SHARED):
             try:

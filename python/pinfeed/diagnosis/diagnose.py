@@ -16,6 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -119,6 +120,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         attempt = _Attempts(copy, seconds, start, interrupts, bar)
         try:
             loop = copy.run(copy.settings, attempt.each, step, longest=seconds)
+            if copy.learns_epoch():
+                loop = copy.run(copy.settings, attempt.each, step)
         except Exception as error:
             if copy.own_iter is not None:
                 add_note(
@@ -156,8 +159,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     if opened := _open_files() - files:
         names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
         report.notes.append(
-            f"samples opened files in this process ({names}), which stay open: workers forked from now on "
-            "share their positions, so train in another process than this"
+            f"samples or the step opened files in this process ({names}), which stay open: workers forked "
+            "from now on share their positions, so train in another process than this"
         )
     return report
 
@@ -248,12 +251,13 @@ def _measure_and_try(
     tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
     _try(tried, step, first.loop, first.loop, attempt)
     if tried and (loop := attempt.again(loader.settings, step)):
+        # First what an advice needs.
+        _try(tried, step, loop, first.loop, attempt)
         again = Measured(first.cpus, loop, earlier=[first.loop, *first.eager.values()])
         _measure(loader, step, again, attempt)
         if time.perf_counter() < attempt.end:
             for change in tried:
                 change.predictions.append(change.model(again))
-        _try(tried, step, again.loop, first.loop, attempt)
 
 
 def _try(
@@ -373,13 +377,16 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
 
 
 def _open_files() -> set[tuple[str, str]]:
-    """Descriptors and names of the files that this process has open, as far as the system tells."""
+    """Descriptors and names of the files that this process reads, as far as the system tells."""
     found = set()
     with contextlib.suppress(OSError):
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # of the listing itself
-                found.add((number, os.readlink(f"/proc/self/fd/{number}")))
-    return {(number, name) for number, name in found if os.path.isfile(name)}
+                name = os.readlink(f"/proc/self/fd/{number}")
+                flags = Path(f"/proc/self/fdinfo/{number}").read_text().split("flags:")[1].split()
+                if os.path.isfile(name) and int(flags[0], 8) & os.O_ACCMODE != os.O_WRONLY:
+                    found.add((number, name))
+    return found
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pinfeed.diagnosis.changes import Change
-from pinfeed.diagnosis.model import LIMITS, LITTLE_WAITING, Measured
+from pinfeed.diagnosis.model import LEAST_GAIN, LIMITS, LITTLE_WAITING, Measured
 
 
 @dataclass(repr=False)
@@ -154,8 +154,9 @@ class Report:
             if change.note:
                 yield f"  ({change.note})"
         for change in self.changes:
-            if len(change.after) == 1:
+            if len(change.after) == 1 and (gain := change.gain or 0.0) >= LEAST_GAIN:
                 yield f"Tried once, which may be chance: {change.code}"
+                yield f"  {change.name}: {1 + gain:.2f} × the batches"
             if change.settings is None and change.code:
                 yield f"Not tried: {change.code}"
                 yield f"  {change.name} ({change.note})"

@@ -10,13 +10,13 @@ import inspect
 import io
 import itertools
 import math
-import operator
 import os
 import pstats
 import statistics
 import sys
 import time
 import timeit
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -43,8 +43,6 @@ from pinfeed.structure import is_container, leaves, parts, rebuild
 LARGE = 16_000_000
 #: Seconds for the first batch of workers, where the loader itself has none.
 _PATIENCE = 30.0
-#: Batches of an epoch of which the start of the workers is a small part.
-_LONG_EPOCH = 1000
 #: Functions that only measuring calls.
 _CLOCKS = ("perf_counter>", "'_lsprof.Profiler' objects>")
 
@@ -64,7 +62,6 @@ class Settings:
     collate: Callable[[Any], Any] | None = None
     batches: Iterable[Any] | None = None  # the indices of the batches, each once
     is_ready: bool = False  # whether each worker makes one batch, and sends that again and again
-    are_alike: bool = False  # whether workers draw the same numbers
 
     @property
     def makes_its_own(self) -> bool:
@@ -225,16 +222,15 @@ class LoaderCopy:
         self.holds_files = any(map(_is_open_file, originals))
         others = [*originals, *copied([inner.worker_init_fn])[1]]
         of_sampler = [one for one in shared if not any(one is other for other in others)]
-        # A dataset of a length reads its files where it wants to.
-        of_dataset = [x for x in originals if self.is_stream or not isinstance(x, io.IOBase)]
+        # A dataset of a length reads files where it wants to, and asks cursors anew.
+        of_dataset = [x for x in originals if self.is_stream or isinstance(x, types.GeneratorType)]
         _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
         hint = "give a list of the batches, or an object whose __iter__ begins anew"
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
         self._timed = TimedDataset(self.dataset, self.collate, is_batched)
-        self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
-        self.epoch = None
-        if not self.is_stream:
-            self.epoch = known_length(inner) or _length_of_short(sampler_copy)
+        self._epochs: list[int] = []  # how many batches a sampler had, once it began anew
+        self.indices = iter(()) if self.is_stream else _endless(sampler_copy, self._epochs)
+        self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
             workers=inner.num_workers,
             in_thread=self._device_loader is not None,
@@ -250,26 +246,35 @@ class LoaderCopy:
 
     def compare_workers(self) -> None:
         """Finds out whether two workers make the same where one would not."""
-        count = 4 if bytes_in(self.batch) < LARGE else 1
         if self.is_stream:
-            settings = Settings(2, are_alike=True)
+            settings = Settings(2, prefetch_factor=1)
         else:  # each of them makes each batch twice
+            count = 4 if bytes_in(self.batch) < LARGE else 1
             batches = [batch for batch in itertools.islice(self.indices, count) for _ in range(4)]
-            settings = Settings(2, batches=batches)
-        made: list[list[Any]] = [[], []]
+            settings = Settings(2, prefetch_factor=1, batches=batches)
+        alike, again, four = [], [], list[Any]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for given, batch in itertools.islice(self._variant(settings), 4 * count):
-                made[batch.worker or 0].append(given)
-        are_equal = [have_equal_values(*pair) for pair in zip(*made, strict=False)]
-        if self.is_stream:
-            self.repeats = bool(are_equal) and all(are_equal)
-        else:
-            again = map(have_equal_values, made[0][::2], made[0][1::2])
-            both = map(operator.and_, are_equal[::2], are_equal[1::2])
-            self.repeats = any(
-                same and not is_again for same, is_again in zip(both, again, strict=True)
-            )
+            for given, _ in itertools.islice(self._variant(settings, in_order=True), 16):
+                four.append(given)
+                if len(four) == 4:  # two of one worker, between them those of the other
+                    one, other, next_of_one, next_of_other = four
+                    alike += [
+                        have_equal_values(one, other),
+                        have_equal_values(next_of_one, next_of_other),
+                    ]
+                    again.append(have_equal_values(one, next_of_one))
+                    four.clear()
+        self.repeats = bool(again) and all(alike) and not all(again)
+
+    def learns_epoch(self) -> bool:
+        """Whether a sampler that has no length has ended an epoch, after which workers start again."""
+        if self.epoch is not None or not self._epochs:
+            return False
+        self.epoch = self._epochs[0]
+        if self.settings.workers:
+            self.settings = replace(self.settings, epoch=self.epoch)
+        return self.settings.starts_after is not None
 
     def functions(self, seconds: float) -> dict[str, float]:
         """The functions that take most of a sample's time by themselves, and their shares."""
@@ -320,7 +325,7 @@ class LoaderCopy:
         self._patience = max(self._patience, 10 * run.startup)
         return run
 
-    def _variant(self, settings: Settings) -> Iterable[tuple[Any, Batch]]:
+    def _variant(self, settings: Settings, in_order: bool = False) -> Iterable[tuple[Any, Batch]]:
         """A loader of batches, and how they were made."""
         own = self._loader
         dataset, collate = self.of_workers if settings.workers else (self.dataset, self.collate)
@@ -337,11 +342,11 @@ class LoaderCopy:
         if settings.workers:
             options |= {
                 "timeout": own.timeout if own.num_workers else self._patience,
-                "worker_init_fn": functools.partial(begin_worker, self._init, settings.are_alike),
+                "worker_init_fn": functools.partial(begin_worker, self._init),
                 "multiprocessing_context": own.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
-                "in_order": own.in_order,
+                "in_order": in_order or own.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
             timed,
@@ -407,7 +412,7 @@ class LoaderCopy:
                 hint = "begin anew in the __iter__ of its dataset or sampler"
                 raise TypeError(Problem("diagnose", wrong, hint=hint))
         if settings.makes_its_own and step is None and have_equal_values(first, cloned(first)):
-            self.reuses_memory = not have_equal_values(self.batch, first)
+            self.reuses_memory = not have_equal_values(cloned(self.batch), first)
         if self.is_stream and self.epoch is None and epochs:
             self.epoch = epochs[0]
             if settings is self.settings and settings.workers:
@@ -604,12 +609,6 @@ class _Epochs:
     def _joined(self) -> Iterator[Any]:
         while parts := list(itertools.islice(self._batches, self._factor)):
             yield list(itertools.chain(*parts))
-
-
-def _length_of_short(sampler: Iterable[Any]) -> int | None:
-    """How many batches a sampler that doesn't tell has in an epoch; None if they are many."""
-    count = sum(1 for _ in itertools.islice(sampler, _LONG_EPOCH))
-    return count if count < _LONG_EPOCH else None
 
 
 def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:

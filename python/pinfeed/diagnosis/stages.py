@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -194,10 +192,8 @@ def _in_fresh_memory(leaf: Any) -> Any:
     return leaf.clone() if is_own else leaf
 
 
-def begin_worker(init: Callable[[int], Any] | None, are_alike: bool, worker: int) -> None:
+def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
     """Begins a worker as the loader does: its ``worker_init_fn`` finds the loader's dataset.
-
-    Workers that are alike draw the same numbers.
 
     torch says that ``get_worker_info().dataset`` may be read and changed there. That it is frozen keeps
     users from changing it; a wrapper that hands on attributes would fail isinstance().
@@ -206,9 +202,6 @@ def begin_worker(init: Callable[[int], Any] | None, are_alike: bool, worker: int
     object.__setattr__(info, "dataset", info.dataset.dataset)
     if init is not None:
         init(worker)
-    if are_alike:
-        for seed in (random.seed, np.random.seed, torch.manual_seed):
-            seed(0)
 
 
 def _integers(indices: Any) -> list[int] | None:
