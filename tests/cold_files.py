@@ -47,7 +47,6 @@ FIELDS = {
     "Image padded": pinfeed.Image(pad_value=0, sizes=True, mask=True, multiple_of=8),
     "Pad": pinfeed.Pad(max_length=3, mask=True),
     "Pad left": pinfeed.Pad(max_length=3, side="left", dtype=torch.int32),
-    "Pad time-major": pinfeed.Pad(time_major=True),
     "Jagged": pinfeed.Jagged(),
     "Keep": pinfeed.Keep(),
 }

@@ -102,21 +102,19 @@ def jagged_calls(draw):
     longest = min(max([1, *lengths]), most or 60)
     options = {
         "side": draw(st.sampled_from(["right", "left"])),
-        "time_major": draw(st.booleans()),
         "pad_value": float(draw(st.sampled_from([0, 1]))),
         "max_length": most,
     }
     length = draw(st.integers(longest, longest + 9))
     samples = [values[a:b] for a, b in itertools.pairwise(offsets)]
     if samples:
-        given = {"max_length": most, "time_major": options["time_major"], "room": (length,)}
+        given = {"max_length": most, "room": (length,)}
         expected = reference.pad(samples, options["pad_value"], options["side"], **given)
     else:
-        shape = (length, 0) if options["time_major"] else (0, length)
         expected = (
-            np.empty((*shape, *row), dtype),
+            np.empty((0, length, *row), dtype),
             np.empty(0, np.int64),
-            np.empty(shape, np.bool_),
+            np.empty((0, length), np.bool_),
         )
     return torch.from_numpy(values), torch.from_numpy(offsets), length, options, expected
 

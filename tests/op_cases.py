@@ -28,7 +28,6 @@ def calls(device="cpu"):
     pads = [
         ("plain", (values, offsets, 7), {}),
         ("left", (values, offsets, 8), left),
-        ("time_major", (values[:, 0], offsets, 4), {"time_major": True}),
         ("integers", (values.long(), offsets, 4), {"pad_value": -100.0}),
         ("gradients", (values.clone().requires_grad_(), offsets, 4), left),
         ("no length", (values, offsets, 0), {}),
@@ -60,7 +59,6 @@ def calls(device="cpu"):
         "unpad_to_jagged": [
             ("plain", (boxes, offsets, 12), {}),
             ("left", (boxes[:, :3], offsets, 11), {"side": "left", "max_length": 2}),
-            ("time_major", (values.new_ones(5, 4), offsets, 11), {"time_major": True}),
             ("gradients", (boxes.clone().requires_grad_(), offsets, 12), {"side": "left"}),
             ("no total", (boxes[:, :0], offsets.new_zeros(5), 0), {}),
         ],

@@ -162,7 +162,6 @@ def pad(
     axes=None,
     max_length=None,
     multiple_of=1,
-    time_major=False,
     room=(),
 ):
     """Values, lengths and mask that `pinfeed.pad` makes of ndarrays.
@@ -187,8 +186,6 @@ def pad(
         row[_corner(row.shape, sample.shape, left)] = sample
         mask_row[_corner(mask_row.shape, [sample.shape[axis] for axis in chosen], left)] = True
     lengths = np.array([[sample.shape[axis] for axis in chosen] for sample in samples], np.int64)
-    if time_major:
-        values, mask = values.swapaxes(0, 1), mask.swapaxes(0, 1)
     return values, lengths if isinstance(axes, tuple) else lengths[:, 0], mask
 
 

@@ -96,13 +96,10 @@ def shaping(draw, rank):
         "side": draw(st.sampled_from(["right", "left"])),
         "max_length": draw(st.one_of(st.none(), st.integers(1, 9))),
         "multiple_of": draw(multiples(axes)),
-        "time_major": 0 in varying and draw(st.booleans()),
         "lengths": draw(st.booleans()),
         # A mask of axis 0 can't tell about others.
         "mask": (axes is not None or varying == [0]) and draw(st.booleans()),
     }
-    if axes is None and 0 not in varying:
-        keywords["time_major"] = draw(st.booleans())
     return varying, {k: v for k, v in keywords.items() if v is not None or draw(st.booleans())}
 
 

@@ -41,9 +41,8 @@ struct PadWork {
   PINFEED_BOTH void write_mask(std::int64_t first) const {
     if (first >= places) return;
     const JaggedRows& rows = copies.rows.rows;
-    const Division at = copies.rows.by_inner.divide(larger(first, 0));
-    std::int64_t sample = rows.time_major ? at.remainder : at.quotient;
-    std::int64_t step = rows.time_major ? at.quotient : at.remainder;
+    const Division at = copies.rows.by_length.divide(larger(first, 0));
+    std::int64_t sample = at.quotient, step = at.remainder;
     SampleRows own = rows.sample(sample);
     const bool is_whole = first >= 0 && first + kVectorBytes <= places;
     std::uint32_t words[4] = {};
@@ -56,14 +55,9 @@ struct PadWork {
         const bool is_data = step >= own.place && step < own.place + own.kept;
         words[word] |= (is_data ? 1u : 0u) << (8 * byte);
         if (!is_whole) mask[place] = is_data ? 1 : 0;
-        const std::int64_t before = sample;
-        if (rows.time_major) {
-          if (++sample == rows.count) sample = 0, ++step;
-        } else {
-          if (++step == rows.length) step = 0, ++sample;
-        }
-        // After the last place there is no sample.
-        if (sample != before && sample < rows.count) own = rows.sample(sample);
+        if (++step < rows.length) continue;
+        step = 0;
+        if (++sample < rows.count) own = rows.sample(sample);
       }
     }
     if (is_whole) store_words<4>(mask + first, {{words[0], words[1], words[2], words[3]}});
@@ -97,18 +91,18 @@ inline std::int32_t common_unit(std::int64_t row_bytes, const void* from, const 
 inline PadWork work_of(const kernels::PadJagged& pad) {
   const JaggedShape& shape = pad.shape;
   const std::int64_t places = shape.count * shape.length;
-  PadWork work{.copies = {.rows = {JaggedRows(shape), static_cast<const std::uint8_t*>(pad.values),
-                                   shape.row_bytes, Divider(shape.row_bytes),
-                                   Divider(shape.time_major ? shape.count : shape.length)},
-                          .out = static_cast<std::uint8_t*>(pad.out),
-                          .bytes = places * shape.row_bytes,
-                          .unit = common_unit(shape.row_bytes, pad.values, pad.out),
-                          .fill = FillPattern(shape.fill)},
-               .mask = pad.mask,
-               .lengths = pad.lengths,
-               .places = pad.mask == nullptr ? 0 : places,
-               .value_blocks = 0,
-               .mask_blocks = 0};
+  PadWork work{
+      .copies = {.rows = {JaggedRows(shape), static_cast<const std::uint8_t*>(pad.values),
+                          shape.row_bytes, Divider(shape.row_bytes), Divider(shape.length)},
+                 .out = static_cast<std::uint8_t*>(pad.out),
+                 .bytes = places * shape.row_bytes,
+                 .unit = common_unit(shape.row_bytes, pad.values, pad.out),
+                 .fill = FillPattern(shape.fill)},
+      .mask = pad.mask,
+      .lengths = pad.lengths,
+      .places = pad.mask == nullptr ? 0 : places,
+      .value_blocks = 0,
+      .mask_blocks = 0};
   work.value_blocks = work.copies.blocks(work.kThreads);
   const std::int64_t mask_bytes = work.places == 0 ? 0 : work.places + work.mask_skip();
   work.mask_blocks = blocks_of(mask_bytes, work.kThreads * kVectorBytes);

@@ -35,7 +35,6 @@ struct JaggedRows {
   std::int64_t length;
   std::int64_t most;
   bool left;
-  bool time_major;
 
   explicit JaggedRows(const JaggedShape& shape)
       : offsets(shape.offsets),
@@ -43,8 +42,7 @@ struct JaggedRows {
         total(shape.total),
         length(shape.length),
         most(shape.most),
-        left(shape.left),
-        time_major(shape.time_major) {}
+        left(shape.left) {}
 
   PINFEED_BOTH std::int64_t offset(std::int64_t i) const {
     return clamp(load_int64(offsets + i), 0, total);
@@ -64,23 +62,20 @@ struct PaddedRows {
   const std::uint8_t* values;
   std::int64_t row_bytes;
   Divider by_row_bytes;
-  Divider by_inner;  // the length, or the count if time comes first
+  Divider by_length;
 
   PINFEED_BOTH const std::uint8_t* begin() const { return values; }
   PINFEED_BOTH const std::uint8_t* end() const { return values + rows.total * row_bytes; }
 
   PINFEED_BOTH Stretch find(std::int64_t byte) const {
     const Division row = by_row_bytes.divide(byte);
-    const Division at = by_inner.divide(row.quotient);
-    const std::int64_t sample = rows.time_major ? at.remainder : at.quotient;
-    const std::int64_t step = rows.time_major ? at.quotient : at.remainder;
-    const SampleRows own = rows.sample(sample);
-    const std::int64_t index = step - own.place;
+    const Division at = by_length.divide(row.quotient);
+    const SampleRows own = rows.sample(at.quotient);
+    const std::int64_t step = at.remainder, index = step - own.place;
     const bool is_data = index >= 0 && index < own.kept;
-    std::int64_t ahead = 1;  // rows of the same stretch, this one included
-    if (!rows.time_major) {
-      ahead = is_data ? own.kept - index : (index < 0 ? -index : rows.length - step);
-    }
+    // Rows of the same stretch, this one included.
+    const std::int64_t ahead =
+        is_data ? own.kept - index : (index < 0 ? -index : rows.length - step);
     const std::uint8_t* const from =
         is_data ? values + (own.begin + index) * row_bytes + row.remainder : nullptr;
     return {from, ahead * row_bytes - row.remainder};
@@ -116,11 +111,9 @@ struct UnpaddedRows {
     const SampleRows own = rows.sample(sample);
     const std::int64_t index = row.quotient - own.begin;
     if (index < 0 || index >= own.kept) return {nullptr, row_bytes - row.remainder};
-    const std::int64_t step = own.place + index;
-    const std::int64_t place =
-        rows.time_major ? step * rows.count + sample : sample * rows.length + step;
-    const std::int64_t ahead = rows.time_major ? 1 : own.kept - index;
-    return {padded + place * row_bytes + row.remainder, ahead * row_bytes - row.remainder};
+    const std::int64_t place = sample * rows.length + own.place + index;
+    return {padded + place * row_bytes + row.remainder,
+            (own.kept - index) * row_bytes - row.remainder};
   }
 };
 

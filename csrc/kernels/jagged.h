@@ -22,16 +22,15 @@ struct JaggedShape {
   // where padding goes.
   std::int64_t most = 0;
   std::int64_t row_bytes = 0;
-  bool left = false;        // data stands at the end of its box, else at its beginning
-  bool time_major = false;  // the padded batch is (length, count, row), else (count, length, row)
-  Item fill;                // rows hold whole ones
+  bool left = false;  // data stands at the end of its box, else at its beginning
+  Item fill;          // rows hold whole ones
 };
 
 struct PadJagged {
   JaggedShape shape;
   const void* values = nullptr;  // (total, row)
-  void* out = nullptr;           // (count, length, row) or (length, count, row); overlaps no input
-  // (count, length) or (length, count): 1 where data is, 0 where fill is. Null: not wanted.
+  void* out = nullptr;           // (count, length, row); overlaps no input
+  // (count, length): 1 where data is, 0 where fill is. Null: not wanted.
   std::uint8_t* mask = nullptr;
   // (count): rows of each sample in its box. Null: not wanted. Aligned to 8 bytes.
   std::int64_t* lengths = nullptr;
@@ -41,7 +40,7 @@ struct PadJagged {
 // fill.
 struct UnpadToJagged {
   JaggedShape shape;
-  const void* padded = nullptr;  // (count, length, row) or (length, count, row)
+  const void* padded = nullptr;  // (count, length, row)
   void* out = nullptr;           // (total, row); overlaps no input
 };
 

@@ -21,25 +21,18 @@ struct PadBatch {
   const Fill* fill;           // its item size is the output's
   std::byte* out;
   bool streaming;  // write around the cache: the core won't read the output again
-  bool time_major = false;
 
-  // The work is counted in boxes of an output of shape (count, *box) or, time-major, in steps along
-  // axis 0 of one of shape (box[0], count, *box[1:]).
-  std::size_t rows() const { return time_major ? static_cast<std::size_t>(box[0]) : count; }
-  std::size_t row_bytes() const {
-    const std::size_t others = time_major ? count : static_cast<std::size_t>(box[0]);
-    return others * static_cast<std::size_t>(inner[0]) * fill->item_size();
+  std::size_t box_bytes() const {
+    return static_cast<std::size_t>(box[0] * inner[0]) * fill->item_size();
   }
 };
 
 // The axis from which on a sample is one block of the output: it fills the box along all later
-// axes. Only from `first` on; `axes` means that each item stands alone.
-std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::size_t axes,
-                       std::size_t first);
+// axes.
+std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::size_t axes);
 
-// Writes rows [begin, end). The samples' plans are for their axes from block_axis(..., 0) on or,
-// time-major, from block_axis(..., 1) on, if there are any. Disjoint ranges may run at the same
-// time.
+// Writes boxes [begin, end). The samples' plans are for their axes from block_axis() on. Disjoint
+// ranges may run at the same time.
 void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
                  std::size_t end);
 

@@ -29,8 +29,7 @@ struct JaggedCase {
   std::string describe() const {
     return to_text(offsets) + " of " + std::to_string(shape.total) + " rows of " +
            std::to_string(shape.row_bytes) + " bytes, boxes of " + std::to_string(shape.length) +
-           ", at most " + std::to_string(shape.most) + (shape.left ? ", left" : "") +
-           (shape.time_major ? ", time-major" : "") + ", fill of " +
+           ", at most " + std::to_string(shape.most) + (shape.left ? ", left" : "") + ", fill of " +
            std::to_string(shape.fill.size);
   }
 };
@@ -50,7 +49,7 @@ std::int64_t row_of(const JaggedCase& test, std::int64_t sample, std::int64_t st
 }
 
 std::int64_t place_of(const JaggedShape& shape, std::int64_t sample, std::int64_t step) {
-  return shape.time_major ? step * shape.count + sample : sample * shape.length + step;
+  return sample * shape.length + step;
 }
 
 // Writes a row, or fill where `from` is null.
@@ -170,7 +169,6 @@ JaggedCase random_case(std::int64_t count, std::int64_t longest, std::int64_t ro
           : shape.length;
   shape.row_bytes = row_bytes;
   shape.left = random() % 2 == 0;
-  shape.time_major = random() % 3 == 0;
   do shape.fill.size = std::int64_t{1} << random() % 5;
   while (row_bytes % shape.fill.size != 0);
   for (std::uint8_t& byte : shape.fill.bytes) byte = static_cast<std::uint8_t>(random());

@@ -211,7 +211,6 @@ class PadOptions:
         multiple_of: Sequence[int] | None,
         dtype: str | None,
         scale: float | None,
-        time_major: bool,
     ) -> None: ...
 
 class PackOptions:

@@ -25,7 +25,6 @@ def shapes(dataset):
     [
         (pinfeed.Pad(), [(None, None, 4), (None,)]),
         (pinfeed.Pad(mask=True), [(None, None, 4), (None,), (None, None)]),
-        (pinfeed.Pad(time_major=True), [(None, None, 4), (None,)]),
         (pinfeed.Pad(lengths=False), (None, None, 4)),
         (pinfeed.Stack(), (None, 3, 4)),
     ],

@@ -56,7 +56,7 @@ FIELDS = {
     "Patches augmented": (Patches(2, augment=VIEW, min_pixels=16, max_pixels=64), UNEVEN),
     "Pad": (Pad(), TOKENS),
     "Pad left": (Pad(-1, side="left", mask=True, multiple_of=4, dtype=torch.int32), TOKENS),
-    "Pad time-major": (Pad(1.5, axes=0, time_major=True, max_length=4), FRAMES),
+    "Pad of frames": (Pad(1.5, axes=0, max_length=4), FRAMES),
     "Jagged": (Jagged(), FRAMES),
     "Jagged cut": (Jagged(torch.float32, max_length=2, side="left"), TOKENS),
     "Pack": (Pack(None, first=-100, dtype="int32"), TOKENS),

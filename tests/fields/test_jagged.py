@@ -201,12 +201,12 @@ def test_to_padded_takes_the_keywords_of_pad():
     batch = JAGGED([[1, 2, 3], [4]])
     assert batch.to_padded(-1, lengths=False).tolist() == [[1, 2, 3], [4, -1, -1]]
     values, lengths, mask = batch.to_padded(
-        side="left", max_length=2, multiple_of=4, dtype=np.int8, mask=True, time_major=True
+        side="left", max_length=2, multiple_of=4, dtype=np.int8, mask=True
     )
     assert values.dtype == torch.int8
-    assert values.T.tolist() == [[0, 0, 2, 3], [0, 0, 0, 4]]
+    assert values.tolist() == [[0, 0, 2, 3], [0, 0, 0, 4]]
     assert lengths.tolist() == [2, 1]
-    assert mask.T.tolist() == [[False, False, True, True], [False] * 3 + [True]]
+    assert mask.tolist() == [[False, False, True, True], [False] * 3 + [True]]
     assert batch.to_padded(axes=(0,)).lengths.tolist() == [[3], [1]]
 
 

@@ -37,9 +37,6 @@ Pad, Jagged, Pack = pinfeed.Pad, pinfeed.Jagged, functools.partial(pinfeed.Pack,
 WAYS = {
     "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
     "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
-    "pad, time first": lambda samples, dtype: (
-        pinfeed.pad(samples, time_major=True, dtype=dtype).values.T
-    ),
     "Pad": functools.partial(collated, Pad),
     "Pad, of tensors": functools.partial(collated, Pad, as_tensors=True),
     "Jagged": functools.partial(collated, Jagged),

@@ -76,11 +76,10 @@ def test_meta(op, args, kwargs):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize(("length", "most"), [(9, None), (4, None), (6, 3)])
-def test_gradients(side, time_major, length, most):
+def test_gradients(side, length, most):
     values, offsets = op_cases.jagged(dtype=torch.float64)
-    options = {"side": side, "time_major": time_major, "max_length": most}
+    options = {"side": side, "max_length": most}
     values.requires_grad_()
     pad = {"pad_value": 5.0, **options}
 
@@ -299,11 +298,9 @@ def test_streaming_and_threads(dtype):
 def test_large_jagged_batches_and_threads():
     values, lengths = torch.arange(3_000_000), torch.arange(0, 3000, 3)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    for time_major in (False, True):
-        padded = P.pad_jagged(values, offsets, 3000, pad_value=-1, time_major=time_major)
-        batch = pinfeed.JaggedBatch(values, offsets)
-        expected = batch.to_padded(-1, lengths=False, multiple_of=3000, time_major=time_major)
-        assert torch.equal(padded, expected)
-        back = P.unpad_to_jagged(padded, offsets, len(values), time_major=time_major)
-        assert torch.equal(back[: offsets[-1]], values[: offsets[-1]])
-        assert not back[offsets[-1] :].any()
+    padded = P.pad_jagged(values, offsets, 3000, pad_value=-1)
+    batch = pinfeed.JaggedBatch(values, offsets)
+    assert torch.equal(padded, batch.to_padded(-1, lengths=False, multiple_of=3000))
+    back = P.unpad_to_jagged(padded, offsets, len(values))
+    assert torch.equal(back[: offsets[-1]], values[: offsets[-1]])
+    assert not back[offsets[-1] :].any()

@@ -124,7 +124,6 @@ def test_pad_jagged_writes_nothing():
 
 UNPAD = {
     "padded must have shape (B, L, ...), got (4,)": {"padded": PADDED[:, 0, 0]},
-    "padded must have shape (L, B, ...), got (4,)": {"padded": PADDED[:, 0, 0], "time_major": True},
     "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {"padded": PADDED[:3]},
     "total must not be negative, got -1": {"total": -1},
     "offsets must ascend from at least 0 to at most 10, the number of rows, got 11": {"total": 10},
@@ -213,7 +212,7 @@ TOO_LARGE = {
     (0, 2, 2**62, 1): (P.permute, (torch.empty(0, 1, 1, 2).expand(0, 2**62, 1, 2),), {}),
     (4, 2**62, 2): (P.pad_jagged, (VALUES, OFFSETS, 2**62), {}),
     (0, 2**62, 8): (P.pad_jagged, (torch.zeros(0, 8), integers(0), 2**62), {}),
-    (2**62, 4, 0): (P.pad_jagged_with_mask, (VALUES[:, :0], OFFSETS, 2**62), {"time_major": True}),
+    (4, 2**62, 0): (P.pad_jagged_with_mask, (VALUES[:, :0], OFFSETS, 2**62), {}),
     (2**62, 0): (P.unpad_to_jagged, (PADDED[..., :0], OFFSETS, 2**62), {}),
 }  # fmt: skip
 

@@ -69,8 +69,8 @@ def calls():
     }
     for dtype, some in values.items():
         batch = pinfeed.Collate(pinfeed.Jagged(dtype))([s.astype(dtype) for s in SAMPLES])
-        for value, mask, time_major in itertools.product(some, [0, 1], [False, True]):
-            yield pinfeed.pad, (batch, value), {"mask": bool(mask), "time_major": time_major}
+        for value, mask in itertools.product(some, [False, True]):
+            yield pinfeed.pad, (batch, value), {"mask": mask}
     for side in ("right", "left"):
         padded = pinfeed.pad(JAGGED, side=side, multiple_of=4)
         yield pinfeed.JaggedBatch.from_padded, (padded,), {}

@@ -51,7 +51,6 @@ BAD = {
     "axes by name": (TOKENS, {"axes": "L"}, TypeError, "axes", "'L'"),
     "axes of floats": (TOKENS, {"axes": (0.0,)}, TypeError, "axes", "(0.0,)"),
     "axes of bools": (TOKENS, {"axes": True}, TypeError, "axes", "True"),
-    "time_major": (BOXES, {"axes": 1, "time_major": True}, ValueError, "time_major", "axis 0"),
     "side": (TOKENS, {"side": "top"}, ValueError, "side must be one of ('right', 'left')", "'top'"),
     "side None": (TOKENS, {"side": None}, ValueError, "side must be", "None"),
     "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
@@ -167,7 +166,7 @@ def test_more_axes_than_numpy_has():
     assert pinfeed.pad([large], lengths=False).ctypes.data == place  # no memory was left behind
 
 
-@pytest.mark.parametrize("keyword", ["lengths", "mask", "time_major"])
+@pytest.mark.parametrize("keyword", ["lengths", "mask"])
 @pytest.mark.parametrize("value", ["name", 1, None, np.True_])
 def test_flags_are_true_or_false(keyword, value):
     with pytest.raises(TypeError, match=f"pad: {keyword} must be True or False, got"):

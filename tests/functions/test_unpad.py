@@ -34,9 +34,7 @@ def padded_batches(draw):
     if draw(st.booleans()):
         given = np.array(lengths, draw(st.sampled_from([np.int64, np.uint8, np.int32])))
         given = torch.from_numpy(given) if draw(st.booleans()) else given
-    keywords = {"side": draw(st.sampled_from(["right", "left"])), "time_major": draw(st.booleans())}
-    if keywords["time_major"]:
-        array = array.swapaxes(0, 1)
+    keywords = {"side": draw(st.sampled_from(["right", "left"]))}
     return as_kind(kind, array), given, lengths, keywords
 
 
@@ -52,9 +50,8 @@ def test_any_batch(batch):
     padded, given, lengths, keywords = batch
     result = pinfeed.unpad(padded, given, **keywords)
     assert type(result) is list
-    rows = padded.swapaxes(0, 1) if keywords["time_major"] else padded
-    assert len(result) == len(rows)
-    for row, sizes, got in zip(rows, lengths, result, strict=True):
+    assert len(result) == len(padded)
+    for row, sizes, got in zip(padded, lengths, result, strict=True):
         for axis, size in enumerate(sizes if isinstance(sizes, list) else [sizes]):
             start = row.shape[axis] - size if keywords["side"] == "left" else 0
             index = (*[slice(None)] * axis, slice(start, start + size))
@@ -104,7 +101,6 @@ BAD = {
     "of 3 axes": (PADDED, [[1, 1, 1]] * 2, {}, ValueError, "1 to 2 axes, got 3"),
     "of no axes": (PADDED, np.zeros((2, 0), int), {}, ValueError, "1 to 2 axes, got 0"),
     "number": (PADDED, 3, {}, ValueError, "(2,) or (2, n), got ()"),
-    "time-major": (PADDED, [1, 1], {"time_major": True}, ValueError, "(3,) or (3, n)"),
     "floats": (PADDED, [1.0, 2.0], {}, TypeError, "integers, got float64"),
     "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
     "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
@@ -196,8 +192,6 @@ def test_the_side_of_padding_is_known(side, mask):
         again = pinfeed.JaggedBatch.from_padded(batch)
         for parts in (batch.unbind(), pinfeed.unbind(batch), pinfeed.unpad(batch), again.unbind()):
             assert [part.tolist() for part in parts] == samples
-    swapped = pinfeed.pad(samples, side=side, mask=mask, time_major=True)
-    assert [part.tolist() for part in swapped.unbind(time_major=True)] == samples
     # Who says a side is right, and one that is made by hand doesn't know.
     by_hand = pinfeed.Padded(*batches[0])
     for batch in (by_hand, batches[0]):

@@ -133,12 +133,11 @@ def test_functions():
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("value", [0, 2**60])
-def test_pad_of_a_jagged_batch(value, time_major, side, dtype):
+def test_pad_of_a_jagged_batch(value, side, dtype):
     batch = pinfeed.Collate(pinfeed.Jagged())([np.arange(n) for n in (3, 0, 17, 5)])
     there = pinfeed.JaggedBatch(*(part.to(DEVICE) for part in batch))
-    options = {"side": side, "time_major": time_major, "dtype": dtype, "multiple_of": 8}
+    options = {"side": side, "dtype": dtype, "multiple_of": 8}
     for max_length in (None, 6):
         options["max_length"] = max_length
         expected = pinfeed.pad(batch, value, mask=True, **options)
@@ -150,11 +149,7 @@ def test_pad_of_a_jagged_batch(value, time_major, side, dtype):
                 assert_same_tensors(one, other)
         if max_length is None:
             back = pinfeed.JaggedBatch.from_padded(
-                expected.values.swapaxes(0, 1).to(DEVICE)
-                if time_major
-                else expected.values.to(DEVICE),
-                expected.lengths,
-                side=side,
+                expected.values.to(DEVICE), expected.lengths, side=side
             )
             assert_same_tensors(back.values, batch.values.to(dtype or torch.int64))
             assert_same_tensors(back.offsets, batch.offsets)
@@ -177,7 +172,7 @@ def test_fields_are_applied_by_the_ops():
 def test_gradients():
     values, offsets = op_cases.jagged(DEVICE, dtype=torch.float64)
     values.requires_grad_()
-    for options in ({}, {"side": "left", "max_length": 3, "time_major": True}):
+    for options in ({}, {"side": "left", "max_length": 3}):
         assert torch.autograd.gradcheck(
             lambda values, options=options: P.pad_jagged(values, offsets, 5, **options), values
         )

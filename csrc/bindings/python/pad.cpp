@@ -34,7 +34,6 @@ struct PadOptions {
   std::optional<AxisList> multiple_of;  // one for each chosen axis
   std::optional<std::string> dtype;     // unset: that of the samples
   Scale scale;
-  bool time_major = false;
 
   bool is_left() const { return side == "left"; }
 };
@@ -60,10 +59,6 @@ AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::st
                             shape_text(*options.axes));
     }
   }
-  if (options.time_major && axes[0] != 0) {
-    throw py::value_error(name + ": time_major puts axis 0 in front of the batch axis, so axis 0 " +
-                          "must be among the axes, got " + axes_text(axes));
-  }
   return axes;
 }
 
@@ -87,12 +82,9 @@ struct Boxes {
   }
 
   // Makes room for a given output, which may have more along the chosen axes.
-  void widen(const ArrayView& out, bool time_major) {
+  void widen(const ArrayView& out) {
     if (out.axes() != box.size() + 1) return;
-    for (const std::int64_t axis : axes) {
-      const std::size_t position = time_major && axis == 0 ? 0 : static_cast<std::size_t>(axis) + 1;
-      box[axis] = std::max(box[axis], out.shape[position]);
-    }
+    for (const std::int64_t axis : axes) box[axis] = std::max(box[axis], out.shape[axis + 1]);
   }
 
   Shape mask_box() const {
@@ -139,9 +131,9 @@ struct Boxes {
   }
 };
 
-Shape batch_shape(std::size_t count, const Shape& box, bool time_major) {
+Shape batch_shape(std::size_t count, const Shape& box) {
   Shape shape = box;
-  shape.insert(shape.begin() + (time_major ? 1 : 0), static_cast<std::int64_t>(count));
+  shape.insert(shape.begin(), static_cast<std::int64_t>(count));
   return shape;
 }
 
@@ -159,12 +151,10 @@ void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, con
                                 .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
-                                .streaming = streaming,
-                                .time_major = options.time_major};
+                                .streaming = streaming};
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-  // Steps are of all samples, which have been read as a whole.
   run_samples(
-      options.time_major ? nullptr : reads, batch.rows(), batch.row_bytes(), threads,
+      reads, batch.count, batch.box_bytes(), threads,
       [&](std::size_t begin, std::size_t end) { kernels::pad_samples(batch, runs, begin, end); });
 }
 
@@ -209,22 +199,18 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
                           "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
                           ")");
   }
-  if (request.is_given()) {
-    boxes.widen(view_array(request.target, Subject{function + ": out"}), options.time_major);
-  }
+  if (request.is_given()) boxes.widen(view_array(request.target, Subject{function + ": out"}));
 
   const DType empty = PyFloat_Check(options.value.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
       options.dtype ? dtype_named(*options.dtype, Subject{function}) : samples.common_dtype(empty);
   const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": pad_value");
-  const Shape shape = batch_shape(samples.count(), boxes.box, options.time_major);
+  const Shape shape = batch_shape(samples.count(), boxes.box);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
   const bool streaming = worth_streaming(bytes);
-  const bool narrows = may_not_fit(samples.dtype(0), out_dtype);
-  samples.plan_reads(options.time_major || narrows, threads);
+  samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
   samples.prepare(out_dtype, options.scale, streaming, [&](std::size_t i) {
-    return kernels::block_axis(samples.shape(i).data(), boxes.box.data(), samples.axes(),
-                               options.time_major ? 1 : 0);
+    return kernels::block_axis(samples.shape(i).data(), boxes.box.data(), samples.axes());
   });
 
   if (!request.as_tensor) require_numpy_has(out_dtype, function);
@@ -243,7 +229,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   }
   if (with_mask) {
     const Shape box = boxes.mask_box();
-    const Shape mask_shape = batch_shape(samples.count(), box, options.time_major);
+    const Shape mask_shape = batch_shape(samples.count(), box);
     const Output written = make_output(elsewhere, mask_shape, kBool, function);
     write_mask(lengths, box, options, written, threads);
     mask_array = written.array;
@@ -269,8 +255,7 @@ void register_pad(py::module_& m) {
                Keyword{"axes", &PadOptions::axes}, Keyword{"one_axis", &PadOptions::one_axis},
                Keyword{"side", &PadOptions::side}, Keyword{"max_length", &PadOptions::max_length},
                Keyword{"multiple_of", &PadOptions::multiple_of},
-               Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale},
-               Keyword{"time_major", &PadOptions::time_major});
+               Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale});
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
         py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
         py::kw_only(), py::arg("lengths"), py::arg("mask"));

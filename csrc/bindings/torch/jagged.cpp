@@ -17,7 +17,7 @@ Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
 
 // Offsets are contiguous afterwards.
 JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_length,
-                           const std::string& side, bool time_major, const std::string& function,
+                           const std::string& side, const std::string& function,
                            const Tensor& first, Tensor& offsets) {
   if (offsets.dim() != 1 || offsets.numel() == 0 || offsets.scalar_type() != ScalarType::Long) {
     fail(function, ": offsets must be int64 with shape (B + 1,), got ",
@@ -34,13 +34,11 @@ JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_
           .length = length,
           .most = std::min(most, length),
           .left = side == "left",
-          .time_major = time_major,
           .fill = {}};
 }
 
 Shape padded_shape(const JaggedShape& shape, const Shape& row) {
   Shape padded{shape.count, shape.length};
-  if (shape.time_major) std::swap(padded[0], padded[1]);
   padded.insert(padded.end(), row.begin(), row.end());
   return padded;
 }
@@ -49,13 +47,13 @@ Shape padded_shape(const JaggedShape& shape, const Shape& row) {
 
 PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
-                  const std::string& side, bool time_major, bool with_mask,
-                  const std::string& function, const PadOutputs& outputs) {
+                  const std::string& side, bool with_mask, const std::string& function,
+                  const PadOutputs& outputs) {
   if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
   if (length < 0) fail(function, ": length must not be negative, got ", length);
   PadCall call{.values = values, .offsets = offsets, .out = values};
   JaggedShape& shape = call.batch.shape;
-  shape = check_keywords(length, max_length, side, time_major, function, values, call.offsets);
+  shape = check_keywords(length, max_length, side, function, values, call.offsets);
   const ScalarType type = values.scalar_type();
   const std::size_t item = item_size(type, function + ": the dtype of values");
   const Shape row = shape_of(values, 1);
@@ -92,20 +90,18 @@ PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t leng
 
 UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                       std::optional<std::int64_t> max_length, const std::string& side,
-                      bool time_major, const Tensor* out) {
+                      const Tensor* out) {
   const std::string function = "unpad_to_jagged";
-  const char* const layout = time_major ? "(L, B, ...)" : "(B, L, ...)";
   if (padded.dim() < 2) {
-    fail(function, ": padded must have shape ", layout, ", got ", shape_text(padded));
+    fail(function, ": padded must have shape (B, L, ...), got ", shape_text(padded));
   }
   if (total < 0) fail(function, ": total must not be negative, got ", total);
   UnpadCall call{.padded = padded, .offsets = offsets, .out = padded};
   JaggedShape& shape = call.batch.shape;
-  shape = check_keywords(padded.size(time_major ? 0 : 1), max_length, side, time_major, function,
-                         padded, call.offsets);
-  const std::int64_t samples = padded.size(time_major ? 1 : 0);
+  shape = check_keywords(padded.size(1), max_length, side, function, padded, call.offsets);
+  const std::int64_t samples = padded.size(0);
   if (samples != shape.count) {
-    fail(function, ": padded must have shape ", layout, " with ", shape.count,
+    fail(function, ": padded must have shape (B, L, ...) with ", shape.count,
          " samples, one less than offsets, got ", shape_text(padded));
   }
   const ScalarType type = padded.scalar_type();

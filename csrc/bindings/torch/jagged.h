@@ -16,9 +16,9 @@ namespace pinfeed::torch_ops {
 struct PadCall {
   Tensor values;                       // (total, ...)
   Tensor offsets;                      // int64 (count + 1,)
-  Tensor out;                          // (count, length, ...) or (length, count, ...)
+  Tensor out;                          // (count, length, ...)
   std::optional<Tensor> lengths = {};  // int64 (count,)
-  std::optional<Tensor> mask = {};     // bool (count, length) or (length, count)
+  std::optional<Tensor> mask = {};     // bool (count, length)
   std::int64_t bytes = 0;              // of `out`
   kernels::PadJagged batch = {};
 };
@@ -42,20 +42,20 @@ struct PadOutputs {
 // nothing.
 PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
-                  const std::string& side, bool time_major, bool with_mask,
-                  const std::string& function, const PadOutputs& outputs);
+                  const std::string& side, bool with_mask, const std::string& function,
+                  const PadOutputs& outputs);
 UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                       std::optional<std::int64_t> max_length, const std::string& side,
-                      bool time_major, const Tensor* out);
+                      const Tensor* out);
 
 // The ops and their overloads `out`, for what writes the batches of a kind of device; that gets
 // empty ones, too, for the numbers inside `offsets` are checked there.
 template <void (*write)(const PadCall&)>
 Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
-                  const std::string& side, bool time_major) {
-  const PadCall call = check_pad(values, offsets, length, max_length, value, side, time_major,
-                                 false, "pad_jagged", {});
+                  const std::string& side) {
+  const PadCall call =
+      check_pad(values, offsets, length, max_length, value, side, false, "pad_jagged", {});
   write(call);
   return call.out;
 }
@@ -63,8 +63,8 @@ Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t leng
 template <void (*write)(const PadCall&)>
 void pad_jagged_out(const Tensor& values, const Tensor& offsets, std::int64_t length,
                     std::optional<std::int64_t> max_length, std::optional<double> value,
-                    const std::string& side, bool time_major, const Tensor& out) {
-  write(check_pad(values, offsets, length, max_length, value, side, time_major, false, "pad_jagged",
+                    const std::string& side, const Tensor& out) {
+  write(check_pad(values, offsets, length, max_length, value, side, false, "pad_jagged",
                   {.values = &out}));
 }
 
@@ -73,9 +73,9 @@ std::tuple<Tensor, Tensor, Tensor> pad_jagged_with_mask(const Tensor& values, co
                                                         std::int64_t length,
                                                         std::optional<std::int64_t> max_length,
                                                         std::optional<double> value,
-                                                        const std::string& side, bool time_major) {
-  const PadCall call = check_pad(values, offsets, length, max_length, value, side, time_major, true,
-                                 "pad_jagged_with_mask", {});
+                                                        const std::string& side) {
+  const PadCall call =
+      check_pad(values, offsets, length, max_length, value, side, true, "pad_jagged_with_mask", {});
   write(call);
   return {call.out, *call.lengths, *call.mask};
 }
@@ -83,17 +83,16 @@ std::tuple<Tensor, Tensor, Tensor> pad_jagged_with_mask(const Tensor& values, co
 template <void (*write)(const PadCall&)>
 void pad_jagged_with_mask_out(const Tensor& values, const Tensor& offsets, std::int64_t length,
                               std::optional<std::int64_t> max_length, std::optional<double> value,
-                              const std::string& side, bool time_major, const Tensor& out,
-                              const Tensor& lengths, const Tensor& mask) {
-  write(check_pad(values, offsets, length, max_length, value, side, time_major, true,
-                  "pad_jagged_with_mask", {.values = &out, .lengths = &lengths, .mask = &mask}));
+                              const std::string& side, const Tensor& out, const Tensor& lengths,
+                              const Tensor& mask) {
+  write(check_pad(values, offsets, length, max_length, value, side, true, "pad_jagged_with_mask",
+                  {.values = &out, .lengths = &lengths, .mask = &mask}));
 }
 
 template <void (*write)(const UnpadCall&)>
 Tensor unpad_to_jagged(const Tensor& padded, const Tensor& offsets, std::int64_t total,
-                       std::optional<std::int64_t> max_length, const std::string& side,
-                       bool time_major) {
-  const UnpadCall call = check_unpad(padded, offsets, total, max_length, side, time_major, nullptr);
+                       std::optional<std::int64_t> max_length, const std::string& side) {
+  const UnpadCall call = check_unpad(padded, offsets, total, max_length, side, nullptr);
   write(call);
   return call.out;
 }
@@ -101,8 +100,8 @@ Tensor unpad_to_jagged(const Tensor& padded, const Tensor& offsets, std::int64_t
 template <void (*write)(const UnpadCall&)>
 void unpad_to_jagged_out(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                          std::optional<std::int64_t> max_length, const std::string& side,
-                         bool time_major, const Tensor& out) {
-  write(check_unpad(padded, offsets, total, max_length, side, time_major, &out));
+                         const Tensor& out) {
+  write(check_unpad(padded, offsets, total, max_length, side, &out));
 }
 
 }  // namespace pinfeed::torch_ops

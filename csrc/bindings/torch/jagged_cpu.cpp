@@ -35,30 +35,23 @@ std::int64_t kept_rows(const JaggedShape& shape, std::size_t i) {
   return std::min(shape.offsets[i + 1] - shape.offsets[i], shape.most);
 }
 
-// The samples of a batch as kernels take them: rows of `items` items, `step` bytes apart.
+// The samples of a batch as kernels take them: of one axis.
 class KeptSamples {
  public:
-  // data(i, rows): where the rows of a sample begin that go into its box.
+  // `items`: of a row. data(i, rows): where the rows of a sample begin that go into its box.
   template <class Data>
-  KeptSamples(const JaggedShape& shape, std::int64_t items, std::int64_t item_size,
-              std::int64_t step, const Data& data)
-      : strides_{step, item_size} {
+  KeptSamples(const JaggedShape& shape, std::int64_t items, const Data& data) {
     const auto count = static_cast<std::size_t>(shape.count);
-    shapes_.resize(count);  // samples point into it
+    items_.resize(count);  // samples point into it
     samples_.reserve(count);
-    const bool contiguous = step == items * item_size;
-    if (!contiguous) plans_.reserve(count);  // samples point into them too
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t kept = kept_rows(shape, i);
-      shapes_[i] = {kept, items};
+      items_[i] = kept * items;
       samples_.push_back({.data = data(i, kept),
-                          .shape = shapes_[i].data(),
-                          .strides = strides_,
+                          .shape = &items_[i],
+                          .strides = nullptr,
                           .cast = {},
-                          .contiguous = contiguous});
-      if (contiguous) continue;
-      samples_.back().plan = &plans_.emplace_back(2, samples_.back().shape, strides_,
-                                                  static_cast<std::size_t>(item_size));
+                          .contiguous = true});
     }
   }
   KeptSamples(const KeptSamples&) = delete;
@@ -68,29 +61,26 @@ class KeptSamples {
   std::size_t count() const { return samples_.size(); }
 
  private:
-  std::vector<std::array<std::int64_t, 2>> shapes_;
+  std::vector<std::int64_t> items_;
   std::vector<Sample> samples_;
-  std::vector<kernels::StridedCopy> plans_;
-  std::int64_t strides_[2];
 };
 
-// Writes boxes, or time-major steps of all boxes, of rows of `items` items.
-void write_boxes(const JaggedShape& shape, const KeptSamples& samples, std::int64_t items,
+// Writes boxes of `items` items.
+void write_boxes(const KeptSamples& samples, std::int64_t items, bool left,
                  const kernels::Fill& fill, void* out, bool streaming) {
-  const std::int64_t box[] = {shape.length, items}, inner[] = {items, 1};
+  const std::int64_t inner = 1;
   const kernels::PadBatch batch{.samples = samples.data(),
                                 .count = samples.count(),
-                                .axes = items == 1 ? 1u : 2u,
-                                .box = box,
-                                .inner = inner,
-                                .left = shape.left,
+                                .axes = 1,
+                                .box = &items,
+                                .inner = &inner,
+                                .left = left,
                                 .fill = &fill,
                                 .out = static_cast<std::byte*>(out),
-                                .streaming = streaming,
-                                .time_major = shape.time_major};
-  if (batch.rows() * batch.row_bytes() == 0) return;
+                                .streaming = streaming};
+  if (batch.count * batch.box_bytes() == 0) return;
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
-  run_rows(batch.rows(), batch.row_bytes(), [&](std::size_t begin, std::size_t end) {
+  run_rows(batch.count, batch.box_bytes(), [&](std::size_t begin, std::size_t end) {
     kernels::pad_samples(batch, runs, begin, end);
   });
 }
@@ -100,12 +90,11 @@ void pad_on_cpu(const PadCall& call) {
   const JaggedShape& shape = batch.shape;
   check_offsets(shape, call.mask ? "pad_jagged_with_mask" : "pad_jagged");
   const std::int64_t item_size = shape.fill.size, items = shape.row_bytes / item_size;
-  const KeptSamples samples(
-      shape, items, item_size, shape.row_bytes, [&](std::size_t i, std::int64_t kept) {
-        const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
-        return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
-      });
-  write_boxes(shape, samples, items, kernels::Fill(shape.fill), batch.out,
+  const KeptSamples samples(shape, items, [&](std::size_t i, std::int64_t kept) {
+    const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
+    return static_cast<const std::byte*>(batch.values) + first * shape.row_bytes;
+  });
+  write_boxes(samples, shape.length * items, shape.left, kernels::Fill(shape.fill), batch.out,
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
   if (!call.mask) return;
   for (std::int64_t i = 0; i < shape.count; ++i) {
@@ -114,8 +103,8 @@ void pad_on_cpu(const PadCall& call) {
   // The mask is ones, padded with zeros. No sample has more rows than there are.
   const auto longest = static_cast<std::size_t>(std::min(shape.most, shape.total));
   const std::vector<std::byte> row(longest, std::byte{1});
-  const KeptSamples ones(shape, 1, 1, 1, [&](std::size_t, std::int64_t) { return row.data(); });
-  write_boxes(shape, ones, 1, kernels::Fill(), batch.mask, false);
+  const KeptSamples ones(shape, 1, [&](std::size_t, std::int64_t) { return row.data(); });
+  write_boxes(ones, shape.length, shape.left, kernels::Fill(), batch.mask, false);
 }
 
 // The samples one after the other, with a gap where rows were cut or belong to none.
@@ -125,17 +114,14 @@ void unpad_on_cpu(const UnpadCall& call) {
   check_offsets(shape, "unpad_to_jagged");
   if (call.bytes == 0) return;
   const std::int64_t item_size = shape.fill.size, items = shape.row_bytes / item_size;
-  // From one step of a sample to the next, and from one sample to the next.
-  const std::int64_t step = shape.row_bytes * (shape.time_major ? shape.count : 1);
-  const std::int64_t sample = shape.row_bytes * (shape.time_major ? 1 : shape.length);
   std::vector<kernels::Segment> segments;
   segments.reserve(static_cast<std::size_t>(shape.count));
-  const KeptSamples samples(shape, items, item_size, step, [&](std::size_t i, std::int64_t kept) {
+  const KeptSamples samples(shape, items, [&](std::size_t i, std::int64_t kept) {
     const std::int64_t begin = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
     segments.push_back({.begin = begin, .data = kept, .end = begin + kept, .number = 0});
     const std::int64_t first = shape.left ? shape.length - kept : 0;
-    return static_cast<const std::byte*>(batch.padded) + static_cast<std::int64_t>(i) * sample +
-           first * step;
+    const std::int64_t row = static_cast<std::int64_t>(i) * shape.length + first;
+    return static_cast<const std::byte*>(batch.padded) + row * shape.row_bytes;
   });
   const kernels::Fill zeros(static_cast<std::size_t>(item_size));
   const kernels::PackBatch work{

@@ -24,22 +24,22 @@ STABLE_TORCH_LIBRARY(pinfeed, m) {
   m.def("permute.out(Tensor images, str input='NHWC', str output='NCHW', *, Tensor(a!) out) -> ()");
   m.def(
       "pad_jagged(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
-      "float? pad_value=None, str side='right', bool time_major=False) -> Tensor");
+      "float? pad_value=None, str side='right') -> Tensor");
   m.def(
       "pad_jagged.out(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
-      "float? pad_value=None, str side='right', bool time_major=False, Tensor(a!) out) -> ()");
+      "float? pad_value=None, str side='right', Tensor(a!) out) -> ()");
   m.def(
       "pad_jagged_with_mask(Tensor values, Tensor offsets, SymInt length, *, "
-      "SymInt? max_length=None, float? pad_value=None, str side='right', bool time_major=False) "
+      "SymInt? max_length=None, float? pad_value=None, str side='right') "
       "-> (Tensor values, Tensor lengths, Tensor mask)");
   m.def(
       "pad_jagged_with_mask.out(Tensor values, Tensor offsets, SymInt length, *, "
-      "SymInt? max_length=None, float? pad_value=None, str side='right', bool time_major=False, "
+      "SymInt? max_length=None, float? pad_value=None, str side='right', "
       "Tensor(a!) out, Tensor(b!) lengths, Tensor(c!) mask) -> ()");
   m.def(
       "unpad_to_jagged(Tensor padded, Tensor offsets, SymInt total, *, SymInt? max_length=None, "
-      "str side='right', bool time_major=False) -> Tensor");
+      "str side='right') -> Tensor");
   m.def(
       "unpad_to_jagged.out(Tensor padded, Tensor offsets, SymInt total, *, "
-      "SymInt? max_length=None, str side='right', bool time_major=False, Tensor(a!) out) -> ()");
+      "SymInt? max_length=None, str side='right', Tensor(a!) out) -> ()");
 }

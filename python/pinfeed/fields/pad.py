@@ -36,7 +36,7 @@ class Pad(Field):
 
     Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
     become their bytes (str as UTF-8). `pinfeed.pad` explains ``pad_value``, ``side``, ``axes``,
-    ``max_length``, ``multiple_of``, ``dtype``, ``scale`` and ``time_major``, which mean the same here.
+    ``max_length``, ``multiple_of``, ``dtype`` and ``scale``, which mean the same here.
 
     Samples may also be lists of sequences, as many in each, such as the answers of a multiple
     choice. They become (B, C, L); lengths of shape (B, C) and a mask of shape (B, C, L) go to keys.
@@ -81,7 +81,8 @@ class Pad(Field):
     @instead(
         padding_value="it is pad_value",
         padding_side="it is side",
-        batch_first="time_major=True puts the batch second",
+        batch_first="the batch is (B, L, ...): .transpose(0, 1) puts it second",
+        time_major="the batch is (B, L, ...): .transpose(0, 1)",
     )
     def __init__(
         self,
@@ -96,7 +97,6 @@ class Pad(Field):
         lengths: Request | None = None,
         mask: Request = False,
         mask_dtype: DType | None = None,
-        time_major: bool = False,
     ) -> None:
         self._padding = Padding(
             "Pad",
@@ -107,7 +107,6 @@ class Pad(Field):
             multiple_of=multiple_of,
             dtype=dtype,
             scale=scale,
-            time_major=time_major,
         )
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
@@ -133,7 +132,7 @@ class Pad(Field):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        if self._padding.axes is None and not self._padding.time_major and _are_nested(samples):
+        if self._padding.axes is None and _are_nested(samples):
             return self._pad_nested(samples, leaf)
         parts = self._padded(*sequences_of(samples, leaf.name), None, leaf)
         return self._in_batch(parts, leaf)

@@ -13,7 +13,6 @@ from pinfeed.arguments import (
     dtype_name,
     positive_integer,
     require_choice,
-    require_flags,
 )
 from pinfeed.functions.scaling import checked_scale
 
@@ -43,10 +42,8 @@ class Padding:
         multiple_of: MultipleOf = None,
         dtype: Any = None,
         scale: float | None = None,
-        time_major: bool = False,
     ) -> None:
         check_side(side, function)
-        require_flags(function, time_major=time_major)
         self.function = function
         self.pad_value = pad_value if type(pad_value) in _NUMBERS else _number(pad_value, function)
         self.side = side
@@ -56,7 +53,6 @@ class Padding:
         self.multiples = _multiples(multiple_of, self.axes, function)
         named = None if dtype is None else dtype_name(dtype, function)
         self.scale, self.dtype = checked_scale(scale, named, function)
-        self.time_major = time_major
         if self.dtype is not None:
             _core.check_value(self.pad_value, self.dtype, function, "pad_value")
         self.options = _core.PadOptions(
@@ -68,7 +64,6 @@ class Padding:
             multiple_of=self.multiples,
             dtype=self.dtype,
             scale=self.scale,
-            time_major=time_major,
         )
 
 
@@ -115,36 +110,32 @@ def check_side(side: Any, function: str) -> None:
     require_choice(side, ("right", "left"), f"{function}: side")
 
 
-def unpadded(
-    padded: Any, lengths: Any, side: Side, axes: Axes, time_major: bool, function: str
-) -> list[Any]:
+def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:
     """Views of the data in a padded array; see `pinfeed.unpad`."""
-    require_flags(function, time_major=time_major)
     if padded.ndim < 2:
         raise ValueError(
             f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"
         )
-    batch = padded.swapaxes(0, 1) if time_major else padded
-    order = _chosen_axes(axes, batch.ndim - 1, function)
+    order = _chosen_axes(axes, padded.ndim - 1, function)
     rows = checked_lengths(
-        lengths, batch.shape[:1] + tuple(batch.shape[1 + i] for i in order), function
+        lengths, padded.shape[:1] + tuple(padded.shape[1 + i] for i in order), function
     )
     # Each view by an index of its own. torch would make all of them at once (unbind, split) in half
     # the time, but autograd then forbids to change one in place.
     if rows and isinstance(rows[0], int) and order[0] == 0:
-        size = batch.shape[1]
+        size = padded.shape[1]
         starts = [size - length if side == "left" else 0 for length in rows]
         return [
-            batch[i, start : start + length]
+            padded[i, start : start + length]
             for i, (start, length) in enumerate(zip(starts, rows, strict=True))
         ]
     views = []
     for i, counts in enumerate(rows):
-        parts = [slice(None)] * (batch.ndim - 1)
+        parts = [slice(None)] * (padded.ndim - 1)
         for axis, k in zip(order, [counts] if isinstance(counts, int) else counts, strict=False):
-            n = batch.shape[1 + axis]
+            n = padded.shape[1 + axis]
             parts[axis] = slice(n - k, n) if side == "left" else slice(k)
-        views.append(batch[(i, *parts)])
+        views.append(padded[(i, *parts)])
     return views
 
 

@@ -62,9 +62,7 @@ class Padded(_Parts):
     #: Where the padding is, as far as who made this said so.
     side: ClassVar[Side] = "right"
 
-    def unbind(
-        self, *, side: Side | None = None, axes: Axes = None, time_major: bool = False
-    ) -> list[Any]:
+    def unbind(self, *, side: Side | None = None, axes: Axes = None) -> list[Any]:
         """The data of each sample, as views; `pinfeed.unpad` says what the keywords mean.
 
         Raises:
@@ -75,7 +73,7 @@ class Padded(_Parts):
             >>> pinfeed.pad([[5, 6, 7], [8]]).unbind()
             [tensor([5, 6, 7]), tensor([8])]
         """
-        return unpad(self, side=side, axes=axes, time_major=time_major)
+        return unpad(self, side=side, axes=axes)
 
 
 class LeftPadded(Padded):
@@ -213,7 +211,11 @@ class JaggedBatch(NamedTuple):
         return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
 
 
-@instead(padding_value="it is pad_value", padding_side="it is side")
+@instead(
+    padding_value="it is pad_value",
+    padding_side="it is side",
+    time_major="the result is (B, L, ...): .transpose(0, 1)",
+)
 def pad(
     sequences: Any,
     pad_value: Any = 0,
@@ -226,7 +228,6 @@ def pad(
     scale: float | None = None,
     lengths: bool = True,
     mask: bool = False,
-    time_major: bool = False,
     out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Any:
     """Puts samples of different sizes into one array, padded to the longest, in one pass.
@@ -253,7 +254,6 @@ def pad(
             not scaled.
         lengths: Whether to return how much of each sample is data.
         mask: Whether to return where data is.
-        time_major: Return values and mask as (L, B, ...).
         out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
             longer along ``axes`` than needed; what is beyond is padding, too.
 
@@ -288,7 +288,6 @@ def pad(
         multiple_of=multiple_of,
         dtype=dtype,
         scale=scale,
-        time_major=time_major,
     )
     if out is not None:
         require_array(out, "pad: out")
@@ -309,13 +308,13 @@ def pad(
     return (Padded if side == "right" else LeftPadded)(values, *parts[1:])
 
 
+@instead(time_major="transpose it first: padded.transpose(0, 1)")
 def unpad(
     padded: Any,
     lengths: Any = None,
     *,
     side: Side | None = None,
     axes: Axes = None,
-    time_major: bool = False,
 ) -> list[Any]:
     """The data of each sample of a padded batch, as views: the way back from `pad`.
 
@@ -328,7 +327,6 @@ def unpad(
         axes: The axes that were padded: an integer or a tuple, as for `pad`. They have to be said
             again. None: height and width for images, else the first ones, as many as there are
             lengths of a sample.
-        time_major: Whether ``padded`` is (L, B, ...).
 
     Returns:
         B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
@@ -349,7 +347,7 @@ def unpad(
         )
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
-    return unpadded(padded, lengths, side, axes, time_major, "unpad")
+    return unpadded(padded, lengths, side, axes, "unpad")
 
 
 def _padded_parts(

@@ -56,7 +56,7 @@ def _setup_unpad(
 ) -> None:
     padded, offsets, _ = inputs
     ctx.save_for_backward(offsets)
-    ctx.length = padded.shape[0 if keyword_only_inputs["time_major"] else 1]
+    ctx.length = padded.shape[1]
     ctx.options = keyword_only_inputs
 
 

@@ -76,19 +76,13 @@ def _pad_jagged(*batch: Any, **options: Any) -> torch.Tensor:
 
 
 def _pad_jagged_with_mask(
-    values: torch.Tensor,
-    offsets: torch.Tensor,
-    length: int,
-    *,
-    time_major: bool = False,
-    **_: Any,
+    values: torch.Tensor, offsets: torch.Tensor, length: int, **_: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     count = offsets.shape[0] - 1
-    boxes = (length, count) if time_major else (count, length)
     return (
-        values.new_empty((*boxes, *values.shape[1:])),
+        values.new_empty((count, length, *values.shape[1:])),
         offsets.new_empty((count,)),
-        values.new_empty(boxes, dtype=torch.bool),
+        values.new_empty((count, length), dtype=torch.bool),
     )
 
 

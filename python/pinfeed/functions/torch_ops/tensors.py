@@ -97,12 +97,11 @@ def pad_tensor(
     multiple = padding.multiples[0] if padding.multiples else 1
     length = -(-max(most, int(multiple > 1)) // multiple) * multiple
     if out is not None and out.ndim > 1:
-        length = max(length, out.shape[0 if padding.time_major else 1])
+        length = max(length, out.shape[1])
     options: dict[str, Any] = {
         "max_length": most,
         "pad_value": _as_float64(padding.pad_value, dtype, values.device, name),
         "side": padding.side,
-        "time_major": padding.time_major,
     }
     batch = scaled(values, padding.scale, dtype, name), offsets, length
     where = None
@@ -111,9 +110,9 @@ def pad_tensor(
         if out is None:
             padded, counts, where = _call(op.default, *batch, **options)
         else:
-            shape = (offsets.shape[0] - 1, length)
-            padded, counts = out, offsets.new_empty(shape[0])
-            where = values.new_empty(shape[::-1] if padding.time_major else shape, dtype=torch.bool)
+            count = offsets.shape[0] - 1
+            padded, counts = out, offsets.new_empty(count)
+            where = values.new_empty(count, length, dtype=torch.bool)
             _call(op.out, *batch, **options, out=padded, lengths=counts, mask=where)
     else:
         op = torch.ops.pinfeed.pad_jagged
