@@ -331,18 +331,6 @@ def gather(
     threads: int,
     argument: str = "",
 ) -> Any: ...
-def normalize_windows(
-    images: Any,
-    format: ImageFormat,
-    target: _Target,
-    name: str,
-    threads: int,
-    argument: str = "",
-    *,
-    windows: npt.NDArray[np.float64],
-    size: Sequence[int],
-    options: AugmentOptions,
-) -> Any: ...
 def erase_images(
     batch: Any,
     layout: str,

@@ -207,14 +207,6 @@ def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float,
     return low, high
 
 
-def checked_size(size: Any, function: str) -> tuple[int, int]:
-    """The height and width of a batch of images."""
-    if not isinstance(size, Sequence) or len(size) != 2:
-        raise ValueError(f"{function}: size must be the batch's height and width, got {size!r}")
-    height, width = (checked_integer(number, f"{function}: size", 1, 2**31) for number in size)
-    return height, width
-
-
 def checked_interpolation(
     interpolation: Any, resize_dtype: Any, dtype: str, function: str
 ) -> tuple[Literal["bilinear", "bicubic", "nearest"], bool]:

@@ -233,3 +233,12 @@ def test_constants_that_are_equal_and_no_numbers_are_still_refused():
     pinfeed.normalize(images, mean=1, std=1)
     with pytest.raises(TypeError, match="mean must be a number"):
         pinfeed.normalize(images, mean=True, std=1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("f2"), torch.float16], ids=repr)
+def test_forms_of_dtype(dtype):
+    images = random_array((2, 4, 5, 3))
+    expected = reference.images(images, dtype="float16")
+    assert_same_bits(pinfeed.normalize(images, dtype=dtype), expected)
+    result = pinfeed.normalize(torch.from_numpy(images), dtype="bfloat16")
+    assert_same_bits(result, reference.images(images, dtype="bfloat16"))

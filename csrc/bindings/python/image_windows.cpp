@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "bindings/python/scalar_types.h"
 
@@ -48,8 +47,6 @@ using kernels::Interpolation;
 using kernels::Misfit;
 using kernels::View;
 using kernels::Window;
-
-std::string number_text(double number) { return py::str(py::float_(number)); }
 
 [[noreturn]] void fail(const Images& images, std::size_t image, std::string expected,
                        std::string got, std::string hint = "") {
@@ -140,34 +137,6 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
                                              draw.samples.data()[i], objects, view);
     require_fit(images, i, view.seen(), misfit);
     require_no_canvas(images, i, view, is_in_proportion);
-  }
-  return found;
-}
-
-std::shared_ptr<ImageViews> given_views(const Images& images, const Corners& windows,
-                                        std::array<std::int64_t, 2> size) {
-  auto found = std::make_shared<ImageViews>(
-      ImageViews{"", std::vector<View>(images.count()), images.sizes()});
-  for (std::size_t i = 0; i < images.count(); ++i) {
-    const double* const numbers = windows.data() + 6 * i;
-    const auto whole = [](double number) { return number == std::floor(number); };
-    const double rows = numbers[0] + numbers[2], columns = numbers[1] + numbers[3];
-    if (!std::all_of(numbers, numbers + 6, whole) || std::min(numbers[0], numbers[1]) < 0 ||
-        std::min(numbers[2], numbers[3]) < 1 || rows > static_cast<double>(images.height(i)) ||
-        columns > static_cast<double>(images.width(i))) {
-      std::string text;
-      for (int k = 0; k < 4; ++k) text += (k == 0 ? "" : ", ") + number_text(numbers[k]);
-      fail(images, i, "a window of whole pixels within an image of " + size_text(images.size_of(i)),
-           "top, left, height, width " + text,
-           "windows with fractions or padding take Image(augment=...)");
-    }
-    const auto number = [&](int k) { return static_cast<std::int64_t>(numbers[k]); };
-    View& view = found->views[i];
-    view.source = {number(0), number(1), number(2), number(3)};
-    view.resize(size[0], size[1]);
-    view.resized = view.source.height != size[0] || view.source.width != size[1];
-    view.seen().flipped_rows = numbers[4] != 0;
-    view.seen().flipped_columns = numbers[5] != 0;
   }
   return found;
 }

@@ -94,11 +94,6 @@ void register_augment_options(pybind11::module_& m);
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string leaf);
 
-// Views that are given, as write_windows tells them, of whole pixels within the images; resized
-// where they have another size.
-std::shared_ptr<ImageViews> given_views(const Images& images, const Corners& windows,
-                                        std::array<std::int64_t, 2> size);
-
 // float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
 // pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
 pybind11::object write_windows(const ImageViews& views, const OutputRequest& request,

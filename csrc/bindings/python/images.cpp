@@ -1,4 +1,4 @@
-// _core.normalize_images, view_images and normalize_windows: everything that makes pixels.
+// _core.normalize_images and view_images: everything that makes pixels.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -260,25 +260,6 @@ WrittenImages view_images(py::object images, py::object indices, const ImageForm
   return batch;
 }
 
-// Windows of images, which are given; resized where they have another size, as `options` says.
-py::object normalize_windows(py::object images, const ImageFormat& format, py::object target,
-                             const std::string& function, std::size_t threads,
-                             const std::string& argument, const Corners& given,
-                             std::array<std::int64_t, 2> size, const AugmentOptions& options) {
-  const std::string name = named(function, argument);
-  Images checked(std::move(images), py::none(), format, false, name);
-  if (!options.colors.empty()) throw py::value_error(name + " are drawn without colours");
-  const Integers nothing_is_drawn;
-  Windows windows(checked, options, Draw{0, nothing_is_drawn}, given_views(checked, given, size),
-                  {});
-  return write_batch(checked, {.format = format,
-                               .output = OutputRequest(std::move(target), checked.is_tensor()),
-                               .function = function,
-                               .threads = threads,
-                               .windows = &windows})
-      .values;
-}
-
 }  // namespace
 
 void register_images(py::module_& m) {
@@ -312,9 +293,6 @@ void register_images(py::module_& m) {
         return write_windows(views, OutputRequest(std::move(target), true), name);
       },
       py::arg("views"), py::arg("target"), py::arg("name"));
-  m.def("normalize_windows", &normalize_windows, py::arg("images"), py::arg("format"),
-        py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
-        py::kw_only(), py::arg("windows"), py::arg("size"), py::arg("options"));
 }
 
 }  // namespace pinfeed::bindings

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import checked_size
+from pinfeed.arguments import checked_integer
 from pinfeed.functions.sequences import JaggedBatch
 
 
@@ -58,7 +58,7 @@ def boxes(
         >>> batch["labels"].filter(remains).values
         tensor([7])
     """
-    height, width = checked_size(size, "boxes")
+    height, width = _checked_size(size, "boxes")
     corners, is_mirrored = _moved(boxes, 4, windows, (height, width), "boxes")
     first, second = corners.unbind(-2)
     low = torch.where(is_mirrored, second, first)
@@ -101,7 +101,7 @@ def points(
         (array([[[0.5, 1.5],
                 [5. , 1. ]]]), array([[ True, False]]))
     """
-    height, width = checked_size(size, "points")
+    height, width = _checked_size(size, "points")
     moved, _ = _moved(points, 2, windows, (height, width), "points")
     moved = moved.squeeze(-2)
     x, y = moved.unbind(-1)
@@ -159,3 +159,11 @@ def _like(targets: Any, moved: torch.Tensor, remains: torch.Tensor) -> tuple[Any
     return (
         JaggedBatch(result, targets.offsets) if isinstance(targets, JaggedBatch) else result
     ), mask
+
+
+def _checked_size(size: Any, function: str) -> tuple[int, int]:
+    """The height and width of a batch of images."""
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise ValueError(f"{function}: size must be the batch's height and width, got {size!r}")
+    height, width = (checked_integer(number, f"{function}: size", 1, 2**31) for number in size)
+    return height, width

@@ -5,8 +5,7 @@ Tensors on CUDA devices, and those that torch.compile traces, go by way of ``tor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,6 @@ from pinfeed import _core
 from pinfeed.arguments import (
     ARRAYS,
     Problem,
-    checked_interpolation,
-    checked_size,
     dtype_name,
     instead,
 )
@@ -42,7 +39,10 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 
 
-@instead()
+@instead(
+    windows="Collate(Image(augment=...)) crops, flips and resizes a list of images",
+    size="Collate(Image(augment=...)) crops, flips and resizes a list of images",
+)
 def normalize(
     images: Array,
     mean: PerChannel = None,
@@ -52,10 +52,6 @@ def normalize(
     input: str | None = None,
     output: str = "NCHW",
     dtype: Any = torch.float32,
-    windows: Any = None,
-    size: Sequence[int] | None = None,
-    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
-    resize_dtype: Any = None,
     out: Array | None = None,
 ) -> Array:
     """Converts, normalizes and permutes a batch of images or clips in one pass.
@@ -80,13 +76,6 @@ def normalize(
         output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
-        windows: What is seen of each image or clip: (N, 6) of top, left, height, width, and 1 or 0 for
-            mirrored top to bottom and left to right, as ``Image(windows=)`` tells them. They are in
-            whole pixels and don't leave the image. CPU only.
-        size: With ``windows``: the height and width of the result, to which windows of other sizes
-            are resized, and then mirrored.
-        interpolation: How they are resized, as `Image` does it.
-        resize_dtype: float32: bytes are resized without being rounded, as by `Image`.
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
             or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
 
@@ -108,10 +97,6 @@ def normalize(
         input = "NHWC"
     if (input, output) != ("NHWC", "NCHW"):  # the usual ones take no time
         input, output = checked_layouts(input, output, "normalize", "N")
-    if (windows is None) != (size is None):
-        raise ValueError("normalize: windows and size go together; give both, or neither")
-    if windows is not None and (torch.compiler.is_compiling() or by_ops(images)):
-        raise TypeError("normalize: windows are for images on the CPU, outside of torch.compile")
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
         return traced_normalize(images, mean, std, out, **options)
@@ -130,21 +115,9 @@ def normalize(
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     array = require_array(images, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
-    asked = ("normalize", get_num_threads(), "images")
-    if windows is None:
-        batch = _core.normalize_images(array, None, format, out, *asked).values
-    else:
-        kind, in_floats = checked_interpolation(interpolation, resize_dtype, name, "normalize")
-        batch = _core.normalize_windows(
-            array,
-            format,
-            out,
-            *asked,
-            windows=_windows(windows, len(array)),
-            size=checked_size(size, "normalize"),
-            options=_core.AugmentOptions(interpolation=kind, in_floats=in_floats),
-        )
-    return written(batch, out)
+    threads = get_num_threads()
+    made = _core.normalize_images(array, None, format, out, "normalize", threads, "images")
+    return written(made.values, out)
 
 
 def permute(
@@ -237,16 +210,6 @@ def require_array(array: Any, name: str) -> Any:
         raise TypeError(Problem(name, "a NumPy array or a torch tensor", kind, hint))
     if isinstance(array, torch.Tensor) and array.requires_grad:
         raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
-    return array
-
-
-def _windows(windows: Any, count: int) -> npt.NDArray[np.float64]:
-    given = windows.cpu() if isinstance(windows, torch.Tensor) else windows
-    array = np.asarray(given, np.float64, order="C")
-    if array.shape != (count, 6):
-        raise ValueError(
-            f"normalize: windows must be of shape (N, 6), here ({count}, 6), got {array.shape}"
-        )
     return array
 
 
