@@ -21,7 +21,7 @@ def image_calls(draw, most=70):
     output = draw(st.sampled_from(["NCHW", "NHWC", "channels_last"]))
     size = st.one_of(st.integers(0, 5), st.integers(1, most))
     channels = 1 if input == "NHW" else draw(st.one_of(st.integers(1, 5), st.just(40)))
-    count, height, width = draw(st.integers(1, 4)), draw(size), draw(size)
+    count, height, width = draw(st.integers(0, 4)), draw(size), draw(size)
     axes = {"N": count, "H": height, "W": width, "C": channels}
     array = draw(views(tuple(axes[letter] for letter in input), mirrored=False))
     options = {"input": input, "dtype": getattr(torch, dtype), "output": output}
@@ -33,42 +33,10 @@ def image_calls(draw, most=70):
         constants["mean"] = draw(st.sampled_from([None, [0.45], mean]))
         constants["std"] = draw(st.sampled_from([None, [0.25], [0.2 + 0.01 * c for c in mean]]))
         options["scale"] = constants["scale"] = draw(st.sampled_from([1 / 255, 1.0]))
-    order = list(range(count))
-    if draw(st.booleans()):
-        order = draw(st.lists(st.integers(-count, count - 1), min_size=0, max_size=6))
-        options["indices"] = torch.tensor(order, dtype=torch.int64)
     values = {name: kept for name, kept in constants.items() if name != "scale"}
-    expected = reference.images(array[order], dtype=dtype, input=input, output="NHWC", **constants)
-    if draw(st.booleans()):
-        expected, places = draw(placed(expected, dtype))
-        options |= places
+    expected = reference.images(array, dtype=dtype, input=input, output="NHWC", **constants)
     expected = reference.permute(expected, "NHWC", options["output"])
     return torch.from_numpy(array), values, options, expected
-
-
-@st.composite
-def placed(draw, batch, dtype):
-    """A batch (N, H, W, C) with places of another size around its images, and the arguments."""
-    count, height, width, channels = batch.shape
-    sizes = None
-    if draw(st.booleans()):
-        one = st.tuples(st.integers(0, height), st.integers(0, width))
-        sizes = draw(st.lists(one, min_size=count, max_size=count))
-    least = (0, 0) if sizes is None else np.max([(0, 0), *sizes], axis=0).tolist()
-    least = (height, width) if sizes is None else least
-    room = draw(st.tuples(*(st.integers(size, size + 9) for size in least)))
-    pad_value = draw(st.sampled_from([0.0, 1.0, 7.0]))
-    fill = reference.rounded(np.array([pad_value], np.float32), dtype)[0] if dtype != "uint8" else 7
-    if dtype == "uint8":
-        pad_value = 7.0
-    result = np.full((count, *room, channels), fill, batch.dtype)
-    for i in range(count):
-        rows, columns = (height, width) if sizes is None else sizes[i]
-        result[i, :rows, :columns] = batch[i, :rows, :columns]
-    options = {"height": room[0], "width": room[1], "pad_value": pad_value}
-    if sizes is not None:
-        options["sizes"] = torch.tensor(sizes, dtype=torch.int64).view(-1, 2)
-    return result, options
 
 
 @st.composite

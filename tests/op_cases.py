@@ -20,8 +20,6 @@ def jagged(device="cpu", row=(2,), dtype=torch.float32):
 def calls(device="cpu"):
     """(name, op, args, kwargs): ordinary calls of each op, one at least for every option."""
     batch = images(device)
-    chosen = {"indices": torch.tensor([2, -1, 0, 2], device=device)}
-    sizes = {"sizes": torch.tensor([[5, 7], [1, 1], [0, 3]], device=device)}
     wide = images(device, (2, 4, 3, 40))
     values, offsets = jagged(device)
     left = {"side": "left", "max_length": 3, "pad_value": -1.0}
@@ -41,8 +39,6 @@ def calls(device="cpu"):
             ("NCHW", (batch.permute(0, 3, 1, 2), MEAN), {"input": "NCHW", "output": "NHWC"}),
             ("NHW", (batch[..., 0],), {"input": "NHW", "scale": 1.0}),
             ("bytes", (batch,), {"dtype": torch.uint8}),
-            ("indices", (batch,), chosen),
-            ("sizes", (batch, MEAN, STD), {**sizes, "height": 6, "width": 9, "pad_value": -1.0}),
             ("strided", (batch[:, 1:, ::2],), {}),
             ("40 channels", (wide, [c / 40 for c in range(40)]), {}),
             ("empty", (batch[:0],), {}),

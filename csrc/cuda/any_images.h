@@ -1,12 +1,10 @@
-// Images of any strides, number of channels and alignment, smaller than their places or not. A
-// thread writes a vector of 16 bytes wherever the output is aligned to its items, and looks for the
-// byte of each item by itself.
+// Images of any strides, number of channels and alignment. A thread writes a vector of 16 bytes
+// wherever the output is aligned to its items, and looks for the byte of each item by itself.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/divider.h"
-#include "cuda/image_runs.h"
 #include "cuda/memory.h"
 #include "cuda/pixels.h"
 
@@ -17,19 +15,16 @@ struct AnyImages {
   static constexpr int kThreads = 256;
   static constexpr int kItems = kVectorItems<kType>;
 
-  SourceImages source;
-  std::int64_t row_stride;  // bytes
+  const std::uint8_t* images;
+  std::int64_t image_stride;  // bytes
+  std::int64_t row_stride;
   std::int64_t column_stride;
   std::int64_t channel_stride;
   Divider height;
   Divider width;
   Divider channels;
-  const std::int64_t* sizes;
-  std::int64_t most_height;  // of an image: of the source's and of its place
-  std::int64_t most_width;
   std::uint8_t* out;
   std::int64_t items;
-  std::uint32_t fill;
   ChannelTable constants;
 
   std::int64_t blocks() const { return blocks_of(blocks_of(items + skip(), kItems), kThreads); }
@@ -44,29 +39,12 @@ struct AnyImages {
   }
 
  private:
-  struct Image {
-    const std::uint8_t* data;
-    std::int64_t height;
-    std::int64_t width;
-  };
-
-  PINFEED_BOTH Image find(std::int64_t image) const {
-    Image found{source.find(image), most_height, most_width};
-    if (sizes != nullptr) {
-      found.height = clamp(load_int64(sizes + 2 * image), 0, most_height);
-      found.width = clamp(load_int64(sizes + 2 * image + 1), 0, most_width);
-    }
-    return found;
-  }
-
   // A vector of items from `first` on; what is beyond either end of the output is left out.
   PINFEED_BOTH void write_items(std::int64_t first) const {
     if (first >= items) return;
-    const std::int64_t of_image = channels.divisor() * height.divisor() * width.divisor();
-    // A whole vector holds items of two images at most.
-    const bool is_whole = first >= 0 && first + kItems <= items && of_image >= kItems &&
-                          misalignment(out, kItemBytes<kType>) == 0;
-    if (is_whole) return write_vector(first, of_image);
+    const bool is_whole =
+        first >= 0 && first + kItems <= items && misalignment(out, kItemBytes<kType>) == 0;
+    if (is_whole) return write_vector(first);
     PINFEED_NO_UNROLL
     for (int k = 0; k < kItems; ++k) {
       if (first + k >= 0 && first + k < items) write_item(first + k);
@@ -97,70 +75,38 @@ struct AnyImages {
     return {at0.quotient, at0.remainder, at1.remainder, at2.remainder};
   }
 
-  PINFEED_BOTH static bool holds(const Image& image, const Place& place) {
-    return place.row() < image.height && place.column() < image.width;
-  }
-
-  PINFEED_BOTH std::uint32_t byte_at(const Image& image, const Place& place) const {
-    return load_byte(image.data + place.row() * row_stride + place.column() * column_stride +
-                     place.channel() * channel_stride);
-  }
-
-  PINFEED_BOTH void write_item(std::int64_t index) const {
-    const Place place = place_of(index);
-    const Image image = find(place.image);
-    std::uint32_t item = fill;
-    if (holds(image, place)) {
-      item = convert_item<kType>(byte_at(image, place), constants_of(place));
-    }
-    store_item<kType>(out + index * kItemBytes<kType>, item);
+  PINFEED_BOTH std::uint32_t byte_at(const Place& place) const {
+    return load_byte(images + place.image * image_stride + place.row() * row_stride +
+                     place.column() * column_stride + place.channel() * channel_stride);
   }
 
   PINFEED_BOTH Affine constants_of(const Place& place) const {
     return kType == PixelType::uint8 ? Affine{} : constants.at(place.channel());
   }
 
-  PINFEED_BOTH void write_vector(std::int64_t first, std::int64_t of_image) const {
+  PINFEED_BOTH void write_item(std::int64_t index) const {
+    const Place place = place_of(index);
+    store_item<kType>(out + index * kItemBytes<kType>,
+                      convert_item<kType>(byte_at(place), constants_of(place)));
+  }
+
+  PINFEED_BOTH void write_vector(std::int64_t first) const {
     Place place = place_of(first);
-    const std::int64_t begin =
-        (place.axis0 * axis1().divisor() + place.axis1) * axis2().divisor() + place.axis2;
-    Image image = find(place.image);
-    Image next = image;
-    if (begin + kItems > of_image) next = find(place.image + 1);
     std::uint32_t bytes[kItems];
     Affine affine[kItems];
-    unsigned is_data = 0;  // a bit for each item
     PINFEED_UNROLL
     for (int k = 0; k < kItems; ++k) {
-      bytes[k] = 0;
-      if (holds(image, place)) {
-        is_data |= 1u << k;
-        bytes[k] = byte_at(image, place);
-        affine[k] = constants_of(place);
-      }
+      bytes[k] = byte_at(place);
+      affine[k] = constants_of(place);
       if (++place.axis2 < axis2().divisor()) continue;
       place.axis2 = 0;
       if (++place.axis1 < axis1().divisor()) continue;
       place.axis1 = 0;
       if (++place.axis0 < axis0().divisor()) continue;
       place.axis0 = 0;
-      image = next;
+      ++place.image;
     }
-    store_words<4>(out + first * kItemBytes<kType>, filled(convert<kType>(bytes, affine), is_data));
-  }
-
-  // A vector with `fill` in place of all items that are no data.
-  PINFEED_BOTH Vector filled(Vector vector, unsigned is_data) const {
-    constexpr int kPerWord = 4 / kItemBytes<kType>;
-    const std::uint32_t padding = repeat_item<kType>(fill).at[0];
-    PINFEED_UNROLL
-    for (int k = 0; k < kItems; ++k) {
-      const std::uint32_t bits = (0xffffffffu >> (32 - 32 / kPerWord))
-                                 << (32 / kPerWord * (k % kPerWord));
-      std::uint32_t& word = vector.at[k / kPerWord];
-      if ((is_data & (1u << k)) == 0) word = (word & ~bits) | (padding & bits);
-    }
-    return vector;
+    store_words<4>(out + first * kItemBytes<kType>, convert<kType>(bytes, affine));
   }
 };
 

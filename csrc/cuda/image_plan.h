@@ -27,7 +27,8 @@ bool set_runs(Work& work, const ImageTensor& batch, std::int64_t planes, std::in
   const bool rows_adjacent = batch.height == 1 || batch.row_stride == row_bytes;
   const std::int64_t rows = rows_adjacent ? 1 : batch.height;
   const std::int64_t run_items = rows_adjacent ? row_items * batch.height : row_items;
-  work.source = SourceImages(batch);
+  work.images = batch.images;
+  work.image_stride = batch.image_stride;
   work.runs = {Divider(run_items / Work::kItems), Divider(rows), Divider(planes)};
   work.row_stride = rows == 1 ? 0 : batch.row_stride;
   work.out = static_cast<std::uint8_t*>(batch.out);
@@ -35,10 +36,9 @@ bool set_runs(Work& work, const ImageTensor& batch, std::int64_t planes, std::in
   const auto is_aligned = [](std::int64_t stride, std::int64_t steps) {
     return steps == 1 || stride % Work::kAlignment == 0;
   };
-  const std::int64_t images = batch.indices == nullptr ? batch.count : batch.source_count;
   return run_items % Work::kItems == 0 && run_items / Work::kItems <= std::int64_t{UINT32_MAX} &&
          misalignment(batch.images, Work::kAlignment) == 0 &&
-         is_aligned(batch.image_stride, images) && is_aligned(batch.row_stride, rows) &&
+         is_aligned(batch.image_stride, batch.count) && is_aligned(batch.row_stride, rows) &&
          is_aligned(batch.channel_stride, planes);
 }
 
@@ -77,8 +77,7 @@ bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
   const std::int64_t row_items = pixels ? batch.width * batch.channels : batch.width;
   bool fits = set_runs(work, batch, pixels ? 1 : batch.channels, row_items, row_items);
   const std::int64_t image_items = batch.channels * batch.height * batch.width;
-  const bool no_gaps = pixels && batch.indices == nullptr &&
-                       (batch.count == 1 || batch.image_stride == image_items) &&
+  const bool no_gaps = pixels && (batch.count == 1 || batch.image_stride == image_items) &&
                        (batch.height == 1 || batch.row_stride == row_items);
   if (no_gaps) {  // then the batch is one run
     work.runs = {Divider(work.groups), Divider(1), Divider(1)};
@@ -100,19 +99,16 @@ bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
 template <PixelType kType, ImageLayout kLayout, class Visit>
 void visit_any_images(const ImageTensor& batch, Visit&& visit) {
   AnyImages<kType, kLayout> work{};
-  work.source = SourceImages(batch);
+  work.images = batch.images;
+  work.image_stride = batch.image_stride;
   work.row_stride = batch.row_stride;
   work.column_stride = batch.column_stride;
   work.channel_stride = batch.channel_stride;
   work.height = Divider(batch.height);
   work.width = Divider(batch.width);
   work.channels = Divider(batch.channels);
-  work.sizes = batch.sizes;
-  work.most_height = smaller(batch.height, batch.source_height);
-  work.most_width = smaller(batch.width, batch.source_width);
   work.out = static_cast<std::uint8_t*>(batch.out);
   work.items = batch.count * batch.height * batch.width * batch.channels;
-  work.fill = batch.fill;
   work.constants = ChannelTable(batch);
   visit(work);
 }
@@ -120,7 +116,7 @@ void visit_any_images(const ImageTensor& batch, Visit&& visit) {
 // Calls visit(work) with the work for a batch of this type that has items, once.
 template <PixelType kType, class Visit>
 void visit_image_work(const ImageTensor& batch, Visit&& visit) {
-  if (!batch.is_padded() && misalignment(batch.out, kVectorBytes) == 0) {
+  if (misalignment(batch.out, kVectorBytes) == 0) {
     if (visit_same_order<kType, 1>(batch, visit)) return;
     if constexpr (kType != PixelType::uint8) {
       if (visit_same_order<kType, 3>(batch, visit)) return;

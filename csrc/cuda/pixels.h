@@ -10,6 +10,7 @@
 
 namespace pinfeed::cuda {
 
+using kernels::ImageLayout;
 using kernels::ImageTensor;
 using kernels::PixelType;
 
@@ -121,15 +122,6 @@ PINFEED_BOTH std::uint32_t convert_item(std::uint32_t byte, const Affine& affine
   if constexpr (kType == PixelType::uint8) return byte;
   const float value = multiply_add(byte_value(byte), affine.scale, affine.bias);
   return kType == PixelType::float32 ? float_bits(value) : round_pair<kType>(value, 0.0f) & 0xffffu;
-}
-
-// A vector of one item, again and again.
-template <PixelType kType>
-PINFEED_BOTH Vector repeat_item(std::uint32_t item) {
-  std::uint32_t word = item;
-  if constexpr (kItemBytes<kType> == 1) word = (item & 0xffu) * 0x01010101u;
-  if constexpr (kItemBytes<kType> == 2) word = (item & 0xffffu) * 0x00010001u;
-  return {{word, word, word, word}};
 }
 
 // Writes one item to any address.

@@ -22,10 +22,11 @@ struct PixelsToPlanes {
   // What the sources' addresses and strides are multiples of.
   static constexpr int kAlignment = 4 * kLoadWords;
 
-  SourceImages source;
+  const std::uint8_t* images;
   Runs runs;
-  std::int64_t row_stride;   // bytes
-  std::int64_t plane_bytes;  // of the output
+  std::int64_t image_stride;  // bytes
+  std::int64_t row_stride;    // bytes
+  std::int64_t plane_bytes;   // of the output
   std::uint8_t* out;
   std::int64_t groups;  // of the batch
   Affine affine[kChannels];
@@ -41,11 +42,10 @@ struct PixelsToPlanes {
       to[i] = nullptr;
       if (group >= groups) continue;
       const GroupPlace place = runs.find(group);
-      const std::uint8_t* const image = source.find(place.image);
       const std::int64_t vector = place.row * runs.groups.divisor() + place.group;
       to[i] = out + place.image * kChannels * plane_bytes + vector * kVectorBytes;
-      const std::uint8_t* const from =
-          image + place.row * row_stride + place.group * (kItems * kChannels);
+      const std::uint8_t* const from = images + place.image * image_stride +
+                                       place.row * row_stride + place.group * (kItems * kChannels);
       PINFEED_UNROLL
       for (int load = 0; load < kLoads; ++load) {
         loaded[i][load] = load_words<kLoadWords>(from + load * kAlignment);

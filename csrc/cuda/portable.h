@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
 
 #if defined(__CUDACC__)
 #define PINFEED_BOTH __host__ __device__ __forceinline__
@@ -23,15 +22,6 @@
 #endif
 
 namespace pinfeed::cuda {
-
-// Ends the launch with an error on the device; on the CPU, the test.
-PINFEED_BOTH void stop_index_out_of_range() {
-#if defined(__CUDA_ARCH__)
-  __trap();
-#else
-  throw std::out_of_range("an index out of range");
-#endif
-}
 
 // The upper half of the product.
 PINFEED_BOTH std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {

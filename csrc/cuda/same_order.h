@@ -19,8 +19,9 @@ struct SameOrder {
   static constexpr int kLoadWords = kItems / 4;
   static constexpr int kAlignment = kItems;
 
-  SourceImages source;
+  const std::uint8_t* images;
   Runs runs;
+  std::int64_t image_stride;  // bytes
   std::int64_t row_stride;    // bytes
   std::int64_t plane_stride;  // bytes
   std::uint8_t* out;
@@ -52,8 +53,8 @@ struct SameOrder {
  private:
   // The source's bytes of a group.
   PINFEED_BOTH const std::uint8_t* find(const GroupPlace& place) const {
-    return source.find(place.image) + place.plane * plane_stride + place.row * row_stride +
-           place.group * kItems;
+    return images + place.image * image_stride + place.plane * plane_stride +
+           place.row * row_stride + place.group * kItems;
   }
 
   // The constants that a group begins with, and those after them.

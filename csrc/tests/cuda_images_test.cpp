@@ -55,9 +55,6 @@ std::string_view run_images(const ImageTensor& batch, Random& random) {
 }
 
 struct Source {
-  std::size_t count;
-  std::size_t height;
-  std::size_t width;
   Strides strides;
   std::ptrdiff_t image_stride;
 };
@@ -66,16 +63,13 @@ struct Source {
 struct DeviceCase {
   ImageCase image;
   Source source;
-  std::vector<std::int64_t> indices = {};
-  std::vector<std::int64_t> sizes = {};
   std::size_t alignment = 1;  // of the source's first byte
   std::size_t out_alignment = 1;
 };
 
 ImageCase image_case(const char* what, std::size_t height, std::size_t width, std::size_t channels,
                      ImageLayout layout, PixelType type, Random& random) {
-  const auto any = static_cast<std::uint32_t>(random());
-  return {what, {}, height, width, channels, layout, type, random(), {}, any};
+  return {what, {}, height, width, channels, layout, type, random()};
 }
 
 // Runs it, compares, and says which kernel it was.
@@ -87,11 +81,11 @@ std::string_view check(DeviceCase test, std::size_t count, Random& random) {
     const std::ptrdiff_t last = (static_cast<std::ptrdiff_t>(items) - 1) * stride;
     (last < 0 ? lowest : highest) += last;
   };
-  const bool empty = source.count * source.height * source.width * image.channels == 0;
+  const bool empty = count * image.height * image.width * image.channels == 0;
   if (!empty) {
-    extend(source.count, source.image_stride);
-    extend(source.height, source.strides.row);
-    extend(source.width, source.strides.column);
+    extend(count, source.image_stride);
+    extend(image.height, source.strides.row);
+    extend(image.width, source.strides.column);
     extend(image.channels, source.strides.channel);
   }
   const std::size_t spare = test.alignment - 1;  // to find a multiple of it in
@@ -100,20 +94,10 @@ std::string_view check(DeviceCase test, std::size_t count, Random& random) {
   images += -reinterpret_cast<std::uintptr_t>(images) % test.alignment;
   if (empty) images = nullptr;
 
-  const auto h = static_cast<std::int64_t>(std::min(image.height, source.height));
-  const auto w = static_cast<std::int64_t>(std::min(image.width, source.width));
   for (std::size_t i = 0; i < count; ++i) {
-    auto index = test.indices.empty() ? static_cast<std::int64_t>(i) : test.indices[i];
-    if (index < 0) index += static_cast<std::int64_t>(source.count);
-    ImageSize size{static_cast<std::size_t>(h), static_cast<std::size_t>(w)};
-    if (!test.sizes.empty()) {
-      size.height = static_cast<std::size_t>(std::clamp<std::int64_t>(test.sizes[2 * i], 0, h));
-      size.width = static_cast<std::size_t>(std::clamp<std::int64_t>(test.sizes[2 * i + 1], 0, w));
-    }
-    image.sizes.push_back(size);
-    const bool is_there = !empty && index >= 0 && index < static_cast<std::int64_t>(source.count);
-    image.sources.push_back({is_there ? images + index * source.image_stride : nullptr,
-                             source.strides.row, source.strides.column, source.strides.channel});
+    image.sources.push_back(
+        {empty ? nullptr : images + static_cast<std::ptrdiff_t>(i) * source.image_stride,
+         source.strides.row, source.strides.column, source.strides.channel});
   }
 
   std::vector<float> scale(image.channels), bias(image.channels);
@@ -127,21 +111,15 @@ std::string_view check(DeviceCase test, std::size_t count, Random& random) {
 
   ImageTensor batch;
   batch.images = images;
-  batch.source_count = static_cast<std::int64_t>(source.count);
-  batch.source_height = static_cast<std::int64_t>(source.height);
-  batch.source_width = static_cast<std::int64_t>(source.width);
   batch.image_stride = source.image_stride;
   batch.row_stride = source.strides.row;
   batch.column_stride = source.strides.column;
   batch.channel_stride = source.strides.channel;
-  if (!test.indices.empty()) batch.indices = test.indices.data();
   batch.count = static_cast<std::int64_t>(count);
   batch.height = static_cast<std::int64_t>(image.height);
   batch.width = static_cast<std::int64_t>(image.width);
   batch.channels = static_cast<std::int64_t>(image.channels);
-  if (!test.sizes.empty()) batch.sizes = test.sizes.data();
   if (image.type != PixelType::uint8) batch.scale = scale.data(), batch.bias = bias.data();
-  batch.fill = static_cast<std::uint32_t>(image.padding);
   batch.out = out.data();
   batch.layout = image.layout;
   batch.type = image.type;
@@ -176,31 +154,22 @@ void test_fast_kernels() {
           for (const bool packed : {false, true}) {
             for (const std::size_t gap : {0, 16}) {
               if (gap != 0 && width % 16 != 0) continue;  // rows that are no whole groups
-              for (const bool gathered : {false, true}) {
-                const Strides strides =
-                    packed ? pixels(width, channels, gap) : planes(height, width, gap);
-                const std::size_t count = 1 + random() % 4;
-                const auto bytes = static_cast<std::ptrdiff_t>(height * (width + gap) * channels);
-                DeviceCase test{image_case("fast", height, width, channels, layout, type, random),
-                                {count + 1, height, width, strides, bytes}};
-                test.alignment = 16;
-                test.out_alignment = 64;
-                if (gathered) {
-                  for (std::size_t i = 0; i < count; ++i) {
-                    const auto all = static_cast<std::int64_t>(count + 1);
-                    test.indices.push_back(static_cast<std::int64_t>(random() % (2 * count + 2)) -
-                                           all);
-                  }
-                }
-                const std::string_view name = check(test, count, random);
-                const bool is_hwc = layout == ImageLayout::hwc;
-                const std::string_view expected = channels == 1 || packed == is_hwc ? "SameOrder"
-                                                  : packed ? "PixelsToPlanes"
-                                                           : "AnyImages";
-                if (name != expected) {
-                  throw std::runtime_error(test.image.describe("ran ") + std::string(name) +
-                                           " in place of " + std::string(expected));
-                }
+              const Strides strides =
+                  packed ? pixels(width, channels, gap) : planes(height, width, gap);
+              const std::size_t count = 1 + random() % 4;
+              const auto bytes = static_cast<std::ptrdiff_t>(height * (width + gap) * channels);
+              DeviceCase test{image_case("fast", height, width, channels, layout, type, random),
+                              {strides, bytes}};
+              test.alignment = 16;
+              test.out_alignment = 64;
+              const std::string_view name = check(test, count, random);
+              const bool is_hwc = layout == ImageLayout::hwc;
+              const std::string_view expected = channels == 1 || packed == is_hwc ? "SameOrder"
+                                                : packed                          ? "PixelsToPlanes"
+                                                                                  : "AnyImages";
+              if (name != expected) {
+                throw std::runtime_error(test.image.describe("ran ") + std::string(name) +
+                                         " in place of " + std::string(expected));
               }
             }
           }
@@ -211,7 +180,7 @@ void test_fast_kernels() {
 }
 
 // Any way to lie in memory, with gaps between images or without, any alignment, any number of
-// channels, with and without sizes and indices.
+// channels.
 void test_anything() {
   Random random(2);
   constexpr std::size_t kSome[] = {1, 2, 3, 4, 5, 8, 9, 16, 16, 17, 31, 32, 32, 33, 48, 64};
@@ -225,33 +194,14 @@ void test_anything() {
     ImageCase image = image_case("anything", height, width, channels, kLayouts[random() % 2],
                                  kTypes[random() % 4], random);
     if (random() % 100 == 0) (random() % 2 == 0 ? image.height : image.width) = 0;
-    const bool differs = random() % 4 == 0;
-    const std::size_t source_height = differs ? random() % (height + 3) : height;
-    const std::size_t source_width = differs ? random() % (width + 3) : width;
-    const std::vector<Strides> all = all_strides(source_height, source_width, channels);
+    const std::vector<Strides> all = all_strides(image.height, image.width, channels);
     const std::size_t count = random() % 5;
-    Source source{count + random() % 3, source_height, source_width,
-                  all[random() % 3 == 0   ? 0
-                      : random() % 2 == 0 ? 15
-                                          : random() % all.size()],
-                  0};
-    source.image_stride =
-        random() % 4 == 0 ? static_cast<std::ptrdiff_t>(random() % 4000) - 2000
-                          : static_cast<std::ptrdiff_t>(source_height * source_width * channels);
+    Source source{all[random() % 3 == 0 ? 0 : random() % 2 == 0 ? 15 : random() % all.size()], 0};
+    source.image_stride = random() % 4 == 0
+                              ? static_cast<std::ptrdiff_t>(random() % 4000) - 2000
+                              : static_cast<std::ptrdiff_t>(height * width * channels);
     DeviceCase test{image, source};
     if (random() % 2 == 0) test.alignment = 16, test.out_alignment = 64;
-    if (random() % 3 == 0 && source.count > 0) {
-      const auto images = static_cast<std::int64_t>(source.count);
-      for (std::size_t i = 0; i < count; ++i) {
-        test.indices.push_back(static_cast<std::int64_t>(random() % (2 * source.count)) - images);
-      }
-    }
-    if (random() % 4 == 0) {
-      for (std::size_t i = 0; i < 2 * count; ++i) {
-        const auto size = static_cast<std::int64_t>(random() % 50) - 3;
-        test.sizes.push_back(random() % 10 == 0 ? static_cast<std::int64_t>(random()) : size);
-      }
-    }
     ++ran[check(test, count, random)];
   }
   for (const char* kernel : {"SameOrder", "PixelsToPlanes", "AnyImages"}) {
@@ -268,33 +218,12 @@ void test_every_value() {
         for (const bool packed : {false, true}) {
           for (int repeat = 0; repeat < 40; ++repeat) {
             DeviceCase test{image_case("values", 32, 32, channels, layout, type, random),
-                            {2, 32, 32, packed ? pixels(32, channels) : planes(32, 32),
+                            {packed ? pixels(32, channels) : planes(32, 32),
                              static_cast<std::ptrdiff_t>(1024 * channels)}};
             test.alignment = 16;
             check(test, 2, random);
           }
         }
-      }
-    }
-  }
-}
-
-// An index out of range stops the launch.
-void test_index_out_of_range() {
-  Random random(4);
-  for (const std::size_t channels : {1, 3, 5}) {
-    for (const ImageLayout layout : kLayouts) {
-      DeviceCase test{image_case("index", 4, 16, channels, layout, PixelType::float32, random),
-                      {3, 4, 16, pixels(16, channels), static_cast<std::ptrdiff_t>(64 * channels)}};
-      for (const std::int64_t index : {std::int64_t{3}, std::int64_t{-4}, INT64_MIN, INT64_MAX}) {
-        test.indices = {0, index};
-        bool stopped = false;
-        try {
-          check(test, 2, random);
-        } catch (const std::out_of_range&) {
-          stopped = true;
-        }
-        CHECK(stopped);
       }
     }
   }
@@ -306,5 +235,4 @@ void cuda_images_tests() {
   run("device images: the fast kernels", test_fast_kernels);
   run("device images: anything", test_anything);
   run("device images: every value", test_every_value);
-  run("device images: an index out of range", test_index_out_of_range);
 }

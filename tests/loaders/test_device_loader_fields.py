@@ -86,17 +86,6 @@ def test_channels(channels, way):
     same(Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels), Stack())
 
 
-@pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
-@pytest.mark.parametrize("multiple_of", [None, 4, (8, 3)])
-@pytest.mark.parametrize(("sizes", "mask"), list(itertools.product([False, True], repeat=2)))
-def test_padded_images(output, multiple_of, sizes, mask, way):
-    options = {"channels_last": True} if output == "channels_last" else {"output": output}
-    field = Image(
-        0.5, 0.5, pad_value=-1.5, multiple_of=multiple_of, sizes=sizes, mask=mask, **options
-    )
-    same(field, images("HWC"), Stack())
-
-
 def test_images_from_any_strides(way):
     batch = torch.from_numpy(RNG.integers(0, 256, (4, 9, 11, 3), np.uint8))
     views = {
@@ -118,7 +107,6 @@ def test_no_images(layout, way):
         {},
         {"channels_last": True, "dtype": torch.bfloat16},
         {"output": "HWC", "dtype": torch.uint8},
-        {"pad_value": 0.5, "multiple_of": 4, "sizes": True, "mask": True},
     ]
     for keywords in options:
         field = Image(input=layout, **keywords)
@@ -200,7 +188,6 @@ def test_modes_of_the_consumer_are_not_for_fields(way):
     for field, batch in [
         (Image(MEAN, STD, dtype=torch.float16), pixels),
         (Image(MEAN, STD, channels_last=True), pixels),
-        (Image(MEAN, STD, pad_value=0, multiple_of=8, mask=True), pixels),
         (Pad(multiple_of=4, mask=True), texts),
         (Pad(side="left", max_length=2, dtype=torch.float16, lengths=False), texts),
     ]:
@@ -211,14 +198,8 @@ def test_modes_of_the_consumer_are_not_for_fields(way):
 
 
 def test_keys_beside_a_leaf(way):
-    samples = [
-        {"ids": sample, "image": image}
-        for sample, image in zip(tokens(), images("HWC", count=5), strict=True)
-    ]
-    fields = {
-        "ids": Pad(lengths="lengths", mask="attention_mask"),
-        "image": Image(pad_value=0, multiple_of=4, sizes="sizes", mask="pixel_mask"),
-    }
+    samples = [{"ids": sample} for sample in tokens()]
+    fields = {"ids": Pad(lengths="lengths", mask="attention_mask")}
     expected = Collate(fields)(samples)
     batch = Collate({"ids": Jagged()})(samples)
     result = applied(fields, batch)
@@ -293,6 +274,7 @@ MISFITS = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
     "wider images": (Image(), IMAGE.to(torch.uint16), TypeError, "got uint16"),
     "masks": (Image(dtype=torch.int64), IMAGE, TypeError, "collate_fn"),
+    "padding": (Image(pad_value=0), IMAGE, TypeError, "pad_value is for images of different sizes"),
     "clips": (Image(input="THWC", output="CTHW"), IMAGE[None], TypeError, "collate_fn"),
     "images without channels": (Image(), IMAGE[0], ValueError, r"\(N, H, W, C\), got \(4, 4, 3\)"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),

@@ -1,7 +1,6 @@
 #include "bindings/torch/images.h"
 
 #include <cmath>
-#include <cstring>
 
 namespace pinfeed::torch_ops {
 namespace {
@@ -98,29 +97,11 @@ void set_constants(NormalizeCall& call, const Constants& means, const Constants&
   call.batch.bias = call.bias.data();
 }
 
-const std::int64_t* integers(const std::optional<Tensor>& tensor) {
-  return tensor ? static_cast<const std::int64_t*>(tensor->const_data_ptr()) : nullptr;
-}
-
-// A place's height or width: what was asked for, or the images' own.
-std::int64_t place_size(std::optional<std::int64_t> asked, std::int64_t source, bool has_sizes,
-                        const char* name) {
-  if (!asked) return source;
-  if (*asked < 0 || (*asked < source && !has_sizes)) {
-    fail(subject(name), " must be at least that of the images, ", source, ", or sizes must say ",
-         "how large each is, got ", *asked);
-  }
-  return *asked;
-}
-
 }  // namespace
 
 NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
                            double scale, const std::string& input, const std::string& output,
-                           std::optional<ScalarType> dtype, bool channels_last,
-                           const std::optional<Tensor>& indices, const std::optional<Tensor>& sizes,
-                           std::optional<std::int64_t> height, std::optional<std::int64_t> width,
-                           std::optional<double> pad_value, const Tensor* out) {
+                           std::optional<ScalarType> dtype, bool channels_last, const Tensor* out) {
   const Axes axes = input_axes(input);
   const bool chw = output == "NCHW";
   if (!chw && output != "NHWC") {
@@ -136,31 +117,16 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   NormalizeCall call{.images = images, .out = images};
   ImageTensor& batch = call.batch;
   batch = {.images = static_cast<const std::uint8_t*>(images.const_data_ptr()),
-           .source_count = images.size(0),
-           .source_height = images.size(axes.height),
-           .source_width = images.size(axes.width),
            .image_stride = images.stride(0),
            .row_stride = images.stride(axes.height),
            .column_stride = images.stride(axes.width),
            .channel_stride = axes.channel < 0 ? 1 : images.stride(axes.channel),
            .count = images.size(0),
+           .height = images.size(axes.height),
+           .width = images.size(axes.width),
            .channels = axes.channel < 0 ? 1 : images.size(axes.channel),
            .type = type};
-  if (indices) {
-    const Shape shape{indices->dim() == 1 ? indices->size(0) : images.size(0)};
-    call.indices = check_integers(*indices, shape, subject("indices"), images);
-    batch.count = shape[0];
-  }
-  if (sizes) {
-    call.sizes = check_integers(*sizes, {batch.count, 2}, subject("sizes"), images);
-  }
-  batch.indices = integers(call.indices);
-  batch.sizes = integers(call.sizes);
-  batch.height = place_size(height, batch.source_height, sizes.has_value(), "height");
-  batch.width = place_size(width, batch.source_width, sizes.has_value(), "width");
   set_constants(call, mean, std, scale);
-  const Item fill = item_of(pad_value.value_or(0), out_dtype, subject("pad_value"));
-  std::memcpy(&batch.fill, fill.bytes.data(), sizeof(batch.fill));
 
   const Shape shape = chw ? Shape{batch.count, batch.channels, batch.height, batch.width}
                           : Shape{batch.count, batch.height, batch.width, batch.channels};
@@ -168,11 +134,7 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   const MemoryFormat format =
       channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   const Output made = output_of(out, shape, out_dtype, format, chw, subject("out"), images);
-  if (out != nullptr) {
-    check_no_overlap(*out, images, subject("out"), "images");
-    if (call.indices) check_no_overlap(*out, *call.indices, subject("out"), "indices");
-    if (call.sizes) check_no_overlap(*out, *call.sizes, subject("out"), "sizes");
-  }
+  if (out != nullptr) check_no_overlap(*out, images, subject("out"), "images");
   call.out = made.tensor;
   batch.out = call.out.mutable_data_ptr();
   batch.layout =

@@ -15,12 +15,9 @@ using kernels::ImageTensor;
 
 using Constants = std::optional<std::vector<double>>;  // one for all channels or one for each
 
-// A checked call, and what the batch points into. Numbers inside `indices` and `sizes` are checked
-// on the CPU only: elsewhere that would mean to wait.
+// A checked call, and what the batch points into.
 struct NormalizeCall {
   Tensor images;
-  std::optional<Tensor> indices = {};
-  std::optional<Tensor> sizes = {};
   std::vector<float> scale = {}, bias = {};
   Tensor out;
   std::int64_t bytes = 0;  // of `out`
@@ -31,23 +28,15 @@ struct NormalizeCall {
 // nothing.
 NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
                            double scale, const std::string& input, const std::string& output,
-                           std::optional<ScalarType> dtype, bool channels_last,
-                           const std::optional<Tensor>& indices, const std::optional<Tensor>& sizes,
-                           std::optional<std::int64_t> height, std::optional<std::int64_t> width,
-                           std::optional<double> pad_value, const Tensor* out);
+                           std::optional<ScalarType> dtype, bool channels_last, const Tensor* out);
 
-// The op and its overload `out`, for what writes the batches of a kind of device; that gets empty
-// ones, too, for the numbers inside `indices` and `sizes` are checked there.
+// The op and its overload `out`, for what writes the batches of a kind of device, which have items.
 template <void (*write)(const NormalizeCall&)>
 Tensor normalize_images(const Tensor& images, const Constants& mean, const Constants& std,
                         double scale, const std::string& input, const std::string& output,
-                        std::optional<ScalarType> dtype, bool channels_last,
-                        const std::optional<Tensor>& indices, const std::optional<Tensor>& sizes,
-                        std::optional<std::int64_t> height, std::optional<std::int64_t> width,
-                        std::optional<double> pad_value) {
+                        std::optional<ScalarType> dtype, bool channels_last) {
   const NormalizeCall call =
-      check_images(images, mean, std, scale, input, output, dtype, channels_last, indices, sizes,
-                   height, width, pad_value, nullptr);
+      check_images(images, mean, std, scale, input, output, dtype, channels_last, nullptr);
   write(call);
   return call.out;
 }
@@ -55,12 +44,8 @@ Tensor normalize_images(const Tensor& images, const Constants& mean, const Const
 template <void (*write)(const NormalizeCall&)>
 void normalize_images_out(const Tensor& images, const Constants& mean, const Constants& std,
                           double scale, const std::string& input, const std::string& output,
-                          std::optional<ScalarType> dtype, const std::optional<Tensor>& indices,
-                          const std::optional<Tensor>& sizes, std::optional<std::int64_t> height,
-                          std::optional<std::int64_t> width, std::optional<double> pad_value,
-                          const Tensor& out) {
-  write(check_images(images, mean, std, scale, input, output, dtype, false, indices, sizes, height,
-                     width, pad_value, &out));
+                          std::optional<ScalarType> dtype, const Tensor& out) {
+  write(check_images(images, mean, std, scale, input, output, dtype, false, &out));
 }
 
 }  // namespace pinfeed::torch_ops

@@ -111,9 +111,6 @@ void permute_pixels(const PermuteCall& call, ImageLayout layout) {
   const Launch launch(call.images);
   const kernels::ImageTensor batch{
       .images = static_cast<const std::uint8_t*>(call.images.const_data_ptr()),
-      .source_count = shape[0],
-      .source_height = shape[height],
-      .source_width = shape[width],
       .image_stride = strides[0],
       .row_stride = strides[height],
       .column_stride = strides[width],

@@ -11,15 +11,11 @@ STABLE_TORCH_LIBRARY(pinfeed, m) {
   m.def(
       "normalize_images(Tensor images, float[]? mean=None, float[]? std=None, *, "
       "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
-      "ScalarType? dtype=None, bool channels_last=False, Tensor? indices=None, "
-      "Tensor? sizes=None, SymInt? height=None, SymInt? width=None, float? pad_value=None) -> "
-      "Tensor");
+      "ScalarType? dtype=None, bool channels_last=False) -> Tensor");
   m.def(
       "normalize_images.out(Tensor images, float[]? mean=None, float[]? std=None, *, "
       "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
-      "ScalarType? dtype=None, Tensor? indices=None, "
-      "Tensor? sizes=None, SymInt? height=None, SymInt? width=None, float? pad_value=None, "
-      "Tensor(a!) out) -> ()");
+      "ScalarType? dtype=None, Tensor(a!) out) -> ()");
   m.def("permute(Tensor images, str input='NHWC', str output='NCHW') -> Tensor");
   m.def("permute.out(Tensor images, str input='NHWC', str output='NCHW', *, Tensor(a!) out) -> ()");
   m.def(

@@ -349,6 +349,11 @@ class Image(Field):
 
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises for what devices can't do: all but floats or uint8 of a batch of uint8 images."""
+        if self.pad_value is not None:
+            raise TypeError(
+                f"{name}: pad_value is for images of different sizes, and those of a batch have one; "
+                "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
+            )
         is_integer = self.dtype in _INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
             raise TypeError(
@@ -363,15 +368,9 @@ class Image(Field):
                 f"got {tuple(images.shape)}{hint}"
             )
 
-    def _apply_with_ops(self, images: torch.Tensor, name: str) -> Any:
+    def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
         """The batch of images on a device."""
-        options: dict[str, Any] = {}
-        if self.pad_value is not None:
-            height, width = (images.shape[1 + self._axes.index(letter)] for letter in "HW")
-            down, right = self._multiples
-            options = {"height": height + -height % down, "width": width + -width % right}
-            options["pad_value"] = float(self.pad_value)
-        batch = normalize_tensor(
+        return normalize_tensor(
             images,
             None if self.dtype == torch.uint8 else self._constants,
             input="N" + self._axes,
@@ -379,17 +378,7 @@ class Image(Field):
             dtype=self.dtype,
             channels_last=self.channels_last,
             name=name,
-            **options,
         )
-        if self.pad_value is None:
-            return batch
-        count = len(batch)
-        sizes = torch.empty((count, 2), dtype=torch.int64, device=batch.device)
-        sizes[:, 0], sizes[:, 1] = height, width
-        place = options["height"], options["width"]
-        mask = torch.zeros((count, *place), dtype=torch.bool, device=batch.device)
-        mask[:, :height, :width] = True
-        return self._padded(batch, sizes, mask)
 
 
 def _multiples(multiple_of: Any) -> tuple[int, int]:

@@ -41,9 +41,6 @@ def _normalize_images(
     output: str = "NCHW",
     dtype: torch.dtype | None = None,
     channels_last: bool = False,
-    indices: torch.Tensor | None = None,
-    height: int | None = None,
-    width: int | None = None,
     **_: Any,
 ) -> torch.Tensor:
     if input not in _INPUT_AXES or images.ndim != len(input):
@@ -52,10 +49,8 @@ def _normalize_images(
             f"each axis of images, got {input!r} and shape {tuple(images.shape)}"
         )
     row, column, channel = _INPUT_AXES[input]
-    count = images.shape[0] if indices is None else indices.shape[0]
     channels = 1 if channel is None else images.shape[channel]
-    height = images.shape[row] if height is None else height
-    width = images.shape[column] if width is None else width
+    count, height, width = images.shape[0], images.shape[row], images.shape[column]
     is_packed = channels_last or output == "NHWC"
     shape = (count, height, width, channels) if is_packed else (count, channels, height, width)
     batch = images.new_empty(shape, dtype=dtype or torch.float32)
