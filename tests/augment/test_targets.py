@@ -158,20 +158,6 @@ def test_values_that_are_no_numbers_do_not_remain():
     assert not remains.any()
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=4), min_size=1))
-def test_filter(samples):
-    flat = [item for sample in samples for item in sample]
-    values = np.array([number for number, _ in flat], np.int64)
-    keep = np.array([kept for _, kept in flat], np.bool_)
-    expected = [[number for number, kept in sample if kept] for sample in samples]
-    batch = as_jagged([len(sample) for sample in samples], values, False)
-    assert [part.tolist() for part in batch.filter(keep).unbind()] == expected
-    tensors = pinfeed.JaggedBatch(*map(torch.from_numpy, batch))
-    kept = tensors.filter(torch.from_numpy(keep))
-    assert kept.offsets.dtype == torch.int64
-    assert [part.tolist() for part in kept.unbind()] == expected
-
-
 SOME, JAGGED = np.zeros((2, 3, 4)), pinfeed.JaggedBatch(np.zeros((5, 4)), np.array([0, 2, 5]))
 
 ERRORS = [
@@ -183,9 +169,6 @@ ERRORS = [
     (lambda: augment.boxes(SOME, None, (4, 4)), TypeError, "windows must be", "got NoneType"),
     (lambda: augment.boxes(SOME, ANY, 4), ValueError, "size must be the batch's height", "got 4"),
     (lambda: augment.points(SOME, ANY, (4, 0)), ValueError, "points: size must be at least 1"),
-    (lambda: JAGGED.filter([True] * 5), TypeError, "keep must be an array of bool"),
-    (lambda: JAGGED.filter(np.ones(5)), TypeError, "keep must be an array of bool"),
-    (lambda: JAGGED.filter(np.ones(4, bool)), ValueError, "each of 5 items, got shape (4,)"),
 ]
 
 

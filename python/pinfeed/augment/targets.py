@@ -33,7 +33,7 @@ def boxes(
 
     Returns:
         The boxes in pixels of the batch: of the same shape, as floats; and bool of shape (B, N) or
-        (total,), True where a box remains. `JaggedBatch.filter` drops the others and their labels.
+        (total,), True where a box remains.
 
     Raises:
         TypeError: ``boxes`` are no array and no `JaggedBatch`, or ``size`` no integers.
@@ -55,7 +55,7 @@ def boxes(
         >>> moved.values, remains
         (tensor([[1., 0., 4., 2.],
                 [4., 0., 4., 0.]]), tensor([ True, False]))
-        >>> batch["labels"].filter(remains).values
+        >>> batch["labels"].values[remains]
         tensor([7])
     """
     height, width = _checked_size(size, "boxes")

@@ -109,4 +109,8 @@ def _remaining(batch: Any, offsets: Any, remain: Any, label: Any) -> Any:
             f"{type(batch).__name__}; leave its field out, or pad it afterwards"
         )
     require_as_many(batch.offsets.numpy(), offsets, name)
-    return batch if remain.all() else batch.filter(torch.from_numpy(np.array(remain)))
+    if remain.all():
+        return batch
+    keep = torch.from_numpy(np.array(remain))
+    kept = torch.nn.functional.pad(keep.cumsum(0), (1, 0))  # how many of those before each one
+    return JaggedBatch(batch.values[keep], kept[batch.offsets])

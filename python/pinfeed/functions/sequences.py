@@ -123,35 +123,6 @@ class JaggedBatch(NamedTuple):
         """
         return [self.values[i:j] for i, j in itertools.pairwise(self.offsets.tolist())]
 
-    def filter(self, keep: Any) -> JaggedBatch:
-        """The samples without some of their items.
-
-        Args:
-            keep: bool of shape (total,), of the kind of ``values``; False drops an item.
-
-        Raises:
-            TypeError: ``keep`` is not bool.
-            ValueError: ``keep`` has another shape.
-
-        Example:
-            >>> labels = pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]])
-            >>> labels.filter(labels.values != 2).unbind()
-            [tensor([1, 3]), tensor([4])]
-        """
-        if getattr(keep, "dtype", None) not in (torch.bool, np.bool_):
-            raise TypeError(f"filter: keep must be an array of bool, got {keep!r}")
-        if keep.shape != self.values.shape[:1]:
-            raise ValueError(
-                f"filter: keep must have one bool for each of {len(self.values)} items, got shape "
-                f"{tuple(keep.shape)}"
-            )
-        kept: Any  # how many of the items before each one
-        if isinstance(keep, torch.Tensor):
-            kept = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
-        else:
-            kept = np.append(0, keep.cumsum())
-        return JaggedBatch(self.values[keep], kept[self.offsets])
-
     def cu_seqlens(self) -> Any:
         """The offsets as int32, as variable-length attention kernels take them.
 
