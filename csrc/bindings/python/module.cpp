@@ -19,7 +19,6 @@ void register_problem(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
 void register_runtime(pybind11::module_& m);
 void register_shared_slot(pybind11::module_& m);
-void register_strings(pybind11::module_& m);
 void register_targets(pybind11::module_& m);
 
 // csrc/README.md says what threads share, and what guards it.
@@ -40,7 +39,6 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_row_plan(m);
   register_runtime(m);
   register_shared_slot(m);
-  register_strings(m);
   register_targets(m);
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
+from pinfeed.arguments import Problem
 from pinfeed.files.mapped import MappedFile, open_regular
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
@@ -56,8 +58,18 @@ class Source(ABC):
         """Some samples, at least one, each as ``self[index]`` gives it."""
         if self.string_type is None:
             return [self[index] for index in indices.tolist()]
+        joined, ends = _core.join(*self.select(indices), np.ndarray, name, get_num_threads())
+        memory, strings = memoryview(joined), list[str | bytes]()
         is_text = self.string_type is str
-        return _core.strings(*self.select(indices), is_text, name, get_num_threads())
+        try:
+            for begin, end in itertools.pairwise(ends.tolist()):
+                part = memory[begin:end]
+                strings.append(str(part, "utf-8") if is_text else bytes(part))
+        except UnicodeDecodeError as error:
+            hint = "string_type=bytes takes any bytes"
+            problem = Problem(name, str(error), hint=hint, sample=len(strings))
+            raise ValueError(problem) from error
+        return strings
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """All samples as one array, a copy; for samples of one shape."""
