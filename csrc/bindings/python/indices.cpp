@@ -81,16 +81,22 @@ py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
   }
   // Without branches; which index is outside is looked for only if one is. Those of uint64 that
   // don't fit have become negative.
-  const std::int64_t least = view.dtype.kind() == ScalarKind::signed_int ? -length : 0;
+  const std::int64_t from_end = view.dtype.kind() == ScalarKind::signed_int ? length : 0;
+  const auto is_inside = [=](std::int64_t index) {
+    return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
+  };
   bool all_inside = true;
-  for (std::size_t i = 0; i < count; ++i) all_inside &= out[i] >= least && out[i] < length;
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] += (out[i] >> 63) & from_end;
+    all_inside &= is_inside(out[i]);
+  }
   for (std::size_t i = 0; !all_inside && i < count; ++i) {
-    if (out[i] >= least && out[i] < length) continue;
-    const bool wraps = !fits && out[i] < 0;
-    refuse(wraps ? std::to_string(static_cast<std::uint64_t>(out[i])) : std::to_string(out[i]), i,
+    if (is_inside(out[i])) continue;
+    const std::int64_t index = out[i] < 0 ? out[i] - from_end : out[i];
+    const bool wraps = !fits && index < 0;
+    refuse(wraps ? std::to_string(static_cast<std::uint64_t>(index)) : std::to_string(index), i,
            length, name);
   }
-  for (std::size_t i = 0; i < count; ++i) out[i] += out[i] < 0 ? length : 0;
   return result;
 }
 
