@@ -1,7 +1,6 @@
 #include "kernels/pad.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 
 #include "kernels/copy.h"

@@ -28,7 +28,8 @@ JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_
   }
   const std::int64_t most = max_length.value_or(length);
   if (most < 0) fail(function, ": max_length must not be negative, got ", most);
-  offsets = check_integers(offsets, {offsets.size(0)}, function + ": offsets", first);
+  check_device(offsets, function + ": offsets", first);
+  offsets = in_order(offsets);
   return {.offsets = static_cast<const std::int64_t*>(offsets.const_data_ptr()),
           .count = offsets.size(0) - 1,
           .length = length,

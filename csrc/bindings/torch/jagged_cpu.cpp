@@ -2,7 +2,6 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "bindings/torch/jagged.h"

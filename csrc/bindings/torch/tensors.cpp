@@ -69,14 +69,6 @@ arrays::Extent extent(const Tensor& tensor) {
   return arrays::extent(tensor.const_data_ptr(), sizes(tensor), strides(tensor), item, item);
 }
 
-// The dispatcher chose by any of the call's tensors.
-void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {
-  if (tensor.is_cpu() != first.is_cpu() || tensor.get_device_index() != first.get_device_index()) {
-    fail(subject, " must be on ", device_text(first), " as the other tensors, got ",
-         device_text(tensor));
-  }
-}
-
 Output make_output(const Shape& shape, ScalarType type, MemoryFormat format,
                    const std::string& subject, const Tensor& first) {
   const Shape strides = format == MemoryFormat::channels_last
@@ -132,15 +124,11 @@ Item item_of(double value, ScalarType type, const std::string& subject) {
   fail(subject, " must be a value that ", dtype_text(type), " can hold, got ", number_text(value));
 }
 
-Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
-                      const Tensor& first) {
-  check_device(tensor, subject, first);
-  const bool has_shape = shape_text(tensor) == shape_text(shape);
-  if (tensor.scalar_type() != ScalarType::Long || !has_shape) {
-    fail(subject, " must be int64 with shape ", shape_text(shape), ", got ",
-         dtype_text(tensor.scalar_type()), " ", shape_text(tensor));
+void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {
+  if (tensor.is_cpu() != first.is_cpu() || tensor.get_device_index() != first.get_device_index()) {
+    fail(subject, " must be on ", device_text(first), " as the other tensors, got ",
+         device_text(tensor));
   }
-  return in_order(tensor);
 }
 
 Tensor in_order(const Tensor& tensor) {

@@ -48,10 +48,8 @@ std::string dtype_text(ScalarType type);
 // Bytes of an item of a dtype that the kernels have. Fails, in the name of `subject`, for others.
 std::size_t item_size(ScalarType type, const std::string& subject);
 
-// Fails unless the tensor is int64 of that shape and on the device of `first`; gives it back
-// contiguous.
-Tensor check_integers(const Tensor& tensor, const Shape& shape, const std::string& subject,
-                      const Tensor& first);
+// Fails unless the tensor is on the device of `first`: the dispatcher chose by any of the call's.
+void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first);
 
 // The tensor itself, or a copy, in contiguous memory.
 Tensor in_order(const Tensor& tensor);
