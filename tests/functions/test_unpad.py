@@ -159,16 +159,12 @@ def test_matrices_and_masked_arrays():
 
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
 @pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("place", ["collate", "device"])
-def test_axes_of_images_are_known(output, mask, place):
+def test_axes_of_images_are_known(output, mask):
     rng = np.random.default_rng(0)
     # The second one is smaller than its channels, which the sizes would fit, too.
-    sizes = ((2, 3), (1, 2)) if place == "collate" else ((2, 3), (2, 3))
-    images = [rng.integers(0, 256, (*size, 4), np.uint8) for size in sizes]
+    images = [rng.integers(0, 256, (*size, 4), np.uint8) for size in ((2, 3), (1, 2))]
     field = pinfeed.Image(pad_value=-1, sizes=True, mask=mask, multiple_of=4, output=output)
-    batch = pinfeed.Collate(field if place == "collate" else None)(images)
-    if place == "device":
-        (batch,) = pinfeed.DeviceLoader([batch], device="cpu", fields=field)
+    batch = pinfeed.Collate(field)(images)
     expected = [pinfeed.normalize(image[None], output="N" + output)[0] for image in images]
     again = pickle.loads(pickle.dumps(batch))
     for parts in (pinfeed.unpad(batch), batch.unbind(), pinfeed.unbind(batch), again.unbind()):
