@@ -21,6 +21,9 @@ import tempfile
 import time
 import types
 
+#: In which the server starts, whatever the first test that needs it has set for its program.
+_ENVIRONMENT = dict(os.environ)
+
 
 def run_python(code, *arguments, timeout=150, fresh=False):
     """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung.
@@ -72,7 +75,9 @@ def _server(_pid):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-X", "faulthandler", __file__, str(theirs.fileno())]
     with theirs:
-        server = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+        server = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], start_new_session=True, env=_ENVIRONMENT
+        )
     return ours, server  # which is not waited for, and ends when the connection does
 
 
