@@ -76,7 +76,7 @@ class Centred(TensorDataset):
 def test_whole_batches_are_the_same(options):
     """What is to be written, run as it stands."""
     rows = torch.arange(64).reshape(8, 8)
-    for kind in (TensorDataset, Scaled):
+    for kind in (type("Own", (TensorDataset,), {}), Scaled):
         (change,) = whole_of(DataLoader(kind(rows), **options))
         methods = {}
         exec(change.code.partition("#")[0], {}, methods)
@@ -88,7 +88,8 @@ def test_whole_batches_are_the_same(options):
         assert [type(batch) for batch in batches] == [tuple] * len(expected)
         torch.testing.assert_close([[*batch] for batch in batches], expected, rtol=0, atol=0)
     assert not whole_of(DataLoader(Centred(rows), **options))
-    assert not whole_of(DataLoader(rows, **options))  # there is no class to write it in
+    for dataset in (rows, TensorDataset(rows)):  # no class of one's own to write it in
+        assert not whole_of(DataLoader(dataset, **options))
 
 
 def whole_of(loader):

@@ -234,6 +234,16 @@ def test_a_start_that_no_run_was_long_enough_for_is_counted():
     assert stay.predicted == pytest.approx(0.05)
 
 
+def test_the_end_of_old_workers_is_part_of_the_next_start():
+    """Spawned ones, seen in a run of several epochs: 10 batches of 7 ms between changes of 1.5 s."""
+    loop = run(2, 0.157, epoch=10, fetch=0.012, startup=0.6)
+    ready = run(2, 0.007, fetch=0.012, startup=0.6)
+    case = measured(loop, run(1, 0.012, fetch=0.012), {2: ready})
+    assert case.starting(loop.settings) == pytest.approx(0.15)
+    assert case.limit() == "start"
+    assert case.predict(replace(loop.settings, persistent=True)) == pytest.approx(0.007)
+
+
 def test_workers_for_short_epochs_stay():
     runs = eager(0.1, 0.1, 0.05, 0.025, fetch=0.1)
     runs[1].startup = runs[2].startup = runs[4].startup = 1.1

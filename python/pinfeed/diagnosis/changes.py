@@ -91,7 +91,8 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
 def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     now = loader.settings
     thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
-    if now != thread and measured.thread is not None and not loader.reuses_memory:
+    has_work = now.workers or measured.step is not None  # of the loop, beside which it would run
+    if now != thread and measured.thread is not None and has_work and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
         without = "without the arguments that are for workers, such as prefetch_factor"
@@ -196,7 +197,8 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             )
     if measured.disk_share > LEAST_GAIN:
         yield from _of_files(measured, loader)
-    has_class = not isinstance(loader.dataset, ARRAYS)  # into which a method can be written
+    is_torchs = type(loader.dataset).__module__.startswith("torch.")
+    has_class = not (isinstance(loader.dataset, ARRAYS) or is_torchs)  # for a method of one's own
     if not (loader.has_plain_batches and has_class) or hasattr(loader.dataset, "__getitems__"):
         return
     share = _part_left(

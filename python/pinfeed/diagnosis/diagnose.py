@@ -242,9 +242,9 @@ def _measure_and_try(
     """
     first = report.measured
     _measure(loader, step, first, attempt)
-    attempt.end = attempt.start + _OVERTIME * attempt.seconds
     if 1 in first.eager:
         attempt("what two workers make", loader.compare_workers)
+    attempt.end = attempt.start + _OVERTIME * attempt.seconds
     functions = attempt("functions", lambda: loader.functions(attempt.each))
     first.functions = functions or {}
     report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
@@ -342,9 +342,11 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "advised; open each file when the first sample is asked for"
         )
     if loader.repeats and not loader.is_stream:
+        now = ", as those of this loader do now," * (loader.settings.workers > 1)
         yield (
-            "two workers drew the same random numbers, from a generator of which each has a copy, so more of "
-            "them are not advised; torch's, NumPy's and Python's global ones are seeded for each worker"
+            f"two workers drew the same random numbers{now} from a generator of which each has a copy, so more "
+            "of them are not advised; seed it in worker_init_fn, or draw from the global ones of torch, NumPy "
+            "or Python, which are seeded for each worker"
         )
     if loader.reuses_memory:
         yield (
@@ -367,7 +369,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     if loader.repeats and loader.is_stream:
         yield (
             "each worker reads the whole stream, so several make the same batches: its __iter__ has to "
-            "split it by get_worker_info(), as pinfeed.StreamDataset does"
+            "split it by get_worker_info(), as pinfeed.StreamDataset does, or to seed its generator for each"
         )
     if loader.is_stream:
         yield (

@@ -213,7 +213,17 @@ class Measured:
             return 0.0
         runs = {n: run for n, run in ({loop.settings.workers: loop} | self.eager).items() if n}
         nearest = min(runs, key=lambda n: abs(n - workers), default=None)
-        return max(0.0, runs[nearest].startup - runs[nearest].made) / epoch if nearest else 0.0
+        seconds = 0.0 if nearest is None else runs[nearest].startup - runs[nearest].made
+        own = loop.settings.workers
+        if (
+            (length := loop.settings.starts_after)
+            and len(loop.batches) > length
+            and own in self.eager
+        ):
+            # The end of the old workers, too, which spawned ones take long for.
+            between = loop.period - max(self.step_seconds, self.eager[own].period)
+            seconds = max(seconds, between * length)
+        return max(0.0, seconds) / epoch
 
     def best_workers(self, settings: Settings) -> int:
         """The loader's own number of workers, if no other gains something; else the smallest of the best."""

@@ -163,7 +163,7 @@ class Report:
         tried = [len(change.after) for change in self.changes if change.after]
         if tried:
             if not self.advised and min(tried) > 1:
-                yield "Nothing that was tried gained 3 % and lost in no run: leave it as it is."
+                yield "Nothing that was tried gained 3 % and lost in neither round: leave it as it is."
         elif self.is_complete and not any(change.settings for change in self.changes):
             yield "No change that could be tried would gain 3 %: leave it as it is."
         else:

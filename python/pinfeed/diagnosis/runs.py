@@ -501,7 +501,11 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     Raises:
         TypeError: It did nothing yet.
     """
-    result = step(batch)
+    try:
+        result = step(batch)
+    except Exception as error:
+        add_note(error, "raised by the step, which diagnose calls many times: a scheduler may end")
+        raise
     kinds = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
     if any(is_later(result) for is_later in kinds):
         wrong = f"step must do its work when it is called, and returned a {type(result).__name__}"
