@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pinfeed.arguments import ARRAYS
+from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is, have_equal_values
+from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 from pinfeed.streams.stream_dataset import StreamDataset

@@ -127,6 +127,17 @@ def _as_copied(value: Any) -> Any:
     return _without_del(value) if is_ended and not issubclass(value, io.IOBase) else value
 
 
+def _can_be_copied(value: Any) -> bool:
+    """Whether it pickles by itself; an open file or a lock doesn't, nor what its ``__new__`` wants more for."""
+    try:
+        reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        if not isinstance(reduced, str):  # made anew, it must be there to be asked
+            getattr(reduced[0](*map(_as_copied, reduced[1])), "__setstate__", None)
+    except Exception:  # noqa: BLE001, whatever it says
+        return False
+    return True
+
+
 class _Loader(pickle.Unpickler):
     pass
 
@@ -154,17 +165,10 @@ class _Copier(pickle.Pickler):
         elif isinstance(value, ARRAYS):
             if self._copies(value):
                 return None
-        elif not isinstance(value, _SHARED) and _has_waiting_threads(value):
-            self.not_copied.append(value)
         elif not isinstance(value, _SHARED):
-            try:
-                reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-                if not isinstance(reduced, str):  # made anew, it must be there to be asked
-                    getattr(reduced[0](*map(_as_copied, reduced[1])), "__setstate__", None)
-            except Exception:  # noqa: BLE001, an open file, a lock; a __new__ that wants more
-                self.not_copied.append(value)
-            else:
+            if not _has_waiting_threads(value) and _can_be_copied(value):
                 return None
+            self.not_copied.append(value)
         self.shared.append(_as_copied(value))
         return len(self.shared) - 1
 

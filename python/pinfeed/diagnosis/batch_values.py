@@ -1,0 +1,66 @@
+"""Batches of any kind: how large they are, copies of them, and whether two are equal."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+from pinfeed.structure import is_container, leaves, parts, rebuild
+
+
+def bytes_in(batch: Any) -> int:
+    """Of all arrays and tensors that containers lead to."""
+    count = 0
+    for _, leaf in leaves(batch):
+        with contextlib.suppress(Exception):  # a sparse tensor doesn't tell
+            count += int(leaf.nbytes)
+    return count
+
+
+def cloned(node: Any) -> Any:
+    """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
+    if is_container(node):
+        return rebuild(node, [cloned(part) for part in parts(node)])
+    try:
+        clone = getattr(node, "clone", None)  # of tensors, and of what holds some
+        return clone() if callable(clone) else copy.deepcopy(node)
+    except Exception:  # noqa: BLE001, whatever else can't be copied
+        return node
+
+
+def have_equal_values(one: Any, other: Any) -> bool:
+    """Whether two batches have the same types, keys, dtypes, strides and values; False if nobody can tell."""
+    # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
+    try:
+        return _types(one) == _types(other) and all(
+            steps == other_steps and _are_equal(leaf, twin)
+            for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True)
+        )
+    except Exception:  # noqa: BLE001, not as many leaves; or what somebody's __eq__ raises
+        return False
+
+
+def _types(node: Any) -> Any:
+    """Of a batch's parts; lists are as good as tuples, which torch makes lists of."""
+    kind = list if type(node) is tuple else type(node)
+    return (kind, [*map(_types, parts(node))]) if is_container(node) else kind
+
+
+def _are_equal(leaf: Any, twin: Any) -> bool:
+    """Whether two of one type are equal; NaNs are."""
+    if hasattr(leaf, "dtype") and (leaf.dtype, leaf.shape) != (twin.dtype, twin.shape):
+        return False
+    if isinstance(leaf, np.ndarray) and leaf.strides != twin.strides:
+        return False
+    if isinstance(leaf, torch.Tensor) and leaf.stride() != twin.stride():
+        return False
+    if getattr(leaf, "requires_grad", False) != getattr(twin, "requires_grad", False):
+        return False
+    if names := getattr(getattr(leaf, "dtype", None), "names", None):
+        return all(_are_equal(leaf[name], twin[name]) for name in names)
+    same = (leaf == twin) | ((leaf != leaf) & (twin != twin))  # noqa: PLR0124, NaN is not itself
+    return bool(same.all() if hasattr(same, "all") else same)
