@@ -36,7 +36,6 @@ TYPES = [
     ([X], {"max_samples": 1.5}, "max_samples must be an integer, got 1.5"),
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
     ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
-    ([F4], {"resume": 1}, "resume must be True or False, got 1"),
     (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
     # First batches.
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
@@ -66,7 +65,6 @@ VALUES = [
     (iter([]), {}, "loader yielded no batch"),
     (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
-    ([X], {"resume": True}, "resume=True goes on with files; give out=, their path"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.
     ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),

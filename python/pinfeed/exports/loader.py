@@ -7,25 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from pinfeed.arguments import known_length
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
-from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.samplers.order_sampler import OrderSampler
-from pinfeed.streams.stream_dataset import StreamDataset
-
-_RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 # A user who hands over one of these has forgotten the loop around it.
 _BATCHES = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
@@ -54,23 +42,6 @@ def planned_batches(loader: Any) -> int | None:
     if type(sampler) is not BatchSampler and not isinstance(sampler, OrderSampler):
         return None
     return known_length(sampler)
-
-
-def shuffling_sampler(loader: Any) -> Any:
-    """What brings a loader's samples into a random order, as far as that can be known; else None."""
-    while isinstance(loader, DeviceLoader):
-        loader = loader.loader
-    if not isinstance(loader, DataLoader):
-        return None
-    if isinstance(loader.dataset, StreamDataset):
-        return loader.dataset if loader.dataset.shuffle_buffer else None
-    sampler = loader.batch_sampler
-    if isinstance(sampler, EpochSampler):
-        return sampler if getattr(sampler, "shuffle", True) else None
-    sampler = getattr(sampler, "sampler", loader.sampler)
-    # torchdata has one of the same name.
-    is_random = isinstance(sampler, _RANDOM_SAMPLERS) or type(sampler).__name__ == "RandomSampler"
-    return sampler if is_random else None
 
 
 class Progress:

@@ -101,7 +101,7 @@ def write_array(
     name = "batches" if samples is None else "samples"
     items = _iterable(batches if samples is None else samples, name)
     total = None if samples is None else known_length(samples)
-    with contextlib.closing(OutputFiles(path, overwrite, False, "write_array")) as files:
+    with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
         planned = planned_batches(batches)
         drain = Drain("write_array", files, planned=planned, may_be_alike=True)
         leaves = _Leaves(files.is_file, dtype)

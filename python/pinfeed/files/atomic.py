@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -20,8 +19,6 @@ class AtomicWrite:
         overwrite: Whether to replace what is there.
         is_own: Tells whether all in a directory may come from here, so that it may be replaced.
         name: What messages begin with: the function that writes, such as ``"to_numpy: out"``.
-        resume: Whether the hidden directory is always the same one, ``.name.partial``, so that what
-            one process left there another can go on with.
 
     Attributes:
         path: Without links, so that those stay.
@@ -38,36 +35,22 @@ class AtomicWrite:
         overwrite: bool,
         is_own: Callable[[str], bool],
         name: str,
-        resume: bool = False,
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
-        self._is_own, self._name, self._resume = is_own, name, resume
+        self._is_own, self._name = is_own, name
         self._require_free()
         parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
             raise ValueError(f"{name}: expected a name before .npy, got {os.fsdecode(path)!r}")
-        token = "partial" if resume else os.urandom(4).hex()
-        self.scratch = os.path.join(parent, f".{base}.{token}")
+        self.scratch = os.path.join(parent, f".{base}.{os.urandom(4).hex()}")
         self.folder = os.path.join(self.scratch, "result")
-        self._lock: int | None = None
         try:
-            for folder in (self.scratch, self.folder):
-                if not (resume and os.path.isdir(folder)):
-                    os.mkdir(folder)
-            if resume:
-                self._lock = os.open(self.scratch, os.O_RDONLY)
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.mkdir(self.scratch)
+            os.mkdir(self.folder)
         except OSError as error:  # which names the hidden directory
-            self.leave() if resume else self.discard()
-            is_locked = isinstance(error, BlockingIOError)
-            reason = "another process is writing it" if is_locked else error.strerror
-            raise OSError(error.errno, f"{name}: {reason}", os.fsdecode(path)) from error
-
-    def clear(self) -> None:
-        """Removes what is in `folder`."""
-        shutil.rmtree(self.folder)
-        os.mkdir(self.folder)
+            self.discard()
+            raise OSError(error.errno, f"{name}: {error.strerror}", os.fsdecode(path)) from error
 
     def commit(self) -> None:
         """Puts what is in `folder`, each file of it on the disk already, in its place."""
@@ -83,20 +66,12 @@ class AtomicWrite:
     def discard(self) -> None:
         """Removes what isn't in its place."""
         shutil.rmtree(self.scratch, ignore_errors=True)
-        self.leave()
-
-    def leave(self) -> None:
-        """Leaves what isn't in its place where it is, for another process."""
-        if self._lock is not None:
-            os.close(self._lock)  # which unlocks
-            self._lock = None
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):
             return
         if not self._overwrite:
-            state = "is complete, and there is nothing to go on with" if self._resume else "exists"
-            raise FileExistsError(f"{self._name}: {self.path} {state}; overwrite=True replaces it")
+            raise FileExistsError(f"{self._name}: {self.path} exists; overwrite=True replaces it")
         is_directory = os.path.isdir(self.path)
         if self._is_file == is_directory or (is_directory and not self._is_own(self.path)):
             raise FileExistsError(

@@ -86,16 +86,7 @@ class NpyFile:
         axes = len(row) + 1 if axes is None else axes
         self._start = len(_header(dtype, (sys.maxsize,) * axes))
         # Without a buffer: one whose disk is full tries again when it is let go.
-        self._file = io.FileIO(path, "w+")
-
-    @classmethod
-    def open(cls, path: str, header: NpyHeader, rows: int) -> NpyFile:
-        """One that was saved, to go on behind some of its rows; ``header`` is what it has."""
-        self = cls.__new__(cls)
-        self.path, self.dtype, self.row, self.rows = path, header.dtype, header.shape[1:], rows
-        self._start = header.offset
-        self._file = io.FileIO(path, "r+")
-        return self
+        self._file = io.FileIO(path, "w")
 
     @property
     def _row_bytes(self) -> int:
@@ -120,17 +111,6 @@ class NpyFile:
             position = self._start + (self.rows + first) * self._row_bytes
             self._write(position, chunk.reshape(-1).view(np.uint8).data)
         self.rows += len(array)
-
-    def __getitem__(self, number: int) -> Any:
-        """One row of a file of numbers."""
-        size = self.dtype.itemsize
-        data = os.pread(self._file.fileno(), size, self._start + number * size)
-        return np.frombuffer(data, self.dtype)[0]
-
-    def save(self) -> None:
-        """Writes the header of an array of all rows, once they are on the disk."""
-        os.fsync(self._file.fileno())
-        self._write(0, _header(self.dtype, (self.rows, *self.row), self._start))
 
     def finish(self, shape: tuple[int, ...] | None = None) -> None:
         """Waits until all is on the disk as an array of this shape, or of all rows, and closes the file."""

@@ -131,11 +131,6 @@ class ArrayColumn(Column):
     def _values_file(self) -> str:
         return f"{self._name or 'values'}.npy"
 
-    def restore(self, part: Part, samples: int) -> None:
-        """Goes on behind the samples that are in the files; ``part`` is the first batch's, checked."""
-        assert self._files is not None
-        self._values = self._files.open(self._values_file, part[0], samples, self.where)
-
     def size(self, samples: int) -> int:
         """How many bytes so many samples take, as far as those so far tell."""
         return samples * math.prod(self._values.row) * self._values.dtype.itemsize
@@ -143,11 +138,6 @@ class ArrayColumn(Column):
     def reserve(self, samples: int) -> None:
         """Makes room for so many samples, which may turn out to be more or fewer."""
         self._values.reserve(samples)
-
-    def save(self) -> None:
-        """Brings all samples in files to the disk, and writes headers that count them."""
-        if self._values is not None:
-            self._values.save()
 
     def finish(self) -> None:
         """Brings files into their final form."""
@@ -211,25 +201,12 @@ class RaggedColumn(ArrayColumn):
         return os.path.join(self._name, name)
 
     @override
-    def restore(self, part: Part, samples: int) -> None:
-        assert self._files is not None
-        offsets = self._in_folder(OFFSETS)
-        self._offsets = self._files.open(offsets, np.zeros(0, np.int64), samples + 1, self.where)
-        super().restore(part, int(self._offsets[samples]))
-
-    @override
     def size(self, samples: int) -> int:
         return 0
 
     @override
     def reserve(self, samples: int) -> None:
         """Does nothing: nobody knows how many values there will be."""
-
-    @override
-    def save(self) -> None:
-        super().save()
-        if self._offsets is not None:  # which count the samples, and so come last
-            self._offsets.save()
 
     @override
     def finish(self) -> None:
@@ -355,8 +332,6 @@ def _ragged_part(leaf: Any, where: str) -> Part:
     try:
         if isinstance(leaf, Padded):
             values, lengths = as_ndarray(leaf.values, where), as_ndarray(leaf.lengths, where)
-            if len(values) == 0:  # what is left of a batch that an earlier run has written
-                return values.reshape(0, *values.shape[2:]), lengths
             side = _side(leaf, values, lengths, where)
             leaf = JaggedBatch.from_padded(values, lengths, side=side)
         values = as_ndarray(leaf.values, where)

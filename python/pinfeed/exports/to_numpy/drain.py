@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -29,11 +28,6 @@ from pinfeed.memory.staging import has_streams
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_namedtuple, leaves, map_leaves
 
-# How often what lies in files is made ready for a run that goes on with it, and how much of the
-# time that may take.
-_SECONDS = 1.0
-_SHARE = 0.1
-
 _ARRAYS = (np.ndarray, torch.Tensor, RaggedArray)
 _SEQUENCES: Any = JaggedBatch | Padded
 _OBJECTS = {str, bytes, int, float, bool, type(None)}
@@ -55,12 +49,11 @@ class Drain:
         files: Where arrays are written; None: into memory.
         limit: The most samples to take.
         planned: How many batches the loader says it has, if all but the last are of one size.
-        skip: How many samples to leave out, because they lie in the files already.
         may_be_alike: Whether sequences in files become an array if all have one length, other than those
             that are all there is.
 
     Attributes:
-        samples: How many were taken, with those that were there.
+        samples: How many were taken.
         expected: How many there are going to be, as far as is known.
     """
 
@@ -70,21 +63,18 @@ class Drain:
         files: OutputFiles | None = None,
         limit: int | None = None,
         planned: int | None = None,
-        skip: int = 0,
         *,
         may_be_alike: bool = False,
     ) -> None:
         self._function, self._files = function, files
-        self._limit, self._planned, self._skip = limit, planned, skip
+        self._limit, self._planned = limit, planned
         self._may_be_alike = may_be_alike
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
         self._batches = 0
-        self.samples = self._written = 0 if files is None else files.samples
+        self.samples = self._written = 0
         self.expected: int | None = None
-        self._resumes = files is not None and files.resumes
-        self._save_at = time.monotonic() + _SECONDS
 
     @property
     def is_full(self) -> bool:
@@ -93,27 +83,22 @@ class Drain:
 
     def add(self, batch: Any) -> int:
         """Takes a batch, of which nothing is written unless all of it can be; returns its samples."""
-        # Never behind the last batch: a run that goes on needs one to know what batches are like.
-        if self._resumes and time.monotonic() > self._save_at:
-            self.save()
         number, self._batches = self._batches, self._batches + 1
         found = self._leaves(batch, number)
         count = self._count(found, number)
-        start = min(self._skip, count)
-        stop = count if self._limit is None else min(count, start + self._limit - self.samples)
-        self._skip -= start
-        if (start, stop) != (0, count):
-            found = [_part(leaf, start, stop) for leaf in found]
+        taken = count if self._limit is None else min(count, self._limit - self.samples)
+        if taken < count:
+            found = [_first(leaf, taken) for leaf in found]
         if number == 0 and self._planned is not None:
-            expected = self.samples - self._skip - start + self._planned * count
+            expected = self._planned * count
             self.expected = expected if self._limit is None else min(expected, self._limit)
         pending = self._fetch(found, number)
         self._flush()
-        self.samples += stop - start
+        self.samples += taken
         if pending is None:
             self._write(found, number)
         self._pending = pending
-        return stop - start
+        return taken
 
     def finish(self) -> Any:
         """The structure of all that was taken, and its files in their place."""
@@ -123,32 +108,17 @@ class Drain:
                 f"{self._function}: loader yielded no batch, and nothing else says what arrays "
                 "there are"
             )
-        if self._skip:
-            raise ValueError(
-                f"{self._function}: loader ended {self._skip} samples before the "
-                f"{self.samples} that an earlier run has written"
-            )
         if self._files is not None:
             for column in self._array_columns():
                 column.finish()
             self._files.commit()
         return self._result()
 
-    def stop(self) -> Any:
-        """Ends early, and leaves files as another run needs them; returns what is in memory, if anything."""
+    def partial(self) -> Any:
+        """The structure of all that is in memory, after an error; None if there is nothing."""
         with contextlib.suppress(Exception):  # a device may be what failed
             self._flush()
-        if self._resumes:
-            self.save()
         return None if self._written == 0 or self._files is not None else self._result()
-
-    def save(self) -> None:
-        """Makes the files such that another run can go on with them."""
-        began = time.monotonic()
-        for column in self._array_columns():
-            column.save()
-        now = time.monotonic()
-        self._save_at = now + max(_SECONDS, (now - began) / _SHARE)
 
     def _array_columns(self) -> list[ArrayColumn]:
         return [column for column in self._columns.values() if isinstance(column, ArrayColumn)]
@@ -248,10 +218,6 @@ class Drain:
         for column in columns:
             column.batch = number
         rows = [column.check(leaf) for column, leaf in zip(columns, found, strict=True)]
-        if number == 0 and self._files is not None and self._files.samples:
-            for column, row in zip(columns, rows, strict=True):
-                if isinstance(column, ArrayColumn):
-                    column.restore(row, self._files.samples)
         for column, row in zip(columns, rows, strict=True):
             column.write(row)
         self._written = self.samples
@@ -332,13 +298,13 @@ def _length(leaf: Any) -> int | None:
     return None if getattr(leaf, "ndim", 1) == 0 else len(leaf)
 
 
-def _part(leaf: Any, start: int, stop: int) -> Any:
-    """The samples of a leaf from ``start`` to ``stop``."""
+def _first(leaf: Any, count: int) -> Any:
+    """The first samples of a leaf."""
     if isinstance(leaf, JaggedBatch):
-        return leaf._replace(offsets=leaf.offsets[start : stop + 1])
+        return leaf._replace(offsets=leaf.offsets[: count + 1])
     if isinstance(leaf, Padded):
-        return type(leaf)(*(None if part is None else part[start:stop] for part in _parts(leaf)))
-    return leaf[start:stop]
+        return type(leaf)(*(None if part is None else part[:count] for part in _parts(leaf)))
+    return leaf[:count]
 
 
 def _listed(found: Any) -> str:

@@ -18,7 +18,7 @@ from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile, NpyHeader
 from pinfeed.limits import free_memory
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, holds_ragged
+from pinfeed.sources.ragged import holds_ragged
 from pinfeed.structure import step_name
 
 _GROWTH = 2
@@ -121,19 +121,14 @@ class OutputFiles:
     Args:
         path: A file if it ends in .npy, else a directory.
         overwrite: Whether to replace what is there.
-        resume: Whether to go on with what an earlier run has left, and to leave it if this one ends.
         name: What messages begin with, such as ``"to_numpy: out"``.
 
     Attributes:
         path: Of the file or the directory, without links.
         is_file: Which of them.
-        resumes: Whether another run may go on.
-        samples: How many an earlier run has left.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], overwrite: bool, resume: bool, name: str
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], overwrite: bool, name: str) -> None:
         real = os.path.realpath(os.fsdecode(path))
         if real.endswith(".npz"):
             raise ValueError(
@@ -147,15 +142,10 @@ class OutputFiles:
             overwrite=overwrite,
             is_own=_holds_arrays,
             name=name,
-            resume=resume,
         )
         self.path = self._write.path
-        self.resumes = resume
         self._files: list[NpyFile] = []
         self._names: set[str] = set()
-        self.samples = _complete_samples(self._write.folder)
-        if self.samples == 0:
-            self._write.clear()
 
     def name(self, steps: Sequence[str], where: str) -> str:
         """What the files of a leaf are called, and of no other: its steps joined with dots, no ending."""
@@ -177,18 +167,6 @@ class OutputFiles:
         self._files.append(NpyFile(path, like.dtype, like.shape[1:], like.ndim + 1))
         return self._files[-1]
 
-    def open(self, name: str, like: npt.NDArray[Any], rows: int, where: str) -> NpyFile:
-        """A file of such rows that an earlier run has left, to go on behind some of them."""
-        header = _header(self._path(name))
-        if header is None or (header.dtype, header.shape[1:]) != (like.dtype, like.shape[1:]):
-            held = f"{header.dtype} {header.shape[1:]} there" if header else "no such leaf"
-            raise ValueError(
-                f"{where}: got {like.dtype} {like.shape[1:]}, but the earlier run has {held}; remove "
-                f"{self._write.scratch} to begin anew"
-            )
-        self._files.append(NpyFile.open(self._path(name), header, rows))
-        return self._files[-1]
-
     def take_out(self, file: NpyFile, folder: str) -> None:
         """Puts a finished file, the one that counts in a directory, in the place of that: ``x.npy``."""
         os.rename(file.path, self._path(f"{folder}.npy"))
@@ -203,41 +181,15 @@ class OutputFiles:
     def commit(self) -> None:
         """Puts all files in their place; each is finished."""
         self._write.commit()
-        self.resumes = False
 
     def close(self) -> None:
-        """Removes what isn't in its place, unless another run may go on with it."""
+        """Removes what isn't in its place."""
         for file in self._files:
             file.close()
-        if self.resumes:
-            self._write.leave()
-        else:
-            self._write.discard()
+        self._write.discard()
 
     def _path(self, name: str) -> str:
         return os.path.join(self._write.folder, name)
-
-
-def _complete_samples(folder: str) -> int:
-    """How many samples all files of a run that was left have, as their headers say."""
-    counts = []
-    for parent, _, names in os.walk(folder):
-        if OFFSETS in names and RAGGED_FILES.issuperset(names):
-            header = _header(os.path.join(parent, OFFSETS))
-            counts.append(header.shape[0] - 1 if header else 0)
-        else:
-            headers = [_header(os.path.join(parent, name)) for name in names]
-            counts += [header.shape[0] if header else 0 for header in headers]
-    return min(counts, default=0)
-
-
-def _header(path: str) -> NpyHeader | None:
-    """The header of a file; None if there is none, because nothing was saved."""
-    try:
-        with open(path, "rb") as file:
-            return NpyHeader.read(file)
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def _file_name(steps: Sequence[str]) -> str:

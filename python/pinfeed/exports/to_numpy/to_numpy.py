@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -13,20 +13,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import instead, positive_integer, require_flags
-from pinfeed.exports.loader import Progress, planned_batches, require_loader, shuffling_sampler
+from pinfeed.arguments import instead, positive_integer
+from pinfeed.exports.loader import Progress, planned_batches, require_loader
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 
 
 @instead()
 def to_numpy(
-    loader: Iterable[Any] | Callable[[int], Iterable[Any]],
+    loader: Iterable[Any],
     out: str | os.PathLike[str] | None = None,
     *,
     max_samples: int | None = None,
     overwrite: bool = False,
-    resume: bool = False,
     progress: bool = False,
 ) -> Any:
     """Drains a loader: all its batches as one structure of arrays, in the order they come.
@@ -38,19 +37,13 @@ def to_numpy(
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
-            ``(model(x) for x, in loader)``. With ``resume``, a function may make it, see there.
+            ``(model(x) for x, in loader)``.
         out: Where to write. None: into memory. A path that ends in .npy: into that file; any other
             path: into a directory with a file for each array, ``image.npy``, ``target.boxes.npy``,
             or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
             complete or absent.
         max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
         overwrite: Replace the files that an earlier call wrote.
-        resume: Go on with the files of an earlier call that had ``resume=True``, too, and was
-            killed or failed. It left what was complete a second before in the hidden directory
-            ``.name.partial``. The loader yields the same samples again, and those that are there
-            are left out, so a loader that shuffles is refused where that can be known. Or
-            ``loader`` is a function: it takes the number of samples that are there, and returns a
-            loader of all others.
         progress: Show a tqdm bar with samples per second.
 
     The first batch says what there is:
@@ -74,12 +67,11 @@ def to_numpy(
     Raises:
         TypeError: An entry is nothing of the kind above, or its dtype changes; an argument is of
             the wrong kind.
-        ValueError: The loader yields nothing, or shuffles with ``resume``; an entry doesn't fit the
-            batches before, or the files of the earlier call.
+        ValueError: The loader yields nothing; an entry doesn't fit the batches before.
         MemoryError: The result doesn't fit.
-        FileExistsError: There is something at the path, with ``resume`` what is complete, and
-            ``overwrite`` is False, or no earlier call can have written it.
-        OSError: The disk is full, for instance; without ``resume`` no file is left behind.
+        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
+            call can have written it.
+        OSError: The disk is full, for instance; no file is left behind.
 
     Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
     that are in memory in the structure of a batch, or None.
@@ -97,7 +89,7 @@ def to_numpy(
                [0., 1.],
                [1., 1.]])}
     """
-    _check_options(loader, out, max_samples, resume)
+    _check_options(loader, out, max_samples)
     if type(loader) is list and out is None and max_samples is None and not progress:
         joined = _joined(loader)
         if joined is not None:
@@ -105,12 +97,12 @@ def to_numpy(
     with contextlib.ExitStack() as stack:
         files = None
         if out is not None:
-            files = OutputFiles(out, overwrite, resume, "to_numpy: out")
+            files = OutputFiles(out, overwrite, "to_numpy: out")
             stack.enter_context(contextlib.closing(files))
-        drain, batches = _begin(loader, files, max_samples)
+        drain = Drain("to_numpy", files, max_samples, planned_batches(loader))
         try:
             with Progress(progress, "to_numpy") as bar:
-                for batch in batches:
+                for batch in loader:
                     bar.advance(drain.add(batch), drain.expected)
                     del batch  # so that its buffers can serve for the next one
                     if drain.is_full:
@@ -119,54 +111,17 @@ def to_numpy(
         except BaseException as error:
             with contextlib.suppress(Exception):  # the first error is the one to see
                 error.partial = None  # type: ignore[attr-defined]
-                error.partial = drain.stop()  # type: ignore[attr-defined]
+                error.partial = drain.partial()  # type: ignore[attr-defined]
             raise
 
 
-def _check_options(loader: Any, out: Any, max_samples: Any, resume: bool) -> None:
-    require_flags("to_numpy", resume=resume)
-    if not (resume and _is_function(loader)):
-        require_loader(loader, "to_numpy")
+def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
+    require_loader(loader, "to_numpy")
     if not isinstance(out, str | os.PathLike | None):
         raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
-    if resume and out is None:
-        raise ValueError("to_numpy: resume=True goes on with files; give out=, their path")
     most = positive_integer(max_samples, "to_numpy: max_samples")
     if most is None and isinstance(loader, itertools.cycle):
         raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
-
-
-def _is_function(loader: Any) -> bool:
-    return callable(loader) and not hasattr(loader, "__iter__")
-
-
-def _begin(
-    loader: Any, files: OutputFiles | None, limit: int | None
-) -> tuple[Drain, Iterable[Any]]:
-    """The drain, and the batches that it is to take."""
-    there = 0 if files is None else files.samples
-    if not _is_function(loader):
-        _require_order(loader, files)
-        return Drain("to_numpy", files, limit, planned_batches(loader), skip=there), loader
-    rest = loader(there)
-    require_loader(rest, "to_numpy")
-    _require_order(rest, files)
-    batches = iter(rest)
-    first = list(itertools.islice(batches, 1))
-    if there and not first:  # the first batch of all says what they are like
-        return Drain("to_numpy", files, there), loader(0)
-    drain = Drain("to_numpy", files, limit, planned_batches(rest))
-    return drain, itertools.chain(first, batches)
-
-
-def _require_order(loader: Any, files: OutputFiles | None) -> None:
-    """Raises ValueError if a run that goes on would get the samples in another order."""
-    sampler = shuffling_sampler(loader) if files is not None and files.resumes else None
-    if sampler is not None:
-        raise ValueError(
-            f"to_numpy: with resume=True the loader must yield the same samples in each run, and its "
-            f"{type(sampler).__name__} shuffles them; take shuffle=False"
-        )
 
 
 def _joined(batches: list[Any]) -> npt.NDArray[Any] | None:
