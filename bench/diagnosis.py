@@ -154,7 +154,7 @@ def as_arrays(samples: list[Any]) -> Any:
 def large_batches(folder: Path) -> Case:
     image = np.ones((19_000_000,), np.uint8)
     loader = DataLoader(Samples(lambda i: image), 8, num_workers=2, collate_fn=as_arrays)
-    return Case(loader, {"hand-off"}, sleep(1, 8))
+    return Case(loader, {"hand_off"}, sleep(1, 8))
 
 
 def cold_files(folder: Path) -> Case:
@@ -197,7 +197,7 @@ def slow_step(folder: Path) -> Case:
 def too_many_workers(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(1)))
     loader = DataLoader(dataset, 16, num_workers=12)
-    return Case(loader, {"workers", "CPUs"}, sleep(1, 16), can_gain=False)
+    return Case(loader, {"workers", "cpus"}, sleep(1, 16), can_gain=False)
 
 
 def tiny_batches(folder: Path) -> Case:
@@ -212,7 +212,7 @@ def generator(folder: Path) -> Case:
 def busy_main_process(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(1)))
     loader = pinfeed.DeviceLoader(DataLoader(dataset, batch_size=10), "cpu")
-    return Case(loader, {"GIL"}, python_step)
+    return Case(loader, {"gil"}, python_step)
 
 
 def image_folder(folder: Path) -> Case:
@@ -274,9 +274,9 @@ def wrong(case: Case, report: Any) -> list[str]:
     found = []
     if case.limits and report.limit not in case.limits:
         found.append(f"the limit is {' or '.join(case.limits)}, and not {report.limit}")
-    if case.can_gain and not report.advised:
+    if case.can_gain and not report.recommended:
         found.append("no advice, though there is something to gain")
-    if case.limits == {"step"} and report.advised:
+    if case.limits == {"step"} and report.recommended:
         found.append("an advice, though there is nothing to gain")
     return found
 
@@ -288,7 +288,7 @@ def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
         if change.tried is not None:
             yield [
                 *start,
-                change.name + " *" * change.is_advised,
+                change.name + " *" * change.is_recommended,
                 f"{1e3 * change.predicted:.3g}",
                 f"{1e3 * change.tried:.3g}",
                 f"{change.error:+.0%}",

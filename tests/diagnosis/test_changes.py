@@ -50,7 +50,7 @@ def test_decoding_once_is_an_estimate():
     )
     assert "about 6.4e-05 MB" in change.note
     assert change.settings is None
-    assert not change.is_advised
+    assert not change.is_recommended
 
 
 class Scaled(TensorDataset):

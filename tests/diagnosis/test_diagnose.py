@@ -29,10 +29,9 @@ def test_slow_samples_are_the_limit_and_workers_are_proven():
     loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)
     report = short(loader, lambda batch: time.sleep(0.001), 1.0)
     assert report.limit == "dataset"
-    assert next(iter(report.measured.functions)) == "time.sleep"
     assert report.measured.loop.wait_share > 0.8
-    assert report.advised
-    assert all(one.gain > 0.03 for one in report.advised)
+    assert report.recommended
+    assert all(one.gain > 0.03 for one in report.recommended)
     assert any("worker" in one.name for one in report.changes)
     assert report.to_dict()["cpus"]["usable"] >= 1
 
@@ -41,7 +40,7 @@ def test_a_slow_step_leaves_nothing_to_gain():
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
     report = short(loader, lambda batch: time.sleep(0.3))
     assert report.limit == "step"
-    assert report.advised == []
+    assert report.recommended == []
     assert "nothing to gain here" in str(report)
 
 
@@ -135,7 +134,7 @@ class Indexed:
 def test_a_dataset_that_gives_whole_batches_is_told_so():
     report = short(DataLoader(Indexed(), batch_size=8), seconds=1)
     change = next(c for c in report.changes if c.name.startswith("whole batches"))
-    assert change.is_advised
+    assert change.is_recommended
     assert abs(change.error) < 1
     assert "def __getitems__(self, indices): return self[indices]" in str(report)
 
@@ -303,5 +302,5 @@ def test_a_short_epoch_whose_length_is_not_told_starts_workers():
 def test_what_was_tried_once_is_no_advice(monkeypatch):
     monkeypatch.setattr(module._Attempts, "again", lambda *_: None)
     report = short(DataLoader(Sleeping(), batch_size=8, shuffle=True), seconds=2)
-    assert report.advised == []
+    assert report.recommended == []
     assert "Tried once, which may be chance: " in str(report)

@@ -85,7 +85,7 @@ CASES = {
         run(1, 0.11, fetch=0.1, collate=0.01),
         warm=run(0, 0.03, fetch=0.02, collate=0.01),
     ),
-    "hand-off": measured(
+    "hand_off": measured(
         run(2, 0.1, fetch=0.01),
         run(1, 0.1, fetch=0.01, collate=0.01),
         eager(0.02, 0.1, 0.1, 0.1, fetch=0.01),
@@ -107,11 +107,11 @@ CASES = {
         {1: run(1, 0.01, fetch=0.01, startup=0.12)},
     ),
     "lock": measured(run(2, 0.1, fetch=0.2), WAITING[1], WAITING),
-    "CPUs": measured(run(2, 0.1, fetch=0.2), QUEUEING[1], QUEUEING),
+    "cpus": measured(run(2, 0.1, fetch=0.2), QUEUEING[1], QUEUEING),
     "workers": measured(
         run(4, 0.1), QUEUEING[1], QUEUEING | {2: run(2, 0.06), 4: run(4, 0.1, fetch=0.4, cpu=0.4)}
     ),
-    "GIL": measured(
+    "gil": measured(
         run(0, 0.2, step=0.1, in_thread=True),
         run(1, 0.1, fetch=0.1, cpu=0.1),
         eager(0.1, 0.1, 0.05, 0.03, fetch=0.1),
@@ -143,7 +143,7 @@ def test_predictions():
 
 
 @pytest.mark.parametrize(
-    ("fetch", "limit"), [(0.19, "dataset"), (0.01, "hand-off")], ids=["dataset", "hand-off"]
+    ("fetch", "limit"), [(0.19, "dataset"), (0.01, "hand_off")], ids=["dataset", "hand_off"]
 )
 def test_the_limit_if_there_was_time_for_little(fetch, limit):
     loop, loader = run(2, 0.1, fetch=fetch), SimpleNamespace(settings=Settings(2))
@@ -335,7 +335,7 @@ def test_the_least_of_both_rounds():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_advised"),
+    ("before", "after", "is_recommended"),
     [
         ([], [], False),  # not tried
         ([1.0, 1.0], [0.9, 0.9], True),
@@ -343,13 +343,13 @@ def test_the_least_of_both_rounds():
         ([1.0, 1.0], [0.5, 1.1], False),  # one trial lost
     ],
 )
-def test_only_what_has_gained_is_advised(before, after, is_advised):
+def test_only_what_has_gained_is_recommended(before, after, is_recommended):
     one = change(before, after)
-    assert one.is_advised is is_advised
+    assert one.is_recommended is is_recommended
     report = Report(CASES["dataset"], [one])
-    assert report.advised == [one] * is_advised
-    assert ("Do this: code" in str(report)) is is_advised
-    assert ("Nothing that was tried" in str(report)) is (bool(after) and not is_advised)
+    assert report.recommended == [one] * is_recommended
+    assert ("Do this: code" in str(report)) is is_recommended
+    assert ("Nothing that was tried" in str(report)) is (bool(after) and not is_recommended)
     assert ("No change was tried." in str(report)) is not bool(after)
     assert (" 80 ms         –" in str(report)) is not bool(after)
 

@@ -8,6 +8,6 @@ A diagnosis goes through these files from top to bottom:
     runs          loops over variants of the loader
     model         how long a batch would take, and which limit a loop is at
     changes       what could be changed, and the trials
-    report        the text, the dict, and the trace
+    report        the text and the dict
     command       ``python -m pinfeed diagnose``
 """

@@ -62,7 +62,7 @@ class Change:
         return None if self.tried is None else self.predicted / self.tried - 1
 
     @property
-    def is_advised(self) -> bool:
+    def is_recommended(self) -> bool:
         """Whether two trials showed a gain, and none of them a loss."""
         is_better = all(b >= a for b, a in zip(self.before, self.after, strict=True))
         is_proven = is_better and len(self.after) > 1  # one may be chance

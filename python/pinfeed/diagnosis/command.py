@@ -23,7 +23,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("loader", help="train.py:make_loader, a function, or a DataLoader")
     parser.add_argument("--step", help="train.py:step, a function of a batch")
     parser.add_argument("--seconds", type=float, default=20, help="how long (default 20)")
-    parser.add_argument("--trace", metavar="FILE", help="write trace events for Perfetto there")
     parser.add_argument("--json", action="store_true", help="print numbers instead of text")
     options = parser.parse_args(arguments)
     if not 0.1 <= options.seconds <= 1e6:
@@ -42,12 +41,6 @@ def main(arguments: list[str]) -> int:
         print(f"pinfeed {problem}", file=sys.stderr)
         return 2
     print(json.dumps(report.to_dict(), indent=1) if options.json else report)
-    if options.trace is not None:
-        try:
-            report.save_trace(options.trace)
-        except OSError as error:
-            print(f"pinfeed diagnose: --trace can't be written: {error}", file=sys.stderr)
-            return 2
     return 0
 
 

@@ -245,8 +245,6 @@ def _measure_and_try(
     if 1 in first.eager:
         attempt("what two workers make", loader.compare_workers)
     attempt.end = attempt.start + _OVERTIME * attempt.seconds
-    functions = attempt("functions", lambda: loader.functions(attempt.each))
-    first.functions = functions or {}
     report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
     tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
     _try(tried, step, first.loop, first.loop, attempt)

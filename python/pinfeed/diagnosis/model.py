@@ -30,14 +30,14 @@ LIMITS = {
     "dataset": "the dataset: getting the samples takes most of a worker's time",
     "files": "the disk: samples wait for files that are not in memory",
     "collate": "the collate function takes most of a worker's time",
-    "hand-off": "the hand-off: batches take longer from the workers to the loop than to be made",
+    "hand_off": "the hand-off: batches take longer from the workers to the loop than to be made",
     "batch": "the cost of each batch, however many samples it has",
     "start": "the start of the workers: an epoch is short, and each begins with new ones",
     "stragglers": "a few samples that take much longer than the others",
     "lock": "workers wait for each other: more of them make no more batches, and CPUs are idle",
-    "CPUs": "the CPUs: all that may be used are busy making batches",
+    "cpus": "the CPUs: all that may be used are busy making batches",
     "workers": "too many workers: fewer make more batches",
-    "GIL": "the GIL: the thread that makes batches and the step take it from each other",
+    "gil": "the GIL: the thread that makes batches and the step take it from each other",
 }
 
 
@@ -85,7 +85,6 @@ class Measured:
     step: StepTimes | None = None  # alone
     copies: CopyTimes | None = None  # a batch's way to the device
     earlier: list[Run] = field(default_factory=list)  # runs of the first round, in the second one
-    functions: dict[str, float] = field(default_factory=dict)  # their share of the samples' time
 
     @property
     def one(self) -> Run:
@@ -250,7 +249,7 @@ class Measured:
         if self.step is not None and loop.wait_share < LITTLE_WAITING:
             return "step"
         if self.shares_gil:
-            return "GIL"
+            return "gil"
         if self.starting(loop.settings) > loop.wait_share * loop.period / 2:
             return "start"
         rare = {
@@ -266,13 +265,13 @@ class Measured:
                 return "step"  # but for single batches
             # The period has the hand-off in it, and these stages don't.
             if self.handoff > max(eager.period / 2, one.made / workers):
-                return "hand-off"
+                return "hand_off"
         # Many workers wait for a CPU with batches that are made, too.
         made = max(eager.made / workers, one.made / self.cpus.usable) if workers else eager.made
         if self.per_batch > eager.period / 2 > made:
             return "batch"
         if workers and self.ready is None and eager.period / 2 > made and loop.wait_share > 0.5:
-            return "hand-off"
+            return "hand_off"
         if workers > 1 and (shared := self._shared(workers)):
             return shared
         stages = {"dataset": loop.fetch, "collate": loop.collate}  # there they may take longer
@@ -287,8 +286,8 @@ class Measured:
             if several.idle - one.idle > (several.made - one.made) / 2:
                 return "lock"
             fewer = min(run.period for n, run in self.eager.items() if 0 < n < workers)
-            return "workers" if fewer < (1 - LEAST_GAIN) * several.period else "CPUs"
-        return "CPUs" if self._by_cpus() > 0.9 * several.period else None
+            return "workers" if fewer < (1 - LEAST_GAIN) * several.period else "cpus"
+        return "cpus" if self._by_cpus() > 0.9 * several.period else None
 
     def outliers(self) -> list[Outlier]:
         """Batches whose samples took more than three times the median of all, the slowest first.

@@ -1,12 +1,9 @@
-"""What was found: as text, as a dict, as a trace."""
+"""What was found: as text and as a dict."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pinfeed.diagnosis.changes import Change
@@ -35,16 +32,16 @@ class Report:
     def limit(self) -> str:
         """What bounds the loop.
 
-        One of ``"step"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand-off"``, ``"batch"`` (the cost
-        of each), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"CPUs"``, ``"workers"`` (too many), ``"GIL"``.
+        One of ``"step"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"`` (the cost
+        of each), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"workers"`` (too many), ``"gil"``.
         """
         return self.measured.limit()
 
     @property
-    def advised(self) -> list[Change]:
+    def recommended(self) -> list[Change]:
         """The changes whose trials showed a gain, the largest first."""
-        advised = [change for change in self.changes if change.is_advised]
-        return sorted(advised, key=lambda change: -(change.gain or 0.0))
+        recommended = [change for change in self.changes if change.is_recommended]
+        return sorted(recommended, key=lambda change: -(change.gain or 0.0))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain numbers and strings, for JSON; times are in seconds for one batch.
@@ -59,7 +56,7 @@ class Report:
         made = sorted(batch.seconds for batch in one.batches)
         samples = loop.mean(lambda batch: batch.samples)
         least = measured.step_seconds  # with batches that are always ready
-        names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_advised")
+        names = ("name", "code", "note", "predicted", "tried", "error", "gain", "is_recommended")
         return {
             "limit": self.limit,
             "seconds": self.seconds,
@@ -81,7 +78,6 @@ class Report:
                 "fixed_seconds": measured.per_batch,
             },
             "stages": self._stages(),
-            "functions": measured.functions,
             "outliers": [outlier._asdict() for outlier in measured.outliers()],
             "cpus": measured.cpus._asdict() | {"usable": measured.cpus.usable},
             "workers": {str(n): run.period for n, run in sorted(measured.eager.items())},
@@ -99,47 +95,11 @@ class Report:
             "files": measured.disk_share * one.fetch,
             "dataset": (1 - measured.disk_share) * one.fetch,
             "collate": one.collate,
-            "hand-off": measured.handoff or None,
+            "hand_off": measured.handoff or None,
             "pinning": copies and copies.pinning,
             "copy": copy,
             "step": measured.step_seconds or None,
         }
-
-    def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes the stages of the loop's batches as trace events, which Perfetto and Chrome show.
-
-        Each worker has a row: getting the samples, collating, and from there to the loop. The loop has
-        one: waiting, and the step. Hand-offs overlap, and are async events.
-        """
-        Path(path).write_text(json.dumps({"traceEvents": list(self._events())}))
-
-    def _events(self) -> Iterator[dict[str, Any]]:
-        batches = self.measured.loop.batches
-        begin = min(min(batch.asked, batch.begun) for batch in batches)
-        rows: dict[str, int] = {}
-
-        def event(phase: str, row: str, name: str, at: float, **more: Any) -> dict[str, Any]:
-            at = round(1e6 * (at - begin), 3)
-            row_number = rows.setdefault(row, len(rows))
-            return {"ph": phase, "name": name, "pid": 0, "tid": row_number, "ts": at, **more}
-
-        for number, batch in enumerate(batches):
-            of: dict[str, Any] = {"args": {"batch": number, "samples": batch.indices}}
-            maker = "in this process" if batch.worker is None else f"worker {batch.worker}"
-            for row, name, start, end in (
-                ("loop", "wait", batch.asked, batch.received),
-                ("loop", "step", batch.received, batch.done),
-                (maker, "dataset", batch.begun, batch.fetched),
-                (maker, "collate", batch.fetched, batch.collated),
-            ):
-                yield event("X", row, name, start, dur=round(1e6 * (end - start), 3), **of)
-            if batch.worker is not None:
-                row = f"hand-off of {maker}"
-                of |= {"cat": row, "id": number}
-                yield event("b", row, "hand-off", batch.collated, **of)
-                yield event("e", row, "hand-off", batch.received, **of)
-        for row, place in rows.items():
-            yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": place, "args": {"name": row}}
 
     def __repr__(self) -> str:
         found = self.to_dict()
@@ -148,7 +108,7 @@ class Report:
         return "\n\n".join(filter(None, ("\n".join(part) for part in parts)))
 
     def _advice_lines(self) -> Iterator[str]:
-        for number, change in enumerate(self.advised):
+        for number, change in enumerate(self.recommended):
             yield f"{'Or' if number else 'Do'} this: {change.code}"
             yield f"  {change.name}: {1 + (change.gain or 0):.2f} × the batches in the trial"
             if change.note:
@@ -162,7 +122,7 @@ class Report:
                 yield f"  {change.name} ({change.note})"
         tried = [len(change.after) for change in self.changes if change.after]
         if tried:
-            if not self.advised and min(tried) > 1:
+            if not self.recommended and min(tried) > 1:
                 yield "Nothing that was tried gained 3 % and lost in neither round: leave it as it is."
         elif self.is_complete and not any(change.settings for change in self.changes):
             yield "No change that could be tried would gain 3 %: leave it as it is."
@@ -191,13 +151,13 @@ def _loop_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
-    stages, batch, functions = found["stages"], found["batch"], list(found["functions"].items())
+    stages, batch = found["stages"], found["batch"]
     low, high = batch["quartiles"]
     notes = {
         "files": f"{batch['disk_bytes'] / 1e6:.3g} MB from a disk, the rest from memory",
-        "dataset": ", ".join(f"{name} {share:.0%}" for name, share in functions[:3]),
+        "dataset": "",
         "collate": f"half of the batches take {_ms(low)} to {_ms(high)} until here",
-        "hand-off": "of a ready batch, from workers to the loop",
+        "hand_off": "of a ready batch, from workers to the loop",
         "pinning": "into pinned memory",
         "copy": "to the device",
         "step": "on one batch",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import cProfile
 import functools
 import inspect
 import io
 import itertools
 import math
-import os
-import pstats
 import statistics
-import sys
 import time
 import timeit
 import types
@@ -41,8 +37,6 @@ from pinfeed.structure import leaves
 LARGE = 16_000_000
 #: Seconds for the first batch of workers, where the loader itself has none.
 _PATIENCE = 30.0
-#: Functions that only measuring calls.
-_CLOCKS = ("perf_counter>", "'_lsprof.Profiler' objects>")
 
 
 @dataclass(frozen=True)
@@ -273,27 +267,6 @@ class LoaderCopy:
         if self.settings.workers:
             self.settings = replace(self.settings, epoch=self.epoch)
         return self.settings.starts_after is not None
-
-    def functions(self, seconds: float) -> dict[str, float]:
-        """The functions that take most of a sample's time by themselves, and their shares."""
-        if sys.getprofile() is not None:  # there can be only one
-            raise RuntimeError("another profiler is running")
-        profiler, stream = cProfile.Profile(), iter(self.dataset) if self.is_stream else None
-        batch, end = Batch(None), time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            if stream is None:
-                profiler.runcall(self._timed.samples, next(self.indices), batch)
-            elif profiler.runcall(next, stream, end) is end:
-                break
-        found = {}
-        for (file, line, name), times in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-            if os.path.dirname(file) != os.path.dirname(__file__) and not name.endswith(_CLOCKS):
-                name = name.strip("<>").removeprefix("built-in method ")
-                place = f" ({os.path.basename(file)}:{line})" if line else ""
-                found[name + place] = times[2]  # by itself, without those that it calls
-        whole = sum(found.values()) or 1.0
-        dearest = sorted(found, key=found.__getitem__, reverse=True)[:8]
-        return {name: found[name] / whole for name in dearest}
 
     def run(
         self,
