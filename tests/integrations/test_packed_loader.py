@@ -162,6 +162,111 @@ def test_which_seed(tmp_path):
     assert first() == of_seed
 
 
+HALVES = [[0] * (len(ids) // 2) + [1] * (len(ids) - len(ids) // 2) for ids in DOCUMENTS]
+
+
+def labels_of(loader):
+    """The labels that count of each document, by its tokens; each has other tokens."""
+    found = {}
+    for batch in loader:
+        rows = zip(batch["input_ids"], batch["position_ids"], batch["labels"], strict=True)
+        for ids, positions, labels in rows:
+            starts = (positions == 0).nonzero()[:, 0].tolist()
+            for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
+                found[tuple(ids[start:end].tolist())] = labels[start:end].tolist()
+    return found
+
+
+def table_of(columns, kind):
+    if kind == "arrays":
+        return pinfeed.ArrayDataset(
+            {key: pinfeed.RaggedArray.from_sequences(column) for key, column in columns.items()}
+        )
+    dataset = datasets.Dataset.from_dict(columns)
+    return dataset.data.table if kind == "table" else dataset
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset", "table"])
+@pytest.mark.parametrize("key", ["completion_mask", "assistant_masks", "loss_mask"])
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_tokens_that_do_not_count(key, kind, has_labels, tmp_path):
+    columns = {"input_ids": DOCUMENTS, key: HALVES}
+    if has_labels:
+        columns["labels"] = [[*ids[:-1], -100] for ids in DOCUMENTS]
+    trainer = trainer_of(tmp_path, table_of(columns, kind))
+    found = labels_of(packed_loader(trainer, 32))
+    for ids, kept in zip(DOCUMENTS, HALVES, strict=True):
+        expected = [i if k else -100 for i, k in zip(ids, kept, strict=True)]
+        expected[0] = -100
+        if has_labels:
+            expected[-1] = -100
+        assert found[tuple(ids)] == expected
+
+
+def test_what_trl_says_of_completions(tmp_path):
+    dataset = table_of({"input_ids": DOCUMENTS, "completion_mask": HALVES}, "dataset")
+    for only, counted in (None, False), (True, False), (False, True):
+        arguments = arguments_of(
+            tmp_path, SFTConfig, max_length=64, bf16=False, completion_only_loss=only
+        )
+        trainer = SFTTrainer(
+            model_of(),
+            arguments,
+            train_dataset=dataset,
+            processing_class=transformers.ByT5Tokenizer(),
+        )
+        found = labels_of(packed_loader(trainer, 32))
+        longest = max(DOCUMENTS, key=len)
+        assert (found[tuple(longest)][1] != -100) is counted
+
+
+def test_stored_padding(tmp_path):
+    ones = [[1] * len(ids) for ids in DOCUMENTS]
+    texts = table_of({"input_ids": DOCUMENTS, "attention_mask": ones}, "dataset")
+    (batch, *_) = packed_loader(trainer_of(tmp_path, texts), 32)
+    assert "attention_mask" not in batch
+    padded = table_of({"input_ids": DOCUMENTS, "attention_mask": HALVES}, "dataset")
+    load = lambda: [*packed_loader(trainer_of(tmp_path, padded), 32)]
+    check(load, ValueError, "attention_mask must be 1 for every token", "padding=False")
+    tokenizer = transformers.ByT5Tokenizer()
+    tokenized = datasets.Dataset.from_dict({"text": ["a", "abc"]}).map(
+        lambda sample: tokenizer(sample["text"], padding=False)
+    )
+    assert len([*packed_loader(trainer_of(tmp_path, tokenized), 32)]) == 1
+
+
+LOST = {
+    "seq_lengths": [[len(ids)] for ids in DOCUMENTS],
+    "cu_seqlens": [[0, len(ids)] for ids in DOCUMENTS],
+    "position_ids": [[*range(len(ids))] for ids in DOCUMENTS],
+    **dict.fromkeys(["special_tokens_mask", "token_type_ids", "document_ids", "weights"], HALVES),
+}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "dataset", "table"])
+@pytest.mark.parametrize("key", LOST)
+def test_columns_that_would_be_lost(key, kind, tmp_path):
+    table = table_of({"input_ids": DOCUMENTS, key: LOST[key]}, kind)
+    check(
+        lambda: packed_loader(trainer_of(tmp_path, table), 32),
+        ValueError,
+        f"'{key}'",
+        "leave it out",
+    )
+    if kind == "dataset":
+        dataset = table.remove_columns([key]).add_column("id", [*"ab"] * 20)
+        assert next(iter(packed_loader(trainer_of(tmp_path, dataset), 32)))
+
+
+def test_a_file(tmp_path):
+    datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "loss_mask": HALVES}).to_parquet(
+        tmp_path / "x.parquet"
+    )
+    found = labels_of(packed_loader(trainer_of(tmp_path), 32, tmp_path / "x.parquet"))
+    longest = max(DOCUMENTS, key=len)
+    assert found[tuple(longest)][1] == -100 != found[tuple(longest)][-1]
+
+
 def test_what_is_refused(tmp_path):
     load = lambda dataset, length=32: packed_loader(trainer_of(tmp_path), length, dataset)
     arrays = pinfeed.ArrayDataset({"tokens": ARRAYS["input_ids"]})

@@ -47,12 +47,12 @@ CONVERTERS = {
 
 
 @st.composite
-def features_of(draw, labels, least=1):
+def features_of(
+    draw, labels, least=1, columns=("attention_mask", "token_type_ids", "special_tokens_mask")
+):
     """Features with leaves that a tokenizer makes, and ``labels``: for a number of tokens, and a
     number that is the same for all features."""
-    keys = draw(
-        st.sets(st.sampled_from(["attention_mask", "token_type_ids", "special_tokens_mask"]))
-    )
+    keys = draw(st.sets(st.sampled_from(columns))) if columns else ()
     kind = draw(st.sampled_from([*CONVERTERS]))
     convert = CONVERTERS[kind]
     same = draw(st.integers(1, 3))
@@ -242,7 +242,9 @@ def test_flattening(data, options, has_labels, call):
         return st.fixed_dictionaries({"labels": numbers} if has_labels else {})
 
     # An empty feature gets a label without a token from transformers.
-    features = data.draw(features_of(labels))
+    features = data.draw(features_of(labels, columns=()))
+    if data.draw(st.booleans(), "a mask"):
+        features = [{**f, "attention_mask": [1] * len(f["input_ids"])} for f in features]
     made = [module.DataCollatorWithFlattening(**options) for module in (transformers, ours)]
     expected, batch = (collator(features, **call) for collator in made)
     assert_same_batch(batch, expected)
@@ -476,6 +478,77 @@ def without_padding_token(**options):
     return tokenizer
 
 
+LOSS_MASKS = ["completion_mask", "assistant_masks", "loss_mask"]
+KEPT = [[0, 1, 1], [1]]
+TARGETS = {  # of IDS, where KEPT is the mask, or the labels have -100
+    "DataCollatorForLanguageModeling": [[-100, 6, 7], [8, -100, -100]],
+    "DataCollatorWithFlattening": [[-100, 6, 7, -100]],
+}
+
+
+@pytest.mark.parametrize("kind", [list, np.array, "Rows"])
+@pytest.mark.parametrize("key", [*LOSS_MASKS, "labels"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_tokens_that_do_not_count(name, key, kind):
+    kept = [[0, 0, 1], [1]] if key == LOSS_MASKS[0] else KEPT
+    if key == "labels":
+        kept = [[-100, 6, 7], [8]]
+    expected = [
+        [-100 if label == 6 and kept[0][1] == 0 else label for label in row]
+        for row in TARGETS[name]
+    ]
+    if kind == "Rows":
+        columns = {"input_ids": IDS, key: kept}
+        arrays = {k: pinfeed.RaggedArray.from_sequences(c) for k, c in columns.items()}
+        features = pinfeed.ArrayDataset(arrays)[[0, 1]]
+    else:
+        features = [{"input_ids": kind(i), key: kind(k)} for i, k in zip(IDS, kept, strict=True)]
+    batch = collator_of(name)(features)
+    assert batch["labels"].tolist() == expected
+    assert key == "labels" or key not in batch
+
+
+COLUMNS = {
+    **dict.fromkeys(LOSS_MASKS, KEPT),
+    "seq_lengths": [[2, 1], [1]],
+    "cu_seqlens": [[0, 2, 3], [0, 1]],
+    "document_ids": [[0, 0, 1], [0]],
+    "position_ids": [[0, 1, 0], [0]],
+    "segment_ids": [[0, 0, 0], [0]],
+    "special_tokens_mask": [[1, 0, 1], [1]],
+    "loss_weights": [[0.5, 0.5, 0.5], [1.0]],
+}
+
+
+@pytest.mark.parametrize("key", COLUMNS)
+@pytest.mark.parametrize("name", [*NAMES, "masked"])
+@pytest.mark.parametrize("is_even", [False, True])
+def test_no_column_is_lost(name, key, is_even):
+    """Each is applied, passed on to the model, or refused by its name."""
+    options = {}
+    if name == "masked":
+        tokenizer = tokenizer_of(mask_token="<extra_id_0>")
+        name, options = "DataCollatorForLanguageModeling", {"mlm": True}
+        collator = ours.DataCollatorForLanguageModeling(tokenizer)
+    else:
+        collator = collator_of(name)
+    samples = [{"input_ids": i, key: c} for i, c in zip(IDS, COLUMNS[key], strict=True)]
+    if is_even:  # lists of one length would be stacked
+        samples = samples[:1] * 2
+    try:
+        batch = collator(samples)
+    except ValueError as error:
+        assert f"'{key}'" in str(error)  # noqa: PT017
+        kept = [{"input_ids": sample["input_ids"]} for sample in samples]
+        assert collator(kept)["input_ids"].numel() > 0
+        assert key not in LOSS_MASKS or name not in TARGETS or options
+        return
+    applied = key in LOSS_MASKS and name in TARGETS
+    unused = key == "special_tokens_mask" and name == "DataCollatorForLanguageModeling"
+    passed_on = key in ("special_tokens_mask", "position_ids", "loss_weights")
+    assert applied or unused or (passed_on and key in batch)
+
+
 TEXT = [feature | {"text": "a"} for feature in FEATURES]
 
 # What is done, the error, and words of its message.
@@ -491,6 +564,14 @@ BAD = {
         ValueError, "at most 1 tokens and labels, got 3"),
     "labels of lengths": (padding(), ValueError, "['labels']", "remove_columns()"),
     "text": (padding([{"input_ids": [1], "text": "a"}]), TypeError, "['text']", "remove_columns()"),
+    "stored padding": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 0], "attention_mask": [1, 0]}]),
+        ValueError, "attention_mask must be 1 for every token, got 0", "padding=False"),
+    "as many masks": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "loss_mask": [1]}]),
+        ValueError, "as many loss_mask as input_ids, got 1 and 2"),
+    "a mask of another length": (lambda: collator_of("DataCollatorForLanguageModeling")([{"input_ids": [1, 2], "loss_mask": [1]}]),
+        ValueError, "loss_mask of feature 0: expected 2 numbers"),
+    "labels of masked tokens": (lambda: ours.DataCollatorForLanguageModeling(tokenizer_of(mask_token="<extra_id_0>"))([{"input_ids": [1, 2], "labels": [-100, 2]}]),
+        ValueError, "mlm=True makes the labels itself", 'remove_columns(["labels"])'),
     "labels that are not tokens'": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
         ValueError, "as many labels as input_ids, got 0 and 1"),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,62 @@ _LEAVE_OUT = (
     "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
     "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
 )
+# Columns that say of each token whether it is trained on: a label is -100 where one of them is 0.
+_LOSS_MASKS = ("completion_mask", "assistant_masks", "loss_mask")
+# Columns that say which documents a sample is packed of already.
+_DOCUMENTS = (
+    "seq_lengths",
+    "cu_seqlens",
+    "cu_seq_lens_q",
+    "cu_seq_lens_k",
+    "document_ids",
+    "segment_ids",
+    "seq_idx",
+)
+
+
+_TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
+
+
+def _refuse(function: str, key: str) -> None:
+    """Raises ValueError because what a column says about training would be lost."""
+    why = "which it does not pass on to the model"
+    if key in _DOCUMENTS:
+        why = "which says that samples are packed already; pass single documents (packing=False in TRL)"
+    elif key == "position_ids":
+        why = "and it counts the positions of each document itself"
+    elif key in _LOSS_MASKS:
+        why = "which it can't apply to these labels; write -100 into a labels column instead"
+    raise ValueError(
+        f"{function}: samples have {key!r}, {why}; if training does not depend on it, leave it out: "
+        f"dataset.remove_columns([{key!r}]), or an ArrayDataset without it"
+    )
+
+
+def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
+    """Raises ValueError if a sample, or the sources of samples, have lists under other keys."""
+    for key in sample:
+        value = sample[key]
+        if isinstance(value, Source) and len(value):
+            value = value[0]
+        if isinstance(value, list | tuple):
+            has_numbers = not value or not isinstance(value[0], str | bytes | Mapping)
+        else:
+            has_numbers = getattr(value, "ndim", 0) > 0
+        if has_numbers and key not in known:
+            _refuse(function, key)
+
+
+def _apply_masks(batch: dict[str, Any], function: str) -> None:
+    """Takes the masks out of a batch of whole documents: labels that don't count become -100."""
+    for key in _LOSS_MASKS:
+        if key in batch:
+            batch["labels"].masked_fill_(batch.pop(key) == 0, -100)
+    if "attention_mask" in batch and not batch.pop("attention_mask").all():
+        raise ValueError(
+            f"{function}: attention_mask must be 1 for every token, got 0: samples are stored with "
+            "padding, which would be trained on; tokenize with padding=False"
+        )
 
 
 class _Numbers(Field):
@@ -137,10 +194,12 @@ class _Padding(_Collator):
         first: Any,
         labels: dict[str, Field],
         without: Collection[str] = (),
+        more_fills: Mapping[str, int] = MappingProxyType({}),
     ) -> Any:
         """The batch of features that are dicts, but for the leaves that it is to be ``without``.
 
-        ``labels`` are the fields of leaves that ``tokenizer.pad`` does not pad.
+        ``labels`` are the fields of leaves that ``tokenizer.pad`` does not pad; ``more_fills`` pads
+        leaves that have as many numbers as there are tokens.
         """
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
@@ -151,7 +210,11 @@ class _Padding(_Collator):
             "attention_mask": 0,
             "token_type_ids": tokenizer.pad_token_type_id,
             "special_tokens_mask": 1,
+            **more_fills,
         }
+        for key in (*_LOSS_MASKS, *_DOCUMENTS):
+            if key in first and key not in fills and first[key] is not None:
+                _refuse(type(self).__name__, key)
         width = self._width()
         padded = [
             key
@@ -324,10 +387,11 @@ class DataCollatorForLanguageModeling(
 ):
     """Takes the place of transformers' ``DataCollatorForLanguageModeling``.
 
-    With ``mlm=False`` ``labels`` are the tokens, with -100 wherever the padding token is, also where
-    it stands in a text. Otherwise transformers masks the padded tokens: its draws, from the same
-    generator. Labels that features have are not read. Features that are no dicts, but sequences of
-    tokens, are left to transformers. Arguments and errors are otherwise those of
+    With ``mlm=False`` ``labels`` are the features' own, or the tokens; with -100 wherever the padding
+    token is, also in the middle of a text, and where ``completion_mask``, ``assistant_masks`` or
+    ``loss_mask`` is 0. With ``mlm=True`` transformers masks the padded tokens: its draws, from the
+    same generator; features may have labels that are equal to the tokens. Features that are sequences
+    of tokens instead of dicts are left to transformers. Arguments and errors are otherwise those of
     `DataCollatorWithPadding`.
     """
 
@@ -338,15 +402,28 @@ class DataCollatorForLanguageModeling(
         if not (self._pads and isinstance(first, Mapping)):
             return super().torch_call([*examples])
         shape = tokenizer.padding_side, self.pad_to_multiple_of
-        labels = {} if self.mlm else {"labels": _padded(-100, *shape, "input_ids")}
-        without = ["labels"]
+        has_labels = first.get("labels") is not None
+        makes_labels = not (self.mlm or has_labels)
+        labels = {"labels": _padded(-100, *shape, "input_ids")} if makes_labels else {}
+        fills = {"labels": self._pad_token_id() if self.mlm else -100} if has_labels else {}
+        fills |= {} if self.mlm else {key: 1 for key in _LOSS_MASKS if key in first}
+        without = [] if has_labels else ["labels"]
         without += [] if self.mlm else ["special_tokens_mask"]
         without += [] if self.whole_word_mask else ["offset_mapping"]
-        batch = self._pad(examples, first, labels, without)
+        batch = self._pad(examples, first, labels, without, fills)
         if not self.mlm:
-            tokens = batch["labels"].numpy()
-            tokens[tokens == tokenizer.pad_token_id] = -100
+            tokens, targets = (batch[key].numpy() for key in ("input_ids", "labels"))
+            targets[tokens == tokenizer.pad_token_id] = -100
+            for key in _LOSS_MASKS:
+                if key in batch:
+                    targets[batch.pop(key).numpy() == 0] = -100
             return batch
+        if has_labels and not torch.equal(batch.pop("labels"), batch["input_ids"]):
+            raise ValueError(
+                f"{type(self).__name__}: mlm=True makes the labels itself, and these features have "
+                "labels that are not their input_ids; leave them out: "
+                'dataset.remove_columns(["labels"])'
+            )
         if self.seed is not None and self.generator is None:
             self.create_rng()
         batch["input_ids"], batch["labels"] = self.torch_mask_tokens(
@@ -363,11 +440,12 @@ class DataCollatorWithFlattening(
 ):
     """Takes the place of transformers' ``DataCollatorWithFlattening``: (1, tokens), no padding.
 
-    The arguments are those of transformers. Only ``input_ids`` and ``labels`` are read. See
-    `pinfeed.Pack` for what models take.
+    The arguments are those of transformers. A label is -100 where ``completion_mask``,
+    ``assistant_masks`` or ``loss_mask`` is 0. See `pinfeed.Pack` for what models take.
 
     Raises:
-        ValueError: When a batch is made: there are not as many labels as tokens; or as with
+        ValueError: When a batch is made: there are not as many labels as tokens; an
+            ``attention_mask`` has a 0; features have lists under other keys; or as with
             `pinfeed.Collate`.
     """
 
@@ -397,13 +475,18 @@ class DataCollatorWithFlattening(
         )
         source = "input_ids" if first.get("labels") is None else "labels"
         labels = _packed(source, self.separator_id if separator_id is None else separator_id)
-        batch = self._collated(features, first, {"input_ids": tokens, "labels": labels})
-        shapes = batch["labels"].shape, batch["input_ids"].shape
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                f"DataCollatorWithFlattening: expected as many labels as input_ids, got "
-                f"{shapes[0][1]} and {shapes[1][1]}"
-            )
+        fields = {"input_ids": tokens, "labels": labels}
+        fields |= {key: _packed(key, 1) for key in _TOKEN_MASKS if first.get(key) is not None}
+        _refuse_others("DataCollatorWithFlattening", first, ("labels", *fields))
+        batch = self._collated(features, first, fields)
+        for key in fields:
+            counts = batch[key].shape[1], batch["input_ids"].shape[1]
+            if counts[0] != counts[1]:
+                raise ValueError(
+                    f"DataCollatorWithFlattening: expected as many {key} as input_ids, got "
+                    f"{counts[0]} and {counts[1]}"
+                )
+        _apply_masks(batch, "DataCollatorWithFlattening")
         return batch
 
 
@@ -420,8 +503,12 @@ def packed_loader(
     Batches have as many rows as ``per_device_train_batch_size`` says. Documents don't see each other:
     transformers makes the mask that the model takes of ``position_ids``, sliding windows included,
     because batches bring no mask and ``use_cache=False``. With flash attention all rows are one, with
-    ``cu_seq_lens_q`` and what else it takes. The labels are those of the dataset, or the tokens; the
-    first of each document is -100.
+    ``cu_seq_lens_q`` and what else it takes.
+
+    The labels are those of the dataset, or the tokens. They are -100 at the first token of each
+    document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Other lists of numbers would be
+    lost, so they raise. Strings and single numbers are not read.
 
     Each pass is an epoch with rows of its own. Ranks share the rows, so the loader does not go
     through ``accelerator.prepare``. A run that is resumed goes on with the rows that were left.
@@ -429,12 +516,13 @@ def packed_loader(
     Args:
         trainer: Its arguments say how many rows, the seed, and how many workers.
         seq_length: The length of rows.
-        dataset: An `ArrayDataset`, or what `ArrayDataset.from_arrow` takes, with ``input_ids`` and
-            perhaps ``labels``. None: the ``train_dataset`` of the trainer.
+        dataset: An `ArrayDataset`, or what `ArrayDataset.from_arrow` takes, with ``input_ids``.
+            None: the ``train_dataset`` of the trainer.
         **options: For `PackSampler`, such as ``overflow="truncate"``.
 
     Raises:
-        KeyError, TypeError, ValueError: Samples have no ``input_ids``; or as `PackSampler`.
+        KeyError, TypeError, ValueError: Samples have no ``input_ids``, or lists of numbers that are
+            not read; an ``attention_mask`` has a 0, when a batch is made; or as `PackSampler`.
 
     Example:
         ::
@@ -445,14 +533,25 @@ def packed_loader(
     """
     arguments = trainer.args
     dataset = trainer.train_dataset if dataset is None else dataset
-    keys = ["input_ids", "labels"]
+    keys = ["input_ids", "labels", *_TOKEN_MASKS]
+    known = [*keys]
+    if getattr(arguments, "completion_only_loss", None) is False:
+        keys.remove("completion_mask")
+    table = dataset
     if not isinstance(dataset, ArrayDataset):
-        names = getattr(dataset, "column_names", keys)
-        dataset = ArrayDataset.from_arrow(dataset, [key for key in keys if key in names])
+        names = getattr(dataset, "column_names", None)  # None of a file, which is read whole
+        wanted = None if names is None else [key for key in keys if key in names]
+        dataset = ArrayDataset.from_arrow(dataset, wanted)
+        table = dataset if names is None else table
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
     options = {"batch_size": arguments.per_device_train_batch_size, "seed": seed} | options
     sampler = PackSampler(dataset["input_ids"], seq_length=seq_length, **options)
     columns = {key: dataset[key] for key in keys if key in dataset[0]}
+    # A table of pyarrow has columns where others have samples.
+    is_table = hasattr(table, "to_pylist")
+    _refuse_others(
+        "packed_loader", table.slice(0, 1).to_pylist()[0] if is_table else table[0], known
+    )
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
     pack: Any = functools.partial(Pack, seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
@@ -460,11 +559,12 @@ def packed_loader(
         "labels": pack(pad_value=-100, first=-100).of(
             "labels" if "labels" in columns else "input_ids"
         ),
+        **{key: pack(pad_value=1) for key in _TOKEN_MASKS if key in columns},
     }
     return _TrainerLoader(
         ArrayDataset(columns),
         batch_sampler=sampler,
-        collate_fn=functools.partial(_without_cache, Collate(fields)),
+        collate_fn=functools.partial(_for_trainer, Collate(fields)),
         num_workers=arguments.dataloader_num_workers,
         pin_memory=arguments.dataloader_pin_memory,
         persistent_workers=arguments.dataloader_persistent_workers,
@@ -478,5 +578,7 @@ class _TrainerLoader(DataLoader[Any]):
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 
-def _without_cache(collate: Collate, samples: Any) -> dict[str, Any]:
-    return {**collate(samples), "use_cache": False}
+def _for_trainer(collate: Collate, samples: Any) -> dict[str, Any]:
+    batch = {**collate(samples), "use_cache": False}
+    _apply_masks(batch, "packed_loader")
+    return batch
