@@ -113,12 +113,12 @@ patchify(images, patch_size, mean=None, std=None, *, scale=None, input=None, ord
 permute(images, input='NHWC', output='NCHW', *, out=None)
 set_worker_memory_limit(max_bytes)
 set_num_threads(count)
-to_numpy(loader, out=None, *, max_samples=None, overwrite=False, progress=False)
+to_numpy(loader, out=None, *, dtype=None, max_samples=None, overwrite=False, progress=False)
 to_tensorflow(loader, *, in_memory=False, channels_last=False, signature=None)
 unbind(batch)
 unpad(padded, lengths=None, *, side=None, axes=None)
 testing.use_isa(name)
-write_array(path, samples=None, *, batches=None, dtype=None, overwrite=False, progress=False)
+write_array(path, samples, *, dtype=None, overwrite=False, progress=False)
 """
 ATTRIBUTES = {
     "ConcatArray": ["dtype", "lengths"],

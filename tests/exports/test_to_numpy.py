@@ -162,6 +162,30 @@ def test_bfloat16(kind):
     assert_same(result.ravel(), wanted.numpy().ravel())
 
 
+def test_dtypes(tmp_path):
+    rows = pinfeed.JaggedBatch(np.arange(3), np.array([0, 1, 3]))
+    batch = {
+        "x": torch.ones(2, 3).bfloat16(),
+        "target": (np.arange(2), rows),
+        "when": np.zeros(2, "M8[s]"),
+        "name": ["a", "b"],
+        "flag": np.ones(2, bool),
+    }
+    for out in (None, tmp_path / "all"):
+        result = to_numpy([batch, batch], out, dtype=torch.float16)
+        assert {*(leaf.dtype for leaf in (result["x"], result["flag"]))} == {np.dtype("f2")}
+        assert result["target"][0].tolist() == [0, 1, 0, 1]
+        assert result["target"][1].values.dtype == np.float16
+        assert [row.tolist() for row in result["target"][1]] == [[0], [1, 2]] * 2
+        assert result["when"].dtype == "M8[s]"
+        assert list(result["name"]) == ["a", "b"] * 2
+        assert np.array_equal(result["x"], np.ones((4, 3)))
+    result = to_numpy(iter([batch]), dtype={"x": "f8", "target.1": np.uint8})
+    kept = result["target"][0].dtype, result["flag"].dtype
+    assert (result["x"].dtype, result["target"][1].dtype, *kept) == ("f8", "u1", "i8", "?")
+    assert to_numpy([np.ones(2)] * 2, dtype="f4").dtype == np.float32
+
+
 def test_keys_may_come_in_another_order():
     batches = [
         {"x": np.zeros(2), "y": np.ones(2), "s": {"a": ["a"] * 2, "b": ["b"] * 2}},

@@ -37,6 +37,10 @@ TYPES = [
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
     ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
     (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
+    ([F4], {"dtype": "S3"}, "dtype must be NumPy's, of numbers or bool, got bytes24"),
+    ([F4], {"dtype": torch.bfloat16}, "dtype must be NumPy's, of numbers or bool, got bfloat16"),
+    ([FIRST], {"dtype": {"y": "f4"}}, r"leaf \['y'\] of batch 0: dtype is for numbers, got list"),
+    ([FIRST], {"dtype": {"x": "i4"}}, r"leaf \['x'\] of batch 0: can't cast float32 to int32"),
     # First batches.
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
     ([{"x": X, "n": 2}], {}, r"leaf \['n'\] of batch 0: expected a tensor.*got int"),
@@ -65,6 +69,8 @@ VALUES = [
     (iter([]), {}, "loader yielded no batch"),
     (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
+    ([FIRST], {"dtype": {"z": "f4"}}, r"dtype names 'z', but the entries of a batch are \['x', 'y'"),
+    ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; name a wider one with"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.
     ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),

@@ -169,3 +169,14 @@ def test_descriptors_are_closed(tmp_path):
         with pytest.raises(ValueError, match="no batch"):
             to_numpy([], tmp_path / "x.npy")
     assert [path for path in open_files() if path.startswith(str(tmp_path))] == []
+
+
+@pytest.mark.parametrize("strings", [["a", "ä"], [b"a", b"\xff"], []])
+@pytest.mark.parametrize("empty", [[], np.zeros(0, "U1"), np.zeros(0, object)])
+def test_batches_without_strings_come_before_some(tmp_path, strings, empty):
+    batches = [empty, empty, strings, empty, strings[:1]]
+    assert list(to_numpy(batches, tmp_path / "x")) == [*strings, *strings[:1]]
+    keys = [{"name": batch, "x": np.ones(len(batch))} for batch in batches]
+    result = to_numpy(keys, tmp_path / "y")
+    assert list(result["name"]) == [*strings, *strings[:1]]
+    assert len(pinfeed.ArrayDataset(tmp_path / "y")) == len(result["x"])

@@ -1,6 +1,5 @@
 """write_array: complete or absent, and errors that say which sample."""
 
-import itertools
 import os
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pinfeed import JaggedBatch, Padded, RaggedArray, write_array
+from pinfeed import to_numpy, write_array
 
 ONE, LIST = np.zeros((1, 2)), [1, 2]
 BFLOAT16 = torch.ones(1).bfloat16()
@@ -17,9 +16,6 @@ GRADIENT = torch.zeros(1, requires_grad=True)
 MASKED = np.ma.masked_array(np.zeros((2, 3)), mask=True)
 PALETTE = PIL.Image.new("P", (2, 2))
 LOADER = DataLoader(range(4), 2)
-RAGGED = RaggedArray.from_sequences([LIST])
-JAGGED = JaggedBatch(np.zeros(3), np.array([0, 5]))
-PADDED = Padded(np.zeros((2, 3)), np.array([1, 3]))
 WIDTHS = [np.zeros((2, 3)), np.zeros((2, 4))]
 
 
@@ -29,24 +25,20 @@ def of(*samples, **options):
 
 # The name, what is handed over, and how the message goes on behind "write_array: ".
 TYPES = [
-    ("x.npy", {}, "expected either samples or batches="),
-    ("x.npy", {"batches": [ONE], "samples": [ONE]}, "expected either samples or batches="),
-    ("x.npy", {"batches": ONE}, r"batches must be .*, got ndarray; .*: batches=\[array\]"),
     ("x", {"samples": "text"}, "samples must be an iterable of samples, got str"),
-    ("x", {"samples": {"x": 1}}, r"samples must be .* got dict; .*: batches=\[columns\]"),
+    ("x", {"samples": {"x": 1}}, r"samples must be .* got dict; to_numpy\(\[columns\], out=path"),
     ("x", {"samples": 3}, "samples must be an iterable of samples, got int"),
-    ("x", {"samples": LOADER}, "expected samples, got a DataLoader, .*; pass it as batches="),
+    ("x", {"samples": LOADER}, "expected samples, got a DataLoader, .*; to_numpy.loader, out=path"),
     ("x", of(LIST, dtype="S3"), "dtype must be NumPy's"),
     ("x.npy", of(1, 2.5), "sample 1: expected int64 like those before, got float32"),
     ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: can't cast float64 to uint8"),
-    ("x.npy", of(1, "a"), "sample 1: expected int64 like those before, got <U1"),
+    ("x.npy", of(1, "a"), "sample 1: expected numbers like the samples before, got str; .* own"),
+    ("x", of([], b"a"), "sample 1: expected numbers like .*, got bytes; .* an empty string is ''"),
     ("x.npy", of("a"), "batch 0: a .npy file can't hold lists; give the path of a directory"),
-    ("x", of("a", 1), "sample 1: expected a string like the first, got int"),
-    ("x", of(np.arange(3), "a"), "numbers and strings, or objects, go into leaves of their"),
+    ("x", of("a", 1), "sample 1: expected a string like the samples before, got int"),
     ("x", of(np.arange(3), None), "numbers and strings, or objects, go into leaves of their"),
     ("x", of(np.arange(3), np.ones(2)), "name the dtype of all with dtype="),
     ("x", of({"x": "a"}, {"x": b"b"}), r"leaf \['x'\] of batch 0: string 1: expected str"),
-    ("x", {"batches": [["a"], [b"a"]]}, "batch 1: expected str as before, got bytes"),
     ("x.npy", of(None), "sample 0: expected a numeric or bool dtype, got object"),
     ("x.npy", of(np.arange(3).astype(">i4")), "sample 0: expected the machine's byte order"),
     ("x.npy", of((ONE, 3)), "sample 0: expected an array or .* or a dict of arrays"),
@@ -54,24 +46,15 @@ TYPES = [
     ("x.npy", of(GRADIENT), r"sample 0: .*\.detach\(\) first"),
     ("x.npy", of(PALETTE), r"sample 0: .*mode 'P', .* convert it with \.convert\('RGB'\)"),
     ("x", of({"x": PALETTE}), r"leaf \['x'\] of sample 0: .*mode 'P'"),
-    ("x.npy", {"batches": [5]}, "batch 0: expected an ndarray, a tensor or a list .*got int"),
-    ("x.npy", {"batches": [[ONE, ONE]]}, "batch 0: a list of arrays .*chain.from_iterable"),
-    ("x", {"batches": [[ONE, torch.ones(2)]]}, "batch 0: a list of arrays could hold samples"),
-    ("x.npy", {"batches": [(ONE, ONE)]}, "batch 0: expected an ndarray, .* got tuple"),
-    ("x", {"batches": [PADDED]}, "batch 0: .*got Padded.*; undo the padding with pinfeed.unpad"),
     ("x.npy", of(MASKED), "sample 0: .*mask"),
-    ("x", {"batches": [MASKED]}, "batch 0: .*mask"),
 ]
 VALUES = [
-    ("x.npy", {"batches": []}, "batches yielded nothing"),
     ("x", of(), "samples yielded nothing"),
     ("x.npz", of(1), "ends in .npy, for one array, or that of a directory of them, got .*npz'"),
-    ("x.npy", {"batches": [[]]}, "expected at least one sample, got none"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
-    ("x.npy", {"batches": [RAGGED]}, "batch 0: a .npy file holds samples of one shape; give the p"),
-    ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first item is no dict"),
+    ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first sample is no dict"),
     ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype names 'y', but the first"),
     ("x.npy", of({"x": 1, "y": 2}), "a .npy file holds one array; give the path of a directory"),
     ("x.npy", of({"x": LIST}, {"x": [1]}), r"leaf \['x'\] of sample 1: a .npy file holds"),
@@ -79,16 +62,10 @@ VALUES = [
     ("x", of({3: 1, "3": 1}), r"leaf \['3'\] of batch 0: another leaf .* written to 3; rename"),
     ("x.npy", of(*WIDTHS), r"sample 1: .* \(2, 3\) like the first, got \(2, 4\); only the first"),
     ("x.npy", of(LIST, [1, 2, 3]), "sample 1: a .npy file holds samples of one shape; give the path"),
-    ("x.npy", {"batches": [ONE, np.zeros((5, 3))]}, "batch 1: a .npy file holds samples of one"),
     ("x.npy", of(1, 300, dtype="u1"), "sample 1: 300 does not fit in uint8"),
     ("x.npy", of([[1], [2, 3]]), "sample 0: .*inhomogeneous"),
     ("x", of(*WIDTHS), r"sample 1: .*\(2, 3\).*\(2, 4\); only the first axis may differ"),
     ("x", of(np.array(5)), "sample 0: expected an array or a list of numbers, got a number"),
-    ("x", {"batches": [np.zeros(5)]}, "batch 0: expected an array or a list of numbers, got a number"),
-    ("x.npy", {"batches": [np.array(5)]}, "batch 0: expected an axis that counts samples"),
-    ("x.npy", {"batches": [[1], [[1]]]}, r"batch 1, sample 0: .* \(\) .* got \(1,\)"),
-    ("x", {"batches": [JAGGED]}, "RaggedArray: offsets.1. is 5; expected from 0 .* to 3, the number"),
-    ("x", {"batches": [{"x": np.zeros(3), "y": ONE[0]}]}, r"expected 3 samples, as \['x'\] has"),
     ("x", of({"x": 1, "y": 2}, {"x": 1}), r"sample 1: expected the keys \['x', 'y'\] .*\['x'\]"),
     ("x", of({"x": 1}, 2), r"sample 1: expected a dict of \['x'\] .*, got int"),
     ("x", of(LIST, {"x": 1}), "sample 1: expected no dict like the first, got dict"),
@@ -108,9 +85,9 @@ def test_what_is_refused(tmp_path, name, given, message, error):
 
 
 def test_the_ways_out(tmp_path):
-    batches = [[np.zeros(2), np.ones(2)], [np.ones(2)]]
-    written = write_array(tmp_path / "x.npy", itertools.chain.from_iterable(batches))
-    assert written.shape == (3, 2)
+    assert to_numpy(LOADER, tmp_path / "x.npy").tolist() == [0, 1, 2, 3]
+    assert to_numpy([{"x": np.arange(3)}], out=tmp_path / "columns")["x"].tolist() == [0, 1, 2]
+    assert list(write_array(tmp_path / "strings", ["", "a"])) == ["", "a"]
     bits = write_array(tmp_path / "y.npy", [BFLOAT16.view(torch.uint16)])
     assert bits.dtype == np.uint16
     pixels = write_array(tmp_path / "z.npy", [PALETTE.convert("RGB")])

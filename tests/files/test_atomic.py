@@ -24,8 +24,8 @@ def save(path, batches, **options):
 WRITERS = {
     "to_numpy, file": ("x.npy", lambda path, batches, **o: to_numpy(batches, path, **o)),
     "to_numpy, directory": ("x", lambda path, batches, **o: to_numpy(batches, path, **o)),
-    "write_array, file": ("x.npy", lambda path, batches, **o: write_array(path, batches=batches, **o)),
-    "write_array, directory": ("x", lambda path, batches, **o: write_array(path, batches=dicts(batches), **o)),
+    "write_array, file": ("x.npy", lambda path, batches, **o: write_array(path, batches, **o)),
+    "write_array, directory": ("x", lambda path, batches, **o: write_array(path, dicts(batches), **o)),
     "RaggedArray.save": ("x", save),
 }  # fmt: skip
 every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import ARRAYS, instead, known_length
-from pinfeed.exports.loader import Progress, planned_batches
-from pinfeed.exports.to_numpy.columns import holds_objects
+from pinfeed.arguments import instead, known_length
+from pinfeed.exports.loader import Progress
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.sources.ragged import RaggedArray
+from pinfeed.optional import add_note
 from pinfeed.sources.ragged_builder import SampleReader
 
 _ONE_SHAPE = (
@@ -36,9 +36,8 @@ _BYTES = 1 << 20
 @instead()
 def write_array(
     path: str | os.PathLike[str],
-    samples: Iterable[Any] | None = None,
+    samples: Iterable[Any],
     *,
-    batches: Iterable[Any] | None = None,
     dtype: Any = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -57,9 +56,6 @@ def write_array(
             a number, a str or bytes, nested lists of numbers, a PIL image or what else
             ``np.asarray`` makes an array of; or a dict of such. Strings become what
             `RaggedArray.from_strings` makes.
-        batches: Instead of samples: an iterable of batches. A batch is an ndarray or a CPU tensor
-            whose first axis counts samples, a `JaggedBatch`, a `RaggedArray`, or a list of samples
-            that are lists, numbers or strings; or a dict of such.
         dtype: NumPy's or torch's, for all numbers or in a dict by key; it must hold every number.
             None: that of the first sample, which all others must then have; Python's floats are
             float32, ints int64.
@@ -71,8 +67,8 @@ def write_array(
         `ArrayDataset`.
 
     Raises:
-        TypeError: A sample holds no numbers, or numbers of another dtype; or it is a tuple, or a
-            batch is a list of arrays: both may mean two things.
+        TypeError: A sample holds no numbers, or numbers of another dtype; or it is a tuple, which
+            may mean two things.
         ValueError: A shape or the keys differ from the first ones; there is no sample; a number does
             not fit in ``dtype``.
         FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
@@ -96,46 +92,49 @@ def write_array(
         >>> written["image"].shape, written["name"]
         ((9, 4, 4, 3), RaggedArray(9 strings of text, 45 bytes))
     """
-    if (batches is None) == (samples is None):
-        raise TypeError("write_array: expected either samples or batches=")
-    name = "batches" if samples is None else "samples"
-    items = _iterable(batches if samples is None else samples, name)
-    total = None if samples is None else known_length(samples)
+    items, total = _iterable(samples), known_length(samples)
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
-        planned = planned_batches(batches)
-        drain = Drain("write_array", files, planned=planned, may_be_alike=True)
+        drain = Drain("write_array", files, may_be_alike=True)
         leaves = _Leaves(files.is_file, dtype)
-        parts = leaves.of_batches(items) if samples is None else leaves.of_samples(items)
         with Progress(progress, "write_array") as bar:
-            for part in parts:
-                bar.advance(drain.add(part), total or drain.expected)
+            for part in leaves.batches(items):
+                bar.advance(drain.add(part), total)
                 del part  # so that its memory can serve for the next one
         if leaves.is_empty:
-            raise ValueError(f"write_array: {name} yielded nothing to say what to write")
+            raise ValueError("write_array: samples yielded nothing to say what to write")
         return drain.finish()
 
 
-def _iterable(items: Any, name: str) -> Iterable[Any]:
-    if name == "samples" and not hasattr(items, "__iter__") and hasattr(items, "__getitem__"):
-        return (items[i] for i in range(len(items)))
-    loader = items.loader if isinstance(items, DeviceLoader) else items
-    is_one_batch = name == "batches" and isinstance(items, ARRAYS)
-    makes_batches = isinstance(loader, DataLoader) and loader.batch_sampler is not None
-    if is_one_batch or isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
-        hint = ""
-        if isinstance(items, Mapping):
-            hint = "; a dict of columns is one batch of all samples: batches=[columns]"
-        elif is_one_batch:
-            hint = "; an array that holds all samples is one batch: batches=[array]"
+def _iterable(samples: Any) -> Iterable[Any]:
+    if not hasattr(samples, "__iter__") and hasattr(samples, "__getitem__"):
+        return (samples[i] for i in range(len(samples)))
+    if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
+        is_dict = isinstance(samples, Mapping)
+        hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict
         raise TypeError(
-            f"write_array: {name} must be an iterable of {name}, got {type(items).__name__}{hint}"
+            f"write_array: samples must be an iterable of samples, got {type(samples).__name__}{hint}"
         )
-    if name == "samples" and makes_batches:
+    loader = samples.loader if isinstance(samples, DeviceLoader) else samples
+    if isinstance(loader, DataLoader) and loader.batch_sampler is not None:
         raise TypeError(
-            f"write_array: expected samples, got a {type(items).__name__}, which yields batches; "
-            "pass it as batches="
+            f"write_array: expected samples, got a {type(samples).__name__}, which yields batches; "
+            "to_numpy(loader, out=path) writes them"
         )
-    return items
+    return samples
+
+
+def _noted(samples: Iterable[Any]) -> Iterator[Any]:
+    """The samples; an error on the way to one of them gets a note that says which."""
+    iterator = iter(samples)
+    for number in itertools.count():
+        try:
+            sample = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            add_note(error, f"raised by the samples of write_array at sample {number}")
+            raise
+        yield sample
 
 
 class _Leaves:
@@ -151,10 +150,10 @@ class _Leaves:
         """Whether there was nothing so far."""
         return not self._leaves
 
-    def of_samples(self, samples: Iterable[Any]) -> Iterator[Any]:
+    def batches(self, samples: Iterable[Any]) -> Iterator[Any]:
         """Joins samples to batches of about a megabyte."""
         count = size = 0
-        for number, sample in enumerate(samples):
+        for number, sample in enumerate(_noted(samples)):
             for leaf, value, where in self._split(sample, f"sample {number}"):
                 size += leaf.add(value, where)
             count += 1
@@ -165,17 +164,11 @@ class _Leaves:
         if count:
             yield self._joined([leaf.take() for leaf in self._leaves.values()])
 
-    def of_batches(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches of one dtype and shape, and of no lists but of strings."""
-        for number, batch in enumerate(batches):
-            leaves = self._split(batch, f"batch {number}")
-            yield self._joined([leaf.batch(value, where) for leaf, value, where in leaves])
-
     def _joined(self, values: list[Any]) -> Any:
         return dict(zip(self._leaves, values, strict=True)) if self._is_dict else values[0]
 
     def _split(self, item: Any, where: str) -> list[tuple[_Leaf, Any, str]]:
-        """Each leaf, its part of a sample or a batch, and what messages call that."""
+        """Each leaf, its part of a sample, and what messages call that."""
         if not self._leaves:
             self._begin(item)
         if isinstance(item, Mapping) != self._is_dict:
@@ -204,7 +197,7 @@ class _Leaves:
         for key in dtypes:
             if key not in keys:
                 found = f"has the keys {keys}" if self._is_dict else "is no dict"
-                raise ValueError(f"write_array: dtype names {key!r}, but the first item {found}")
+                raise ValueError(f"write_array: dtype names {key!r}, but the first sample {found}")
         if not self._is_dict:
             self._leaves[None] = _Leaf(self._dtype, self._is_file, takes_numbers=self._is_file)
         elif not keys:
@@ -234,9 +227,11 @@ class _Leaf:
             self._strings = [] if self._strings is None else self._strings
             self._strings.append(sample)
             return len(sample)
-        if self._strings is not None:
+        if isinstance(sample, str | bytes) or self._strings is not None:
+            kind = "numbers" if self._strings is None else "a string"
             raise TypeError(
-                f"{where}: expected a string like the first, got {type(sample).__name__}"
+                f"{where}: expected {kind} like the samples before, got {type(sample).__name__}; "
+                "numbers and strings go into entries of their own, where an empty string is ''"
             )
         if isinstance(sample, tuple):
             raise TypeError(
@@ -260,12 +255,10 @@ class _Leaf:
             strings, self._strings = self._strings, []
             return strings
         self._reader.settle_dtype("write_array: an empty sample")
-        if self._reader.dtype is None or (self._shape is None and self._takes_numbers):
+        if self._reader.dtype is None:
             raise ValueError(
                 "write_array: expected a sample that has a dtype, got empty lists only; name one "
                 "with dtype="
-                if self._lengths
-                else "write_array: expected at least one sample, got none"
             )
         arrays, lengths, self._waiting, self._lengths = self._waiting, self._lengths, [], []
         if self._is_file or self._shape == ():
@@ -273,52 +266,6 @@ class _Leaf:
         if not arrays:
             arrays = [np.empty((0, *(self._shape or (0,))[1:]), self._reader.dtype)]
         return JaggedBatch(np.concatenate(arrays), np.cumsum([0, *lengths]))
-
-    def batch(self, batch: Any, where: str) -> Any:
-        """A batch: an array whose first axis counts samples, or a list with no arrays in it."""
-        if holds_objects(batch):
-            batch = list(batch)
-        if isinstance(batch, JaggedBatch | RaggedArray):
-            return self._jagged(batch, where)
-        if isinstance(batch, ARRAYS):
-            return self._array(self._reader.read(batch, where), where)
-        if type(batch) is not list:
-            hint = "; undo the padding with pinfeed.unpad" if isinstance(batch, Padded) else ""
-            raise TypeError(
-                f"{where}: expected an ndarray, a tensor or a list of samples, "
-                f"got {type(batch).__name__}{hint}"
-            )
-        if any(isinstance(sample, ARRAYS) for sample in batch):
-            raise TypeError(
-                f"{where}: a list of arrays could hold samples, or parts that hold all samples; "
-                "write the former with itertools.chain.from_iterable(batches) as samples, and make "
-                "the latter dicts"
-            )
-        for i, sample in enumerate(batch):
-            self.add(sample, f"{where}, sample {i}")
-        return self.take()
-
-    def _jagged(self, batch: JaggedBatch | RaggedArray, where: str) -> Any:
-        if self._is_file:
-            raise ValueError(f"{where}: {_ONE_SHAPE}")
-        ragged = RaggedArray(batch.values, batch.offsets)  # which checks it
-        first, last = int(ragged.offsets[0]), int(ragged.offsets[-1])
-        values = self._reader.read(ragged.values[first:last], where)
-        self._check(values.shape, where)
-        return JaggedBatch(values, ragged.offsets - first)
-
-    def _array(self, samples: npt.NDArray[Any], where: str) -> Any:
-        shape = samples.shape
-        if not shape:
-            raise ValueError(
-                f"{where}: expected an axis that counts samples, got a 0-d array; "
-                "single samples are no batches"
-            )
-        self._check(shape[1:], where)
-        if self._is_file or len(shape) == 1:
-            return samples
-        rows = samples.reshape(shape[0] * shape[1], *shape[2:])
-        return JaggedBatch(rows, np.arange(shape[0] + 1) * shape[1])
 
     def _check(self, shape: tuple[int, ...], where: str) -> None:
         """Raises if a sample of this shape can't follow the first."""

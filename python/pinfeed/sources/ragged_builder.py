@@ -99,7 +99,7 @@ class SampleReader:
     def __init__(
         self, dtype: Any, function: str, without_numpy: str, *, takes_numbers: bool = False
     ) -> None:
-        self.dtype = None if dtype is None else _numpy_dtype(dtype, function)
+        self.dtype = None if dtype is None else numpy_dtype(dtype, function)
         self._is_asked = dtype is not None
         self._without_numpy = without_numpy
         self._takes_numbers = takes_numbers
@@ -178,9 +178,7 @@ class SampleReader:
             raise TypeError(
                 f"{name}: expected {dtype} like those before, got {array.dtype}; {hint}"
             )
-        if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
-            raise TypeError(f"{name}: can't cast {array.dtype} to {dtype}")
-        return _checked_cast(array, dtype, name)
+        return checked_cast(array, dtype, name)
 
 
 def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArray[Any]:
@@ -194,10 +192,15 @@ def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArra
                 )
     if array.dtype not in _PYTHON_DTYPES:
         return array
-    return _checked_cast(array, _PYTHON_DTYPES[array.dtype], name)
+    return checked_cast(array, _PYTHON_DTYPES[array.dtype], name)
 
 
-def _checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+    """The array in another dtype of numbers, which must hold each of its numbers."""
+    if array.dtype == dtype:
+        return array
+    if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
+        raise TypeError(f"{name}: can't cast {array.dtype} to {dtype}")
     with np.errstate(over="ignore"):  # an error of our own says which number it is
         cast = array.astype(dtype)
     if dtype.kind in "iu":
@@ -215,7 +218,8 @@ def _checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> n
     return cast
 
 
-def _numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
+def numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
+    """NumPy's dtype of numbers that is meant by NumPy's or torch's."""
     name = dtype_name(dtype, function)
     try:
         result = np.dtype(name)

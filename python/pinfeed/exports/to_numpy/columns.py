@@ -17,6 +17,7 @@ from pinfeed.arguments import ARRAYS, torch_dtype_name
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
+from pinfeed.sources.ragged_builder import checked_cast
 from pinfeed.sources.source import StringType
 from pinfeed.sources.strings import encode
 
@@ -79,25 +80,29 @@ class ArrayColumn(Column):
     """Samples of one shape, of numbers or of what else has a size; becomes an array.
 
     It is written to ``files``, under the ``name`` of the leaf there, which is empty for the only one;
-    without them into memory.
+    without them into memory. Numbers become those of a ``dtype``, if there is one.
     """
 
-    def __init__(self, where: str, files: OutputFiles | None, name: str) -> None:
+    def __init__(
+        self, where: str, files: OutputFiles | None, name: str, dtype: np.dtype[Any] | None = None
+    ) -> None:
         super().__init__(where)
-        self._files, self._name = files, name
+        self._files, self._name, self._dtype = files, name, dtype
         self._values: Any = None  # where they are written, once there was a batch
 
     @override
     def check(self, leaf: Any) -> Part:
-        part = self._part(leaf)
-        values, before = part[0], self._values
+        values, lengths = self._part(leaf)
+        if self._dtype is not None:
+            values = checked_cast(values, self._dtype, self.where)
+        before = self._values
         if before is None:
             self._check_first(values.dtype)
         elif values.dtype != before.dtype:
             raise TypeError(f"{self.where}: expected {before.dtype} as before, got {values.dtype}")
         elif values.shape[1:] != before.row:
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
-        return part
+        return values, lengths
 
     def _part(self, leaf: Any) -> Part:
         return as_ndarray(leaf, self.where), None
@@ -227,6 +232,8 @@ class TextColumn(RaggedColumn):
     @override
     def _part(self, leaf: Any) -> Part:
         values, offsets, kind = encode(as_list(leaf, self.where), f"{self.where}: string")
+        if len(offsets) == 1:  # no string says which kind all of them are
+            return values, np.diff(offsets)
         if self._string_type not in (None, kind):
             raise TypeError(
                 f"{self.where}: expected {self._string_type.__name__} as before, "
@@ -234,6 +241,18 @@ class TextColumn(RaggedColumn):
             )
         self._string_type = kind
         return values, np.diff(offsets)
+
+    @override
+    def write(self, part: Part) -> None:
+        if self._string_type is not None:
+            super().write(part)
+
+    @override
+    def finish(self) -> None:
+        if self._string_type is None:
+            self._string_type = str
+            self.write((np.empty(0, np.uint8), np.empty(0, np.int64)))
+        super().finish()
 
 
 class SequenceColumn(RaggedColumn):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,8 @@ from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.memory.staging import has_streams
 from pinfeed.sources.ragged import RaggedArray
-from pinfeed.structure import is_namedtuple, leaves, map_leaves
+from pinfeed.sources.ragged_builder import numpy_dtype
+from pinfeed.structure import is_namedtuple, leaves, map_leaves, step_name
 
 _ARRAYS = (np.ndarray, torch.Tensor, RaggedArray)
 _SEQUENCES: Any = JaggedBatch | Padded
@@ -49,6 +50,7 @@ class Drain:
         files: Where arrays are written; None: into memory.
         limit: The most samples to take.
         planned: How many batches the loader says it has, if all but the last are of one size.
+        dtype: That of all numbers; or a dict of them, by the names of entries.
         may_be_alike: Whether sequences in files become an array if all have one length, other than those
             that are all there is.
 
@@ -64,11 +66,13 @@ class Drain:
         limit: int | None = None,
         planned: int | None = None,
         *,
+        dtype: Any = None,
         may_be_alike: bool = False,
     ) -> None:
         self._function, self._files = function, files
         self._limit, self._planned = limit, planned
         self._may_be_alike = may_be_alike
+        self._dtypes = _dtypes(dtype, function)
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
@@ -134,6 +138,7 @@ class Drain:
         """The leaves of a batch, None left out, in the order of the columns."""
         found = dict(leaves(batch, _is_leaf))
         if number == 0:
+            self._require_named(found)
             self._columns = {steps: self._column(steps, leaf) for steps, leaf in found.items()}
             numbers = itertools.count()
             self._template = map_leaves(lambda _: next(numbers), batch, _is_leaf)
@@ -162,11 +167,14 @@ class Drain:
         if leaf is None:
             return None
         name = "" if files is None else files.name(steps, f"{where}batch 0")
-        if is_ragged(leaf):
-            kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
-            return kind(where, files, name)
-        if isinstance(leaf, ARRAYS) and not holds_objects(leaf):
-            return ArrayColumn(where, files, name)
+        is_array = isinstance(leaf, ARRAYS) and not holds_objects(leaf)
+        if is_array or is_ragged(leaf):
+            kind = ArrayColumn
+            if not is_array:
+                kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
+            return kind(where, files, name, self._dtype_of(steps, leaf))
+        if _entry_name(steps) in self._dtypes:
+            raise TypeError(f"{where}batch 0: dtype is for numbers, got {type(leaf).__name__}")
         if not isinstance(leaf, list | tuple) and not holds_objects(leaf):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
@@ -180,6 +188,21 @@ class Drain:
                 "can hold strings, or yield numbers as an array, np.array(numbers)"
             )
         return TextColumn(where, files, name)
+
+    def _require_named(self, found: dict[tuple[str, ...], Any]) -> None:
+        """Raises ValueError if the dict of dtypes names an entry that a batch does not have."""
+        names = [_entry_name(steps) for steps in found]
+        for name in self._dtypes:
+            if name is not None and name not in names:
+                raise ValueError(
+                    f"{self._function}: dtype names {name!r}, but the entries of a batch are {names}"
+                )
+
+    def _dtype_of(self, steps: tuple[str, ...], leaf: Any) -> np.dtype[Any] | None:
+        """The dtype that an entry is to have; that of all numbers passes others, such as dates, by."""
+        kind = getattr(getattr(leaf, "dtype", None), "kind", "f")
+        whole = self._dtypes.get(None) if kind in "biufc" else None
+        return self._dtypes.get(_entry_name(steps), whole)
 
     def _count(self, found: list[Any], number: int) -> int:
         """How many samples a batch has."""
@@ -305,6 +328,17 @@ def _first(leaf: Any, count: int) -> Any:
     if isinstance(leaf, Padded):
         return type(leaf)(*(None if part is None else part[:count] for part in _parts(leaf)))
     return leaf[:count]
+
+
+def _dtypes(dtype: Any, function: str) -> dict[str | None, np.dtype[Any]]:
+    """The dtypes by the names of entries, None for all."""
+    by_name = dtype if isinstance(dtype, Mapping) else {None: dtype}
+    return {name: numpy_dtype(one, function) for name, one in by_name.items() if one is not None}
+
+
+def _entry_name(steps: Sequence[str]) -> str:
+    """``"target.boxes"``: what an entry is called, in arguments and as a file."""
+    return ".".join(map(step_name, steps))
 
 
 def _listed(found: Any) -> str:

@@ -24,6 +24,7 @@ def to_numpy(
     loader: Iterable[Any],
     out: str | os.PathLike[str] | None = None,
     *,
+    dtype: Any = None,
     max_samples: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -42,6 +43,9 @@ def to_numpy(
             path: into a directory with a file for each array, ``image.npy``, ``target.boxes.npy``,
             or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
             complete or absent.
+        dtype: NumPy's or torch's, for all numbers; or a dict of them by entry, ``{"logits":
+            np.float16, "target.boxes": np.int32}``. It must hold every number. None: the dtypes of
+            the batches.
         max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
         overwrite: Replace the files that an earlier call wrote.
         progress: Show a tqdm bar with samples per second.
@@ -67,7 +71,8 @@ def to_numpy(
     Raises:
         TypeError: An entry is nothing of the kind above, or its dtype changes; an argument is of
             the wrong kind.
-        ValueError: The loader yields nothing; an entry doesn't fit the batches before.
+        ValueError: The loader yields nothing; an entry doesn't fit the batches before; a number
+            does not fit in ``dtype``.
         MemoryError: The result doesn't fit.
         FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
             call can have written it.
@@ -90,7 +95,7 @@ def to_numpy(
                [1., 1.]])}
     """
     _check_options(loader, out, max_samples)
-    if type(loader) is list and out is None and max_samples is None and not progress:
+    if type(loader) is list and out is None and dtype is max_samples is None and not progress:
         joined = _joined(loader)
         if joined is not None:
             return joined
@@ -99,7 +104,7 @@ def to_numpy(
         if out is not None:
             files = OutputFiles(out, overwrite, "to_numpy: out")
             stack.enter_context(contextlib.closing(files))
-        drain = Drain("to_numpy", files, max_samples, planned_batches(loader))
+        drain = Drain("to_numpy", files, max_samples, planned_batches(loader), dtype=dtype)
         try:
             with Progress(progress, "to_numpy") as bar:
                 for batch in loader:
