@@ -1,4 +1,4 @@
-"""Crops, flips and mixtures, in the pass that normalizes and beside it."""
+"""Crops and flips, in the pass that normalizes and beside it."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ import pinfeed
 from bench import peers
 from bench.data import MEAN, ONE, STD, normalize_table, smooth_images
 from bench.epochs import BATCH, ImageEpoch, iterated, once_each
-from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+from bench.harness import Job, at_least, at_most, built, limit, other, ours, workload
 from pinfeed import augment
 
 SIZE = (224, 224)
@@ -164,38 +164,4 @@ def epoch_augmented():
         other("DataLoader, torchvision v2 per sample", iterated(torchvision)),
         expected=error,
         tolerance=4e-6,
-    )
-
-
-@workload(at_least(5, "torchvision v2 `MixUp`"), at_least(5, "torchvision v2 `CutMix`", "`cutmix`"))
-def mixup():
-    """256 normalized images of 224×224 and their labels, mixed."""
-    torch.manual_seed(0)
-    images, labels = torch.rand(256, 3, *SIZE), torch.randint(10, (256,))
-    batch, copy = images.clone(), images.clone()  # mixed in place, again and again
-    seed = partial(torch.manual_seed, 1)
-
-    def torchvision(kind):
-        mix = getattr(peers.v2(), kind)(num_classes=10)
-        return lambda: mix(images, labels)
-
-    def by_pinfeed(mix):
-        return partial(mix, batch, labels, num_classes=10)
-
-    def expecting(kind):
-        def error(result):
-            seed()
-            worst = difference(result, torchvision(kind)())
-            batch.copy_(images)
-            return worst
-
-        return {"expected": error}
-
-    return Job(
-        limit("multiply in place (`mul_`)", lambda: copy.mul_(0.5)),
-        ours("`mixup`", by_pinfeed(augment.mixup), **expecting("MixUp")),
-        ours("`cutmix`", by_pinfeed(augment.cutmix), **expecting("CutMix")),
-        other("torchvision v2 `MixUp`", built(torchvision, "MixUp"), **expecting("MixUp")),
-        other("torchvision v2 `CutMix`", built(torchvision, "CutMix"), **expecting("CutMix")),
-        prepare=seed,
     )

@@ -1,13 +1,10 @@
-// What is done to values of images that are there: the mean of gray, and MixUp.
+// What is done to values of images that are there: the mean of gray.
 #include <cmath>
-#include <cstring>
-#include <numeric>
-#include <random>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "dispatch/dispatch.h"
-#include "kernels/mix.h"
 #include "kernels/resize.h"
 #include "tests/check.h"
 #include "tests/guarded_memory.h"
@@ -16,7 +13,6 @@ namespace {
 
 using namespace pinfeed::tests;
 using pinfeed::dispatch::Isa;
-using pinfeed::kernels::MixedBatch;
 
 std::uint64_t gray(const std::uint8_t* pixel) {
   const float red = static_cast<float>(pixel[0]) * 0.2989f;
@@ -38,25 +34,6 @@ void test_gray_sum(const Isa& isa) {
   CHECK(isa.resize->gray_sum(white.data(), kMany) == kMany * gray(white.data()));
 }
 
-void test_mix() {
-  const GuardedBytes bytes(7 * 1001 * sizeof(float));
-  for (const std::size_t count : {1, 2, 7}) {
-    for (const std::size_t values : {1, 5, 1001}) {
-      float* const images = reinterpret_cast<float*>(bytes.end()) - count * values;
-      std::iota(images, images + count * values, -100.25f);
-      const std::vector<float> before(images, images + count * values);
-      const MixedBatch batch{images, count, values, 0.3f, 0.7f};
-      mix(batch, 0, values / 2);
-      mix(batch, values / 2, values);
-      for (std::size_t i = 0; i < count * values; ++i) {
-        const std::size_t other = i < values ? i + (count - 1) * values : i - values;
-        const float own = before[i] * 0.3f, rest = before[other] * 0.7f;
-        CHECK(images[i] == own + rest);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void color_tests() {
@@ -64,5 +41,4 @@ void color_tests() {
     const std::string name = "sum of gray pixels on " + std::string(isa.name);
     run_if(isa.supported(), "this CPU does not have it", name.c_str(), [&] { test_gray_sum(isa); });
   }
-  run("images mixed with those before them", test_mix);
 }

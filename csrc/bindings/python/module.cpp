@@ -9,7 +9,6 @@ void register_file_array(pybind11::module_& m);
 void register_images(pybind11::module_& m);
 void register_indices(pybind11::module_& m);
 void register_mapped_file(pybind11::module_& m);
-void register_mix(pybind11::module_& m);
 void register_pack(pybind11::module_& m);
 void register_pad(pybind11::module_& m);
 void register_part_arrays(pybind11::module_& m);
@@ -29,7 +28,6 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_images(m);
   register_indices(m);
   register_mapped_file(m);
-  register_mix(m);
   register_pack(m);
   register_pad(m);
   register_part_arrays(m);

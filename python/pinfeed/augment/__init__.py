@@ -21,7 +21,6 @@ from pinfeed.augment.geometry import (
     RandomHorizontalFlip,
     RandomVerticalFlip,
 )
-from pinfeed.augment.mixing import cutmix, mixup
 from pinfeed.augment.sizes import (
     RandomResize,
     RandomResizedCrop,
@@ -52,8 +51,6 @@ __all__ = [
     "Resize",
     "ScaleJitter",
     "boxes",
-    "cutmix",
-    "mixup",
     "points",
 ]
 
