@@ -33,6 +33,8 @@ LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 INTRINSICS = {"immintrin.h", "emmintrin.h", "arm_neon.h"}
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "pthread.h"}
+# A library that links libstdc++ statically crashes when it prints a number into a stream.
+STREAMS = {"iomanip", "iostream", "istream", "ostream", "sstream", "streambuf"}
 FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
 
 # For each layer, the layers whose headers it may include, and which other headers: all of the
@@ -52,12 +54,12 @@ LAYERS = {
     "cuda": {"layers": {"cuda", "kernels"}, "without": THREADS | FILES, "plus": {"cuda_runtime.h", "cuda_runtime_api.h"}},
     "bindings/torch": {
         "layers": {"arrays", "bindings/torch", "cuda", "dispatch", "kernels"},
-        "without": THREADS | FILES,
+        "without": THREADS | FILES | STREAMS,
         # The stable ABI only, and what asks torch's CUDA library for its stream.
         "plus": {
             f"torch/csrc/stable/{name}.h" for name in ("accelerator", "library", "ops", "tensor")
         }
-        | {"cuda_runtime_api.h", "dlfcn.h", "mutex"},
+        | {"cstdio", "cuda_runtime_api.h", "dlfcn.h", "mutex"},
     },
     "bindings/python": {
         "layers": {"arrays", "bindings/python", "dispatch", "kernels", "runtime"},

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/stable/ops.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <utility>
@@ -32,17 +33,6 @@ std::optional<kernels::ScalarType> scalar_type(ScalarType type) {
     if (torchs == type) return ours;
   }
   return std::nullopt;
-}
-
-// As few digits as say which number it is.
-std::string number_text(double value) {
-  for (int digits = 15;; ++digits) {
-    std::ostringstream shown;
-    shown.precision(digits);
-    shown << value;
-    const bool is_last = digits == std::numeric_limits<double>::max_digits10;
-    if (is_last || std::strtod(shown.str().c_str(), nullptr) == value) return shown.str();
-  }
 }
 
 arrays::Sizes sizes(const Tensor& tensor) { return {tensor.sizes().data(), tensor.sizes().size()}; }
@@ -107,6 +97,16 @@ Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
 
 }  // namespace
 
+std::string number_text(double value) {
+  for (int digits = 15;; ++digits) {
+    char shown[32];
+    // Not std::to_chars, which macOS has from 13.3 on.
+    std::snprintf(shown, sizeof shown, "%.*g", digits, value);
+    const bool is_last = digits == std::numeric_limits<double>::max_digits10;
+    if (is_last || std::strtod(shown, nullptr) == value) return shown;
+  }
+}
+
 std::string dtype_text(ScalarType type) {
   const auto known = scalar_type(type);
   return known ? kernels::traits_of(*known).name : "an unsupported dtype";
@@ -121,7 +121,7 @@ std::size_t item_size(ScalarType type, const std::string& subject) {
 Item item_of(double value, ScalarType type, const std::string& subject) {
   item_size(type, subject);
   if (const auto item = kernels::item_of(value, 0, *scalar_type(type))) return *item;
-  fail(subject, " must be a value that ", dtype_text(type), " can hold, got ", number_text(value));
+  fail(subject, " must be a value that ", dtype_text(type), " can hold, got ", value);
 }
 
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {

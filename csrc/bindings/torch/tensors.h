@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "arrays/layout.h"
@@ -26,11 +27,22 @@ using kernels::Item;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+// As few digits as identify the number.
+std::string number_text(double value);
+
+inline std::string as_text(std::string_view part) { return std::string(part); }
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+std::string as_text(Number value) {
+  if constexpr (std::is_floating_point_v<Number>) return number_text(value);
+  return std::to_string(value);
+}
+
+// Without streams: a library that is linked with libstdc++.a shares the ids of its locale facets
+// with the process, but not the facets, and crashes when it prints a number.
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream stream;
-  (stream << ... << parts);
-  return stream.str();
+  return (std::string() + ... + as_text(parts));
 }
 
 template <class... Parts>

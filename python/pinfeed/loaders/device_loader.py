@@ -85,9 +85,9 @@ class DeviceLoader:
     at the start is in order. It sees your context variables, grad and inference mode, autocast and
     torch's default device, as they are when you ask for the first batch.
 
-    No GPU has run this yet: it was tested on simulated devices, which delay each copy as long as
-    allowed. A device of type "mps", which has one stream, is served by plain ``.to``
-    in the thread.
+    It runs on CUDA devices, and is tested on one and on simulated devices that delay each copy as
+    long as allowed. A device of type "mps", which has one stream, is served by plain ``.to`` in
+    the thread.
 
     Raises:
         TypeError: ``loader`` is no iterable of batches, ``depth`` no integer, ``device`` no
