@@ -115,6 +115,25 @@ def test_each_loop_over_a_loader_is_of_the_next_epoch(make, workers):
 
 
 @every_sampler
+def test_attributes_are_read_only(make):
+    """Also during an epoch, whose batches were planned with them."""
+    sampler = make()
+    batches = iter(sampler)
+    first, plan = next(batches), lists(make())
+    public = [name for name in dir(sampler) if not name.startswith("_")]
+    settings = [name for name in public if not callable(getattr(sampler, name))]
+    assert {"seed", "rank", "world_size", "batch_size", "drop_last", "epoch"} <= set(settings)
+    constants = {"PLANNING", "SETTINGS", "SHOWN"}
+    for name in set(settings) - constants:
+        message = f"{type(sampler).__name__}: {name} can't be changed, .*; make a new "
+        with pytest.raises(AttributeError, match=message):
+            setattr(sampler, name, 1)
+    assert [list(first), *lists(batches)] == plan
+    for copied in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
+        assert repr(copied) == repr(sampler)
+
+
+@every_sampler
 def test_epochs_and_seeds_differ_and_are_the_same_again(make):
     found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
     assert len(found) == 4

@@ -6,7 +6,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ class EpochSampler(Sampler[Any]):
     Each iteration is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
     otherwise. It counts once its first batch is taken.
 
-    Its arguments are those of `ShuffleSampler`; ``flags`` must be True or False.
+    Its arguments are those of `ShuffleSampler`; ``flags`` must be True or False. Public attributes
+    are read-only.
     """
 
     #: Goes up with every change of how epochs are planned: an old state would continue another plan.
@@ -42,14 +43,11 @@ class EpochSampler(Sampler[Any]):
     #: What `repr` shows before them.
     SHOWN: ClassVar[tuple[str, ...]] = ()
 
-    # What accelerate and Lightning ask a batch sampler for.
-
-    #: Whether a last batch that isn't full is left out.
-    drop_last: bool = False
-
     def __init__(self, seed: Any, rank: Any, world_size: Any, /, **flags: Any) -> None:
         require_flags(self._name, **flags)
         self.seed = checked_integer(seed, f"{self._name}: seed", 0)
+        #: Whether a last batch that isn't full is left out: accelerate and Lightning ask for it.
+        self.drop_last: bool = flags.get("drop_last", False)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
         self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
         self._kept_plan: tuple[tuple[int, int], Any] | None = None
@@ -57,6 +55,17 @@ class EpochSampler(Sampler[Any]):
         self._start = 0  # at which of its batches that begins
         self._position = EpochPosition(0)  # what state_dict tells
         self._said_by: _Said = None  # what said so since the last iteration began
+
+    if not TYPE_CHECKING:  # or any attribute could be assigned to
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            is_property = isinstance(getattr(type(self), name, None), property)
+            if not name.startswith("_") and (is_property or name in self.__dict__):
+                raise AttributeError(
+                    f"{self._name}: {name} can't be changed, because the batches of an epoch follow "
+                    f"from it; make a new {self._name}"
+                )
+            super().__setattr__(name, value)
 
     @abstractmethod
     def batches(self, epoch: int) -> int:

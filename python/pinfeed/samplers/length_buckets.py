@@ -123,7 +123,6 @@ class LengthBucketSampler(EpochSampler):
         self.max_length = positive_integer(max_length, f"{name}: max_length")
         self.shuffle = shuffle
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
-        self.drop_last = drop_last
         self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
         self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)

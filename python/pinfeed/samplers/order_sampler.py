@@ -51,7 +51,6 @@ class OrderSampler(EpochSampler):
         super().__init__(seed, rank, world_size, drop_last=drop_last, **flags)
         self._count = count
         self.batch_size = checked_integer(batch_size, f"{self._name}: batch_size", 1)
-        self.drop_last = drop_last
         require_choice(even, ("repeat", "drop", None), f"{self._name}: even")
         self.even = even
         self.batches(0)  # raises if there are none
