@@ -65,7 +65,7 @@ class Resizer {
     width_ = place.width;
     scale_.assign(channels_, 1.0F);
     bias_.assign(channels_, -0.0F);
-    is_nearest_ = batch.interpolation == Interpolation::nearest;
+    is_nearest_ = takes_nearest(batch.interpolation);
     rows_.find({resize.source.height, resize.resized.height, resize.top, place.height,
                 resize.flipped_rows, resize.border, batch.interpolation, batch.in_floats});
     columns_.find({resize.source.width, resize.resized.width, resize.left, place.width,

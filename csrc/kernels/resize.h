@@ -11,8 +11,8 @@
 //   out[i] = 0 + in[first[i]] * weight[i][0] + in[first[i] + 1] * weight[i][1] + ...
 //
 // from left to right, without weights that are 0, each product and each sum rounded once, and not
-// fused. `nearest` copies pixels, of any type, as mode="nearest" does. Every instruction set gives
-// the same bits.
+// fused. `nearest` and `nearest_exact` copy pixels, of any type, as the modes of torch do that have
+// these names. Every instruction set gives the same bits.
 #pragma once
 
 #include <cstddef>

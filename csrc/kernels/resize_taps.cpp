@@ -98,7 +98,7 @@ void Taps::find(const ResizedAxis& axis) {
   firsts_.assign((outputs_ + kOutputs - 1) / kOutputs * kOutputs, 0);
   source_begin_ = source_size_ = 0;
   if (outputs_ == 0) return;
-  if (axis.interpolation == Interpolation::nearest) {
+  if (takes_nearest(axis.interpolation)) {
     find_nearest();
   } else {
     find_weighted();
@@ -107,8 +107,9 @@ void Taps::find(const ResizedAxis& axis) {
 
 void Taps::find_nearest() {
   const float scale = static_cast<float>(axis_.in) / static_cast<float>(axis_.out);
+  const float center = axis_.interpolation == Interpolation::nearest_exact ? 0.5F : 0.0F;
   for (std::size_t i = 0; i < outputs_; ++i) {
-    const float first = std::floor(static_cast<float>(positions_[i]) * scale);
+    const float first = std::floor((static_cast<float>(positions_[i]) + center) * scale);
     firsts_[i] = std::min(static_cast<std::size_t>(first), axis_.in - 1);
   }
   most_ = 1;

@@ -9,7 +9,12 @@
 
 namespace pinfeed::kernels {
 
-enum class Interpolation : std::uint8_t { bilinear, bicubic, nearest };
+// `nearest` takes the pixel at an output's top left corner, `nearest_exact` the one at its center.
+enum class Interpolation : std::uint8_t { bilinear, bicubic, nearest, nearest_exact };
+
+constexpr bool takes_nearest(Interpolation interpolation) {
+  return interpolation >= Interpolation::nearest;
+}
 
 // One axis of an image that is resized, and the part of the result that is kept.
 struct ResizedAxis {

@@ -46,7 +46,7 @@ void resize_axis(std::size_t in, std::size_t out, Interpolation interpolation, c
   taps.find({in, out, 0, out, false, Border::constant, interpolation, kFloats});
   for (std::size_t i = 0; i < out; ++i) {
     const std::size_t first = taps.source_begin() + taps.first(i);
-    if (interpolation == Interpolation::nearest) {
+    if (takes_nearest(interpolation)) {
       store(i, read(first));
       continue;
     }
@@ -170,8 +170,8 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
 
 void test_resizes(const Isa& isa) {
   Random random(1);
-  for (const Interpolation interpolation :
-       {Interpolation::bilinear, Interpolation::bicubic, Interpolation::nearest}) {
+  for (const Interpolation interpolation : {Interpolation::bilinear, Interpolation::bicubic,
+                                            Interpolation::nearest, Interpolation::nearest_exact}) {
     for (const std::size_t channels : kChannels) {
       for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31}}) {
         for (const std::size_t largest : {5, 40}) {
@@ -179,7 +179,7 @@ void test_resizes(const Isa& isa) {
         }
       }
       check_resizes<std::uint8_t>(isa, interpolation, {3, 700}, channels, 20, random);
-      if (interpolation == Interpolation::nearest) continue;
+      if (takes_nearest(interpolation)) continue;
       check_resizes<float>(isa, interpolation, {17, 31}, channels, 40, random);
     }
   }

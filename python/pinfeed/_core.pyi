@@ -66,7 +66,7 @@ _BorderKind: TypeAlias = Literal["constant", "edge", "reflect"]
 _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 # Corners of the boxes of objects, where those of each image begin, and which of them remain.
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
-_Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest"]
+_Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
 # Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 

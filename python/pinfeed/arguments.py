@@ -8,7 +8,7 @@ import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 DType = torch.dtype | npt.DTypeLike
+Interpolation = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
 
 
 class Problem:
@@ -209,10 +210,9 @@ def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float,
 
 def checked_interpolation(
     interpolation: Any, resize_dtype: Any, dtype: str, function: str
-) -> tuple[Literal["bilinear", "bicubic", "nearest"], bool]:
+) -> tuple[Interpolation, bool]:
     """How images that become a dtype are interpolated, and whether bytes are without being rounded."""
-    kinds = ("bilinear", "bicubic", "nearest")
-    require_choice(interpolation, kinds, f"{function}: interpolation")
+    require_choice(interpolation, get_args(Interpolation), f"{function}: interpolation")
     if resize_dtype is None:
         return interpolation, False
     if resize_dtype not in (torch.float32, np.float32):

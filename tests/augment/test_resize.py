@@ -17,7 +17,8 @@ from programs import run_python
 
 pytestmark = pytest.mark.kernels
 
-INTERPOLATIONS = ["bilinear", "bicubic", "nearest"]
+NEAREST = ["nearest", "nearest-exact"]
+INTERPOLATIONS = ["bilinear", "bicubic", *NEAREST]
 
 resize, crop = augment.Resize, augment.RandomResizedCrop
 
@@ -30,7 +31,7 @@ def resized(image, size, interpolation):
     """torch's own resize of an (H, W, C) image of bytes, as torchvision's v2 calls it."""
     if image.shape[:2] == tuple(size):
         return image
-    antialias = {} if interpolation == "nearest" else {"antialias": True}
+    antialias = {} if interpolation in NEAREST else {"antialias": True}
     # One channel at a time: of 5 channels and one column torch 2.13 makes nonsense.
     planes = torch.from_numpy(image.transpose(2, 0, 1).copy())[:, None]
     planes = torch.nn.functional.interpolate(planes, size, mode=interpolation, **antialias)
@@ -85,7 +86,7 @@ def test_any_resize(isa, case):
         **constants, **scale, **arguments, dtype=getattr(torch, dtype), augment=view
     )
     in_floats = source != "uint8" or arguments.get("resize_dtype") is not None
-    in_floats &= arguments["interpolation"] != "nearest"
+    in_floats &= arguments["interpolation"] not in NEAREST
     expected = []
     for image, _ in images:
         input = arguments["input"]

@@ -137,13 +137,29 @@ def test_what_is_seen_does_not_depend_on_the_dtype(isa, output, mode, channels):
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "int64"])
 @pytest.mark.parametrize("size", [(5, 9), (40, 31)], ids=str)
-def test_nearest(dtype, size):
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_nearest(dtype, size, mode):
     masks = torch.from_numpy(random_array((3, 21, 17)).astype(dtype))
     view = augment.Resize(size)
     options = {"dtype": torch.int64} if dtype == "int64" else {"scale": 1}
-    field = pinfeed.Image(input="HW", output="HW", augment=view, interpolation="nearest", **options)
+    field = pinfeed.Image(input="HW", output="HW", augment=view, interpolation=mode, **options)
     batch = pinfeed.Collate(field)(list(masks))
-    assert torch.equal(batch.double(), interpolate(masks[:, None].double(), size)[:, 0])
+    assert torch.equal(batch.double(), interpolate(masks[:, None].double(), size, mode=mode)[:, 0])
+
+
+# Of 500 pixels to 375, centers lie between two pixels: PIL adds up and errs, torch is followed.
+@pytest.mark.parametrize("size", [(4, 4), (8, 10), (224, 224), (401, 333)], ids=str)
+def test_nearest_exact_is_what_pil_takes(size):
+    view = augment.Resize(size)
+    field = pinfeed.Image(
+        input="HW", output="HW", dtype=torch.int64, augment=view, interpolation="nearest-exact"
+    )
+    ramp = np.arange(16, dtype=np.uint8).repeat(16).reshape(16, 16)
+    for mask in (ramp, random_array((375, 500))):
+        pil = PIL.Image.fromarray(mask).resize(size[::-1], PIL.Image.Resampling.NEAREST)
+        assert np.array_equal(pinfeed.Collate(field)([mask])[0], np.asarray(pil))
+    if size == (4, 4):
+        assert pinfeed.Collate(field)([ramp])[0, :, 0].tolist() == [2, 6, 10, 14]
 
 
 @pytest.mark.parametrize(

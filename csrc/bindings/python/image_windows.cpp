@@ -158,7 +158,7 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
       rows_(std::move(rows)) {
   require_sizes();
   interpolation_ = options.interpolation;
-  in_floats_ = interpolation_ != Interpolation::nearest && images.become_floats() &&
+  in_floats_ = !takes_nearest(interpolation_) && images.become_floats() &&
                (images.dtype() != kUint8 || options.in_floats);
   const DType resized = in_floats_ ? kFloat32 : images.dtype();
   const std::string fill = images.name() + ": fill";
@@ -273,11 +273,11 @@ void Windows::require_values() const {
                          ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
                          got + "; leave it out");
   }
-  if (interpolation_ == Interpolation::nearest || in_floats_ || images_.are_colors()) return;
+  if (takes_nearest(interpolation_) || in_floats_ || images_.are_colors()) return;
   if (!any_is_resized()) return;
-  throw py::type_error(images_.name() + ": integers that stay what they are can't be interpolated" +
-                       got +
-                       "; interpolation=\"nearest\" resizes masks, dtype=torch.float32 images");
+  throw py::type_error(
+      images_.name() + ": integers that stay what they are can't be interpolated" + got +
+      "; interpolation=\"nearest-exact\" resizes masks, dtype=torch.float32 images");
 }
 
 void register_augment_options(py::module_& m) {

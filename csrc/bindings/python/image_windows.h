@@ -154,7 +154,8 @@ struct Names<kernels::Interpolation> {
   static constexpr std::pair<const char*, kernels::Interpolation> all[] = {
       {"bilinear", kernels::Interpolation::bilinear},
       {"bicubic", kernels::Interpolation::bicubic},
-      {"nearest", kernels::Interpolation::nearest}};
+      {"nearest", kernels::Interpolation::nearest},
+      {"nearest-exact", kernels::Interpolation::nearest_exact}};
 };
 
 }  // namespace pinfeed::bindings

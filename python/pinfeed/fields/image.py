@@ -15,6 +15,7 @@ from pinfeed import _core
 from pinfeed.arguments import (
     ARRAYS,
     DType,
+    Interpolation,
     Problem,
     instead,
     positive_integer,
@@ -99,7 +100,9 @@ class Image(Field):
             its crops: 255 for a mask whose loss has ``ignore_index=255``, or one number for each
             channel. In units of the image's own values.
         interpolation: How ``augment`` resizes: ``"bilinear"`` or ``"bicubic"``, antialiased, or
-            ``"nearest"``, for masks.
+            ``"nearest-exact"``, for masks: the pixel at the center of each output, as torch's mode of
+            that name takes it, and PIL's NEAREST, except where a center lies between two pixels.
+            ``"nearest"`` takes the pixel at the top left corner, as torch's mode of that name.
         resize_dtype: None: bytes are resized to bytes, whose values are those of
             ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
@@ -162,7 +165,7 @@ class Image(Field):
         mask: Request = False,
         augment: Geometry | None = None,
         fill: float | Sequence[float] | None = None,
-        interpolation: Literal["bilinear", "bicubic", "nearest"] = "bilinear",
+        interpolation: Interpolation = "bilinear",
         resize_dtype: DType | None = None,
         windows: Request = False,
         color: Color | Sequence[Color] | None = None,

@@ -10,7 +10,14 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import DType, Problem, checked_integer, require_instance, torch_dtype
+from pinfeed.arguments import (
+    DType,
+    Interpolation,
+    Problem,
+    checked_integer,
+    require_instance,
+    torch_dtype,
+)
 from pinfeed.augment.geometry import Crop, Geometry, Resizing
 from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
 from pinfeed.fields.image import as_array
@@ -46,7 +53,7 @@ class Patches(Field):
             scale.
         input: How a sample lies in memory, as in `Image`; ``"THWC"`` and so on for clips.
         interpolation: How images are resized, antialiased: ``"bicubic"``, ``"bilinear"``, or
-            ``"nearest"``.
+            ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
         min_pixels: With ``max_pixels``: images are resized to sides that are multiples of patch_size
             × merge and have from so many pixels to so many, with as nearly the ratio that they had as
             can be. An image one side of which is more than 200 times the other is refused. As
@@ -95,7 +102,7 @@ class Patches(Field):
         order: Literal["CHW", "HWC"] = "CHW",
         dtype: DType = torch.float32,
         input: Literal["HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW"] | None = None,
-        interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
+        interpolation: Interpolation = "bicubic",
         min_pixels: float | None = None,
         max_pixels: float | None = None,
         max_patches: int | None = None,

@@ -11,6 +11,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Interpolation,
     Problem,
     checked_integer,
     checked_interpolation,
@@ -248,7 +249,7 @@ def patchify(
     dtype: Any = torch.float32,
     merge: int = 1,
     temporal: int = 1,
-    interpolation: Literal["bilinear", "bicubic", "nearest"] = "bicubic",
+    interpolation: Interpolation = "bicubic",
     multiple_of: int | None = None,
     min_pixels: float | None = None,
     max_pixels: float | None = None,
