@@ -102,7 +102,6 @@ from_numpy(arrays, batch_size, *, shuffle=False, seed=None, fields=None, device=
 gather(array, indices, *, out=None)
 get_num_threads()
 normalize(images, mean=None, std=None, *, scale=None, input=None, output='NCHW', dtype=torch.float32, out=None)
-open_npz(path)
 packed_attention_mask(document_ids)
 packed_mask_mod(document_ids)
 pad(sequences, pad_value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, scale=None, lengths=True, mask=False, out=None)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from pinfeed.samplers.length_buckets import LengthBucketSampler
     from pinfeed.samplers.pack import PackSampler
     from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
-    from pinfeed.sources.npz import open_npz
     from pinfeed.streams.packed_stream import PackedStream
     from pinfeed.streams.stream_dataset import StreamDataset
 
@@ -89,7 +88,6 @@ __all__ = [
     "gather",
     "get_num_threads",
     "normalize",
-    "open_npz",
     "packed_attention_mask",
     "packed_mask_mod",
     "pad",
@@ -115,7 +113,6 @@ _LATER = {
     "StreamDataset": "streams.stream_dataset",
     "WeightedSampler": "samplers.weighted",
     "diagnose": "diagnosis.diagnose",
-    "open_npz": "sources.npz",
     "to_numpy": "exports.to_numpy",
     "to_tensorflow": "exports.to_tensorflow",
     "write_array": "exports.write_array",

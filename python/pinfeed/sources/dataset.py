@@ -14,6 +14,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
+from pinfeed.sources.npz import npz_arrays
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
 from pinfeed.sources.strings import encode
@@ -31,7 +32,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             in lists within these. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
             strings and samples of different lengths (an ndarray of strings becomes one), a
             `ConcatArray` of many arrays, or a path: of a .npy file
-            (opened as a read-only memmap; nothing is unpickled, nothing is read yet), or of what
+            (opened as a read-only memmap; nothing is unpickled, nothing is read yet), of a .npz file
+            of ``np.savez`` (a dict of such memmaps, by their names), or of what
             `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
             the names of its files). All have the same length.
 
@@ -46,7 +48,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Raises:
         TypeError: Something is no array, or has a mask; or its dtype is not numeric, or
             byte-swapped.
-        ValueError: The lengths differ, there is no array, or a file is no valid .npy file.
+        ValueError: The lengths differ, there is no array, or a file is no valid .npy or .npz file, or
+            a compressed one.
         OSError: A file can't be read.
 
     Example:
@@ -383,8 +386,8 @@ def _told(indices: Any) -> tuple[Any, int | None, Packing | None]:
 
 
 def _open_sources(arrays: Any, path: str) -> Any:
-    if isinstance(arrays, str | os.PathLike) and os.path.isdir(arrays):
-        arrays = _in_directory(os.fsdecode(arrays), _name(path))
+    if isinstance(arrays, str | os.PathLike):
+        arrays = _in_path(os.fsdecode(arrays), _name(path))
     if not is_container(arrays):
         return _open_source(arrays, _name(path))
     if isinstance(arrays, list | tuple):
@@ -402,8 +405,13 @@ def _name(path: str) -> str:
     return f"ArrayDataset: leaf {path}" if path else "ArrayDataset"
 
 
-def _in_directory(path: str, name: str) -> Any:
-    """What a directory holds: a RaggedArray, or a dict of arrays by the names of their files."""
+def _in_path(path: str, name: str) -> Any:
+    """What a path leads to: itself, the path of a .npy file; a RaggedArray; or a dict of arrays.
+
+    That is by the names of the files in a directory, or of the members of a .npz file.
+    """
+    if not os.path.isdir(path):
+        return npz_arrays(path, name) if path.endswith(".npz") else path
     names = sorted(name for name in os.listdir(path) if not name.startswith("."))
     if len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names):
         return RaggedArray.open(path)
@@ -457,7 +465,7 @@ def _open_source(array: Any, name: str) -> Source:
         except FileNotFoundError as error:
             raise FileNotFoundError(error.errno, f"{error.strerror}; {_NO_PATHS}") from error
         except ValueError as error:
-            if not os.fsdecode(array).endswith((".npy", ".npz")):
+            if not os.fsdecode(array).endswith(".npy"):
                 Problem.of(error).add_hint(_NO_PATHS)
             raise
     if isinstance(array, np.ndarray) and array.dtype.kind in "SUTO":

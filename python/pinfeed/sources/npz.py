@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from typing import IO, Any
 
@@ -19,40 +18,20 @@ _LOCAL_HEADER = 30
 _LOCAL_SIGNATURE = b"PK\x03\x04"
 
 
-def open_npz(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that ``np.savez`` wrote, memory-mapped and read-only; only headers are read.
+def npz_arrays(path: str, name: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that ``np.savez`` wrote, by their names: read-only views of the mapped file.
 
-    ``np.load`` reads an array of a .npz file into memory, each time it is asked for. These are views
-    of the file, which go into `ArrayDataset` like any memmap, and pickle as the file's path.
-
-    Args:
-        path: Of the file. Its members are stored as they are, as ``np.savez`` does;
-            ``np.savez_compressed`` doesn't.
-
-    Returns:
-        Each array under its name. They may be unaligned, which NumPy and pinfeed allow. Checksums
-        are not verified, because that would read the whole file.
-
-    Raises:
-        ValueError: The file is no complete .npz file, or a member is compressed, encrypted, no array,
-            or an array of Python objects, which would have to be unpickled.
-        OSError: The file can't be read.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(f"{folder}/data.npz", x=np.eye(3), y=np.arange(3))
-        ...     dataset = pinfeed.ArrayDataset(pinfeed.open_npz(f"{folder}/data.npz"))
-        ...     dataset[1]
-        {'x': array([0., 1., 0.]), 'y': np.int64(1)}
+    Only headers are read. ``np.load`` reads an array into memory, each time it is asked for. The
+    arrays may be unaligned, which NumPy and pinfeed allow. Checksums are not verified, because that
+    would read the whole file.
     """
-    path = os.fsdecode(path)
-    with open_regular(path, f"open_npz: {path}") as file:
-        members = _members(file, f"open_npz: {path}")
+    file_name = f"{name}: {path}"
+    with open_regular(path, file_name) as file:
+        members = _members(file, file_name)
         whole = np.memmap(file, np.uint8, "r")
     arrays: dict[str, npt.NDArray[Any]] = {}
     for member in members:
-        name = f"open_npz: {path}: member {member.filename!r}"
+        name = f"{file_name}: member {member.filename!r}"
         key = member.filename.removesuffix(".npy")
         if key == member.filename:
             raise ValueError(f"{name} is no array; expected names that end in .npy")

@@ -373,7 +373,4 @@ def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
     try:
         return NpyHeader.read(file).map(file)
     except ValueError as error:
-        hint = "; open_npz(path) opens .npz files" if path.endswith(".npz") else ""
-        raise ValueError(
-            f"{name}: {path} is no complete .npy file of numbers: {error}{hint}"
-        ) from error
+        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error

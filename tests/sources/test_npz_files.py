@@ -1,4 +1,4 @@
-"""open_npz: the arrays of np.savez where they lie, and nothing but errors for what is no such file."""
+""".npz files: the arrays of np.savez where they lie, and nothing but errors for what is no such file."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from cold_files import open_files
-from pinfeed import open_npz
+from pinfeed.sources.npz import npz_arrays
 from programs import run_python
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -40,7 +40,7 @@ def test_what_np_load_reads(tmp_path, members):
             array = random_array(shape, dtype, seed)
         arrays[name] = np.asfortranarray(array) if is_fortran else array
     np.savez(tmp_path / "x.npz", **arrays)
-    opened = open_npz(tmp_path / "x.npz")
+    opened = npz_arrays(str(tmp_path / "x.npz"), "x")
     with np.load(tmp_path / "x.npz") as expected:
         assert list(opened) == list(expected) == list(arrays)
         for name, array in opened.items():
@@ -57,9 +57,8 @@ def test_in_a_dataset(tmp_path):
     weights = np.random.default_rng(0).random((50, 7), np.float32)
     path = tmp_path / "x.npz"
     np.savez(path, image=images, weight=weights)
-    opened = open_npz(str(path))
-    assert not opened["weight"].flags.aligned  # or nothing is tested about that
-    dataset = pinfeed.ArrayDataset(opened)
+    dataset = pinfeed.ArrayDataset(path)
+    assert not dataset["weight"].flags.aligned  # or nothing is tested about that
     pickled = pickle.dumps(dataset)
     assert len(pickled) < 2000
     collate = pinfeed.Collate({"image": pinfeed.Image(), "weight": pinfeed.Stack(torch.float64)})
@@ -73,14 +72,14 @@ def test_in_a_dataset(tmp_path):
                 part = slice(start, start + 20)
                 assert_same_bits(batch["image"], pinfeed.normalize(images[part], 0.0, 1.0))
                 assert_same_bits(batch["weight"], weights[part].astype("f8"))
-    gathered = pinfeed.gather(opened["weight"], [3, 1])
+    gathered = pinfeed.gather(dataset["weight"], [3, 1])
     assert_same_bits(gathered, weights[[3, 1]])
 
 
 def test_one_descriptor_and_none_when_all_is_gone(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, **{str(i): np.arange(3) for i in range(100)})
-    opened = open_npz(path)
+    opened = npz_arrays(str(path), "x")
     assert open_files().count(str(path)) <= 1
     del opened
     gc.collect()
@@ -95,7 +94,7 @@ def test_large_members_and_many_bytes_before(tmp_path):
         for name in ("a.npy", "b.npy"):
             with archive.open(name, "w", force_zip64=True) as member:
                 np.save(member, np.full(1000, ord(name[0]), "u2"))
-    opened = open_npz(path)
+    opened = npz_arrays(str(path), "x")
     assert {name: set(array.tolist()) for name, array in opened.items()} == {"a": {97}, "b": {98}}
 
 
@@ -152,8 +151,8 @@ REFUSED = {
 def test_what_is_refused(tmp_path, kind):
     make, message = REFUSED[kind]
     make(tmp_path / "x.npz")
-    with pytest.raises(ValueError, match=rf"^open_npz: {tmp_path}/x\.npz.*{message}"):
-        open_npz(tmp_path / "x.npz")
+    with pytest.raises(ValueError, match=rf"^ArrayDataset: {tmp_path}/x\.npz.*{message}"):
+        pinfeed.ArrayDataset(tmp_path / "x.npz")
 
 
 def test_an_encrypted_member(tmp_path):
@@ -163,13 +162,13 @@ def test_an_encrypted_member(tmp_path):
     contents[contents.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(contents)
     with pytest.raises(ValueError, match="is compressed or encrypted"):
-        open_npz(path)
+        npz_arrays(str(path), "x")
 
 
 def test_files_that_can_not_be_read(tmp_path):
     for path in (tmp_path / "none.npz", tmp_path):
         with pytest.raises(OSError, match=str(path)):
-            open_npz(path)
+            npz_arrays(str(path), "x")
 
 
 def a_file():
@@ -195,7 +194,7 @@ def test_damaged_bytes(tmp_path, changes, cut, left_out):
     path = tmp_path / "x.npz"
     path.write_bytes(damaged[:cut] if left_out % 3 else damaged[left_out:])
     with contextlib.suppress(ValueError, OSError):
-        for array in open_npz(path).values():
+        for array in npz_arrays(str(path), "x").values():
             array.tobytes()  # what is mapped, is there
 
 
@@ -218,7 +217,7 @@ for grown in range(4096, 1 << 16, 4096):
     contents[shape : shape + 8] = b"(%5d,)" % (16384 + grown)
     open(path, "wb").write(contents)
     try:
-        print(pinfeed.open_npz(path)["x"].sum())
+        print(pinfeed.ArrayDataset(path)["x"].sum())
     except ValueError as error:
         print("ValueError")
     contents[shape : shape + 8] = b"(16384,)"
