@@ -9,8 +9,6 @@
 namespace pinfeed::kernels {
 namespace {
 
-using Kind = ColorStep::Kind;
-
 // Geometries count their steps from 0 on; these are others.
 constexpr std::uint64_t kFirstStep = std::uint64_t{1} << 62;
 
@@ -38,32 +36,16 @@ void change_contrast(double drawn, float mean, ColorTable& table) {
 
 using Mean = std::function<float(const ColorTable&)>;
 
-void take(const ColorStep& step, const std::array<std::uint64_t, 2>& drawn, const Mean& mean,
-          ColorTable& table) {
-  const auto inverted = [](unsigned value) { return 255 - value; };
-  switch (step.kind) {
-    case Kind::jitter: {
-      const bool contrast_first = (drawn[0] & 1) != 0;  // a bit that no factor is made of
-      if (!contrast_first) brighten(between(step.brightness, drawn[1]), table);
-      if (step.changes_contrast()) {
-        const float mean_before = mean(table);
-        std::iota(table.begin(), table.end(), std::uint8_t{0});
-        change_contrast(between(step.contrast, drawn[0]), mean_before, table);
-      }
-      if (contrast_first) brighten(between(step.brightness, drawn[1]), table);
-      return;
-    }
-    case Kind::invert:
-      return change(table, inverted);
-    case Kind::posterize: {
-      const unsigned kept = 0xFF00u >> static_cast<unsigned>(step.number);
-      return change(table, [=](unsigned value) { return value & kept; });
-    }
-    case Kind::solarize: {
-      const auto first = static_cast<unsigned>(std::ceil(step.number));
-      return change(table, [=](unsigned value) { return value < first ? value : inverted(value); });
-    }
+void jitter(const ColorStep& step, const std::array<std::uint64_t, 2>& drawn, const Mean& mean,
+            ColorTable& table) {
+  const bool contrast_first = (drawn[0] & 1) != 0;  // a bit that no factor is made of
+  if (!contrast_first) brighten(between(step.brightness, drawn[1]), table);
+  if (step.changes_contrast()) {
+    const float mean_before = mean(table);
+    std::iota(table.begin(), table.end(), std::uint8_t{0});
+    change_contrast(between(step.contrast, drawn[0]), mean_before, table);
   }
+  if (contrast_first) brighten(between(step.brightness, drawn[1]), table);
 }
 
 }  // namespace
@@ -77,9 +59,7 @@ ColorTable draw_table(const Colors& colors, std::size_t image, const Mean& mean)
   ColorTable table;
   std::iota(table.begin(), table.end(), std::uint8_t{0});
   for (std::size_t number = 0; number < steps.size(); ++number) {
-    const ColorStep& step = steps[number];
-    const auto drawn = random(sample, kFirstStep | number);
-    if (uniform(drawn[0]) < step.probability) take(step, drawn, mean, table);
+    jitter(steps[number], random(sample, kFirstStep | number), mean, table);
   }
   return table;
 }

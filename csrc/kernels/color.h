@@ -9,20 +9,10 @@
 
 namespace pinfeed::kernels {
 
-// One of the steps that are done to a value, each to what the one before left, as torchvision does
-// it to uint8. The contrast needs the image's mean:
-//
-//   jitter      brightness: value * factor; contrast: fma(mean, 1 - factor, value * factor); both
-//               clamped to 0..255 and cut off, in an order that is drawn, or the former alone
-//   invert      255 - value
-//   posterize   but for the `number` highest bits, 0
-//   solarize    from `number` on inverted
+// Brightness and contrast as torchvision changes those of uint8: value * factor, and
+// fma(mean, 1 - factor, value * factor) with the image's mean, both clamped to 0..255 and cut off,
+// in an order that is drawn; each step changes what the one before left.
 struct ColorStep {
-  enum class Kind : std::uint8_t { jitter, invert, posterize, solarize };
-
-  Kind kind = Kind::invert;
-  double probability = 0;
-  double number = 0;
   std::array<double, 2> brightness{1, 1};  // from and to which factor
   std::array<double, 2> contrast{1, 1};
 

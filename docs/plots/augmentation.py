@@ -16,7 +16,7 @@ def main() -> None:
     """One row for each recipe: the photograph, and what was drawn."""
     temple, flower = sklearn.datasets.load_sample_images().images
     flip, resized = augment.RandomHorizontalFlip(), augment.RandomResizedCrop(SIZE)
-    color = [augment.ColorJitter(brightness=0.4), augment.RandomSolarize(128, p=0.3)]
+    color = augment.ColorJitter(brightness=0.4)
     recipes = [
         (temple, {"augment": [augment.RandomCrop(400, padding=50), augment.Resize(SIZE), flip]}),
         (flower, {"augment": [resized, flip]}),

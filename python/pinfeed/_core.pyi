@@ -61,7 +61,6 @@ _GeometryKind: TypeAlias = Literal[
     "flip_rows",
     "flip_columns",
 ]
-_ColorKind: TypeAlias = Literal["jitter", "invert", "posterize", "solarize"]
 _BorderKind: TypeAlias = Literal["constant", "edge", "reflect"]
 _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 # Corners of the boxes of objects, where those of each image begin, and which of them remain.
@@ -144,16 +143,8 @@ class GeometryStep:
 
 class ColorStep:
     def __init__(
-        self,
-        *,
-        kind: _ColorKind,
-        probability: float,
-        number: float = 0,
-        brightness: Sequence[float] = (1, 1),
-        contrast: Sequence[float] = (1, 1),
+        self, *, brightness: Sequence[float] = (1, 1), contrast: Sequence[float] = (1, 1)
     ) -> None: ...
-    @property
-    def probability(self) -> float: ...
 
 class BorderOptions:
     def __init__(self, *, kind: _BorderKind = "constant", fill: Sequence[float] = (0,)) -> None: ...

@@ -218,7 +218,7 @@ def test_from_numpy_resumes_with_the_crops_of_the_epoch():
 
 
 @pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"])
-@pytest.mark.parametrize("color", [None, augment.RandomInvert(1)])
+@pytest.mark.parametrize("color", [None, augment.ColorJitter((2, 2))])
 @pytest.mark.parametrize("seed", [5, None])
 def test_leaves_with_the_same_geometry_share_it_but_not_the_color(seed, color, view):
     options = {"dtype": torch.uint8, "augment": view, "interpolation": "nearest"}
@@ -227,7 +227,9 @@ def test_leaves_with_the_same_geometry_share_it_but_not_the_color(seed, color, v
     rows = pinfeed.ArrayDataset({"image": IMAGES, "deep": [{"mask": IMAGES[..., 1]}]})
     batch = pinfeed.Collate(fields, seed=seed)(rows.__getitems__(range(40)))
     seen = batch["deep"][0]["mask"][:, 0]
-    assert torch.equal(batch["image"][:, 1], seen if color is None else ~seen)
+    assert torch.equal(
+        batch["image"][:, 1], seen if color is None else seen.int().mul(2).clamp(max=255).byte()
+    )
     assert len(seen.flatten(1).unique(dim=0)) == 40
 
 
@@ -250,9 +252,6 @@ REPRS = [
     "Compose([Resize(8, max_size=9), CenterCrop(8)])",
     "RandomResizedCrop((8, 8), scale=(0.5, 1.0))",
     "ColorJitter(brightness=(0.5, 1.5), contrast=(1.0, 1.0))",
-    "RandomInvert()",
-    "RandomPosterize(3)",
-    "RandomSolarize(9.0)",
     "RandomErasing(p=0.25)",
 ]
 
@@ -338,12 +337,12 @@ def test_a_seed_needs_the_index():
 
 CERTAIN = {
     "augment": augment.Compose([augment.Resize(6), augment.CenterCrop(4), flip(1)]),
-    "color": [augment.RandomInvert(1), augment.RandomSolarize(9, 0), augment.ColorJitter((2, 2))],
+    "color": [augment.ColorJitter((2, 2)), augment.ColorJitter()],
     "erase": augment.RandomErasing(0),
 }
 RANDOM = {
     "augment": [crop(2), augment.RandomResizedCrop(2), flip(0.1)],
-    "color": [augment.RandomInvert(), augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2)), augment.ColorJitter((2, 2), (2, 2))],
+    "color": [augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2)), augment.ColorJitter((2, 2), (2, 2))],
     "erase": [augment.RandomErasing(0.1)],
 }  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_options_of_native_calls(shown):
 
 def test_options_of_native_calls_know_their_names():
     with pytest.raises(TypeError):
-        _core.ColorStep(kind="posterise", probability=1)
+        _core.GeometryStep(kind="random_cut")
 
 
 def test_its_repr_tells_how_it_was_made():

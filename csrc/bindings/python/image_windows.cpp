@@ -26,14 +26,6 @@ struct Names<kernels::GeometryStep::Kind> {
       {"flip_rows", Kind::flip_rows},
       {"flip_columns", Kind::flip_columns}};
 };
-template <>
-struct Names<kernels::ColorStep::Kind> {
-  using Kind = kernels::ColorStep::Kind;
-  static constexpr std::pair<const char*, Kind> all[] = {{"jitter", Kind::jitter},
-                                                         {"invert", Kind::invert},
-                                                         {"posterize", Kind::posterize},
-                                                         {"solarize", Kind::solarize}};
-};
 
 namespace {
 
@@ -290,11 +282,8 @@ void register_augment_options(py::module_& m) {
                Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
                Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
                Keyword{"probability", &Step::probability});
-  bind_options(m, "ColorStep", Keyword{"kind", &ColorStep::kind},
-               Keyword{"probability", &ColorStep::probability},
-               Keyword{"number", &ColorStep::number}, Keyword{"brightness", &ColorStep::brightness},
-               Keyword{"contrast", &ColorStep::contrast})
-      .def_readonly("probability", &ColorStep::probability);
+  bind_options(m, "ColorStep", Keyword{"brightness", &ColorStep::brightness},
+               Keyword{"contrast", &ColorStep::contrast});
   bind_options(m, "BorderOptions", Keyword{"kind", &BorderOptions::kind},
                Keyword{"fill", &BorderOptions::fill})
       .def_readonly("kind", &BorderOptions::kind);

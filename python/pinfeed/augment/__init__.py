@@ -6,13 +6,7 @@ made: fields, workers and threads may share it.
 
 from typing import TYPE_CHECKING, Any
 
-from pinfeed.augment.color import (
-    Color,
-    ColorJitter,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
+from pinfeed.augment.color import ColorJitter
 from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
@@ -32,20 +26,16 @@ from pinfeed.augment.targets import boxes, points
 
 __all__ = [
     "CenterCrop",
-    "Color",
     "ColorJitter",
     "Compose",
     "Geometry",
     "RandomCrop",
     "RandomErasing",
     "RandomHorizontalFlip",
-    "RandomInvert",
     "RandomIoUCrop",
-    "RandomPosterize",
     "RandomResize",
     "RandomResizedCrop",
     "RandomShortestSize",
-    "RandomSolarize",
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",

@@ -15,7 +15,7 @@ from pinfeed.arguments import (
     torch_dtype_name,
 )
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.color import Color
+from pinfeed.augment.color import ColorJitter
 from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
@@ -37,7 +37,7 @@ class Augmentation:
         geometry: Geometry | None,
         interpolation: str,
         resize_dtype: torch.dtype | None,
-        color: Color | Sequence[Color] | None,
+        color: ColorJitter | Sequence[ColorJitter] | None,
         erase: RandomErasing | None,
         stream: int,
         dtype: torch.dtype,
@@ -60,11 +60,8 @@ class Augmentation:
                 "leave one of them out"
             )
         for one in self._colors:
-            text = (
-                "Image: color must be a ColorJitter, RandomInvert, RandomPosterize or RandomSolarize "
-                "of pinfeed.augment, or several in a list"
-            )
-            require_instance(one, Color, text)
+            text = "Image: color must be a pinfeed.augment.ColorJitter, or a list of several"
+            require_instance(one, ColorJitter, text)
         if erase is not None:
             text = "Image: erase must be a pinfeed.augment.RandomErasing"
             require_instance(erase, RandomErasing, text)

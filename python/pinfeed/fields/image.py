@@ -24,7 +24,7 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.color import Color
+from pinfeed.augment.color import ColorJitter
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import (
@@ -111,7 +111,7 @@ class Image(Field):
             batch and them, a string puts them under this key of the same dict.
             `pinfeed.augment.boxes` and `pinfeed.augment.points` move targets along.
         color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
-            ``ColorJitter``, ``RandomInvert``, ``RandomPosterize`` or ``RandomSolarize``, or a list.
+            ``ColorJitter``, or a list of several.
         erase: A rectangle of each image to write over, drawn anew for each sample.
         stream: Fields with other numbers here draw other windows of the same sample, also with the
             same geometry: two views of one image.
@@ -168,7 +168,7 @@ class Image(Field):
         interpolation: Interpolation = "bilinear",
         resize_dtype: DType | None = None,
         windows: Request = False,
-        color: Color | Sequence[Color] | None = None,
+        color: ColorJitter | Sequence[ColorJitter] | None = None,
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
