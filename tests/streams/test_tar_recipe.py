@@ -1,0 +1,92 @@
+"""The recipe for .tar files of the page about streams, with shards that GNU tar writes."""
+
+import ast
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import pinfeed
+
+PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
+
+
+def _recipe():
+    """``read_tar`` as it stands on the page."""
+    code = next(
+        block
+        for block in re.findall(
+            r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
+        )
+        if "def read_tar" in block
+    )
+    functions = [node for node in ast.parse(code).body if getattr(node, "name", "") == "read_tar"]
+    names = {"tarfile": tarfile, "PurePosixPath": PurePosixPath}
+    exec(compile(ast.Module(functions, []), str(PAGE), "exec"), names)
+    return names["read_tar"]
+
+
+def _is_gnu_tar():
+    if shutil.which("tar") is None:
+        return False
+    version = subprocess.run(["tar", "--version"], capture_output=True, text=True, check=True)
+    return "GNU tar" in version.stdout
+
+
+WAYS = {
+    "the folder": ["."],
+    "from outside": ["photos.v1.2"],
+    "every file": [
+        "cat.txt",
+        "cat.cls",
+        "dog.seg.png",
+        "dog.txt",
+        "sub/cat.txt",
+        "README",
+        ".hidden",
+    ],
+    "compressed, long names": ["--format=pax", "-z", "."],
+}
+
+
+@pytest.mark.skipif(not _is_gnu_tar(), reason="needs GNU tar")
+@pytest.mark.parametrize("way", WAYS)
+def test_shards_of_gnu_tar(way, tmp_path):
+    folder = tmp_path / "photos.v1.2"
+    files = {
+        "README": b"no sample",
+        ".hidden": b"",
+        "cat.cls": b"3",
+        "cat.txt": b"a cat",
+        "dog.seg.png": b"pixels",
+        "dog.txt": b"a dog",
+        "sub/cat.txt": b"another",
+    }
+    long = "x" * 120  # needs a second header
+    if way == "compressed, long names":
+        files[f"{long}.txt"] = b"long"
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    if way != "every file":
+        (folder / "link.txt").symlink_to("cat.txt")
+        (folder / "empty.d").mkdir()
+    shard = tmp_path / "photos.tar"
+    inside = tmp_path if way == "from outside" else folder
+    subprocess.run(
+        ["tar", "--sort=name", "-cf", shard, *WAYS[way]], cwd=inside, check=True, timeout=60
+    )
+    stream = pinfeed.StreamDataset([str(shard)], open_shard=_recipe())
+    prefix = "photos.v1.2/" if way == "from outside" else ""
+    expected = [
+        {"name": f"{prefix}cat", "cls": b"3", "txt": b"a cat"},
+        {"name": f"{prefix}dog", "seg.png": b"pixels", "txt": b"a dog"},
+        {"name": f"{prefix}sub/cat", "txt": b"another"},
+    ]
+    if way == "compressed, long names":
+        expected.append({"name": long, "txt": b"long"})
+    found = sorted(stream, key=lambda sample: sample["name"])
+    assert found == expected
