@@ -38,11 +38,12 @@ def new_collate(seed=0):
 
 
 def by_index(batches):
-    return {
-        int(index): image.tolist()
-        for batch in batches
-        for index, image in zip(batch["index"], batch["image"], strict=True)
-    }
+    """What is seen of each sample that came, where it came first."""
+    found = {}
+    for batch in batches:
+        for index, image in zip(batch["index"].tolist(), batch["image"], strict=True):
+            found.setdefault(index, image.tolist())
+    return found
 
 
 @functools.cache

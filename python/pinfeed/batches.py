@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import filterfalse
@@ -40,6 +41,9 @@ class Packing(NamedTuple):
     max_documents: int | None
 
 
+_reads = threading.local()  # `batch`: the `IndexBatch` that was read last
+
+
 class IndexBatch(Sequence[int]):
     """The indices of one batch, as samplers yield them.
 
@@ -50,45 +54,73 @@ class IndexBatch(Sequence[int]):
         indices: int64 of shape (B,).
         epoch: Which epoch the batch is of; None if nobody knows.
         packing: Where the samples go to, if they are documents that share rows.
+        copies: int64 of shape (B,): how often the epoch had each sample before. None: never.
     """
 
-    __slots__ = ("epoch", "indices", "packing")
+    __slots__ = ("copies", "epoch", "indices", "packing")
 
     def __init__(
         self,
         indices: npt.NDArray[np.int64],
         epoch: int | None = None,
         packing: Packing | None = None,
+        copies: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.indices = indices
         self.epoch = epoch
         self.packing = packing
+        self.copies = copies
+
+    @staticmethod
+    def last_read(count: int) -> IndexBatch | None:
+        """The batch of ``count`` indices that this thread read last, unless this was asked before.
+
+        A ``Subset``, or a dataset of one sample at a time, reads the indices of a batch and hands over
+        samples that don't know their epoch. DataLoader collates these at once, in the same thread.
+        """
+        batch: IndexBatch | None = getattr(_reads, "batch", None)
+        _reads.batch = None
+        return batch if batch is not None and len(batch) == count else None
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
-            return IndexBatch(self.indices[position], self.epoch)
+            copies = None if self.copies is None else self.copies[position]
+            return IndexBatch(self.indices[position], self.epoch, None, copies)
         return int(self.indices[position])
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.indices.tolist())
+        return iter(self.tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        _reads.batch = self
         return np.array(self.indices, dtype, copy=copy)
 
     def tolist(self) -> list[int]:
         """The indices as Python integers."""
+        _reads.batch = self
         return self.indices.tolist()
 
     # accelerate fills the last batch up from the first ones, with `+`.
 
     def __add__(self, other: Iterable[int]) -> IndexBatch:
-        return IndexBatch(np.array([*self, *other], np.int64), self.epoch)
+        return self._joined(self, other)
 
     def __radd__(self, other: Iterable[int]) -> IndexBatch:
-        return IndexBatch(np.array([*other, *self], np.int64), self.epoch)
+        return self._joined(other, self)
+
+    def _joined(self, *parts: Iterable[int]) -> IndexBatch:
+        lists = [[*part] for part in parts]
+        copies = None
+        if self.copies is not None:
+            found = [getattr(part, "copies", None) for part in parts]
+            zeros = [np.zeros(len(part), np.int64) for part in lists]
+            copies = np.concatenate(
+                [zero if part is None else part for part, zero in zip(found, zeros, strict=True)]
+            )
+        return IndexBatch(np.array([*lists[0], *lists[1]], np.int64), self.epoch, None, copies)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
@@ -103,7 +135,7 @@ class IndexBatch(Sequence[int]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return IndexBatch, (self.indices, self.epoch, self.packing)
+        return IndexBatch, (self.indices, self.epoch, self.packing, self.copies)
 
     def __repr__(self) -> str:
         return f"IndexBatch({self.tolist()}, epoch={self.epoch})"
@@ -119,9 +151,10 @@ class SampleBatch(Sequence[Any]):
         dataset_length: How many samples the dataset has; None for a stream.
         epoch: As in `IndexBatch`.
         packing: As in `IndexBatch`.
+        copies: As in `IndexBatch`.
     """
 
-    __slots__ = ("dataset_length", "epoch", "indices", "packing")
+    __slots__ = ("copies", "dataset_length", "epoch", "indices", "packing")
 
     def __init__(
         self,
@@ -129,11 +162,13 @@ class SampleBatch(Sequence[Any]):
         dataset_length: int | None,
         epoch: int | None = None,
         packing: Packing | None = None,
+        copies: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.indices = indices
         self.dataset_length = dataset_length
         self.epoch = epoch
         self.packing = packing
+        self.copies = copies
 
     @classmethod
     def __torch_function__(

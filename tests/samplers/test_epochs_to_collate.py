@@ -43,6 +43,89 @@ def test_the_epoch_travels_with_the_indices(kind, workers, method):
         assert_epochs((by_index(loader) for _ in range(2)), crops[2:])
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_subset_hands_the_epoch_on(workers):
+    """As `random_split` makes it; and a dataset of one sample at a time, whose samples have a key."""
+    crops = crops_of_epochs()
+    half = Subset(ARRAYS, range(COUNT // 2))
+    for dataset, key in ((half, None), (Subset(half, range(COUNT // 2)), None), (Photos(), "index")):
+        loader = DataLoader(
+            dataset,
+            batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
+            collate_fn=Collate(
+                {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}, seed=0, key=key
+            ),
+            num_workers=workers,
+        )
+        assert_epochs((by_index(loader) for _ in range(3)), crops[:3])
+
+
+def test_an_epoch_is_for_one_batch():
+    """The batch of a loader that tells no epoch is not of the epoch of the one before."""
+    half = Subset(ARRAYS, range(COUNT // 2))
+    collate = new_collate()
+    sampler = pinfeed.ShuffleSampler(half, 7)
+    sampler.set_epoch(2)
+    next(iter(DataLoader(half, batch_sampler=sampler, collate_fn=collate)))
+    plain = next(iter(DataLoader(half, 7, collate_fn=collate)))
+    expected = crops_of_epochs()[0]
+    assert by_index([plain]) == {index: expected[index] for index in range(7)}
+
+
+# Copies of a sample within an epoch
+
+COPIED = torch.tensor([1.0] * (COUNT - 1) + [50.0]).tolist()
+
+
+def views_of_copies(dataset, workers=0, state=None, **options):
+    sampler = pinfeed.WeightedSampler(
+        COPIED, **{"batch_size": 9, "num_samples": 100, "seed": 1} | options
+    )
+    if state is not None:
+        sampler.load_state_dict(state)
+    loader = DataLoader(
+        dataset, batch_sampler=sampler, collate_fn=new_collate(), num_workers=workers
+    )
+    batches = list(loader)
+    return [
+        (int(index), image.tolist())
+        for batch in batches
+        for index, image in zip(batch["index"], batch["image"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "workers"),
+    [*((dataset, 0) for dataset in (*DATASETS.values(), Subset(ARRAYS, range(COUNT)))), (ARRAYS, 2)],
+)
+def test_each_copy_of_a_sample_is_another_draw(dataset, workers):
+    seen = views_of_copies(dataset, workers)
+    assert len(seen) == 100
+    of_last = [image for index, image in seen if index == COUNT - 1]
+    assert len(of_last) > 40
+    views = {str(image) for image in of_last}
+    # A view of 8×8 within 14×14, mirrored or not: some are drawn twice.
+    assert len(views) > 0.6 * len(of_last)
+    assert by_index_of(seen) == {i: crops_of_epochs()[0][i] for i in by_index_of(seen)}
+    # On other ranks, in other batches, and after a resume it is the same one.
+    ranks = [
+        views_of_copies(dataset, rank=rank, world_size=2, batch_size=5) for rank in range(2)
+    ]
+    assert sorted(ranks[0] + ranks[1]) == sorted(seen)
+    sampler = pinfeed.WeightedSampler(COPIED, batch_size=9, num_samples=100, seed=1)
+    batches = iter(sampler)
+    for _ in range(4):
+        next(batches)
+    assert views_of_copies(dataset, state=sampler.state_dict()) == seen[36:]
+
+
+def by_index_of(seen):
+    found = {}
+    for index, image in seen:
+        found.setdefault(index, image)
+    return found
+
+
 # Where nothing can tell it
 
 

@@ -14,10 +14,13 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
-from pinfeed.batches import SampleBatch
+from pinfeed.batches import IndexBatch, SampleBatch
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import group_ranks
 from pinfeed.sources.dataset import Rows
+
+# Where in the number of a sample stands how often the epoch had it before; indices stay below.
+_COPY_BIT = 42
 
 
 class Chance:
@@ -67,6 +70,7 @@ class SeededChance:
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
         """The numbers of a batch, whose epoch is None unless its samples or their stream tell it."""
+        read = IndexBatch.last_read(len(samples))
         if self.seed is None:
             return Chance(np.arange(len(samples)))
         known = samples if isinstance(samples, SampleBatch) else None
@@ -76,13 +80,20 @@ class SeededChance:
             numbers = known.indices
         else:
             raise ValueError(
-                f"Collate: seed={self.seed} needs the index of each sample; wrap the dataset: "
-                "DataLoader(pinfeed.IndexedDataset(dataset), ...), or name the key of an integer that "
-                'each sample has: Collate(..., key="id"), or leave out seed'
+                f"Collate: seed={self.seed} needs the index of each sample, got a plain "
+                f"{type(samples).__name__} of them; in a DataLoader wrap the dataset: "
+                "DataLoader(pinfeed.IndexedDataset(dataset), ...); in a call of your own pass "
+                "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset; or name the "
+                'key of an integer that each sample has: Collate(..., key="id"); or leave out seed'
             )
+        copies = None if known is None else known.copies
+        if epoch is None and read is not None:
+            epoch, copies = read.epoch, read.copies
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if known is None else known.dataset_length)
+        if copies is not None:
+            numbers = numbers + (copies << _COPY_BIT)
         return Chance(numbers, _key(self.seed, epoch, 2))  # samplers take others
 
     def _watch(self, numbers: npt.NDArray[np.int64], dataset_length: int | None) -> None:

@@ -76,22 +76,30 @@ class OrderSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int) -> IndexBatch:
+        return IndexBatch(self.samples_at(epoch, *self._stretch(number)), epoch)
+
+    def samples_at(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """The samples at these positions of an epoch's order, which begins anew behind its end."""
+        if stop > self._count:
+            if start < self._count:
+                parts = (start, self._count), (0, stop - self._count)
+                return np.concatenate([self.order(epoch, *part) for part in parts])
+            start, stop = start % self._count, start % self._count + stop - start
+        return self.order(epoch, start, stop)
+
+    def _stretch(self, number: int) -> tuple[int, int]:
+        """At which positions of an order a batch of this rank begins and ends."""
         rank, world_size = self._ranks()
         first = number * self.batch_size * world_size  # of all ranks' batches of this step
         size = self._rank_count(rank, world_size) - number * self.batch_size
         size = min(size, self.batch_size)
         if self.even is not None:
-            start = (first + rank * size) % self._count
+            start = first + rank * size
         else:
             left = min(self._count - first, self.batch_size * world_size)
             each, rest = divmod(left, world_size)
             start = first + rank * each + min(rank, rest)
-        stop = start + size
-        if stop <= self._count:
-            return IndexBatch(self.order(epoch, start, stop), epoch)
-        end = self.order(epoch, start, self._count)
-        beginning = self.order(epoch, 0, stop - self._count)
-        return IndexBatch(np.concatenate((end, beginning)), epoch)
+        return start, start + size
 
     def _rank_count(self, rank: int, world_size: int) -> int:
         """The number of samples that a rank gets in an epoch, before ``drop_last``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
+from pinfeed.batches import IndexBatch
 from pinfeed.ranks import Even
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
+
+_DRAWS = 2**16  # are counted at once
 
 # Torch's WeightedRandomSampler takes num_samples where other samplers take batch_size.
 _BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
@@ -106,6 +110,24 @@ class WeightedSampler(OrderSampler):
             return _core.draw_from_table(self._table, key, start, stop)
         return self._kept(self._plan, epoch)[start:stop]
 
+    @override
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+        """The batches, which know how often the epoch had each sample before."""
+        if not self.replacement:
+            yield from super().batches_from(epoch, start)
+            return
+        counts = np.zeros(len(self._weights), np.int64)
+        counted = 0
+        for number in range(start, self.batches(epoch)):
+            first, _ = self._stretch(number)
+            while counted < first:  # what other ranks and earlier batches draw
+                stop = min(first, counted + _DRAWS)
+                np.add.at(counts, self.samples_at(epoch, counted, stop), 1)
+                counted = stop
+            batch = self.batch(epoch, number)
+            batch.copies = counts[batch.indices] + _earlier_in(batch.indices)
+            yield batch
+
     def _plan(self, epoch: int) -> npt.NDArray[np.int64]:
         """All samples of an epoch without replacement: those of the smallest keys, in their order."""
         (key,) = random_keys(self.seed, (epoch,), 1)
@@ -119,6 +141,18 @@ class WeightedSampler(OrderSampler):
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_table": None}  # large, and soon made again
+
+
+def _earlier_in(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How often each number comes before in the array."""
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    earlier = np.empty(len(indices), np.int64)
+    earlier[order] = np.arange(len(indices)) - np.repeat(
+        starts, np.diff(np.append(starts, len(indices)))
+    )
+    return earlier
 
 
 class BalancedSampler(WeightedSampler):

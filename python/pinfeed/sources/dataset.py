@@ -184,8 +184,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
-        indices, epoch, packing = _told(indices)
-        return Rows(self._sources, indices, epoch, packing, length=self._length)
+        indices, *known = _told(indices)
+        return Rows(self._sources, indices, *known, length=self._length)
 
     def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
         """Asks the system to read samples ahead, those that lie in files and not in memory.
@@ -263,6 +263,7 @@ class Rows(SampleBatch):
         dataset_length: The length of the arrays.
         epoch: Which epoch the batch is of, if a sampler of pinfeed's chose them.
         packing: Where they go to, if a `PackSampler` chose them.
+        copies: How often the epoch had each of them before, if a `WeightedSampler` drew them.
     """
 
     __slots__ = ("sources",)
@@ -273,6 +274,7 @@ class Rows(SampleBatch):
         indices: Any,
         epoch: int | None = None,
         packing: Packing | None = None,
+        copies: npt.NDArray[np.int64] | None = None,
         *,
         length: int | None = None,
     ) -> None:
@@ -284,7 +286,7 @@ class Rows(SampleBatch):
             length = len(first)
         self.sources = sources
         indices = _core.as_indices(indices, length, "ArrayDataset: indices")
-        super().__init__(indices, length, epoch, packing)
+        super().__init__(indices, length, epoch, packing, copies)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -363,26 +365,26 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> SampleBatch:
         """The samples of one batch, with their indices and what else the batch knows."""
-        told, epoch, packing = _told(indices)
+        told, *known = _told(indices)
         checked = _core.as_indices(told, len(self.dataset), "IndexedDataset: indices")
         fetch = getattr(self.dataset, "__getitems__", None)
         samples = fetch(indices) if callable(fetch) else [self.dataset[i] for i in indices]
         if isinstance(samples, Rows):
-            return Rows(samples.sources, samples.indices, epoch, packing)
+            return Rows(samples.sources, samples.indices, *known)
         if isinstance(samples, Mapping) or len(samples) != len(checked):
             raise TypeError(
                 f"IndexedDataset: expected {len(checked)} samples of {type(self.dataset).__name__}."
                 f"__getitems__, got a {type(samples).__name__} of {len(samples)}; it has to return a list "
                 "of samples, not columns"
             )
-        return SampleList(samples, checked, len(self.dataset), epoch, packing)
+        return SampleList(samples, checked, len(self.dataset), *known)
 
 
-def _told(indices: Any) -> tuple[Any, int | None, Packing | None]:
-    """Indices by themselves, and the epoch and the packing that a sampler told with them."""
+def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
+    """Indices by themselves, and the epoch, the packing and the copies that a sampler told with them."""
     if isinstance(indices, IndexBatch):
-        return indices.indices, indices.epoch, indices.packing
-    return indices, None, None
+        return indices.indices, indices.epoch, indices.packing, indices.copies
+    return indices, None, None, None
 
 
 def _open_sources(arrays: Any, path: str) -> Any:
