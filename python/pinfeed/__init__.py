@@ -48,13 +48,12 @@ if TYPE_CHECKING:
     from pinfeed.exports.write_array import write_array
     from pinfeed.samplers.length_buckets import LengthBucketSampler
     from pinfeed.samplers.pack import PackSampler
-    from pinfeed.samplers.weighted import BalancedSampler, WeightedSampler
+    from pinfeed.samplers.weighted import WeightedSampler
     from pinfeed.streams.packed_stream import PackedStream
     from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
     "ArrayDataset",
-    "BalancedSampler",
     "Boxes",
     "Collate",
     "ConcatArray",
@@ -106,7 +105,6 @@ __all__ = [
 
 # A training loop needs few of these, so each is imported when it is asked for.
 _LATER = {
-    "BalancedSampler": "samplers.weighted",
     "LengthBucketSampler": "samplers.length_buckets",
     "PackSampler": "samplers.pack",
     "PackedStream": "streams.packed_stream",

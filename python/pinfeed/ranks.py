@@ -60,6 +60,12 @@ def environment_ranks(name: str) -> tuple[int, int]:
     return rank, world_size
 
 
+def ranks_on_this_machine() -> int:
+    """The number of ranks that torchrun started here; 1 where nothing tells."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() else 1
+
+
 def is_accelerate_in_charge() -> bool:
     """Whether Hugging Face's accelerate runs several processes."""
     accelerate = sys.modules.get("accelerate")

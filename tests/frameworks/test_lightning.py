@@ -124,8 +124,10 @@ def test_each_epoch_has_the_order_of_its_number(
 def test_predicting_takes_no_batch_sampler():
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     model = Model()
-    with pytest.raises(TypeError, match="predict without a batch sampler"):
-        trainer.predict(model, loader_of("LengthBucketSampler"))
+    packed = pinfeed.PackSampler(TEXTS, seq_length=64)
+    for loader in (loader_of("LengthBucketSampler"), DataLoader(DATASET, batch_sampler=packed)):
+        with pytest.raises(TypeError, match="predict without a batch sampler"):
+            trainer.predict(model, loader)
     loader = DataLoader(DATASET, batch_size=8, collate_fn=COLLATE)
     assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(ROWS))
 

@@ -86,6 +86,17 @@ class Stateful:
         self.position = state["position"]
 
 
+def test_a_rank_without_batches_has_a_state():
+    def new_loader():
+        sampler = pinfeed.ShuffleSampler(1, 2, even=None, rank=1, world_size=2)
+        return on_cpu(DataLoader(range(1), batch_sampler=sampler))
+
+    loader, resumed = new_loader(), new_loader()
+    assert list(loader) == []
+    resumed.load_state_dict(loader.state_dict())
+    assert (list(resumed), resumed.batch_sampler.epoch) == ([], 2)
+
+
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("depth", [1, 5])
 @pytest.mark.parametrize("received", range(11))

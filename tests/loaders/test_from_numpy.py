@@ -170,6 +170,35 @@ def test_ranks_come_from_the_environment(monkeypatch):
         next(iter(loader))
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_processes_of_one_rank_get_the_same_batches(shuffle, monkeypatch):
+    """As ranks of a tensor-parallel group do: they say the same ranks, and share no generator."""
+    crop = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=pinfeed.augment.RandomCrop(4))
+    images = np.random.default_rng(0).integers(0, 256, (10, 9, 9, 1), np.uint8)
+
+    def process(number, **options):
+        monkeypatch.setenv("RANK", str(number))
+        monkeypatch.setenv("WORLD_SIZE", "4")
+        torch.manual_seed(number)
+        options |= {"shuffle": shuffle, "fields": (crop, None), "device": "cpu"}
+        loader = pinfeed.from_numpy((images, np.arange(10)), 4, **options)
+        loops = [list(loader) for _ in range(2)]
+        rows = [sorted(torch.cat([row for _, row in loop]).tolist()) for loop in loops]
+        return rows, str(loops)
+
+    for world_size in (1, 2):
+        for rank in range(world_size):
+            ranks = {"rank": rank, "world_size": world_size}
+            first, second = process(0, **ranks), process(3, **ranks)
+            assert first == second
+            assert world_size > 1 or first[0] == [list(range(10))] * 2
+    if shuffle:
+        generator = torch.Generator()
+        with pytest.raises(ValueError, match="generator shuffles"):
+            process(0, rank=0, world_size=1, generator=generator)
+        process(0, rank=0, world_size=1, seed=3)  # the fix
+
+
 @pytest.mark.parametrize("option", ["dataset", "collate_fn", "sampler", "batch_sampler", "indices"])
 def test_options_that_it_decides(option):
     with pytest.raises(TypeError, match=f"from_numpy: {option} is not an option here"):
@@ -251,7 +280,7 @@ def test_datasets_with_samples_of_their_own_are_refused():
         ({"seed": 1, "shuffle": True, "generator": torch.Generator()},
             ValueError, "expected seed or generator, got seed=1 and a generator; leave one out"),
         ({"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
-            ValueError, "a generator shuffles .* one process, and this is one of 2; pass seed instead"),
+            ValueError, "generator shuffles .* one process, and this is one of 2; pass seed instead"),
     ],
 )  # fmt: skip
 def test_bad_options(options, error, message):

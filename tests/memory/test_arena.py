@@ -347,6 +347,9 @@ def test_ranks_share_the_default_limit(monkeypatch):
     assert (
         0.05 < pinfeed.testing.worker_memory_stats()["max_bytes"] / alone < 0.25
     )  # others take memory
+    for text in ("", "0", "x", "-1"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", text)
+        assert pinfeed.testing.worker_memory_stats()["max_bytes"] > 0.4 * alone
 
 
 def test_sizes_that_vary_and_nothing():

@@ -146,7 +146,7 @@ def samplers(count, **ranks):
         "weighted": pinfeed.WeightedSampler(
             np.ones(count), batch_size=32, replacement=False, **ranks
         ),
-        "balanced": pinfeed.BalancedSampler(lengths, batch_size=32, **ranks),
+        "balanced": pinfeed.WeightedSampler.balanced(lengths, batch_size=32, **ranks),
     }
 
 

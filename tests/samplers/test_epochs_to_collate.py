@@ -48,7 +48,11 @@ def test_a_subset_hands_the_epoch_on(workers):
     """As `random_split` makes it; and a dataset of one sample at a time, whose samples have a key."""
     crops = crops_of_epochs()
     half = Subset(ARRAYS, range(COUNT // 2))
-    for dataset, key in ((half, None), (Subset(half, range(COUNT // 2)), None), (Photos(), "index")):
+    for dataset, key in (
+        (half, None),
+        (Subset(half, range(COUNT // 2)), None),
+        (Photos(), "index"),
+    ):
         loader = DataLoader(
             dataset,
             batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
@@ -96,7 +100,10 @@ def views_of_copies(dataset, workers=0, state=None, **options):
 
 @pytest.mark.parametrize(
     ("dataset", "workers"),
-    [*((dataset, 0) for dataset in (*DATASETS.values(), Subset(ARRAYS, range(COUNT)))), (ARRAYS, 2)],
+    [
+        *((dataset, 0) for dataset in (*DATASETS.values(), Subset(ARRAYS, range(COUNT)))),
+        (ARRAYS, 2),
+    ],
 )
 def test_each_copy_of_a_sample_is_another_draw(dataset, workers):
     seen = views_of_copies(dataset, workers)
@@ -108,9 +115,7 @@ def test_each_copy_of_a_sample_is_another_draw(dataset, workers):
     assert len(views) > 0.6 * len(of_last)
     assert by_index_of(seen) == {i: crops_of_epochs()[0][i] for i in by_index_of(seen)}
     # On other ranks, in other batches, and after a resume it is the same one.
-    ranks = [
-        views_of_copies(dataset, rank=rank, world_size=2, batch_size=5) for rank in range(2)
-    ]
+    ranks = [views_of_copies(dataset, rank=rank, world_size=2, batch_size=5) for rank in range(2)]
     assert sorted(ranks[0] + ranks[1]) == sorted(seen)
     sampler = pinfeed.WeightedSampler(COPIED, batch_size=9, num_samples=100, seed=1)
     batches = iter(sampler)

@@ -296,7 +296,7 @@ def test_limits_beyond_64_bits(shuffle, max_tokens):
         ({"bucket_batches": 0}, ValueError, "bucket_batches must be at least 1, got 0"),
         ({"lengths": [3, 1, -2, -5]}, ValueError, r"from 0 to \d+, got -2 at index 2"),
         ({"lengths": np.array([1, 2**63], "u8")}, ValueError, rf"got {2**63} at index 1"),
-        ({"lengths": [[1], [3]]}, ValueError, r"got samples; pass \[len\(d\) for d in samples\]"),
+        ({"lengths": [[1], [3]]}, ValueError, r"got samples in a list; pass \[len\(d\) for d in samples\]"),
         ({"lengths": [1.0, 2.0]}, TypeError, "lengths must be integers, got dtype float64"),
         ({"lengths": [True, False]}, TypeError, "lengths must be integers, got dtype bool"),
         ({"lengths": ["a", "bc"]}, TypeError, "lengths must be integers, got dtype <U2"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SequentialSampler
 
 from pinfeed import ArrayDataset, Collate, Keep, Pack, PackSampler, RaggedArray
 from pinfeed.samplers.pack import PackLosses
@@ -240,3 +240,40 @@ def test_the_way_out_of_documents_that_are_too_long():
     (batch,) = loader
     assert batch["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert batch["document"] == [0, 0, 1]
+
+
+def test_columns_of_documents():
+    """The error says how to get their lengths, and that works."""
+    datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    documents = [[1, 2], [3], [4, 5, 6]]
+    table = datasets.Dataset.from_dict({"input_ids": documents})
+    expected = epoch_rows(PackSampler([2, 1, 3], seq_length=4))
+    for column in (
+        documents,
+        table["input_ids"],
+        table.with_format("numpy")["input_ids"],
+        table.with_format("torch")["input_ids"],
+        np.array([np.array(document) for document in documents], object),
+        pandas.Series(documents),
+        pyarrow.array(documents),
+    ):
+        with pytest.raises(
+            ValueError, match=r"got samples in a \w+; pass \[len\(d\) for d in samples"
+        ):
+            PackSampler(column, seq_length=4)
+        assert epoch_rows(PackSampler([len(d) for d in column], seq_length=4)) == expected
+    with pytest.raises(ValueError, match=r"a column of .*ArrayDataset.from_arrow\(dataset\)"):
+        PackSampler(table["input_ids"], seq_length=4)
+    column = ArrayDataset.from_arrow(table)["input_ids"]
+    assert epoch_rows(PackSampler(column, seq_length=4)) == expected
+
+
+def test_made_anew_by_a_trainer():
+    sampler = SequentialSampler(range(3))
+    with pytest.raises(
+        TypeError, match=r"drop_last'; all .*use_distributed_sampler=False.*predict"
+    ):
+        PackSampler(sampler, batch_size=2, drop_last=False)
+    with pytest.raises(TypeError, match=r"got a SequentialSampler.*use_distributed_sampler=False"):
+        PackSampler(sampler, batch_size=2, seq_length=4)

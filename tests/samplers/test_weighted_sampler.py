@@ -1,4 +1,4 @@
-"""WeightedSampler and BalancedSampler: proportions, draws without replacement, ranks, states."""
+"""WeightedSampler: proportions, draws without replacement, ranks, states."""
 
 import math
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed import BalancedSampler, WeightedSampler, _core
+import pinfeed
+from pinfeed import WeightedSampler, _core
 
 NAME = "WeightedSampler: "
 
@@ -91,11 +92,34 @@ def test_ranks_share_one_epoch(replacement, world_size):
 
 def test_classes_come_equally_often():
     labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
-    sampler = BalancedSampler(labels, num_samples=90_000, batch_size=1000, seed=2)
+    sampler = WeightedSampler.balanced(labels, num_samples=90_000, batch_size=1000, seed=2)
     names, counts = np.unique(labels[drawn(sampler)], return_counts=True)
     assert names.tolist() == ["cat", "dog", "emu"]
     assert_likely(counts, np.full(3, 1 / 3))
-    assert len(BalancedSampler([0, 1, 1], batch_size=1)) == 3
+    assert len(WeightedSampler.balanced([0, 1, 1], batch_size=1)) == 3
+
+
+def test_labels_of_any_kind():
+    """Also a column of strings, as an ArrayDataset has it, whole or in part."""
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = ["cat", "dog", "", "cat", "ämu", "cat"]
+    expected = drawn(WeightedSampler.balanced([1, 2, 0, 1, 3, 1], batch_size=2))
+    dataset = pinfeed.ArrayDataset(
+        {"label": pinfeed.RaggedArray.from_strings([*texts, "more"]), "x": np.arange(7)}
+    )
+    for labels in (
+        texts,
+        np.array(texts),
+        np.array(texts, object),
+        pinfeed.RaggedArray.from_strings(texts),
+        pinfeed.RaggedArray.from_strings([text.encode() for text in texts]),
+        dataset[:6]["label"],
+        dataset.select([*range(6)])["label"],
+        pinfeed.ArrayDataset.from_arrow(pyarrow.table({"label": texts}))["label"],
+        pyarrow.array(texts),
+        pyarrow.chunked_array([texts[:2], texts[2:]]),
+    ):
+        assert drawn(WeightedSampler.balanced(labels, batch_size=2)) == expected
 
 
 GOOD = {"weights": [1.0, 2.0, 3.0], "num_samples": 2, "batch_size": 1}
@@ -117,11 +141,3 @@ BAD = [
 def test_bad_arguments(changed, kind, message):
     with pytest.raises(kind, match=f"{NAME}.*{message}"):
         WeightedSampler(**GOOD | changed)
-
-
-def test_labels_are_drawn_with_replacement():
-    message = (
-        "^BalancedSampler: there is no argument 'replacement'; it draws with replacement; Weigh"
-    )
-    with pytest.raises(TypeError, match=message):
-        BalancedSampler([1, 1], batch_size=1, replacement=False)

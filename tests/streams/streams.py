@@ -57,18 +57,6 @@ def expected_parts(shards, world_size, workers, even):
     return parts
 
 
-def expected_stretches(shards, world_size, workers, even):
-    """The same where the lengths of shards are known."""
-    samples = list(itertools.chain(*shards))
-    rounds = len(cut(samples, world_size)) if even == "repeat" else len(samples) // world_size
-    endless = itertools.cycle(samples)
-    return {
-        (rank, worker): list(itertools.islice(endless, len(range(worker, rounds, workers))))
-        for worker in range(workers)
-        for rank in range(world_size)
-    }
-
-
 def cut(samples, size):
     return [samples[start : start + size] for start in range(0, len(samples), size)]
 
@@ -76,6 +64,7 @@ def cut(samples, size):
 def all_parts(source, world_size, workers, epoch=0, **options):
     """What each (rank, worker) gets of a StreamDataset; without workers, the process is worker 0."""
     parts = {}
+    options.setdefault("even", None)
     for rank in range(world_size):
         dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
         dataset.set_epoch(epoch)

@@ -48,7 +48,11 @@ def test_windows_are_planned_and_resumed(
 
         def make(rank=rank):
             source = StreamDataset(
-                documents(lengths), shuffle_buffer=buffer, rank=rank, world_size=world_size
+                documents(lengths),
+                shuffle_buffer=buffer,
+                even=None,
+                rank=rank,
+                world_size=world_size,
             )
             return PackedStream(source, seq_length=8, window=window, **settings)
 
@@ -170,8 +174,10 @@ def test_states_of_other_streams():
     state = stream.state_dict()
     with pytest.raises(ValueError, match="is of another stream: seq_length is 4 there and 5 here"):
         PackedStream(StreamDataset([[1]]), seq_length=5).load_state_dict(state)
-    with pytest.raises(ValueError, match="StreamDataset: the state is of another stream: seed"):
-        PackedStream(StreamDataset([[1]], seed=1), seq_length=4).load_state_dict(state)
+    with pytest.raises(
+        ValueError, match="StreamDataset: the state is of another stream: shuffle_buffer"
+    ):
+        PackedStream(StreamDataset([[1]], 1, seed=1), seq_length=4).load_state_dict(state)
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(TypeError, match="state must be a dict, got list"):

@@ -4,6 +4,8 @@ import copy
 import gc
 import itertools
 import pickle
+import sys
+import warnings
 import weakref
 from collections import Counter
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from pinfeed import StreamDataset
-from streams import all_parts, expected_order, expected_parts, expected_stretches, numbered
+from streams import all_parts, expected_order, expected_parts, keep, numbered
 
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
@@ -49,40 +51,10 @@ def require_even(parts, ranks, samples, even, most):
     assert max(served.values(), default=0) <= ranks
 
 
-def splits(samples):
-    """Sizes of shards that have so many samples together."""
-    return [[samples], [0, samples // 3, 0, samples - samples // 3], [1] * samples + [0]]
-
-
-@pytest.mark.parametrize("even", ["drop", "repeat"])
-@pytest.mark.parametrize("workers", range(5))
-def test_shards_of_known_lengths_in_every_small_world(workers, even):
-    for ranks, samples in itertools.product(range(1, 4), (0, 1, 2, 5, 7, 13)):
-        for sizes in splits(samples):
-            shards = numbered(sizes)
-            options = {"open_shard": iter, "even": even, "lengths": sizes}
-            parts = all_parts(shards, ranks, workers, **options)
-            assert parts == expected_stretches(shards, ranks, max(workers, 1), even)
-            require_even(parts, ranks, samples, even, ranks - 1)
-            shuffled = all_parts(shards, ranks, workers, epoch=1, shuffle_buffer=3, **options)
-            require_even(shuffled, ranks, samples, even, ranks - 1)
-            again = all_parts(shards, ranks, workers, epoch=1, shuffle_buffer=3, **options)
-            assert again == shuffled
-
-
-def test_a_shard_that_is_shorter_than_its_length():
-    dataset = StreamDataset([[1, 2], [3]], open_shard=iter, even="drop", lengths=[2, 2])
-    with pytest.raises(
-        ValueError,
-        match=r"shard 1 of 2, \[3\] has 1 samples, but a state or lengths= says that it has 2; ",
-    ):
-        list(dataset)
-
-
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70))
 def test_every_sample_once(sizes, ranks, workers, buffer, epoch, seed):
     shards = numbered(sizes)
-    options = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed}
+    options = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed if buffer else None}
     parts = all_parts(shards, ranks, workers, epoch, **options)
     assert sorted(itertools.chain(*parts.values())) == list(range(sum(sizes)))
     assert parts == all_parts(shards, ranks, workers, epoch, **options)
@@ -100,7 +72,6 @@ def test_even_numbers_of_samples(sizes, ranks, workers, buffer, epoch, even):
     [
         (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # as many as workers: each once, in turn
         (3, {"even": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
-        (2, {"even": "drop", "lengths": [10] * 7}, [0, 1, 1, 2, 3, 3, 4, 5, 5, 6]),
         (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
     ],
 )
@@ -152,7 +123,7 @@ def test_shards_are_shuffled_alone():
         assert all(
             order[i : i + 5] == list(range(order[i], order[i] + 5)) for i in range(0, 200, 5)
         )
-    assert list(StreamDataset(shards, 0, 1, open_shard=iter)) == list(range(200))
+    assert list(StreamDataset(shards, open_shard=iter)) == list(range(200))
 
 
 # Ranks.
@@ -161,8 +132,50 @@ def test_shards_are_shuffled_alone():
 def test_ranks_of_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert list(StreamDataset(range(7))) == [1, 4]
-    assert list(StreamDataset(range(7), rank=0, world_size=2)) == [0, 2, 4, 6]
+    assert list(StreamDataset(range(7), even=None)) == [1, 4]
+    assert list(StreamDataset(range(7), even=None, rank=0, world_size=2)) == [0, 2, 4, 6]
+
+
+def warned(samples):
+    """What is said while the samples are read."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(samples)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("make", [StreamDataset, lambda *a, **o: copy.copy(StreamDataset(*a, **o))])
+def test_ranks_that_may_differ_in_their_batches_are_warned_of_once(make):
+    for source, options in (([[1, 2], [3]], {"open_shard": iter}), (range(3), {})):
+        for rank in range(2):
+            dataset = make(source, rank=rank, world_size=2, **options)
+            (message,) = warned(dataset)
+            assert f"this is rank {rank} of 2" in message
+            assert warned(dataset) == []
+        for even in ("drop", "repeat", None):  # what it says
+            dataset = make(source, even=even, rank=0, world_size=2, **options)
+            assert warned(dataset) == []
+        assert warned(make(source, rank=0, world_size=1, **options)) == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_one_of_the_workers_warns_of_ranks(method, capfd):
+    dataset = StreamDataset(range(8), rank=0, world_size=2)
+    loader = DataLoader(
+        dataset,
+        num_workers=2,
+        multiprocessing_context=method,
+        worker_init_fn=show_warnings,
+        collate_fn=keep,
+    )
+    for _ in range(2):
+        list(loader)
+    assert capfd.readouterr().err.count("this is rank 0 of 2") == 1
+
+
+def show_warnings(worker):
+    warnings.simplefilter("always")
+    warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("-1", "2"), ("x", "2"), ("0", "")])

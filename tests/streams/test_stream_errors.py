@@ -3,16 +3,13 @@
 import glob
 import itertools
 import operator
-import sys
 from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-import pinfeed
 from pinfeed import StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
@@ -175,7 +172,6 @@ def test_what_does_not_pickle(method, source, options, message):
 
 
 SHARDS = {"source": ["abc", "def"], "open_shard": iter}
-EVEN = SHARDS | {"even": "drop"}
 
 
 @pytest.mark.parametrize(
@@ -197,15 +193,11 @@ EVEN = SHARDS | {"even": "drop"}
         ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
-        ({"even": True}, ValueError, r"even must be one of \('drop', 'repeat', None\), got True"),
+        ({"even": True}, ValueError, r"even must be one of \('drop', 'repeat', None, 'warn'\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
-        ({"lengths": [3], "even": "drop"}, ValueError, "lengths are for shards"),
-        (SHARDS | {"lengths": [3, 3]}, ValueError, "lengths are for .*even='drop'"),
-        (EVEN | {"lengths": [3, 3], "on_error": "skip"}, ValueError, "and for on_error='raise'"),
-        (EVEN | {"lengths": [3]}, ValueError, r"one for each shard, got shape \(1,\) for 2 shards"),
-        (EVEN | {"lengths": [3, -1]}, ValueError, "at least 0, got -1"),
-        (EVEN | {"lengths": [3, 0.5]}, TypeError, "1-D integers.*, got dtype float64"),
+        ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0; shuffle_buffer=1 "),
+        (SHARDS | {"seed": 5}, ValueError, "seed must be None where nothing is shuffled, got 5"),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
@@ -263,98 +255,48 @@ class Numbers(IterableDataset[int]):
         return iter(range(100) if info is None else range(info.id, 100, info.num_workers))
 
 
-class Plain:
-    """The same, of no class of torch's."""
-
-    def __init__(self, numbers):
-        self.numbers = numbers
-
-    def __iter__(self):
-        yield from self.numbers
-
-
-# What hides a source that deals out its samples.
-HIDDEN = {
-    "not hidden": StreamDataset,
-    "iterator": lambda numbers: StreamDataset(numbers.__iter__),
+# How a stream gets an IterableDataset.
+AS_SOURCE = {
+    "source": StreamDataset,
     "function": lambda numbers: StreamDataset(lambda: numbers),
-    "generator": lambda numbers: StreamDataset(lambda: (n for n in numbers)),
-    "class": lambda numbers: StreamDataset(Plain(numbers)),
-    "map in a list of iterators": lambda numbers: StreamDataset(lambda: itertools.chain.from_iterable([[], map(int, Plain(numbers))])),
     "shard": lambda numbers: StreamDataset([1], open_shard=lambda _: numbers),
-    "generator in a shard": lambda numbers: StreamDataset([1], 9, open_shard=lambda _: (n for n in Plain(numbers))),
-    "stream": lambda numbers: StreamDataset(lambda: iter(StreamDataset(lambda: iter(numbers)))),
-}  # fmt: skip
+    "stream": lambda numbers: StreamDataset(StreamDataset(numbers)),
+}
 
 
-@pytest.mark.parametrize("way", HIDDEN)
-def test_a_source_that_deals_out_its_samples(way):
-    make = HIDDEN[way]
-    numbers = Numbers(deals=True)
+@pytest.mark.parametrize("way", AS_SOURCE)
+@pytest.mark.parametrize("deals", [True, False])
+def test_an_iterable_dataset_may_deal_out_its_samples_to_workers(way, deals):
+    make = AS_SOURCE[way]
     with as_worker(0, 1):
-        assert sorted(make(numbers)) == list(range(100))
-    message = (
-        r"the source calls get_worker_info, in (Numbers.__iter__|.*StreamDataset.*|_worker.*): "
-        r"it deals out its samples to the 2 workers by itself"
-    )
-    with as_worker(0, 2), pytest.raises(TypeError, match=message):
-        list(make(numbers))
+        assert sorted(make(Numbers(deals))) == list(range(100))
+    with (
+        as_worker(0, 2),
+        pytest.raises(TypeError, match=r"IterableDataset \(\w+\), and nothing .* to the 2 workers"),
+    ):
+        list(make(Numbers(deals)))
 
 
-@pytest.mark.parametrize("way", [way for way in HIDDEN if way != "stream"])
-def test_a_source_that_yields_all_samples(way):
+def test_what_is_said_of_an_iterable_dataset():
     found = []
     for worker in range(2):
         with as_worker(worker, 2):
-            found += HIDDEN[way](Numbers(deals=False))
+            found += StreamDataset(lambda: iter(Numbers(deals=False)))
     assert sorted(found) == list(range(100))
-
-
-def batches_in_shared_memory():
-    """They ask which worker this is, to know where they are to lie."""
-    for i in range(0, 100, 2):
-        samples = [torch.full((9000,), i), torch.full((9000,), i + 1)]
-        yield pinfeed.pad([pinfeed.Collate()(samples), default_collate(samples)])[0][0, :, 0]
-
-
-def test_a_source_that_makes_batches_deals_out_none():
-    loader = DataLoader(StreamDataset(batches_in_shared_memory), None, num_workers=2)
-    assert sorted(torch.cat([*loader]).tolist()) == list(range(100))
-
-
-def test_a_profiler_goes_on():
-    calls = []
-
-    def profile(frame, event, argument):
-        calls.append(frame.f_code.co_name)
-
-    with as_worker(0, 2):
-        sys.setprofile(profile)
-        try:
-            assert list(StreamDataset(Plain(Numbers(deals=False)))) == list(range(0, 100, 2))
-            assert sys.getprofile() is profile
-        finally:
-            sys.setprofile(None)
-        assert "Plain" not in calls
-        assert calls.count("__iter__") > 2
-        list(StreamDataset(Plain(Numbers(deals=False))))
-        with pytest.raises(TypeError, match="calls get_worker_info"):
-            list(StreamDataset(Plain(Numbers(deals=True))))
-        assert sys.getprofile() is None
 
 
 def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
     inner = StreamDataset(range(10))
-    ways = [inner, lambda: inner, lambda: (n for n in inner)]
-    for way in ways:
+    for way in (inner, lambda: inner):
         assert list(StreamDataset(way)) == list(range(10))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for way in ways:
+    inner = StreamDataset(range(10), even=None)
+    for way in (inner, lambda: inner):
         with pytest.raises(
             TypeError, match=r"an IterableDataset \(StreamDataset\), and nothing .* to the 2 ranks"
         ):
-            list(StreamDataset(way))
+            list(StreamDataset(way, even=None))
         assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
 
 

@@ -245,7 +245,8 @@ class DeviceLoader:
     def _load_state_dict(self, state: Any) -> None:
         if self._feed is not None and self._feed.is_closed:
             self._feed.close(None)  # until its thread has left the loader
-        (self._counted or self.loader).load_state_dict(state)  # type: ignore[union-attr]
+        stateful: Any = self.loader if self._counted is None else self._counted
+        stateful.load_state_dict(state)
         self._feed = None  # what an iteration under way still gets is of no interest
 
     def _transfer(self, device: torch.device) -> Transfer:

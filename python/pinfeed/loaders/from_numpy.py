@@ -71,23 +71,24 @@ def from_numpy(
         shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
         seed: With the number of the epoch, it determines the order, and what is random in fields
             (`Image`'s ``augment``). None: a single process draws each order anew, from torch's
-            default generator, so that ``torch.manual_seed`` makes runs alike; several processes have
-            the seed 0. With neither ``shuffle`` nor a seed, what is random is drawn from that
-            generator batch by batch, ahead of the loop.
+            default generator, so that ``torch.manual_seed`` makes runs alike; several processes, and
+            those that say ``rank`` and ``world_size``, have the seed 0. With neither ``shuffle``, a seed
+            nor a rank, what is random is drawn from that generator batch by batch, ahead of the loop.
         fields: What to make of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
         prefetch_rows: Whether to have the system read the rows of the next batch while one is made,
             where they lie in files and not in memory. With ``num_workers`` or a shuffling
             ``generator`` it never does.
-        rank: Which of the processes that share the rows this is. None: asked of
+        rank: Which of the data-parallel ranks that share the rows this is. Processes of one tensor- or
+            sequence-parallel group pass the same number, and get the same batches. None: asked of
             ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
-        world_size: How many processes there are; likewise, else 1. Give both or neither.
+        world_size: The number of data-parallel ranks; likewise, else 1. Give both or neither.
         drop_last: Whether to leave out a last batch that isn't full, of all ranks.
         generator: Draws the seeds of workers, and with ``shuffle`` the order, with torch's own
             sampler, which knows nothing of ranks.
         **dataloader_options: For the DataLoader: ``num_workers``, ``pin_memory``, ...
 
-    Several processes share the rows: ``batch_size`` is that of each, and each gets the same number
+    Several ranks share the rows: ``batch_size`` is that of each, and each gets the same number
     of batches, of the same sizes. Where the rows left for the last batches don't divide evenly,
     at most ``world_size - 1`` rows come twice. The number of the epoch goes up with each loop, so
     begin as many loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)`` before
@@ -128,13 +129,16 @@ def from_numpy(
     require_flags("from_numpy", shuffle=shuffle, drop_last=drop_last)
     ranks = checked_ranks(rank, world_size, "from_numpy")
     if shuffle and generator is not None:
-        _require_no_other_order(seed, (ranks or ranks_now("from_numpy"))[1])
+        _require_no_other_order(seed, max((ranks or (0, 1))[1], ranks_now("from_numpy")[1]))
     dataset = _dataset_of(arrays)
     if len(dataset) == 0:
         got = "a Subset of no indices" if isinstance(arrays, Subset) else "none"
         raise ValueError(f"from_numpy: arrays must have at least one row, got {got}")
     if seed is not None:
         seed = checked_integer(seed, "from_numpy: seed", 0)
+    # Processes that share batches say their ranks, and draw from a seed that they share.
+    if seed is None and ranks is not None and generator is None:
+        seed = 0
     # Batches are made ahead of the loop, which may draw numbers meanwhile: an epoch that is drawn
     # when it begins says what is random in it.
     epochs_are_drawn = shuffle and generator is None and seed is None
@@ -173,7 +177,7 @@ class _RowSampler(ShuffleSampler):
 
     Args:
         *arguments: Those of a ShuffleSampler.
-        draws_epochs: Whether a single rank draws the number of each epoch, as torch's RandomSampler
+        draws_epochs: Whether a single process draws the number of each epoch, as torch's RandomSampler
             draws a seed.
         prefetch: Called with the rows of the batch after each one. Errors are passed over, since
             whoever reads the rows meets them again. None: nothing is asked for.
@@ -225,8 +229,8 @@ def _require_no_other_order(seed: int | None, world_size: int) -> None:
         )
     if world_size > 1:
         raise ValueError(
-            f"from_numpy: a generator shuffles the rows of one process, and this is one of {world_size}; "
-            "pass seed instead, whose order they share"
+            f"from_numpy: generator shuffles the rows of one process, and this is one of {world_size}; pass "
+            "seed instead, whose order they share"
         )
 
 

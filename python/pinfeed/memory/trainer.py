@@ -13,6 +13,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.limits import free_memory
+from pinfeed.ranks import ranks_on_this_machine
 
 # What stands in the first page of a worker's file, as int64. Each has one side that writes it.
 IS_MAPPED = 0  # the trainer: it needs no descriptor any more
@@ -100,8 +101,7 @@ def arena_limit() -> int:
     if _max_bytes is not None:
         return _max_bytes
     free = free_memory()
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # that torchrun started on this machine
-    return (sys.maxsize if free is None else free) // (2 * max(ranks, 1))
+    return (sys.maxsize if free is None else free) // (2 * ranks_on_this_machine())
 
 
 def limit_to_hand_over() -> int | None:

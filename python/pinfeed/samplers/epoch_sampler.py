@@ -315,14 +315,18 @@ class EpochPosition:
         self.yielded = self.start
 
 
+#: The hint where a trainer makes a sampler like ours with arguments of its own.
+NOT_ANEW = (
+    "if a trainer passed it, for its ranks, tell that not to make samplers anew (Lightning: "
+    "use_distributed_sampler=False), because this one divides batches among ranks by itself; and predict "
+    "without a batch sampler"
+)
+
+
 def require_no_sampler(data: Any, name: str) -> None:
     """Raises TypeError if the data that a sampler is made for is another sampler."""
     if isinstance(data, Sampler):
-        raise TypeError(
-            f"{name}, got a {type(data).__name__}; if that is a trainer's, for its ranks, tell it not to "
-            "make samplers anew (Lightning: use_distributed_sampler=False), for this one divides "
-            "batches among ranks by itself; and predict without a batch sampler"
-        )
+        raise TypeError(f"{name}, got a {type(data).__name__}; {NOT_ANEW}")
 
 
 def checked_column(
@@ -333,7 +337,8 @@ def checked_column(
     try:
         if isinstance(values, np.ndarray):
             _core.require_whole_file(values)
-        array = np.asarray(values)
+        are_texts = what == "labels" and getattr(values, "string_type", None) is not None
+        array = np.asarray([*values] if are_texts else values)  # a column of an ArrayDataset
     except ValueError as error:
         raise ValueError(f"{name} must be 1-D {what}: {error}") from error
     except (TypeError, RuntimeError) as error:  # tensors that NumPy can't have

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import Dataset
 from typing_extensions import override
 
@@ -274,9 +275,12 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
             "column of an ArrayDataset, such as dataset['tokens'], or else "
             "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
         )
-    if isinstance(lengths, list | tuple) and lengths and np.ndim(lengths[0]) > 0:
+    if not hasattr(lengths, "lengths") and _are_samples(lengths):
+        hint = "pass [len(d) for d in samples]"
+        if type(lengths).__module__.partition(".")[0] == "datasets":
+            hint += ", or faster a column of pinfeed.ArrayDataset.from_arrow(dataset)"
         raise ValueError(
-            f"{name} must be the length of each sample, got samples; pass [len(d) for d in samples]"
+            f"{name} must be the length of each sample, got samples in a {type(lengths).__name__}; {hint}"
         )
     are_numbers = not getattr(lengths, "is_ragged", True)  # a column of an ArrayDataset
     column = lengths if are_numbers else getattr(lengths, "lengths", lengths)
@@ -287,6 +291,17 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
             f"{name} must be from 0 to {_MOST_LENGTH}, got {array[wrong[0]]} at index {wrong[0]}"
         )
     return np.array(array, np.int64)
+
+
+def _are_samples(lengths: Any) -> bool:
+    """Whether a column holds sequences, of any library's kind."""
+    if isinstance(lengths, np.ndarray | torch.Tensor) and lengths.dtype != object:
+        return False
+    try:
+        first = next(iter(lengths))
+        return len(first) >= 0 and not isinstance(first, str | bytes)
+    except (TypeError, StopIteration):  # numbers, 0-d arrays among them, or nothing
+        return False
 
 
 def _rounded_up(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice
 from pinfeed.batches import IndexBatch, Packing
-from pinfeed.samplers.epoch_sampler import EpochSampler
+from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
@@ -117,7 +117,7 @@ class PackSampler(EpochSampler):
         "world_size",
     )
 
-    @instead(rows="it is batch_size")
+    @instead(rows="it is batch_size", drop_last=f"all its batches have batch_size rows; {NOT_ANEW}")
     def __init__(
         self,
         lengths: Any,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +101,65 @@ class WeightedSampler(OrderSampler):
             )
         self._table: npt.NDArray[np.uint64] | None = None
 
+    @classmethod
+    def balanced(
+        cls,
+        labels: Any,
+        *,
+        batch_size: int,
+        num_samples: int | None = None,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "repeat",
+    ) -> Self:
+        """Batches in which each class comes equally often, on average.
+
+        A sample's weight is one over the number of samples of its class, and samples are drawn with
+        replacement.
+
+        Args:
+            labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes; or a
+                column of an `ArrayDataset`.
+            batch_size: Samples in a batch of one rank; the last one may be smaller.
+            num_samples: How many samples an epoch draws. None: as many as there are labels.
+            seed: As in `WeightedSampler`, like the arguments below.
+            drop_last: Leave out a last batch that isn't full.
+            rank: Which of the ranks this is.
+            world_size: How many ranks there are.
+            even: How all ranks get the same number of samples.
+
+        Raises:
+            TypeError, ValueError: An argument is out of range or of the wrong kind.
+
+        Example:
+            >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
+            >>> sampler = pinfeed.WeightedSampler.balanced(
+            ...     labels, batch_size=30_000, num_samples=30_000
+            ... )
+            >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
+            [10000, 10000, 10000]
+        """
+        name = f"{cls.__name__}.balanced"
+        array = checked_column(labels, f"{name}: labels", "labels")
+        try:
+            _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
+        except TypeError as error:
+            raise TypeError(
+                f"{name}: labels must be of one type that sorts, such as integers or strings: {error}"
+            ) from error
+        return cls(
+            (1 / counts)[classes],
+            batch_size=batch_size,
+            num_samples=num_samples,
+            seed=seed,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            even=even,
+        )
+
     @override
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         (key,) = random_keys(self.seed, (epoch,), 1)
@@ -153,66 +212,6 @@ def _earlier_in(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         starts, np.diff(np.append(starts, len(indices)))
     )
     return earlier
-
-
-class BalancedSampler(WeightedSampler):
-    """Batches in which each class comes equally often, on average; a `WeightedSampler`.
-
-    A sample's weight is one over the number of samples of its class, and samples are drawn with
-    replacement.
-
-    Args:
-        labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes.
-        batch_size: Samples in a batch of one rank; the last one may be smaller.
-        num_samples: How many samples an epoch draws. None: as many as there are labels.
-        seed: As in `WeightedSampler`, like the arguments below.
-        drop_last: Leave out a last batch that isn't full.
-        rank: Which of the ranks this is.
-        world_size: How many ranks there are.
-        even: How all ranks get the same number of samples.
-
-    Raises:
-        TypeError, ValueError: An argument is out of range or of the wrong kind.
-
-    Example:
-        >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
-        >>> sampler = pinfeed.BalancedSampler(labels, batch_size=30_000, num_samples=30_000)
-        >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
-        [10000, 10000, 10000]
-    """
-
-    @instead(_BY_NAME, replacement="it draws with replacement; WeightedSampler does without, too")
-    def __init__(
-        self,
-        labels: Any,
-        *,
-        batch_size: int,
-        num_samples: int | None = None,
-        seed: int = 0,
-        drop_last: bool = False,
-        rank: int | None = None,
-        world_size: int | None = None,
-        even: Even = "repeat",
-    ) -> None:
-        array = checked_column(labels, "BalancedSampler: labels", "labels")
-        try:
-            _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
-        except TypeError as error:
-            raise TypeError(
-                "BalancedSampler: labels must be of one type that sorts, such as integers or "
-                f"strings: {error}"
-            ) from error
-        weights = (1 / counts)[classes]
-        super().__init__(
-            weights,
-            batch_size=batch_size,
-            num_samples=num_samples,
-            seed=seed,
-            drop_last=drop_last,
-            rank=rank,
-            world_size=world_size,
-            even=even,
-        )
 
 
 def _checked_weights(weights: Any, name: str) -> npt.NDArray[np.float64]:

@@ -39,21 +39,18 @@ class StreamState(NamedTuple):
         return cls(epoch, 0, None, [[0, 0]])
 
     @classmethod
-    def loaded(
-        cls, state: Any, identity: Mapping[str, Any], shards: int, most: int | None
-    ) -> StreamState:
+    def loaded(cls, state: Any, identity: Mapping[str, Any], shards: int) -> StreamState:
         """The state in a dict that `StreamDataset.state_dict` returned.
 
         ``identity`` is the part of it that must be the same in the stream that goes on. The worker
-        reads so many ``shards``, and yields at ``most`` so many samples, if that is known.
+        reads so many ``shards``.
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format
-        most = _MOST_SAMPLES if most is None else most
-        yielded = checked_integer(state["yielded"], name("yielded"), 0, most)
+        yielded = checked_integer(state["yielded"], name("yielded"), 0, _MOST_SAMPLES)
         arrived = state["arrived"]
         if arrived is not None:
-            arrived = checked_integer(arrived, name("arrived"), yielded, most)
+            arrived = checked_integer(arrived, name("arrived"), yielded, _MOST_SAMPLES)
         return cls(
             checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
             yielded,
@@ -70,8 +67,7 @@ class StreamPass:
             are known, and a function that returns the first position that may be read again.
         share: Which of the shards' samples are the worker's own.
         buffer: Shuffles them; None keeps their order.
-        state: Where the pass begins. If the share is a stretch, its starts are those of all shards,
-            and the end of the last.
+        state: Where the pass begins.
     """
 
     def __init__(
@@ -85,9 +81,7 @@ class StreamPass:
         self._epoch, self._arrived = state.epoch, state.arrived
         self._counter = Counter(state.yielded)
         self._last = LastSample(state.epoch)
-        self._starts = list(state.starts)
-        self._make_reader = make_reader
-        self._reader = make_reader(self._starts, self._first_needed)
+        self._reader = make_reader(state.starts, self._first_needed)
 
     def samples(self) -> Iterator[Any]:
         """The samples that are left; to be called once.
@@ -103,11 +97,9 @@ class StreamPass:
 
     def state(self) -> StreamState:
         """Where another pass goes on after this one."""
-        starts: list[Any] = [[0, 0]]
-        if self._share.stretch is None:
-            if self._buffer is None:
-                self._reader.drop_starts(self._first_needed())
-            starts = [list(start) for start in self._reader.starts]
+        if self._buffer is None:
+            self._reader.drop_starts(self._first_needed())
+        starts = [list(start) for start in self._reader.starts]
         return StreamState(self._epoch, self._counter.count, self._arrived, starts)
 
     def _first_needed(self) -> int:
@@ -120,21 +112,8 @@ class StreamPass:
 
     def _own_samples(self, number: int) -> Iterator[Any]:
         """The worker's samples from number ``number`` on, in the order of the stream."""
-        if self._share.stretch is not None:
-            first, count = self._share.stretch
-            return chain.from_iterable(self._pieces(first + number, first + count))
         turns = self._share.turns
         return self._share.samples(self._reader.read(number * turns, turns - 1))
-
-    def _pieces(self, position: int, stop: int) -> Iterator[Iterator[Any]]:
-        """The samples of a stretch, in pieces: at its end the stream begins anew."""
-        samples = self._starts[-1][1]
-        while position < stop:
-            start = position % samples
-            count = min(stop - position, samples - start)
-            reader = self._make_reader(self._starts, self._first_needed)
-            yield islice(reader.read(start, 0), count)
-            position += count
 
     def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
         """The samples in random order: one for each that comes in, then those left in the buffer."""

@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import chain, compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
-from types import FrameType
-from typing import Any, Self
+from typing import Any
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from pinfeed.optional import add_note
 
@@ -27,9 +26,6 @@ _EXPECTED = (
     "StreamDataset: source must be an iterable of samples, a function that returns one, "
     "or with open_shard= a list of shards"
 )
-
-# They ask torch which worker this is only to know where a batch is to lie.
-_ASK_FOR_MEMORY = {"torch.utils.data._utils.collate", "pinfeed.memory.worker", "pinfeed.runtime"}
 
 # Where a shard starts: its place in the order of shards, and how many samples come before it.
 Start = Sequence[int]
@@ -118,41 +114,36 @@ class StreamSource:
     ) -> Iterator[Any]:
         """The samples of a shard, which so many workers of so many ranks are about to read.
 
-        ``are_ranks_given`` tells whether the user has said which of the ranks this is. Samples that may
-        be dealt out to workers and ranks already are a TypeError.
+        ``are_ranks_given`` tells whether the user has said which of the ranks this is. An
+        IterableDataset may deal out its samples to workers and ranks by itself, which is a TypeError;
+        Hugging Face's can be read without that.
         """
-        with _Watch(workers * ranks > 1) as watch:
-            if self._open_shard is not None:
-                samples = _opened(self._open_shard, self._source[shard])
-            else:
-                samples = self._source if _is_iterable(self._source) else _opened(self._source)
-            if self._is_hugging_face:
-                samples.set_epoch(epoch)
-            if _is_hugging_face(samples):
-                _require_not_split(samples, ranks, are_ranks_given)
-                return _hugging_face_samples(samples)
-            iterator = iter(samples)
-            first = list(islice(iterator, 1))
-        if first and samples is self._source:
+        if self._open_shard is not None:
+            samples = _opened(self._open_shard, self._source[shard])
+        else:
+            samples = self._source if _is_iterable(self._source) else _opened(self._source)
+        if self._is_hugging_face:
+            samples.set_epoch(epoch)
+        if _is_hugging_face(samples):
+            _require_not_split(samples, ranks, are_ranks_given)
+            return _hugging_face_samples(samples)
+        if isinstance(samples, IterableDataset):
+            _require_not_split(samples, ranks, are_ranks_given)
+            if workers > 1:
+                kind = type(samples).__name__
+                raise TypeError(
+                    f"StreamDataset: the source is an IterableDataset ({kind}), and nothing tells whether "
+                    f"it deals out its samples to the {workers} workers by itself, as with "
+                    "get_worker_info; if so, pass the shards that it reads, with open_shard=, or read "
+                    "without workers; and if it yields all samples in each worker, pass a function: "
+                    "StreamDataset(lambda: iter(dataset))"
+                )
+        iterator = iter(samples)
+        if samples is not self._source:
+            return iterator
+        first = list(islice(iterator, 1))
+        if first:
             _require_no_name(first[0], samples)
-        dataset = watch.dataset
-        if dataset is None and isinstance(samples, IterableDataset):
-            dataset = samples
-        if dataset is not None:
-            _require_not_split(dataset, ranks, are_ranks_given)
-        if workers > 1 and watch.asks:
-            hint = (
-                "pass the dataset, and what is done to its samples as StreamDataset(dataset.map(...)), or "
-                "read without workers"
-                if _is_hugging_face(dataset)
-                else "have it yield all samples, for StreamDataset gives each to one worker; a seed for each "
-                "worker is torch.initial_seed()"
-            )
-            raise TypeError(
-                f"StreamDataset: the source calls get_worker_info, in {watch.asks}: it deals out its samples "
-                f"to the {workers} workers by itself, and dealt out twice, most would reach none of them; "
-                f"{hint}"
-            )
         return chain(first, iterator)
 
     def name(self, shard: int) -> str:
@@ -257,8 +248,8 @@ class ShardReader:
     def _require(self, place: int, count: int, expected: int) -> None:
         if count < expected:
             raise ValueError(
-                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but a state or "
-                f"lengths= says that it has {expected}; use them with the data that they are of"
+                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, and the state "
+                f"says that it had {expected}; load the state with the same data"
             )
 
 
@@ -330,47 +321,6 @@ def _require_not_split(dataset: Any, ranks: int, are_ranks_given: bool) -> None:
             "this process"
         )
     raise TypeError(f"StreamDataset: the source is an IterableDataset ({kind}), and {problem}")
-
-
-class _Watch:
-    """Sees what a source calls in this thread until it has yielded its first sample.
-
-    What it loops over may be hidden in functions and generators, but before it yields anything, it
-    has been asked for a sample, and a source that deals out its samples has asked which worker this is.
-
-    Args:
-        is_needed: Whether anybody else could get samples.
-
-    Attributes:
-        asks: The function that asked torch which worker this is; empty if none did.
-        dataset: The IterableDataset, torch's or Hugging Face's, that is looped over, or None.
-    """
-
-    def __init__(self, is_needed: bool) -> None:
-        self._is_on = is_needed and sys.getprofile() is None  # a profiler stays
-        self.asks = ""
-        self.dataset: Any = None
-
-    def __enter__(self) -> Self:
-        if self._is_on:
-            sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._is_on:
-            sys.setprofile(None)
-
-    def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        if event != "call":
-            return
-        code, caller = frame.f_code, frame.f_back
-        if code is get_worker_info.__code__:
-            if caller is not None and caller.f_globals.get("__name__") not in _ASK_FOR_MEMORY:
-                self.asks = caller.f_code.co_qualname
-        elif code.co_name in ("__iter__", "iter"):
-            owner = frame.f_locals.get("self")
-            if _is_hugging_face(owner) or isinstance(owner, IterableDataset):
-                self.dataset = owner
 
 
 def _hugging_face_samples(dataset: Any) -> Iterator[Any]:

@@ -27,9 +27,6 @@ class Share:
         level: The number of ranks that must get equally many samples, or 1. Their turns are
             neighbours: either all of them get a sample, or none.
         repeats: Whether the last samples are repeated until all those ranks have one.
-        stretch: With known lengths, instead of groups and turns: the first sample of the worker's own
-            part of the stream, and its number of samples. The part may pass the end of the stream;
-            it goes on at the beginning then.
     """
 
     groups: int
@@ -38,7 +35,6 @@ class Share:
     turn: int
     level: int = 1
     repeats: bool = False
-    stretch: tuple[int, int] | None = None
 
     def of(self, shards: Shards) -> Shards:
         """The shards of this group, out of all."""
@@ -69,13 +65,11 @@ def share_of(
     worker: int,
     workers: int,
     even: Even,
-    samples: int | None = None,
 ) -> Share:
     """The share of one worker of one rank.
 
     Every worker computes its own from the same arguments, so nothing has to be communicated.
     Neighbouring shards and turns go to different ranks: that way ranks differ as little as possible.
-    ``samples`` is the number of samples in all shards, if that is known.
     """
     parts = world_size * workers
     part = worker * world_size + rank
@@ -84,14 +78,6 @@ def share_of(
             return Share(parts, part, 1, 0)
         return Share(1, 0, parts, part)
     repeats = even == "repeat"
-    if samples is not None:
-        # A round is one sample for each rank. Rounds are dealt out, so that ranks get equally many
-        # samples; a worker may have one round more than the next.
-        rounds = -(-samples // world_size) if repeats else samples // world_size
-        fewest, longer = divmod(rounds, workers)
-        size = fewest + (worker < longer)
-        earlier = worker * fewest + min(worker, longer)
-        return Share(1, 0, 1, 0, stretch=(earlier * world_size + rank * size, size))
     # How many samples a shard has is not known before it has been read. So one worker of every rank
     # reads it, and all of them come to its end after the same sample.
     if shards >= workers:

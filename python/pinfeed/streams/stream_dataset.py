@@ -8,10 +8,8 @@ import multiprocessing.context
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from torch.utils.data import IterableDataset, get_worker_info
 
 from pinfeed.arguments import checked_integer, instead, require_choice
@@ -31,6 +29,7 @@ _PLANNING = 3
 
 # Each worker counts the shards that it skips in a cell of its own.
 _SKIP_CELLS = 512
+_WARNED = _SKIP_CELLS  # the cell that tells whether a pass has warned of uneven ranks
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -42,12 +41,13 @@ class StreamDataset(IterableDataset[Any]):
             the same holds.
         shuffle_buffer: How many samples each worker holds in a buffer; the next one is drawn from it.
             Shards come in a new order too, and 1 shuffles only these. 0 keeps the order.
-        seed: The order follows from it and the epoch. It must be the same on all ranks.
+        seed: The order of shards and samples follows from it and the epoch, where they are shuffled.
+            The same on all ranks. None: 0.
         open_shard: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of
             its samples.
         even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, worker by worker,
-            and so of batches; None doesn't.
-        lengths: With ``even``: the number of samples in each shard, if it is known; 1-D integers.
+            and so of batches; None doesn't. ``"warn"`` is None with a warning in the first pass of one
+            of several ranks.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
         rank: Which of the ranks this is; by default what ``torch.distributed`` says when a pass
@@ -59,16 +59,13 @@ class StreamDataset(IterableDataset[Any]):
     - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and
       drops the samples of the others.
     - All workers must see the same shards in the same order: sort what a directory lists.
-    - The source must not deal out its samples itself. With several workers, one that calls torch's
-      ``get_worker_info`` before its first sample is an error, whatever hides it; but of a Hugging Face
-      ``IterableDataset`` that is the source, its own dealing out to workers is left out. What deals
-      out to ranks, as after ``split_dataset_by_node``, takes ``rank=0, world_size=1``.
+    - The source must not deal out its samples itself. With several workers, an ``IterableDataset`` of
+      torch raises TypeError, because it may; of a Hugging Face ``IterableDataset`` the stream reads all
+      samples in each worker. What deals out to ranks, as after ``split_dataset_by_node``, takes
+      ``rank=0, world_size=1``.
     - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
       get whole shards. If a worker's last samples are too few for all ranks, they are left out or
       repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
-    - With ``lengths`` each worker reads its own stretch of the stream, as long as that of the same
-      worker of any other rank. It skips the samples before the stretch in its first shard. At
-      most ``world_size - 1`` samples in all are left out or repeated.
 
     Each pass is of the epoch after the one before, in workers of any kind, unless `set_epoch` or
     `load_state_dict` says otherwise; ranks that make equally many passes agree. `Collate` draws for
@@ -112,11 +109,10 @@ class StreamDataset(IterableDataset[Any]):
         self,
         source: Any,
         shuffle_buffer: int = 0,
-        seed: int = 0,
+        seed: int | None = None,
         *,
         open_shard: Callable[[Any], Iterable[Any]] | None = None,
-        even: Even = None,
-        lengths: Any = None,
+        even: Even | Literal["warn"] = "warn",
         on_error: str = "raise",
         rank: int | None = None,
         world_size: int | None = None,
@@ -124,20 +120,26 @@ class StreamDataset(IterableDataset[Any]):
         self.shuffle_buffer = checked_integer(
             shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
         )
-        self.seed = checked_integer(seed, "StreamDataset: seed", 0)
-        require_choice(even, ("drop", "repeat", None), "StreamDataset: even")
+        self.seed = checked_integer(0 if seed is None else seed, "StreamDataset: seed", 0)
+        if seed is not None and self.shuffle_buffer == 0:
+            raise ValueError(
+                f"StreamDataset: seed must be None where nothing is shuffled, got {seed}; "
+                "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
+            )
+        require_choice(even, ("drop", "repeat", None, "warn"), "StreamDataset: even")
         require_choice(on_error, _ON_ERROR, "StreamDataset: on_error")
-        self.even, self.on_error = even, on_error
+        self.even: Even = None if even == "warn" else even
+        self.on_error = on_error
+        self._warns = even == "warn"
         if open_shard is None and on_error == "skip":
             raise ValueError(
                 "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
                 "none; pass a list of shards, and open_shard="
             )
         self._source = StreamSource(source, open_shard)
-        self._lengths = None if lengths is None else self._checked_lengths(lengths)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
-        self._skipped = SharedCells([0] * _SKIP_CELLS, "StreamDataset")
+        self._cells = SharedCells([0] * (_SKIP_CELLS + 1), "StreamDataset")
         self._epochs = PassEpochs("StreamDataset")
         # By worker (None: no worker), because workers may be threads that share this object: the pass
         # that began last, with the part of its state that doesn't change; and the state that the next pass takes.
@@ -153,7 +155,7 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def skipped(self) -> int:
         """How many shards ``on_error="skip"`` has cut short, in this process and all its workers."""
-        return int(self._skipped.values.sum())
+        return int(self._cells.values[:_SKIP_CELLS].sum())
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next pass is of, where that isn't the one after the last.
@@ -173,6 +175,7 @@ class StreamDataset(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
         self._require_dealt_out_once()
+        self._warn_of_uneven_ranks()
         self._source.require_readable(workers, self._epochs.have_begun)
         key = _worker_key()
         if key is not None and None in self._loaded:
@@ -186,9 +189,6 @@ class StreamDataset(IterableDataset[Any]):
         state = loaded or StreamState.begin(epoch)
         share = self._share()
         order = self._order(epoch, share)
-        if self._lengths is not None:
-            ends = np.cumsum(self._lengths[order]).tolist()
-            state = state._replace(starts=list(enumerate([0, *ends])))
         buffer = None
         if self.shuffle_buffer > 1:
             rank, world_size = self._ranks()
@@ -230,7 +230,6 @@ class StreamDataset(IterableDataset[Any]):
             state,
             self._identity(),
             shards=len(share.of(range(self._source.shards))),
-            most=None if share.stretch is None else share.stretch[1],
         )
         self._passes.pop(key, None)
 
@@ -250,16 +249,22 @@ class StreamDataset(IterableDataset[Any]):
                 "rank=0, world_size=1"
             )
 
+    def _warn_of_uneven_ranks(self) -> None:
+        """Warns once that ranks differ in their numbers of samples, where nobody has said that they may."""
+        rank, world_size = self._ranks()
+        if self._warns and world_size > 1 and self._cells.compare_exchange(_WARNED, 0, 1):
+            warnings.warn(
+                f"StreamDataset: this is rank {rank} of {world_size}, and ranks may get different numbers of "
+                "samples, so of batches; DDP waits forever for a rank that has no more. Pass even='drop' or "
+                "even='repeat' to train, or even=None where ranks don't wait for each other",
+                stacklevel=3,
+            )
+
     def _identity(self) -> dict[str, Any]:
         """The part of the state that must be the same in a stream that goes on from it."""
         rank, world_size = self._ranks()
         worker, workers = _worker()
-        # With lengths, workers get other parts of the same shards.
-        sizes = {
-            "shards": self._source.shards,
-            "shard_names": self._source.shard_names,
-            "samples": self._samples,
-        }
+        sizes = {"shards": self._source.shards, "shard_names": self._source.shard_names}
         return {
             **(sizes if self._source.has_shards else {"samples": self._source.size}),
             "shuffle_buffer": self.shuffle_buffer,
@@ -280,32 +285,9 @@ class StreamDataset(IterableDataset[Any]):
             or environment_ranks("StreamDataset")
         )
 
-    @property
-    def _samples(self) -> int | None:
-        """The number of samples in all shards, if that is known."""
-        return None if self._lengths is None else int(self._lengths.sum())
-
-    def _checked_lengths(self, lengths: Any) -> npt.NDArray[np.int64]:
-        expected = "StreamDataset: lengths must be 1-D integers, one for each shard"
-        if not self._source.has_shards or self.even is None or self.on_error == "skip":
-            raise ValueError(
-                "StreamDataset: lengths are for shards (open_shard=), for even='drop' or 'repeat', and for "
-                "on_error='raise' (of a shard that is cut short the length isn't known)"
-            )
-        array = np.asarray(lengths)
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"{expected}, got dtype {array.dtype}")
-        if array.shape != (self._source.shards,):
-            raise ValueError(
-                f"{expected}, got shape {array.shape} for {self._source.shards} shards"
-            )
-        if array.min() < 0:
-            raise ValueError(f"{expected}, at least 0, got {array.min()}")
-        return array.astype(np.int64)
-
     def _share(self) -> Share:
         shards = self._source.shards
-        return share_of(shards, *self._ranks(), *_worker(), self.even, self._samples)
+        return share_of(shards, *self._ranks(), *_worker(), self.even)
 
     def _order(self, epoch: int, share: Share) -> list[int]:
         shards = range(self._source.shards)
@@ -327,7 +309,7 @@ class StreamDataset(IterableDataset[Any]):
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # in one group all skip the same shards
-                self._skipped.values[worker % _SKIP_CELLS] += 1
+                self._cells.values[worker % _SKIP_CELLS] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
@@ -351,7 +333,7 @@ class StreamDataset(IterableDataset[Any]):
         return self.__dict__ | {
             "_passes": {},
             # A worker's copy shares them, any other doesn't.
-            "_skipped": copy.copy(self._skipped),
+            "_cells": copy.copy(self._cells),
             "_epochs": copy.copy(self._epochs),
             "_found_ranks": group_ranks() or self._found_ranks,
         }
