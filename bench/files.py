@@ -1,7 +1,6 @@
 """Random rows of files: from a cold disk, from the page cache, and of many files as one array."""
 
 import ctypes
-import itertools
 import mmap
 import os
 import tempfile
@@ -200,21 +199,15 @@ def hot_rows():
     )
 
 
-@workload(at_most(1.11), at_least(1, "**pinfeed** `DeviceLoader`, not asked"))
+@workload(at_most(1.11), at_least(1, "**pinfeed** without `DeviceLoader`"))
 def cold_epoch():
     """12 batches of 256 random rows of 150 KB of a cold file, normalized, in a loop."""
     rows = Rows((224, 224, 3), 1_500_000_000, batches=12)
     collate = pinfeed.Collate(pinfeed.Image(mean=0.5, std=0.25))
 
-    def ahead(dataset, batches):
-        for batch, following in itertools.zip_longest(batches, batches[1:], fillvalue=[]):
-            dataset.prefetch_rows(following)
-            yield batch
-
-    def looped(wrap, is_asked=False):
+    def looped(wrap):
         def run():
             dataset, sampler = pinfeed.ArrayDataset(rows.path), rows.draw.batches.tolist()
-            sampler = ahead(dataset, sampler) if is_asked else sampler
             for batch in wrap(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)):
                 last = batch
             return last
@@ -226,11 +219,9 @@ def cold_epoch():
         return float(np.abs((images / 255 - 0.5) / 0.25 - batch.numpy()).max())
 
     in_a_thread = partial(pinfeed.DeviceLoader, device="cpu")
-    asked = looped(in_a_thread, is_asked=True)
     return Job(
         limit(f"`pread` by {READERS} threads, nothing else", rows.read(READERS)),
-        ours("`DeviceLoader`, `prefetch_rows` as in `from_numpy`", asked, tolerance=1e-5),
-        other("**pinfeed** `DeviceLoader`, not asked", looped(in_a_thread)),
+        ours("`DeviceLoader`", looped(in_a_thread), tolerance=1e-5),
         other("**pinfeed** without `DeviceLoader`", looped(iter)),
         expected=error,
         tolerance=1e-5,

@@ -156,11 +156,6 @@ void FileReads::stage(bool whole) {
   }
 }
 
-void FileReads::prefetch() {
-  list_reads();
-  file_.files->prefetch(reads_);
-}
-
 void FileReads::read_chunk(std::size_t number, std::size_t threads) {
   // With the first chunk the others are asked for.
   if (number == 0 && chunks() > 1 && !file_.files->seems_hot()) file_.files->request(reads_);

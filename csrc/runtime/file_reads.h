@@ -51,8 +51,8 @@ class FileError : public std::runtime_error {
   int error_number;  // errno, or 0 for a file that changed
 };
 
-// The samples of one batch in files. First they are added; then prefetch(), or find_mapped() and
-// read_to(), or plan() and the chunks. All that waits for files throws FileError.
+// The samples of one batch in files. First they are added; then find_mapped() and read_to(), or
+// plan() and the chunks. All that waits for files throws FileError.
 class FileReads {
  public:
   // `memory`: where the array's first item is, if it is mapped. `row_stride`: in bytes.
@@ -67,9 +67,6 @@ class FileReads {
 
   // Instead: all samples, which touch the same bytes of their rows.
   void add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes);
-
-  // Asks the system for the samples, which a later batch will read.
-  void prefetch();
 
   // Whether that is likely to take microseconds: nothing to be waited for.
   bool seems_hot() const { return file_.files->seems_hot(); }

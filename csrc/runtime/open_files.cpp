@@ -68,12 +68,6 @@ ssize_t Descriptor::read_cached([[maybe_unused]] const iovec* parts, [[maybe_unu
 #endif
 }
 
-bool Descriptor::has_cached(std::int64_t offset) const noexcept {
-  std::byte byte;
-  const iovec part{&byte, 1};
-  return read_cached(&part, 1, offset) >= 0 || errno == EOPNOTSUPP;
-}
-
 void Descriptor::request(std::int64_t offset, std::size_t bytes) const noexcept {
 #if defined(__APPLE__)
   radvisory advice{static_cast<off_t>(offset), static_cast<int>(bytes)};

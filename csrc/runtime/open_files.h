@@ -66,10 +66,6 @@ class Descriptor {
   // EOPNOTSUPP if the system, or the file system, can't tell.
   ssize_t read_cached(const iovec* parts, int count, std::int64_t offset) const noexcept;
 
-  // Whether the page cache has the byte at `offset`; if not, the system reads its page. True where
-  // nobody can tell.
-  bool has_cached(std::int64_t offset) const noexcept;
-
   // Asks for bytes that will be read soon; waits for nothing.
   void request(std::int64_t offset, std::size_t bytes) const noexcept;
 

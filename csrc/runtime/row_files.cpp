@@ -13,8 +13,7 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kReaders = 16;     // what one disk is kept busy by
-constexpr std::size_t kProbesAhead = 8;  // rows that are looked at before all are asked for
+constexpr std::size_t kReaders = 16;  // what one disk is kept busy by
 // Of 65,530 mappings that Linux allows a process.
 constexpr std::size_t kMostMapped = 16384;
 
@@ -113,23 +112,8 @@ bool RowFiles::are_in_memory(std::span<const std::byte* const> bytes) noexcept {
 }
 
 void RowFiles::request(std::span<const RowRead> reads) {
-  if (prefetched_.load(std::memory_order_relaxed) > 0) return;
   RowRuns batch(reads);
   for (const RowRun& run : batch.runs()) request(run);
-}
-
-void RowFiles::prefetch(std::span<const RowRead> reads) {
-  if (seems_hot()) return;
-  RowRuns batch(reads);
-  std::vector<RowRun>& runs = batch.runs();
-  // Of few runs, for where one is missing, asking makes the system read a page, and that alone.
-  const std::size_t step = std::max<std::size_t>(runs.size() / kProbesAhead, 1);
-  std::size_t probe = 0;
-  while (probe < runs.size() && is_cached(runs[probe])) probe += step;
-  if (probe >= runs.size()) return;
-  for (const RowRun& run : runs) request(run);
-  hits_.store(0, std::memory_order_relaxed);
-  prefetched_.fetch_add(static_cast<std::int64_t>(reads.size()), std::memory_order_relaxed);
 }
 
 void RowFiles::request(const RowRun& run) {
@@ -137,13 +121,6 @@ void RowFiles::request(const RowRun& run) {
   if (const OpenFiles::Open opened = files_.open(run.file, ignored)) {
     opened->request(run.offset, run.bytes);
   }
-}
-
-// Whether the beginning of a run is in memory. Also true where nobody can tell.
-bool RowFiles::is_cached(const RowRun& run) {
-  int ignored = 0;
-  const OpenFiles::Open opened = files_.open(run.file, ignored);
-  return opened == nullptr || opened->has_cached(run.offset);
 }
 
 std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::size_t threads) {
@@ -179,16 +156,10 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
 }
 
 void RowFiles::count(std::size_t rows, std::size_t misses) noexcept {
-  const auto read = static_cast<std::int64_t>(rows);
-  std::int64_t prefetched = prefetched_.load(std::memory_order_relaxed);
-  while (prefetched > 0) {
-    const std::int64_t left = std::max<std::int64_t>(prefetched - read, 0);
-    if (prefetched_.compare_exchange_weak(prefetched, left, std::memory_order_relaxed)) break;
-  }
   if (misses > 0) {
     hits_.store(0, std::memory_order_relaxed);
-  } else if (prefetched <= 0) {
-    hits_.fetch_add(read, std::memory_order_relaxed);
+  } else {
+    hits_.fetch_add(static_cast<std::int64_t>(rows), std::memory_order_relaxed);
   }
 }
 

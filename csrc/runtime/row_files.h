@@ -68,10 +68,6 @@ class RowFiles {
   // Asks the system for rows that will be read next; waits for nothing.
   void request(std::span<const RowRead> reads);
 
-  // The same for rows of a later batch, if they are not in memory: that they will be then doesn't
-  // make them hot. So where the system can't tell it does nothing.
-  void prefetch(std::span<const RowRead> reads);
-
   // Reads all, in any order. Bytes are written also if it fails.
   std::optional<ReadFailure> read(std::span<const RowRead> reads, std::size_t threads);
 
@@ -94,7 +90,6 @@ class RowFiles {
   };
 
   void request(const RowRun& run);
-  bool is_cached(const RowRun& run);
   std::optional<ReadFailure> ask(RowRuns& batch, std::span<RowRun> window, std::size_t threads);
   std::size_t wait(const RowRuns& batch, std::span<RowRun> window);
   void count(std::size_t rows, std::size_t misses) noexcept;
@@ -102,8 +97,7 @@ class RowFiles {
 
   OpenFiles files_;
   std::atomic<std::int64_t> hits_{0};
-  std::atomic<std::int64_t> prefetched_{0};  // rows that were asked for, and not read yet
-  std::unique_ptr<Mapped[]> maps_;           // of each file
+  std::unique_ptr<Mapped[]> maps_;  // of each file
 };
 
 }  // namespace pinfeed::runtime

@@ -126,10 +126,6 @@ inline Batch random_batch(std::size_t files, std::int64_t rows, unsigned seed, i
   return batch;
 }
 
-inline bool is_cached(const std::string& path) {
-  return runtime::Descriptor(open(path.c_str(), O_RDONLY)).has_cached(0);
-}
-
 inline bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {
   const auto failure = files.read(batch.reads(), threads);
   return !failure && batch.is_right();

@@ -54,31 +54,6 @@ void test_neighbours_and_nothing() {
   CHECK(!files.read({}, 1));
 }
 
-void test_prefetched_rows_are_not_hot() {
-  Folder folder;
-  folder.add(size_of(1000));
-  RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
-  bool had_to_ask = true;
-  for (unsigned seed = 0; seed < 8 && had_to_ask; ++seed) {
-    folder.cool(0);
-    had_to_ask = !is_cached(folder.path(0));  // never where files lie in memory
-    Batch batch = random_batch(1, 1000, seed);
-    files.prefetch(batch.reads());
-    CHECK(reads_right(files, batch));
-    CHECK(!had_to_ask || !files.seems_hot());
-  }
-  Batch all;
-  for (std::int64_t row = 0; row < 1000; ++row) all.add(0, row);
-  files.request(all.reads());
-  CHECK(reads_right(files, all));
-  files.request(all.reads());
-  files.prefetch(all.reads());  // they are there by themselves
-  CHECK(becomes_hot(files, all));
-  files.prefetch(all.reads());
-  CHECK(files.seems_hot());
-  files.prefetch({});
-}
-
 // One map remains, whoever was first.
 void test_threads_that_map_one_file() {
   Folder folder;
@@ -194,7 +169,6 @@ void test_readers_end() {
 int main() {
   run("rows: of one file, cold and hot", test_one_file);
   run("rows: neighbours, and rows of no bytes", test_neighbours_and_nothing);
-  run("rows: prefetched rows are not hot", test_prefetched_rows_are_not_hot);
   run("rows: threads that map one file", test_threads_that_map_one_file);
   run("rows: of many files", test_many_files);
   file_reads_tests();

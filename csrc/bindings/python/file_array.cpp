@@ -63,19 +63,6 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
            runtime::PartEnds(std::move(ends))}};
 }
 
-// Asks for rows before the batch that needs them.
-void prefetch(py::object source, py::object offsets, py::object indices, const std::string& name) {
-  const FileArray* const file = held_in<FileArray>(source);
-  // Of rows that are being found in memory nothing is looked at.
-  if (file == nullptr || file->rows.files->seems_hot()) return;
-  const Common common = offsets.is_none() ? Common::shape : Common::axes;
-  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, common);
-  FileReads* const reads = samples.open_reads();
-  if (reads == nullptr) return;
-  const py::gil_scoped_release unlocked;
-  reads->prefetch();
-}
-
 }  // namespace
 
 void register_file_array(py::module_& m) {
@@ -90,8 +77,6 @@ void register_file_array(py::module_& m) {
       .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"))
       .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),
                   py::arg("offsets"), py::arg("ends"));
-  m.def("prefetch", &prefetch, py::arg("source"), py::arg("offsets"), py::arg("indices"),
-        py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
 from pinfeed.arguments import Problem, as_integer, checked_integer, instead, nearest, require_flags
-from pinfeed.batches import IndexBatch
 from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
@@ -41,7 +38,6 @@ def from_numpy(
     seed: int | None = None,
     fields: Any = None,
     device: torch.device | str | int | None = None,
-    prefetch_rows: bool = True,
     rank: int | None = None,
     world_size: int | None = None,
     drop_last: bool = False,
@@ -76,9 +72,6 @@ def from_numpy(
             nor a rank, what is random is drawn from that generator batch by batch, ahead of the loop.
         fields: What to make of each array, as `Collate` takes it. None: stacked as it is.
         device: Where batches go. None: the accelerator if there is one, else the CPU.
-        prefetch_rows: Whether to have the system read the rows of the next batch while one is made,
-            where they lie in files and not in memory. With ``num_workers`` or a shuffling
-            ``generator`` it never does.
         rank: Which of the data-parallel ranks that share the rows this is. Processes of one tensor- or
             sequence-parallel group pass the same number, and get the same batches. None: asked of
             ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
@@ -143,10 +136,6 @@ def from_numpy(
     # when it begins says what is random in it.
     epochs_are_drawn = shuffle and generator is None and seed is None
     collate = Collate(fields, seed=0 if epochs_are_drawn else seed)
-    # Workers are ahead of each other anyway.
-    reads_ahead = (
-        prefetch_rows and dataset.reads_files and not dataloader_options.get("num_workers")
-    )
     sampler = _RowSampler(
         len(dataset),
         batch_size,
@@ -157,7 +146,6 @@ def from_numpy(
         world_size=world_size,
         even="drop" if drop_last else "repeat",
         draws_epochs=epochs_are_drawn,
-        prefetch=dataset.prefetch_rows if reads_ahead else None,
     )
     batches: dict[str, Any] = {"batch_sampler": sampler}
     if shuffle and generator is not None:
@@ -179,20 +167,11 @@ class _RowSampler(ShuffleSampler):
         *arguments: Those of a ShuffleSampler.
         draws_epochs: Whether a single process draws the number of each epoch, as torch's RandomSampler
             draws a seed.
-        prefetch: Called with the rows of the batch after each one. Errors are passed over, since
-            whoever reads the rows meets them again. None: nothing is asked for.
         **options: Those of a ShuffleSampler.
     """
 
-    def __init__(
-        self,
-        *arguments: Any,
-        draws_epochs: bool,
-        prefetch: Callable[[IndexBatch], None] | None,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *arguments: Any, draws_epochs: bool, **options: Any) -> None:
         self._draws_epochs = draws_epochs
-        self._prefetch = prefetch
         super().__init__(*arguments, **options)
 
     @property
@@ -205,21 +184,6 @@ class _RowSampler(ShuffleSampler):
         if not self._draws_epochs or self.world_size > 1:
             return super().next_epoch()
         return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-
-    @override
-    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
-        batches = super().batches_from(epoch, start)
-        if self._prefetch is None:
-            yield from batches
-            return
-        batch = next(batches, None)
-        while batch is not None:
-            following = next(batches, None)
-            if following is not None:
-                with contextlib.suppress(Exception):
-                    self._prefetch(following)
-            yield batch
-            batch = following
 
 
 def _require_no_other_order(seed: int | None, world_size: int) -> None:

@@ -86,7 +86,7 @@ class ConcatArray(Source):
 
     def __getitem__(self, index: int) -> Any:
         position = checked_position(index, len(self), "ConcatArray")
-        if self.reads_files:
+        if isinstance(self._parts[0], _FilePart):
             chosen, name = self.select(np.array([position])), "ConcatArray"
             return _core.gather(
                 chosen.rows, chosen.indices, None, None, np.ndarray, name, get_num_threads()
@@ -107,7 +107,7 @@ class ConcatArray(Source):
         if self.is_ragged:
             values = tuple(part.values for part in parts)
             return _core.PartArrays(values, tuple(part.offsets for part in parts))
-        if not self.reads_files:
+        if not isinstance(parts[0], _FilePart):
             return _core.PartArrays(tuple(part.array for part in parts))
         # It tells dtype, shape and strides; nothing reads it.
         row = np.empty((1, *parts[0].shape), self.dtype)
@@ -152,11 +152,6 @@ class ConcatArray(Source):
     @override
     def describe(self) -> str:
         return str(self._parts[0].describe())
-
-    @property
-    @override
-    def reads_files(self) -> bool:
-        return isinstance(self._parts[0], _FilePart)
 
     def __getstate__(self) -> Any:
         return self._parts, self._ends

@@ -187,45 +187,6 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         indices, *known = _told(indices)
         return Rows(self._sources, indices, *known, length=self._length)
 
-    def prefetch_rows(self, indices: Sequence[int] | npt.NDArray[Any]) -> None:
-        """Asks the system to read samples ahead, those that lie in files and not in memory.
-
-        It opens files and looks at the offsets of a `RaggedArray`, but does not wait for the samples.
-        They go to the system's page cache, so they take no memory of this process. `from_numpy` calls
-        it with the next batch; this is for loops and samplers of your own. A `ConcatArray` of memmaps
-        or `RaggedArray` is not prefetched, nor are files where the system can't tell what is in
-        memory.
-
-        Args:
-            indices: Of a batch, as a sampler gives them.
-
-        Raises:
-            IndexError: An index is out of range.
-            TypeError: ``indices`` are no integers.
-            OSError: A file was cut short.
-
-        Example:
-            >>> import tempfile
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     np.save(f"{folder}/x.npy", np.arange(100))
-            ...     dataset = pinfeed.ArrayDataset(f"{folder}/x.npy")
-            ...     batches = torch.randperm(100).split(25)
-            ...     dataset.prefetch_rows(
-            ...         batches[1].tolist()
-            ...     )  # on its way, while this one is used:
-            ...     batch = dataset.__getitems__(batches[0].tolist())
-        """
-        chosen = _core.as_indices(_told(indices)[0], self._length, "ArrayDataset: indices")
-        if len(chosen) == 0:
-            return
-        for path, source in leaves(self._sources):
-            source.prefetch(chosen, _name("".join(path)))
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether there is anything that `prefetch_rows` could ask for."""
-        return any(source.reads_files for _, source in leaves(self._sources))
-
     def state_dict(self) -> dict[str, int]:
         """The number of samples, as ``samples``.
 

@@ -353,11 +353,6 @@ class RaggedArray(Source):
         return Selection(self.rows, self.offsets, indices)
 
     @property
-    @override
-    def reads_files(self) -> bool:
-        return self._values.reads_files
-
-    @property
     def offsets(self) -> npt.NDArray[Any]:
         """Where each sequence begins, and the end of the last: ndarray."""
         return self._ends

@@ -105,18 +105,6 @@ class Source(ABC):
     def describe(self) -> str:
         """Dtype and shape of a sample, for messages."""
 
-    @property
-    def reads_files(self) -> bool:
-        """Whether samples are read from files, so that they can be prefetched."""
-        return False
-
-    def prefetch(self, indices: npt.NDArray[np.int64], name: str) -> None:
-        """Asks the system for samples, at least one, that are read soon, if they are read from files."""
-        if self.reads_files:
-            rows, offsets, chosen = self.select(indices)
-            assert chosen is not None  # only samples in memory are a list
-            _core.prefetch(rows, offsets, chosen, name)
-
 
 class ArraySource(Source):
     """An array whose first axis counts samples.
@@ -191,11 +179,6 @@ class ArraySource(Source):
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
 
-    @property
-    @override
-    def reads_files(self) -> bool:
-        return self._file is not None
-
     def __getstate__(self) -> Any:
         if self._file is not None and self._file.mode != "c":  # which may hold changes of its own
             return self._file
@@ -242,17 +225,16 @@ class ObjectColumn(Source):
 class SourceSubset(Source):
     """Some samples of a source (no other subset), in an order of their own; nothing is copied."""
 
-    __slots__ = ("_order", "_source", "dtype", "is_ragged", "reads_files", "string_type")
+    __slots__ = ("_order", "_source", "dtype", "is_ragged", "string_type")
 
     dtype: Any
     is_ragged: bool
-    reads_files: bool
     string_type: StringType | None
 
     def __init__(self, source: Source, order: npt.NDArray[np.int64]) -> None:
         self._source, self._order = source, order
         self.dtype, self.string_type = source.dtype, source.string_type
-        self.is_ragged, self.reads_files = source.is_ragged, source.reads_files
+        self.is_ragged = source.is_ragged
 
     @classmethod
     def of(cls, source: Source, order: npt.NDArray[np.int64]) -> SourceSubset:
