@@ -17,6 +17,20 @@ VIEW = augment.Compose([augment.RandomResizedCrop(SIZE), augment.RandomHorizonta
 PADDING = 4
 
 
+def drawn_windows(photos):
+    """Top, left, height, width and whether it is flipped, of what is seen of each photograph."""
+    size = np.array(photos.shape[2:0:-1])
+    corners = np.broadcast_to([[0, 0], size], (len(photos), 2, 2))
+    fields = {"image": pinfeed.Image(augment=VIEW), "corners": pinfeed.Points()}
+    dataset = pinfeed.ArrayDataset({"image": photos, "corners": corners})
+    batch = pinfeed.Collate(fields, seed=0)(dataset.__getitems__(np.arange(len(photos))))
+    first, last = batch["corners"].values.double().numpy().reshape(-1, 2, 2).swapaxes(0, 1)
+    scale, flipped = np.abs(last - first) / size, last < first
+    begin = np.where(flipped, first - SIZE, -first) / scale
+    windows = np.concatenate([begin[:, ::-1], np.array(SIZE) / scale[:, ::-1], flipped[:, :1]], 1)
+    return windows.round().astype(int).tolist()
+
+
 @workload(
     at_most(1.0, "to bfloat16", "to float32"),
     at_least(
@@ -36,14 +50,14 @@ def crops():
         collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, augment=VIEW, **options), seed=0)
         return lambda: collate(rows)
 
-    windows = by_pinfeed(windows=True)()[1].long().tolist()
+    windows = drawn_windows(photos)
     collate = pinfeed.Collate(pinfeed.Image(MEAN, STD))
 
     def each(images, view, flip, finish):
         """One window after the other, the same that pinfeed draws."""
 
         def one(image, window):
-            *window, _, is_flipped = window
+            *window, is_flipped = window
             return flip(view(image, *window)) if is_flipped else view(image, *window)
 
         return lambda: finish([*map(one, images, windows)])

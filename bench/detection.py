@@ -73,9 +73,9 @@ def detection():
     masks = {"masks": pinfeed.InstanceMasks()}
     with_boxes = collated(samples, field, boxes=pinfeed.Boxes())
     with_masks = collated(samples, field, boxes=pinfeed.Boxes(), **masks)
-    seen = pinfeed.Image(MEAN, STD, augment=VIEW, pad_value=0, windows="windows", sizes="sizes")
-    drawn = collated(samples, seen)()
-    sizes, flips = drawn["sizes"].tolist(), drawn["windows"][:, 5].bool().tolist()
+    marked = [{**sample, "corner": [[0, 0]]} for sample in samples]
+    drawn = collated(marked, field, corner=pinfeed.Points())()
+    sizes, flips = drawn["sizes"].tolist(), (drawn["corner"].values[:, 0] > 0).tolist()
     expected = collated(samples, field)()["image"].clone()
     singles = [
         collated([sample], pinfeed.Image(MEAN, STD, augment=augment.Resize(size)))
@@ -145,16 +145,20 @@ def boxes():
     random = np.random.default_rng(0)
     samples = [some_boxes(random, 50).astype(np.float32) for _ in range(64)]
     view = augment.Compose([augment.RandomCrop(400), augment.RandomHorizontalFlip()])
-    image = pinfeed.Image(dtype=torch.uint8, augment=view, windows=True)
-    scene = Scene()
+    image, scene = pinfeed.Image(dtype=torch.uint8, augment=view), Scene()
     chance = Chance(np.arange(64), key=0)
     photographs = [np.zeros((480, 640, 3), np.uint8)] * 64
-    _, windows = image.collate(photographs, pinfeed.Leaf("images", chance=chance, scene=scene))
+    image.collate(photographs, pinfeed.Leaf("images", chance=chance, scene=scene))
     field, leaf = pinfeed.Boxes(labels=()), pinfeed.Leaf("boxes", scene=scene)
-    joined, offsets = torch.from_numpy(np.concatenate(samples)), torch.arange(0, 3201, 50)
-    moved, remain = augment.boxes(pinfeed.JaggedBatch(joined, offsets), windows, (400, 400))
-    before = torch.nn.functional.pad(remain.cumsum(0), (1, 0))
-    expected = pinfeed.JaggedBatch(moved.values[remain], before[moved.offsets])
+    points, joined = pinfeed.Points(), torch.from_numpy(np.concatenate(samples))
+    ends = points.follow(points.collate([[[0, 0], [640, 480]]] * 64, leaf), leaf).values.numpy()
+    first, last = ends.reshape(64, 2, 1, 1, 2).swapaxes(0, 1)
+    moved = first + np.sign(last - first) * np.reshape(samples, (64, 50, 2, 2))
+    clipped = np.concatenate([moved.min(2), moved.max(2)], axis=2).clip(0, 400)
+    sides = clipped[..., 2:] - clipped[..., :2]
+    remain = (sides >= 1).all(2) & (sides.prod(2) >= 1)
+    offsets = torch.from_numpy(np.append(0, remain.sum(1).cumsum()))
+    expected = pinfeed.JaggedBatch(torch.from_numpy(clipped[remain]), offsets)
     return Job(
         limit("copy the boxes (`torch.clone`)", lambda: joined.clone()),
         ours("`Boxes`", lambda: field.follow(field.collate(samples, leaf), leaf)),

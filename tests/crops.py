@@ -56,3 +56,33 @@ def crops_of_epochs():
         found.append(by_index([collate(ARRAYS.__getitems__(range(COUNT)))]))
     assert sum(found[0][i] != found[1][i] for i in range(COUNT)) > 30
     return found
+
+
+def corners_of(image):
+    """x and y of the upper left and the lower right corner of (H, W, ...)."""
+    height, width = image.shape[:2]
+    return np.array([[0, 0], [width, height]])
+
+
+def windows_between(corners, image_size, size):
+    """What is seen of images in their own pixels, from where their corners went in batches of a size.
+
+    float64 of shape (B, 6): top, left, height, width, and 1 or 0 for mirrored top to bottom and left to
+    right.
+    """
+    first, last = corners.double().numpy().reshape(-1, 2, 2)[..., ::-1].swapaxes(0, 1)
+    scale = np.abs(last - first) / image_size
+    is_mirrored = last < first
+    begin = np.where(is_mirrored, first - size, -first) / scale
+    return np.concatenate([begin, np.array(size) / scale, is_mirrored], axis=1)
+
+
+def what_is_seen(field, images, seed=None):
+    """A batch of images, and what is seen of each, as `windows_between` has it."""
+    fields = {"image": field, "corners": pinfeed.Points()}
+    samples = [{"image": image, "corners": corners_of(image)} for image in images]
+    rows = IndexedDataset(samples).__getitems__(range(len(samples)))
+    batch = Collate(fields, seed=seed)(rows)
+    seen, sizes = batch["image"], [image.shape[:2] for image in images]
+    height, width = (seen.shape[1 + field.output.index(axis)] for axis in "HW")
+    return seen, windows_between(batch["corners"].values, sizes, (height, width))

@@ -294,8 +294,8 @@ std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t sou
   return {static_cast<double>(source_begin) + pixels(first), pixels(size)};
 }
 
-}  // namespace
-
+// What is seen, in pixels of the image and maybe beyond it: top, left, height and width; 1 or 0 for
+// mirrored top to bottom; the same for left to right.
 std::array<double, 6> region(const View& view) {
   const Window& source = view.source;
   if (!view.resized) {
@@ -315,6 +315,8 @@ std::array<double, 6> region(const View& view) {
           source.flipped_rows != kept.flipped_rows ? 1.0 : 0.0,
           source.flipped_columns != kept.flipped_columns ? 1.0 : 0.0};
 }
+
+}  // namespace
 
 ImageToView image_to_view(const View& view) {
   const auto [top, left, height, width, flipped_rows, flipped_columns] = region(view);

@@ -111,10 +111,6 @@ struct ImageToView {
 };
 ImageToView image_to_view(const View& view);
 
-// What is seen, in pixels of the image and maybe beyond it: top, left, height and width; 1 or 0 for
-// mirrored top to bottom; the same for left to right.
-std::array<double, 6> region(const View& view);
-
 // What stands beyond the edges of an image, and of what it is resized to.
 struct Borders {
   Border source;

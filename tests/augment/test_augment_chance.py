@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 import reference
+from crops import corners_of, what_is_seen, windows_between
 from messages import check
 from pinfeed import augment
 
@@ -29,7 +30,7 @@ NAMES = np.random.default_rng(1).permutation(2**40 + np.arange(40))
     st.integers(0, 5),
     st.integers(0, 2**40),
 )
-def test_windows_say_where_each_pixel_was(sizes, size, padding, seed):
+def test_points_say_where_each_pixel_was(sizes, size, padding, seed):
     view = augment.Compose(
         [
             augment.RandomVerticalFlip(),
@@ -42,10 +43,8 @@ def test_windows_say_where_each_pixel_was(sizes, size, padding, seed):
         1 + np.arange(height * width, dtype=np.uint8).reshape(height, width)
         for height, width in sizes
     ]
-    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, windows=True)
-    samples = pinfeed.IndexedDataset(images).__getitems__(range(len(images)))
-    batch, windows = pinfeed.Collate(field, seed=seed)(samples)
-    assert windows.dtype == torch.float64
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view)
+    batch, windows = what_is_seen(field, images, seed)
     for image, seen, window in zip(images, batch[:, 0], windows.tolist(), strict=True):
         top, left, height, width, mirrored_rows, mirrored_columns = map(int, window)
         assert (height, width) == seen.shape
@@ -55,14 +54,6 @@ def test_windows_say_where_each_pixel_was(sizes, size, padding, seed):
             seen = seen.flip(1)
         around = np.pad(image, 40)[40 + top : 40 + top + height, 40 + left : 40 + left + width]
         assert np.array_equal(seen, around)
-
-
-def test_windows_under_a_key():
-    image = pinfeed.Image(augment=VIEW, windows="window")
-    batch = pinfeed.Collate({"image": image})([{"image": IMAGES[0]}])
-    assert list(batch) == ["image", "window"]
-    assert batch["window"].shape == (1, 6)
-    assert repr(image).endswith("windows='window')")
 
 
 # By which leaf
@@ -154,9 +145,7 @@ def test_samples_without_a_name(samples, error, words):
 
 ARGUMENTS = [
     (lambda: pinfeed.Collate(key="id"), ValueError, "Collate: key is for a seed"),
-    (lambda: pinfeed.Image(windows=True), ValueError, "Image: windows are those of augment"),
     (lambda: pinfeed.Image(stream=1), ValueError, "stream is about augment, color and erase"),
-    (lambda: pinfeed.Image(augment=VIEW, windows=1), TypeError, "Image: windows must be True"),
     (lambda: pinfeed.Image(augment=VIEW, stream=-1), ValueError, "stream must be at least 0"),
 ]
 
@@ -172,11 +161,19 @@ COUNT = 100_000
 
 
 def windows_of(fields, shape, seed=3):
-    """The windows that fields with ``windows=True`` see of 100,000 images of a shape."""
+    """What `Image` fields see of 100,000 images of a shape."""
     images = np.broadcast_to(np.uint8(0), (COUNT, *shape))
-    rows = pinfeed.ArrayDataset(dict.fromkeys(fields, images)).__getitems__(np.arange(COUNT))
-    batch = pinfeed.Collate(fields, seed=seed)(rows)
-    return {name: windows.numpy() for name, (_, windows) in batch.items()}
+    fields |= {f"corners of {name}": pinfeed.Points(name) for name in fields}
+    corners = np.broadcast_to(corners_of(images[0]), (COUNT, 2, 2))
+    arrays = {name: corners if "corners" in name else images for name in fields}
+    batch = pinfeed.Collate(fields, seed=seed)(
+        pinfeed.ArrayDataset(arrays).__getitems__(np.arange(COUNT))
+    )
+    return {
+        name: windows_between(batch[f"corners of {name}"].values, shape, batch[name].shape[2:])
+        for name in fields
+        if "corners" not in name
+    }
 
 
 def kolmogorov_smirnov(samples, distribution):
@@ -190,7 +187,7 @@ LIMIT = 1.95 / COUNT**0.5
 
 
 def small(view, **options):
-    return pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, windows=True, **options)
+    return pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, **options)
 
 
 def test_crops_and_flips_have_the_distribution_of_torchvisions():
@@ -234,19 +231,19 @@ def test_streams_draw_apart(seed):
 def test_two_views_of_one_image():
     view = augment.RandomCrop(4)
     fields = {
-        "a": pinfeed.Image(augment=view, windows="window").of("image"),
-        "b": pinfeed.Image(augment=view, stream=1, windows="other").of("image"),
+        "a": pinfeed.Image(augment=view).of("image"),
+        "b": pinfeed.Image(augment=view, stream=1).of("image"),
     }
     rows = pinfeed.ArrayDataset({"image": IMAGES}).__getitems__(np.arange(40))
     batch = pinfeed.Collate(fields, seed=0)(rows)
-    assert list(batch) == ["a", "window", "b", "other"]
-    assert (batch["window"] != batch["other"]).any(1).sum() > 30
-    assert repr(fields["b"]).endswith("windows='other', stream=1).of('image')")
+    assert list(batch) == ["a", "b"]
+    assert (batch["a"] != batch["b"]).flatten(1).any(1).sum() > 30
+    assert repr(fields["b"]).endswith("stream=1).of('image')")
 
 
 def test_resized_crops_have_the_distribution_of_torchvisions():
     fields = {"image": small(augment.RandomResizedCrop(1))}
-    found = windows_of(fields, (24, 32))["image"][:, :4].astype(int)
+    found = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)
     rng = np.random.default_rng(3)
     fewer = COUNT // 5  # in Python they take long
     expected = np.array(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, views
+from crops import what_is_seen
 from messages import check
 from pinfeed import augment
 from programs import run_python
@@ -223,18 +224,15 @@ def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
     if is_cropped_before:
         steps.insert(0, augment.CenterCrop(image_size[0]))
         image = reference.center_crop(image, (image_size[0],) * 2)
-    field = pinfeed.Image(
-        output="HWC", dtype=torch.uint8, augment=augment.Compose(steps), windows=True
-    )
-    rows = pinfeed.IndexedDataset([image] * 4).__getitems__(range(4))
-    batch, windows = pinfeed.Collate(field, seed=seed)(rows)
+    field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=augment.Compose(steps))
+    batch, windows = what_is_seen(field, [image] * 4, seed)
     for index in range(4):
         number = len(steps) - 1
         draws = [reference.uniform(seed, 0, index, draw << 16 | number) for draw in range(20)]
         top, left, height, width = reference.random_window(*image.shape[:2], draws, scale, ratio)
         window = image[top : top + height, left : left + width]
         assert np.array_equal(batch[index], resized(window, (49, 9), "bilinear"))
-        assert windows[index].tolist() == [top, left, height, width, 0, 0]
+        assert windows[index].round().tolist() == [top, left, height, width, 0, 0]
 
 
 @pytest.mark.parametrize("before", [(False, False), (True, True)], ids=str)
@@ -242,8 +240,8 @@ def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
 def test_what_is_seen_through_a_resize(before, after):
     # 12 of 16 rows from row 2 on, 16 of 10 columns from column -3 on, of 2 pixels and of half a pixel.
     steps = [*flips(before), resize((16, 10)), augment.CenterCrop((12, 16)), *flips(after)]
-    field = pinfeed.Image(augment=augment.Compose(steps), windows=True)
-    _, windows = pinfeed.Collate(field)([np.zeros((32, 5, 3), np.uint8)])
+    field = pinfeed.Image(augment=augment.Compose(steps))
+    _, windows = what_is_seen(field, [np.zeros((32, 5, 3), np.uint8)])
     mirrored = [one != other for one, other in zip(before, after, strict=True)]
     assert windows.tolist() == [[4, -1.5, 24, 8, *mirrored]]
 

@@ -61,9 +61,7 @@ def test_padding_changes_nothing_else(isa, geometry, sizes, dtype, output, multi
         "pad_value": 3,
     }
     rows = pinfeed.IndexedDataset(images)
-    field = pinfeed.Image(
-        **shared, multiple_of=multiple, sizes="sizes", mask="mask", windows="seen"
-    )
+    field = pinfeed.Image(**shared, multiple_of=multiple, sizes="sizes", mask="mask")
     collate = pinfeed.Collate({"image": field}, seed=seed)
     wrapped = pinfeed.IndexedDataset([{"image": image} for image in images])
     batch = collate(wrapped.__getitems__(range(len(images))))

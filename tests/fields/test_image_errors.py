@@ -39,7 +39,7 @@ BAD_ARGUMENTS = {
     "mask alone": ({"mask": "mask"}, ValueError, "mask", "pad_value"),
     "sizes": ({"sizes": 1, **PADDED}, TypeError, "sizes", "True, False or the key", "got 1"),
     "mask": ({"mask": None, **PADDED}, TypeError, "mask", "True, False or the key", "None"),
-    "one key": ({"sizes": "a", "mask": "a", **PADDED}, ValueError, "sizes, mask and windows must have different keys", "'a'"),
+    "one key": ({"sizes": "a", "mask": "a", **PADDED}, ValueError, "sizes and mask must have different keys", "'a'"),
 }  # fmt: skip
 
 

@@ -133,15 +133,6 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
   return found;
 }
 
-py::object write_windows(const ImageViews& views, const OutputRequest& request,
-                         const std::string& name) {
-  const Shape shape{static_cast<std::int64_t>(views.views.size()), 6};
-  const Output out = make_output(request, shape, kFloat64, name);
-  auto* to = reinterpret_cast<double*>(out.data);
-  for (const View& view : views.views) to = std::ranges::copy(kernels::region(view), to).out;
-  return out.array;
-}
-
 Windows::Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
                  std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows)
     : images_(images),

@@ -94,11 +94,6 @@ void register_augment_options(pybind11::module_& m);
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string leaf);
 
-// float64 of shape (B, 6): top, left, height and width of what is seen of each image, in its own
-// pixels; 1 or 0 for mirrored top to bottom; the same for left to right.
-pybind11::object write_windows(const ImageViews& views, const OutputRequest& request,
-                               const std::string& name);
-
 // The windows of a batch's images.
 class Windows {
  public:

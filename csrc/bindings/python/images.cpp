@@ -287,12 +287,6 @@ void register_images(py::module_& m) {
         py::arg("key"), py::arg("samples"), py::arg("leaf"), py::arg("objects") = py::none(),
         py::arg("views") = py::none(), py::arg("rows") = std::vector<std::size_t>(),
         py::arg("padding") = py::none());
-  m.def(
-      "image_windows",
-      [](const ImageViews& views, py::object target, const std::string& name) {
-        return write_windows(views, OutputRequest(std::move(target), true), name);
-      },
-      py::arg("views"), py::arg("target"), py::arg("name"));
 }
 
 }  // namespace pinfeed::bindings

@@ -22,7 +22,6 @@ from pinfeed.augment.sizes import (
     Resize,
     ScaleJitter,
 )
-from pinfeed.augment.targets import boxes, points
 
 __all__ = [
     "CenterCrop",
@@ -40,8 +39,6 @@ __all__ = [
     "RandomZoomOut",
     "Resize",
     "ScaleJitter",
-    "boxes",
-    "points",
 ]
 
 if not TYPE_CHECKING:  # which sees that a name is missing

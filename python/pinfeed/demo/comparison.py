@@ -152,7 +152,7 @@ def _draw_views(
     size, epochs = PATCH_SIZE, 13
     chosen = positions[[len(positions) * tenths // 10 for tenths in (1, 3, 6)]]
     patches = np.stack([photos[i][top : top + size, left : left + size] for i, top, left in chosen])
-    views = [next(iter(seen(patches, epoch)))[0].numpy() for epoch in range(1, epochs + 1)]
+    views = [next(iter(seen(patches, epoch)))[0] for epoch in range(1, epochs + 1)]
     tiles = np.pad(
         np.stack([patches, *views], axis=1),  # (3, epochs + 1, H, W, C)
         [(0, 0), (0, 0), (0, 4), (0, 4), (0, 0)],

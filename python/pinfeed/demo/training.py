@@ -75,10 +75,10 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
 
     The arithmetic is torchvision's, so that the demo doesn't need torchvision. The constants are
     made once and the last two operations work in place, which is kinder than torchvision itself.
-    The windows are drawn before the epoch, in no measured time, so that both feeds see the same.
+    The crops are drawn before the epoch, in no measured time, so that both feeds see the same.
     """
 
-    windows: NDArray[np.int64] | None = None  # (N, 6), as `pinfeed.Image` returns them
+    crops: NDArray[np.int64] | None = None  # (N, 3), as `seen` returns them
 
     def __init__(self, folder: Path) -> None:
         self.images = np.load(folder / "patches.npy", mmap_mode="r")
@@ -90,10 +90,10 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         pixels = torch.from_numpy(np.ascontiguousarray(self.images[index].transpose(2, 0, 1)))
-        if self.windows is not None:
-            top, left, height, width, _, is_mirrored = self.windows[index].tolist()
+        if self.crops is not None:
+            top, left, is_mirrored = self.crops[index].tolist()
             padded = nn.functional.pad(pixels, [PADDING] * 4)
-            pixels = padded[:, top + PADDING :, left + PADDING :][:, :height, :width]
+            pixels = padded[:, top + PADDING :, left + PADDING :][:, :PATCH_SIZE, :PATCH_SIZE]
             pixels = pixels.flip(-1) if is_mirrored else pixels
         image = pixels.float().div_(255).sub_(self.mean).div_(self.std)
         return {"image": image, "label": int(self.labels[index])}
@@ -112,29 +112,39 @@ def make_loader(
 
 
 def training_loader(feed: str, folder: Path) -> DataLoader[dict[str, Tensor]]:
-    """Makes a shuffling loader; the seed alone decides order and windows, whatever the feed."""
+    """Makes a shuffling loader; the seed alone decides order and crops, whatever the feed."""
     generator = torch.Generator().manual_seed(SEED)
     return make_loader(feed, folder, view=VIEW, shuffle=True, generator=generator)
 
 
 def set_epoch(loader: DataLoader[dict[str, Tensor]], epoch: int) -> None:
-    """Makes a training loader draw the windows of an epoch."""
+    """Makes a training loader draw the crops of an epoch."""
     dataset: Any = loader.dataset
     if isinstance(dataset, TorchvisionPatches):
         blank = np.broadcast_to(np.uint8(0), (len(dataset), PATCH_SIZE, PATCH_SIZE, 1))
-        windows = [drawn.numpy() for _, drawn in seen(blank, epoch)]
-        dataset.windows = np.concatenate(windows).astype(np.int64)
+        dataset.crops = np.concatenate([crops for _, crops in seen(blank, epoch)])
     else:
         collate: Any = loader.collate_fn
         collate.set_epoch(epoch)
 
 
-def seen(patches: NDArray[np.uint8], epoch: int) -> DataLoader[tuple[Tensor, Tensor]]:
-    """What an epoch shows of patches (N, H, W, C): batches of pixels and of windows."""
-    image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=VIEW, windows=True)
-    collate = pinfeed.Collate(image, seed=SEED)
+def seen(
+    patches: NDArray[np.uint8], epoch: int
+) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
+    """What an epoch shows of patches (N, H, W, C): batches of pixels, and of top, left and mirrored.
+
+    Two corners that go along with each patch tell where its crop is.
+    """
+    image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=VIEW)
+    collate = pinfeed.Collate({"image": image, "corners": pinfeed.Points()}, seed=SEED)
     collate.set_epoch(epoch)
-    return DataLoader(pinfeed.ArrayDataset(patches), BATCH_SIZE, collate_fn=collate)
+    corners = np.broadcast_to([[0, 0], [PATCH_SIZE, PATCH_SIZE]], (len(patches), 2, 2))
+    dataset = pinfeed.ArrayDataset({"image": patches, "corners": corners})
+    for batch in DataLoader(dataset, BATCH_SIZE, collate_fn=collate):
+        left, top = batch["corners"].values.numpy().astype(np.int64).reshape(-1, 2, 2).T
+        is_mirrored = left[1] < left[0]
+        left = np.where(is_mirrored, left[0] - PATCH_SIZE, -left[0])
+        yield batch["image"].numpy(), np.stack([-top[0], left, is_mirrored], axis=1)
 
 
 def largest_difference(folder: Path) -> tuple[int, float]:

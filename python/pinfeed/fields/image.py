@@ -28,7 +28,6 @@ from pinfeed.augment.color import ColorJitter
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import (
-    Beside,
     Field,
     Leaf,
     Request,
@@ -106,10 +105,6 @@ class Image(Field):
         resize_dtype: None: bytes are resized to bytes, whose values are those of
             ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
-        windows: What was seen of each image, in its own pixels: float64 (B, 6) of top, left, height,
-            width, and 1 or 0 for mirrored top to bottom and left to right. True gives a tuple of the
-            batch and them, a string puts them under this key of the same dict.
-            `pinfeed.augment.boxes` and `pinfeed.augment.points` move targets along.
         color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
             ``ColorJitter``, or a list of several.
         erase: A rectangle of each image to write over, drawn anew for each sample.
@@ -167,7 +162,6 @@ class Image(Field):
         fill: float | Sequence[float] | None = None,
         interpolation: Interpolation = "bilinear",
         resize_dtype: DType | None = None,
-        windows: Request = False,
         color: ColorJitter | Sequence[ColorJitter] | None = None,
         erase: RandomErasing | None = None,
         stream: int = 0,
@@ -194,7 +188,6 @@ class Image(Field):
         if resize_dtype is not None:
             resize_dtype = torch_dtype(resize_dtype, "Image", "resize_dtype")
         self.resize_dtype = resize_dtype
-        self.windows = check_request(windows, "Image: windows")
         self.color = color
         self.erase = erase
         self.stream = stream
@@ -213,8 +206,6 @@ class Image(Field):
         self.augments = bool(self._augmentation.parts)
         self.is_random = self._augmentation.is_random
         self._check_padding()
-        if augment is None and windows is not False:
-            raise ValueError("Image: windows are those of augment; give it, or leave windows out")
         self._constants = Normalization(mean, std, scale, "Image")
         self._multiples = _multiples(multiple_of)
         # As the native side reads them.
@@ -259,9 +250,7 @@ class Image(Field):
         _core.check_value(self.pad_value, torch_dtype_name(self.dtype), "Image", "pad_value")
         names = self.names()
         if len({*names}) < len(names):
-            raise ValueError(
-                f"Image: sizes, mask and windows must have different keys, got {names}"
-            )
+            raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
         if self.erase is not None:
             raise ValueError(
                 "Image: erase is for images of one size, and pad_value keeps them of different sizes; "
@@ -283,7 +272,7 @@ class Image(Field):
 
     @override
     def names(self) -> tuple[str, ...]:
-        return tuple(key for key in (self.sizes, self.mask, self.windows) if isinstance(key, str))
+        return tuple(key for key in (self.sizes, self.mask) if isinstance(key, str))
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
@@ -302,28 +291,17 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         target, threads = batch_allocator(leaf.pin), get_num_threads()
-        windows: Any = None
         if self.augments or leaf.scene is not None:
             written = self._augmented(images, indices, target, leaf)
-            if self.windows is not False:
-                windows = _core.image_windows(written.views, target, leaf.name)
         else:
             written = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
-        batch: Any = self._axes_in_order(written.values)
-        if self._padding is not None:
-            batch = self._padded(batch, written.sizes, written.mask)
-        if windows is None:
+        batch = self._axes_in_order(written.values)
+        if self._padding is None:
             return batch
-        if not isinstance(self.windows, str):
-            return batch, windows
-        values, beside = batch if isinstance(batch, Beside) else (batch, {})
-        return Beside(values, beside | {self.windows: windows})
-
-    def _padded(self, batch: torch.Tensor, sizes: Any, mask: Any) -> Any:
         kind = PaddedImages if self.output == "CHW" else Padded
-        return padded_leaf(kind, batch, sizes, self.sizes, mask, self.mask)
+        return padded_leaf(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
 
     def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> _core.WrittenImages:
         chance, scene = leaf.chance, leaf.scene
