@@ -174,7 +174,8 @@ def samples(draw):
     count = draw(st.integers(1, 6))
     corners = rng.uniform(-0.2, 1.2, (count, 2, 2)) * [width, height]
     boxes = np.concatenate([corners.min(1), corners.max(1)], 1)
-    boxes[rng.random(count) < 0.1] = corners.reshape(count, 4)[:1]  # maybe with x2 < x1
+    boxes[rng.random(count) < 0.1] = np.tile(corners[:1, 0], 2)  # of no size
+    boxes[0] = [-9, -9, width + 9, height + 9]  # inside in no other format
     boxes = np.round(boxes * 8) / 8  # so that float32 has what a crop around boxes compares
     masks = rng.integers(0, 2, (count, height, width), dtype=np.uint8)
     return {

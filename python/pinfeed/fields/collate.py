@@ -23,6 +23,7 @@ from pinfeed.fields.placed import (
     samples_hint,
 )
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
+from pinfeed.fields.unmoved import require_moved
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
 from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
 from pinfeed.memory.worker import is_worker, worker_arena
@@ -258,6 +259,8 @@ class _Place:
             return known.collate(samples, batch)
         if kind not in self._leaf_types:
             if is_container(first):
+                if not self._leaf.path:
+                    require_moved(self._fields, samples)
                 return self._new_structure(first).collate(samples, batch)
             self._require_leaf()
             self._leaf_types.add(kind)
@@ -280,6 +283,8 @@ class _Place:
             return (self._field or _STACK).gather(sources, indices, self._leaf_in(batch))
         if self._field is not None:
             return self._by_field(self._field, list(Rows(sources, indices)), self._leaf_in(batch))
+        if not self._leaf.path:
+            require_moved(self._fields, Rows(sources, indices))
         return self._new_structure(sources).gather(sources, indices, batch)
 
     def _by_field(self, field: Field, samples: Sequence[Any], leaf: Leaf) -> Any:

@@ -171,9 +171,9 @@ class Image(Field):
         self.mean = mean
         self.std = std
         self.scale = scale
-        # A letter for each axis of a sample.
-        self._axes, self.output = checked_layouts(input or "HWC", output, "Image")
-        self.input = None if input is None else self._axes
+        #: A letter for each axis of a sample.
+        self.axes, self.output = checked_layouts(input or "HWC", output, "Image")
+        self.input = None if input is None else self.axes
         self.dtype = dtype = torch_dtype(dtype, "Image")
         self.channels_last = channels_last
         self.pad_value = pad_value
@@ -211,7 +211,7 @@ class Image(Field):
         # As the native side reads them.
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
-            self._axes, order, torch_dtype_name(dtype), is_guess=self.input is None
+            self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None
         )
         self._padding = None
         if pad_value is not None:
@@ -342,10 +342,10 @@ class Image(Field):
                 f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
                 "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
             )
-        if images.ndim != len(self._axes) + 1:
+        if images.ndim != len(self.axes) + 1:
             hint = '; for grey images say input="HW"' if images.ndim == 3 else ""
             raise ValueError(
-                f"{name}: expected images of shape (N, {', '.join(self._axes)}), "
+                f"{name}: expected images of shape (N, {', '.join(self.axes)}), "
                 f"got {tuple(images.shape)}{hint}"
             )
 
@@ -354,7 +354,7 @@ class Image(Field):
         return normalize_tensor(
             images,
             None if self.dtype == torch.uint8 else self._constants,
-            input="N" + self._axes,
+            input="N" + self.axes,
             output="N" + self.output,
             dtype=self.dtype,
             channels_last=self.channels_last,

@@ -23,7 +23,7 @@ class Jagged(Field):
     """Samples of different lengths one after the other, with offsets: a `JaggedBatch`.
 
     Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only: tokens,
-    boxes of a detection dataset, frames. Strings become their bytes (str as UTF-8).
+    frames, areas of objects. Strings become their bytes (str as UTF-8).
 
     Args:
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.

@@ -14,13 +14,22 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, DType, Problem, checked_number, require_choice, torch_dtype
 from pinfeed.augment.geometry import Geometry
+from pinfeed.fields.coordinates import (
+    FORMATS,
+    BoxFormat,
+    canvases,
+    in_format,
+    known_points,
+    require_canvases,
+    require_inside,
+    require_pixels,
+    require_points_inside,
+)
 from pinfeed.fields.field import Field, Leaf, Scene
 from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
-
-BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
 _MASKS = (torch.uint8, torch.bool)
 
@@ -42,6 +51,18 @@ class _Target(Field):
             )
         return leaf.scene
 
+    def _require_images(self, scene: Scene, offsets: Any, leaf: Leaf) -> bool:
+        """Whether the batch has images; raises ValueError where it has none, but objects in them."""
+        if scene.views is not None:
+            return True
+        if offsets[-1] == 0:
+            return False
+        sample = int(np.flatnonzero(np.diff(offsets))[0])
+        expected = f"no objects, because no sample of the batch has an image under {self.image!r}"
+        hint = "give such samples an empty list, or make this field optional() and them None"
+        got = str(int(offsets[sample + 1] - offsets[sample]))
+        raise ValueError(Problem(leaf.name, expected, got, hint, sample=sample))
+
 
 class Boxes(_Target):
     """Boxes of the objects in images, moved along with what `Image` does: a `JaggedBatch`.
@@ -59,15 +80,16 @@ class Boxes(_Target):
         output: The same for the batch. None: as ``format``.
         normalized: False: the batch has pixels. True: fractions of the batch's height and width.
             ``"image"``: of each image's own, without its padding.
-        min_size: A box whose width or height is less, in pixels of the batch, is dropped; so is one
-            with x2 < x1.
+        min_size: A box whose width or height is less, in pixels of the batch, is dropped.
         min_area: The same for its area.
         labels: The keys in the same dict that have a value for each box, such as
             ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes'.
 
     Raises:
         TypeError, ValueError: An argument does not fit. When samples are collated: boxes have no four
-            numbers, or there are not as many labels as boxes.
+            numbers, or there are not as many labels as boxes; x2 < x1 or y2 < y1; boxes are
+            fractions, lie beyond their images as another format would not have them, or are
+            torchvision's ``BoundingBoxes`` of another format or canvas.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -100,8 +122,8 @@ class Boxes(_Target):
         labels: str | Sequence[str] = "labels",
     ) -> None:
         super().__init__(image)
-        require_choice(format, ("xyxy", "xywh", "cxcywh"), "Boxes: format")
-        require_choice(output, ("xyxy", "xywh", "cxcywh", None), "Boxes: output")
+        require_choice(format, FORMATS, "Boxes: format")
+        require_choice(output, (*FORMATS, None), "Boxes: output")
         if not isinstance(normalized, bool) and normalized != "image":
             raise ValueError(
                 f'Boxes: normalized must be True, False or "image", got {normalized!r}'
@@ -126,35 +148,55 @@ class Boxes(_Target):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return self._checked(*_joined(samples, (4,), leaf), leaf)
+        for position, sample in enumerate(samples):
+            format = getattr(sample, "format", None)
+            name = str(getattr(format, "name", format)).lower()
+            if format is not None and name != self.format:
+                hint = f'say format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
+                got = f"a {type(sample).__name__} of format {name!r}"
+                expected = f"boxes of format {self.format!r}"
+                raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
+        self._check(*_joined(samples, (4,), leaf), leaf)
+        return canvases(samples)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._checked(*_as_floats(*source.select(indices), leaf), leaf)
+        return self._check(*_as_floats(*source.select(indices), leaf), leaf)
 
-    def _checked(self, boxes: Any, offsets: Any, leaf: Leaf) -> Any:
+    def _check(self, boxes: Any, offsets: Any, leaf: Leaf) -> None:
         if boxes.shape[1:] != (4,):
             raise _wrong_shape(leaf, "boxes of shape (n, 4)", boxes, offsets)
+        require_pixels(boxes, "boxes", leaf.name)
         if not _core.to_corners(boxes, self.format):
             row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
-            sample = int(np.searchsorted(offsets, row, "right")) - 1
-            got = f"{boxes[row].tolist()} of box {row - offsets[sample]}"
-            raise ValueError(Problem(leaf.name, "finite numbers", got, sample=sample))
+            raise _about_box(row, boxes[row], offsets, "finite numbers", "", leaf.name)
+        is_turned = boxes[:, 2:] < boxes[:, :2]
+        if is_turned.any():
+            row = int(np.flatnonzero(is_turned.any(1))[0])
+            expected, hint = "width and height of at least 0", "make them positive"
+            if self.format == "xyxy":
+                expected = "x1 <= x2 and y1 <= y2"
+                hint = (
+                    'boxes with width and height, such as COCO\'s, take format="xywh", or "cxcywh" '
+                    "if they have their center"
+                )
+            box = in_format(boxes[row : row + 1], self.format)[0]
+            raise _about_box(row, box, offsets, expected, hint, leaf.name)
         self._scene(leaf).objects = (boxes, offsets, np.ones(len(boxes), np.bool_))
-        return None
 
     @override
     def follow(self, batch: Any, leaf: Leaf) -> Any:
         scene, target = self._scene(leaf), batch_allocator(leaf.pin)
-        moved = _core.move_boxes(
-            scene.views, scene.objects, self._options, scene.size, target, leaf.name
+        corners, offsets, _ = scene.objects
+        if not self._require_images(scene, offsets, leaf):
+            return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
+        require_canvases(batch, scene.views.sources, leaf.name)
+        require_inside(corners, offsets, scene.views.sources, self.format, leaf.name)
+        return JaggedBatch(
+            *_core.move_boxes(
+                scene.views, scene.objects, self._options, scene.size, target, leaf.name
+            )
         )
-        corners, _, remain = scene.objects
-        if len(corners) and not remain.any() and corners.min() >= 0 and corners.max() <= 1:
-            hint = "multiply them by width and height; normalized is about the batch"
-            got = "fractions, none of which is a pixel large"
-            raise ValueError(Problem(leaf.name, "boxes in pixels of their image", got, hint))
-        return JaggedBatch(*moved)
 
 
 class Points(_Target):
@@ -192,22 +234,28 @@ class Points(_Target):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return self._checked(*_joined(samples, (2,), leaf), leaf)
+        return *self._checked(*_joined(samples, (2,), leaf), leaf), canvases(samples)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._checked(*_as_floats(*source.select(indices), leaf), leaf)
+        return *self._checked(*_as_floats(*source.select(indices), leaf), leaf), None
 
-    def _checked(self, points: Any, offsets: Any, leaf: Leaf) -> Any:
+    def _checked(self, points: Any, offsets: Any, leaf: Leaf) -> tuple[Any, Any]:
         if points.ndim < 2 or points.shape[-1] not in (2, 3):
             expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
             raise _wrong_shape(leaf, expected, points, offsets)
+        require_pixels(known_points(points), "points", leaf.name)
         return points, offsets
 
     @override
     def follow(self, batch: Any, leaf: Leaf) -> Any:
-        points, offsets = batch
+        points, offsets, sizes = batch
         scene = self._scene(leaf)
+        if not self._require_images(scene, offsets, leaf):
+            none = torch.zeros(points.shape, device="cpu")
+            return JaggedBatch(none, torch.from_numpy(offsets))
+        require_canvases(sizes, scene.views.sources, leaf.name)
+        require_points_inside(points, offsets, scene.views.sources, leaf.name)
         remain = _those_that_remain(scene, offsets, leaf.name)
         target = batch_allocator(leaf.pin)
         return JaggedBatch(
@@ -274,13 +322,15 @@ class InstanceMasks(_Target):
     @override
     def follow(self, batch: Any, leaf: Leaf) -> Any:
         scene = self._scene(leaf)
-        for position, (masks, size) in enumerate(zip(batch, scene.views.sources, strict=True)):
-            if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
+        counts = [len(masks) for masks in batch]
+        offsets = np.append(0, np.cumsum(counts))
+        has_images = self._require_images(scene, offsets, leaf)
+        sizes = scene.views.sources if has_images else [None] * len(batch)
+        for position, (masks, size) in enumerate(zip(batch, sizes, strict=True)):
+            if has_images and getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, as their image in leaf [{self.image!r}] has it"
                 got = str(tuple(masks.shape[1:]))
                 raise ValueError(Problem(leaf.name, expected, got, sample=position))
-        counts = [len(masks) for masks in batch]
-        offsets = np.append(0, np.cumsum(counts))
         remain = _those_that_remain(scene, offsets, leaf.name)
         rows = np.repeat(np.arange(len(batch)), counts)[remain]
         kept = np.append(0, np.cumsum(remain))[offsets]
@@ -322,6 +372,13 @@ def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any
     return _core.join(source, offsets, indices, *where, dtype="float64")
 
 
+def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name: str) -> ValueError:
+    """The error for a box of the batch."""
+    sample = int(np.searchsorted(offsets, row, "right")) - 1
+    got = f"{box.tolist()} of box {row - int(offsets[sample])}"
+    return ValueError(Problem(name, expected, got, hint, sample=sample))
+
+
 def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any) -> ValueError:
     """The error for items of a wrong shape, about the first sample that has any."""
     sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
@@ -353,7 +410,7 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
         if isinstance(sample, list | tuple):
             try:
                 array = np.array(sample, np.float64)
-            except ValueError:
+            except (TypeError, ValueError):
                 expected = f"numbers of shape (n, {', '.join(map(str, item_shape))})"
                 problem = Problem(name, expected, "a list of unlike items", sample=position)
                 raise ValueError(problem) from None

@@ -1,0 +1,171 @@
+"""Boxes and points in another format or unit than their field says."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torchvision import tv_tensors
+
+import pinfeed
+from messages import check
+from pinfeed import augment
+
+FORMATS = ("xyxy", "xywh", "cxcywh")
+HEIGHT, WIDTH = 480, 640
+HALF = pinfeed.Image(augment=augment.Resize((HEIGHT // 2, WIDTH // 2)))
+
+
+def corners(rng, count):
+    """Boxes inside an image, as x1, y1, x2, y2."""
+    ends = np.sort(rng.uniform(0, 1, (count, 2, 2)), axis=1) * [WIDTH, HEIGHT]
+    return ends.reshape(count, 4)
+
+
+def written(boxes, format):
+    boxes = boxes.copy()
+    if format != "xyxy":
+        boxes[:, 2:] -= boxes[:, :2]
+    if format == "cxcywh":
+        boxes[:, :2] += boxes[:, 2:] / 2
+    return boxes
+
+
+def photo(boxes, **more):
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    return {"image": image, "boxes": boxes, "labels": np.arange(len(boxes)), **more}
+
+
+def batch_of(samples, **options):
+    options = {"min_size": 0, "min_area": 0} | options
+    return pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(**options)})(samples)
+
+
+@pytest.mark.parametrize(("said", "true"), [*itertools.permutations(FORMATS, 2)])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
+def test_another_format_raises_and_names_the_right_one(said, true, kind):
+    rng = np.random.default_rng(0)
+    given = [corners(rng, count) for count in (0, 6, 9)]
+    samples = [photo(kind(written(boxes, true))) for boxes in given]
+    before = [np.array(sample["boxes"]) for sample in samples]
+    check(lambda: batch_of(samples, format=said), ValueError, f'"{true}"')
+    batch = batch_of(samples, format=true, output="xyxy")
+    np.testing.assert_allclose(batch["boxes"].values, np.concatenate(given) / 2, atol=1e-3)
+    assert all(np.array_equal(old, new["boxes"]) for old, new in zip(before, samples, strict=True))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("beyond", [0.3, 0.9])
+def test_boxes_that_reach_beyond_their_image_are_no_other_format(format, beyond):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        boxes = corners(rng, 5)
+        boxes[0, 2:] += beyond * (boxes[0, 2:] - boxes[0, :2])
+        boxes[1, :2] -= 5
+        batch_of([photo(written(boxes, format))], format=format)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_fractions_raise_however_large_the_batch_is(format):
+    boxes = corners(np.random.default_rng(2), 3) / ([WIDTH, HEIGHT] * 2)
+    samples = [photo([]), photo(written(boxes, format))]
+    check(lambda: batch_of(samples, format=format), ValueError, "pixels", "width and height")
+    pixel = photo([written(np.array([[0.0, 0, 1, 1]]), format)[0].tolist()])
+    assert batch_of([pixel], format=format, output="xyxy")["boxes"].values.tolist() == [
+        [0, 0, 0.5, 0.5]
+    ]
+
+
+def test_exchanged_columns_and_another_size():
+    rng = np.random.default_rng(3)
+    boxes = corners(rng, 30)
+    check(lambda: batch_of([photo(boxes[:, [1, 0, 3, 2]])]), ValueError, "[1, 0, 3, 2]")
+    check(lambda: batch_of([photo(boxes * 3)]), ValueError, "an image of another size")
+
+
+BAD = {
+    "negative width": ("xywh", [3, 3, -1, 2], "width and height of at least 0, got [3.0, 3.0, -1.0, 2.0] of box 1"),
+    "negative height": ("cxcywh", [9, 9, 2, -1], "got [9.0, 9.0, 2.0, -1.0] of box 1"),
+    "x2 < x1": ("xyxy", [9, 1, 8, 2], 'x1 <= x2 and y1 <= y2, got [9.0, 1.0, 8.0, 2.0] of box 1; boxes with width and height, such as COCO\'s, take format="xywh"'),
+    "y2 < y1": ("xyxy", [1, 9, 2, 8], "got [1.0, 9.0, 2.0, 8.0] of box 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "box", "message"), BAD.values(), ids=BAD)
+def test_turned_boxes(format, box, message):
+    samples = [photo([]), photo([[2, 2, 4, 4], box])]
+    check(lambda: batch_of(samples, format=format), ValueError, "sample 1", message)
+    rows = pinfeed.ArrayDataset(
+        {key: pinfeed.RaggedArray.from_sequences([np.array(s[key], float).reshape(-1, *shape) for s in samples])
+         for key, shape in (("boxes", (4,)), ("labels", ()))}
+        | {"image": np.stack([s["image"] for s in samples])}
+    )  # fmt: skip
+    check(lambda: batch_of(rows.__getitems__([0, 1]), format=format), ValueError, message)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_boxes_of_no_size_are_dropped(format):
+    boxes = written(np.array([[5.0, 5, 5, 9], [6, 6, 6, 6], [2, 2, 20, 20]]), format)
+    batch = batch_of([photo(boxes)], format=format, min_size=1)
+    assert batch["labels"].values.tolist() == [2]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("said", FORMATS)
+def test_tensors_that_know_their_format(format, said):
+    boxes = corners(np.random.default_rng(4), 3)
+    known = tv_tensors.BoundingBoxes(
+        torch.from_numpy(written(boxes, format)), format=format.upper(), canvas_size=(HEIGHT, WIDTH)
+    )
+    samples = [photo([]), photo(known)]
+    if said == format:
+        found = batch_of(samples, format=said, output="xyxy")["boxes"].values
+        np.testing.assert_allclose(found, boxes / 2, atol=1e-3)
+    else:
+        message = f"of sample 1: expected boxes of format '{said}', got a BoundingBoxes of format"
+        check(lambda: batch_of(samples, format=said), ValueError, message, f'say format="{format}"')
+
+
+def test_tensors_of_an_image_of_another_size():
+    data = torch.tensor([[3.0, 3, 9, 9]])
+    boxes = tv_tensors.BoundingBoxes(data, format="XYXY", canvas_size=(WIDTH, HEIGHT))
+    check(lambda: batch_of([photo(boxes)]), ValueError, "(480, 640)", "canvas_size=(640, 480)")
+    turned = tv_tensors.BoundingBoxes(torch.zeros(1, 5), format="XYWHR", canvas_size=(480, 640))
+    check(lambda: batch_of([photo(turned)]), ValueError, "of format 'xywhr'")
+    points = tv_tensors.KeyPoints(data[:, :2], canvas_size=(WIDTH, HEIGHT))
+    fields = {"image": HALF, "points": pinfeed.Points()}
+    samples = [{"image": np.zeros((HEIGHT, WIDTH, 3), np.uint8), "points": points}]
+    check(lambda: pinfeed.Collate(fields)(samples), ValueError, "canvas_size=(640, 480)")
+    samples[0]["points"] = tv_tensors.KeyPoints(data[:, :2], canvas_size=(HEIGHT, WIDTH))
+    assert pinfeed.Collate(fields)(samples)["points"].values.tolist() == [[1.5, 1.5]]
+
+
+@pytest.mark.parametrize("numbers", [2, 3])
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_points_in_another_unit_or_order(numbers, shape):
+    rng = np.random.default_rng(5)
+    points = rng.uniform(0, 1, (*shape, 2)) * [WIDTH, HEIGHT]
+    points[0] = WIDTH - 9, 30  # beyond the height
+    points[..., 1, :] = WIDTH - 19, 20
+    points[..., 2, :] = WIDTH - 29, 10
+
+    def batch(points):
+        if numbers == 3:
+            points = np.concatenate([points, np.full((*shape, 1), 2)], -1)
+        fields = {"image": HALF, "points": pinfeed.Points()}
+        image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+        samples = [{"image": image, "points": some} for some in (points[:0], points)]
+        return pinfeed.Collate(fields)(samples)["points"].values
+
+    np.testing.assert_allclose(batch(points)[..., :2], points / 2, atol=1e-3)
+    check(lambda: batch(points / [WIDTH, HEIGHT]), ValueError, "points in pixels", "got fractions")
+    check(lambda: batch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
+    check(lambda: batch(points * 4), ValueError, "an image of another size")
+
+
+def test_points_that_are_not_known_may_be_anywhere():
+    unknown = [[[-1, -1, 0], [9000, 9000, 0], [3, 5, 2], [0.5, 0.5, 0], [5000, 2, 0]]]
+    fields = {"image": HALF, "points": pinfeed.Points()}
+    samples = [{"image": np.zeros((HEIGHT, WIDTH, 3), np.uint8), "points": unknown}]
+    found = pinfeed.Collate(fields)(samples)["points"].values
+    assert found[0, 2].tolist() == [1.5, 2.5, 2]
