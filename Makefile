@@ -23,7 +23,7 @@ SOURCES := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(shell find csrc python -path '*/__pycache__*' -prune -o -print)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke compatibility test-all test-tensorflow test-frameworks test-gpu bench bench-gpu docs lint sanitize sanitize-threads neon wheel packages clean
+.PHONY: help demo test smoke compatibility test-all test-tensorflow test-frameworks test-gpu bench guard bench-gpu docs lint sanitize sanitize-threads neon wheel packages clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ test-frameworks: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run th
 
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
+
+guard: $(VENV)/.installed ## Count the instructions of frequent calls, and fail if one takes many more than before
+	$(VENV_PYTHON) -m bench.guard $(ARGS)
 
 # With what PYTHON has: torch, NumPy, pybind11, scikit-build-core, cmake, ninja and pytest. No network.
 test-gpu: ## Run the tests that need a GPU; SANITIZER=memcheck, racecheck or initcheck checks the kernels
