@@ -421,3 +421,35 @@ def test_ragged_arrays_are_batches_too():
     assert_same(list(to_numpy([ragged[:1], ragged[1:]])), [part.numpy() for part in ragged])
     jagged = pinfeed.JaggedBatch(np.arange(9), np.array([2, 5, 7]))  # not all values are used
     assert_same(list(to_numpy([jagged])), [np.arange(2, 5), np.arange(5, 7)])
+
+
+# Batches of arrays like those before take a short way, and any other batch the long one.
+OTHER_ROWS = {
+    "requires_grad": torch.ones(2, 3, requires_grad=True),
+    "ndarray": np.full((1, 3), 2, np.float32),
+    "no samples": torch.ones(0, 3),
+    "strided": torch.arange(12.0).reshape(2, 6)[:, ::2],
+    "negative": torch.ones(2, 3, dtype=torch.complex64).conj().imag,
+    "a subclass": torch.nn.Parameter(torch.ones(2, 3)),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_ROWS.values(), ids=OTHER_ROWS.keys())
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: (x, x), lambda x: [x, x], lambda x: {"a": x, "b": {"c": x}}]
+)
+def test_batches_of_plain_arrays_and_others(make, other):
+    parts = [torch.full((i % 3 + 1, 3), float(i)) for i in range(9)]
+    parts.insert(5, other)
+    expected = np.concatenate(
+        [np.asarray(part.detach() if isinstance(part, torch.Tensor) else part) for part in parts]
+    )
+    result = to_numpy(make(part) for part in parts)
+    assert_same(result, make(expected))
+
+
+def test_a_plain_batch_whose_entries_disagree_is_left_out():
+    x = torch.ones(2, 3)
+    with pytest.raises(ValueError, match=r"expected 2 samples, as .* has, got 1") as caught:
+        to_numpy(iter([(x, x), (x, x), (x, x[:1])]))
+    assert [len(array) for array in caught.value.partial] == [4, 4]

@@ -104,6 +104,24 @@ class ArrayColumn(Column):
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
         return values, lengths
 
+    def plain_rows(self, leaf: Any) -> npt.NDArray[Any] | None:
+        """The rows of an array in memory like the one before; None for what `check` has to look at."""
+        if type(leaf) is torch.Tensor:
+            if leaf.requires_grad:
+                leaf = leaf.detach()
+            try:
+                leaf = leaf.numpy()
+            except (TypeError, RuntimeError):  # of a device, or of a dtype or layout NumPy lacks
+                return None
+        elif type(leaf) is not np.ndarray:
+            return None
+        fits = leaf.ndim and leaf.dtype == self._values.dtype and leaf.shape[1:] == self._values.row
+        return leaf if fits else None
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Copies `plain_rows` behind those before."""
+        self._values.append(rows)
+
     def _part(self, leaf: Any) -> Part:
         return as_ndarray(leaf, self.where), None
 

@@ -76,6 +76,7 @@ class Drain:
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for leaves
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
+        self._plain_columns: dict[Any, ArrayColumn] = {}  # empty: batches are not so simple
         self._batches = 0
         self.samples = self._written = 0
         self.expected: int | None = None
@@ -87,6 +88,8 @@ class Drain:
 
     def add(self, batch: Any) -> int:
         """Takes a batch, of which nothing is written unless all of it can be; returns its samples."""
+        if self._plain_columns and (taken := self._add_plain(batch)) is not None:
+            return taken
         number, self._batches = self._batches, self._batches + 1
         found = self._leaves(batch, number)
         count = self._count(found, number)
@@ -246,6 +249,52 @@ class Drain:
         self._written = self.samples
         if number == 0 and self.expected is not None:
             self._reserve(self.expected)
+        if number == 0:
+            self._plain_columns = self._find_plain_columns()
+
+    def _find_plain_columns(self) -> dict[Any, ArrayColumn]:
+        """The columns by key, if a batch is an array (None), or a tuple, list or dict of arrays."""
+        columns = list(self._columns.values())
+        arrays = [column for column in columns if type(column) is ArrayColumn]
+        if len(arrays) < len(columns) or self._dtypes or self._limit is not None:
+            return {}
+        template = self._template
+        if not isinstance(template, list | tuple | dict):
+            return {None: arrays[0]}
+        if type(template) not in (list, tuple, dict) or len(template) < len(arrays):
+            return {}
+        return dict(
+            zip(template if type(template) is dict else range(len(arrays)), arrays, strict=True)
+        )
+
+    def _add_plain(self, batch: Any) -> int | None:
+        """What `add` does, for a batch of arrays in memory like those before; None for any other.
+
+        To look at such a batch leaf by leaf takes longer than to copy it.
+        """
+        columns = self._plain_columns
+        if None in columns:
+            parts: Any = (batch,)
+        elif type(batch) is not type(self._template) or len(batch) != len(columns):
+            return None
+        elif type(batch) is dict:
+            parts = [batch.get(key) for key in columns]
+        else:
+            parts = batch
+        found, count = [], -1
+        for column, part in zip(columns.values(), parts, strict=True):
+            rows = column.plain_rows(part)
+            if rows is None or len(rows) != count >= 0:
+                return None
+            count = len(rows)
+            found.append(rows)
+        self._flush()
+        for column, rows in zip(columns.values(), found, strict=True):
+            column.append(rows)
+        self._batches += 1
+        self.samples += count
+        self._written = self.samples
+        return count
 
     def _reserve(self, expected: int) -> None:
         """Makes room for all samples."""

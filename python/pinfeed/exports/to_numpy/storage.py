@@ -40,10 +40,12 @@ class Memory:
         self.dtype, self.row, self.rows = dtype, row, 0
         self._row_bytes = math.prod(row) * dtype.itemsize
         self._map = _anonymous(1)
+        self._room: npt.NDArray[Any] | None = None  # all rows that fit, once one was copied
 
     def reserve(self, rows: int) -> None:
         """Makes room for so many rows, which may turn out to be more or fewer."""
         size = max(1, rows * self._row_bytes)
+        self._room = None  # a view, which would keep the map from being resized
         try:
             self._map.resize(size)
         except (BufferError, SystemError, AttributeError):
@@ -62,6 +64,17 @@ class Memory:
     def append(self, array: npt.NDArray[Any]) -> None:
         """Copies rows of this dtype behind those that are there."""
         rows = self.rows + len(array)
+        if self._room is None or rows > len(self._room):
+            self._room = self._grown(rows)
+        target = self._room[self.rows : rows]
+        if array.nbytes > SMALL and self.dtype.kind in "biufc" and self.dtype.isnative:
+            _core.gather(array, None, self.dtype.name, None, target, "to_numpy", get_num_threads())
+        else:
+            target[...] = array
+        self.rows = rows
+
+    def _grown(self, rows: int) -> npt.NDArray[Any]:
+        """All rows that fit, at least ``rows``."""
         missing = rows * self._row_bytes - len(self._map)
         if missing > 0:
             # Asked here, because the system hands out more than it has, and kills later.
@@ -71,12 +84,7 @@ class Memory:
                 self.reserve(max(rows, _GROWTH * len(self._map) // self._row_bytes))
             except MemoryError:
                 self.reserve(rows)
-        target = self._view(self.rows, len(array))
-        if array.nbytes > SMALL and self.dtype.kind in "biufc" and self.dtype.isnative:
-            _core.gather(array, None, self.dtype.name, None, target, "to_numpy", get_num_threads())
-        else:
-            target[...] = array
-        self.rows = rows
+        return self._view(0, len(self._map) // self._row_bytes if self._row_bytes else rows)
 
     def __getitem__(self, number: int) -> Any:
         """One row."""
@@ -84,6 +92,7 @@ class Memory:
 
     def take(self, rows: int) -> npt.NDArray[Any]:
         """The first rows as an array; the rest of the room is given back."""
+        self._room = None
         with contextlib.suppress(BufferError, SystemError, AttributeError):  # where it can't be cut
             self._map.resize(max(1, rows * self._row_bytes))
         return self._view(0, rows)

@@ -95,7 +95,12 @@ def to_numpy(
                [1., 1.]])}
     """
     _check_options(loader, out, max_samples)
-    if type(loader) is list and out is None and dtype is max_samples is None and not progress:
+    if (
+        type(loader) in (list, tuple)
+        and out is None
+        and dtype is max_samples is None
+        and not progress
+    ):
         joined = _joined(loader)
         if joined is not None:
             return joined
@@ -129,7 +134,7 @@ def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
         raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
 
 
-def _joined(batches: list[Any]) -> npt.NDArray[Any] | None:
+def _joined(batches: Any) -> npt.NDArray[Any] | None:
     """Small arrays in memory as one; to look at each of them would take longer than to copy it.
 
     None for what isn't plain numbers of one dtype and shape; `Drain` takes that, or refuses it.
