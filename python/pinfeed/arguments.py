@@ -16,6 +16,10 @@ import torch
 
 #: What is an array, for isinstance: a union made for each call takes three times as long.
 ARRAYS = (np.ndarray, torch.Tensor)
+#: Those that are no more than their values.
+PLAIN_ARRAYS = frozenset(
+    (np.ndarray, np.memmap, np.matrix, np.recarray, torch.Tensor, torch.nn.Parameter)
+)
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -82,6 +86,20 @@ class Problem:
 def sample_after(subject: str, sample: Any = "") -> str:
     """``" of sample 3"`` after ``"Collate: leaf ['x']"``, ``": sample 3"`` after ``"Collate"``."""
     return f"{' of' if ': ' in subject else ':'} sample {sample}".rstrip()
+
+
+def way_to_values(sample: Any) -> str:
+    """The hint for something that is no array, but may have one."""
+    for name, way in (
+        ("toarray", ".toarray() makes an array of it"),
+        ("todense", ".todense() makes an array of it"),
+        ("codes", ".codes has its codes"),
+        ("to_numpy", ".to_numpy() has its values alone"),
+        ("__array__", "np.asarray(...) has its values alone"),
+    ):
+        if hasattr(type(sample), name) and not isinstance(sample, str | bytes):
+            return way
+    return "" if sample is None else "Keep() leaves samples as they are"
 
 
 def nearest(given: Any, names: Iterable[Any]) -> str:

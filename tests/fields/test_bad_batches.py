@@ -44,7 +44,7 @@ def test_what_is_no_batch(samples):
         ([torch.zeros(LARGE), torch.zeros(3)], ValueError, "sample 1: expected shape (200, 500) as in sample 0, got (3,)"),
         ([torch.zeros(LARGE), 5], TypeError, "sample 1: expected a NumPy array or a torch tensor, got int"),
         ([np.array(["a"])], TypeError, "sample 0: expected a numeric or bool dtype"),
-        ([None, None], TypeError, "sample 0: expected arrays, numbers or strings, got None; "),
+        ([None, None], TypeError, "sample 0: expected an array, a tensor, a number or a string, got NoneType; "),
         ([1, None], TypeError, "sample 1: expected int as in sample 0, got None"),
     ],
 )  # fmt: skip

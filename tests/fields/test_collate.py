@@ -132,11 +132,19 @@ def test_stack_converts_numbers(samples):
     assert_same(Collate(Stack(torch.float16))(samples), default_collate(samples).half())
 
 
-@pytest.mark.parametrize("samples", [["a", "b"], [{"x": 1}, {"x": 2}], [None, None]])
-def test_stack_with_a_dtype_takes_numbers(samples):
-    with pytest.raises(
-        TypeError, match=r"arrays, numbers or strings, got None|takes arrays or numbers, .*Keep\(\)"
-    ):
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (["a", "b"], "a tensor or a number, got str; Keep"),
+        ([{"x": 1}, {"x": 2}], "takes arrays or numbers, got dict; Keep"),
+        ([[1, "a"], [2, "b"]], "sample 0: .* numbers, and lists of them, got str"),
+        ([[[1.5, np.ma.masked]]], "sample 0: .* numbers, and lists of them, got MaskedConstant"),
+        ([None, None], "a tensor or a number, got NoneType; leave out samples"),
+    ],
+    ids=repr,
+)
+def test_stack_with_a_dtype_takes_numbers(samples, words):
+    with pytest.raises(TypeError, match=words):
         Collate(Stack(torch.float32))(samples)
     assert Collate(Keep())(samples) == samples
 

@@ -231,7 +231,7 @@ REFUSED = {
     "pieces": (lambda: from_strings(["abc"]).split(2), TypeError, ["RaggedArray(ragged.values, "]),
     "sequences": (lambda: RaggedArray.from_sequences(["ab"]), TypeError, ["sequence 0: ", "RaggedArray.from_strings takes strings"]),
     "Stack to numbers": (lambda: Collate(Stack(torch.uint8))(ArrayDataset(from_strings(["a"]))[[0]]),
-        TypeError, ["takes arrays or numbers, got str"]),
+        TypeError, ["expected an array, a tensor or a number, got str; Keep()"]),
     "Pad": (lambda: Collate({"x": Pad()})([{"x": "a"}, {"x": [1]}]),
         TypeError, ["leaf ['x'] of sample 1: expected str like those before, got list"]),
 }  # fmt: skip

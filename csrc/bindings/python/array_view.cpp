@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "bindings/python/imported.h"
@@ -37,6 +38,25 @@ std::optional<ScalarKind> kind_of(char letter) {
   }
 }
 
+// What makes numbers of an array of a dtype that has none.
+std::string hint_for(const py::dtype& dtype) {
+  switch (dtype.kind()) {
+    case 'V':
+      if (dtype.has_fields()) {
+        return "make an entry of each of its fields: {name: a[name] for name in a.dtype.names}";
+      }
+      // Types of ml_dtypes: NumPy's own, raw bytes, have no numbers.
+      return dtype.attr("isbuiltin").cast<int>() == 2 ? "convert with .astype(np.float32)" : "";
+    case 'M':
+    case 'm':
+      return ".view(np.int64) has its numbers";
+    case 'O':
+      return "np.array(a.tolist()) has the dtype of its items, if they are numbers";
+    default:
+      return "";
+  }
+}
+
 DType ndarray_dtype(const py::array& array, const Subject& subject) {
   const py::dtype dtype = array.dtype();
   if (dtype.byteorder() == '>') {
@@ -48,26 +68,53 @@ DType ndarray_dtype(const py::array& array, const Subject& subject) {
   const auto type = kind ? kernels::find_scalar(*kind, size) : std::nullopt;
   if (type) return {*type};
   const std::string got = "dtype " + std::string(py::str(dtype));
-  if (!kind) throw wrong_type(subject, "a numeric or bool dtype", got);
+  if (!kind) throw wrong_type(subject, "a numeric or bool dtype", got, hint_for(dtype));
   const bool real = kind == ScalarKind::floating;
   throw wrong_type(
       subject, "a dtype that torch has", got,
       real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
 }
 
-// A masked array's mask would be left behind.
-void require_no_mask(const py::array& array, const Subject& subject) {
-  PyObject* const ndarray = once([] { return imported("numpy", "ndarray"); }).ptr();
-  PyObject* const masked = once([] { return imported("numpy.ma", "MaskedArray"); }).ptr();
-  if (reinterpret_cast<PyObject*>(Py_TYPE(array.ptr())) == ndarray) return;
-  if (PyObject_IsInstance(array.ptr(), masked) == 1) {
+// Types of NumPy and torch that are no more than their values.
+bool is_plain(PyTypeObject* type) {
+  static constexpr std::size_t kTypes = 6;
+  using Types = std::array<PyObject*, kTypes>;
+  const Types& plain = once([] {
+    return Types{imported("numpy", "ndarray").release().ptr(),
+                 imported("numpy", "memmap").release().ptr(),
+                 imported("numpy", "matrix").release().ptr(),
+                 imported("numpy", "recarray").release().ptr(),
+                 imported("torch", "Tensor").release().ptr(),
+                 imported("torch.nn", "Parameter").release().ptr()};
+  });
+  return std::ranges::find(plain, reinterpret_cast<PyObject*>(type)) != plain.end();
+}
+
+// A mask or a unit would be left behind, and nobody knows what else a class of the user's means.
+void require_plain_array(py::handle array, const Subject& subject) {
+  if (is_plain(Py_TYPE(array.ptr()))) return;
+  const py::handle masked = once([] { return imported("numpy.ma", "MaskedArray"); });
+  if (py::isinstance(array, masked)) {
     throw wrong_type(subject, "an array without a mask", "a masked one",
                      "fill it with .filled(value) first");
   }
+  throw wrong_type(subject, "a plain NumPy array", type_name(array),
+                   "np.asarray(a) has its values alone");
+}
+
+// So would the attributes of a tensor of another class.
+void require_plain_tensor(py::handle tensor, const Subject& subject) {
+  if (is_plain(Py_TYPE(tensor.ptr()))) return;
+  const py::object attributes = py::getattr(tensor, "__dict__", py::dict());
+  if (py::len(attributes) == 0) return;
+  throw wrong_type(
+      subject, "a plain tensor",
+      type_name(tensor) + " with " + py::str(", ").attr("join")(attributes).cast<std::string>(),
+      ".as_subclass(torch.Tensor) has its values alone");
 }
 
 ArrayView view_ndarray(const py::array& array, const Subject& subject) {
-  require_no_mask(array, subject);
+  require_plain_array(array, subject);
   return {
       .data = static_cast<std::byte*>(const_cast<void*>(array.data())),
       .dtype = ndarray_dtype(array, subject),
@@ -114,8 +161,18 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
   try {
     tensor = look_at_tensor(object);
   } catch (py::error_already_set& error) {
-    if (is_true(PyObject_GetAttrString(object.ptr(), "is_nested"))) {
+    const auto is = [&](const char* kind) {
+      return is_true(PyObject_GetAttrString(object.ptr(), kind));
+    };
+    if (is("is_nested")) {
       throw wrong_type(subject, "a dense tensor", "a nested one", "call .unbind() for its parts");
+    }
+    if (is("is_quantized")) {
+      throw wrong_type(subject, "a dense tensor", "a quantized one", "call .dequantize() first");
+    }
+    const std::string layout = py::str(object.attr("layout"));
+    if (layout != "torch.strided") {
+      throw wrong_type(subject, "a dense tensor", "one of " + layout, "call .to_dense() first");
     }
     const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
     throw wrong_type(subject,
@@ -131,6 +188,7 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
 
 ArrayView view_tensor(py::handle object, const Subject& subject) {
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
+  require_plain_tensor(object, subject);
   const std::optional<DType> known = dtype_of(tensor.type);
   if (!known) throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
   const DType dtype = *known;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,21 @@ from torch.utils.data import default_collate
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import DType, Problem, torch_dtype, torch_dtype_name
+from pinfeed.arguments import (
+    ARRAYS,
+    PLAIN_ARRAYS,
+    DType,
+    Problem,
+    torch_dtype,
+    torch_dtype_name,
+    way_to_values,
+)
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
+from pinfeed.structure import leaves
 
 # Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
 # streaming stores make up for that in batches of this size, or of this size made of large tensors.
@@ -26,14 +36,20 @@ _LARGE_BYTES_OF_LARGE = 256 << 10
 _LARGE_SAMPLE_BYTES = 32 << 10
 #: The hint where samples differ in length, as native code has it.
 TAKE_ANY_LENGTH = "Pad() and Jagged() take samples of different sizes"
-_NUMBERS = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
+#: Numbers of Python and NumPy, and what NumPy makes of them.
+_NUMBERS: dict[type, np.dtype[Any]] = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
+_NUMBERS |= {bool: np.dtype(np.bool_)} | {np.dtype(c).type: np.dtype(c) for c in "?bBhHiIlLqQefdFD"}
+#: Types that are no more than their values.
+_PLAIN = PLAIN_ARRAYS.union(_NUMBERS)
 
 
 class Stack(Field):
     """Arrays, tensors or numbers of one shape and dtype, as one tensor with a batch axis in front.
 
-    The field of every entry that has no other. Entries that are no arrays become what torch's
-    ``default_collate`` makes of them: numbers a tensor, strings a list.
+    The field of every entry that has no other. Entries that are not arrays become what torch's
+    ``default_collate`` makes of them: numbers a tensor, strings a list. Types that carry more than
+    their values, such as a mask, a unit, column names or the format of boxes, raise TypeError.
+    Tensors of a class that stacks what it carries keep that class.
 
     Args:
         dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
@@ -62,16 +78,21 @@ class Stack(Field):
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         first = samples[0]
         kind = type(first)
-        if kind in _NUMBERS and self.dtype is None:
-            return self._stack_numbers(samples, leaf)
-        if kind is torch.Tensor and self._is_small(first, samples, leaf):
-            try:
-                return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
-            except (RuntimeError, TypeError):
-                pass  # which is told below
-        elif self.dtype is not None and isinstance(first, list | tuple):
+        is_of_one_type = {*map(type, samples)} == {kind}
+        if is_of_one_type:
+            if kind in _NUMBERS and self.dtype is None:
+                return self._stack_numbers(samples, leaf)
+            if kind is torch.Tensor and self._is_small(first, samples, leaf):
+                try:
+                    return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
+                except (RuntimeError, TypeError):
+                    pass  # which is told below
+        if self.dtype is not None and isinstance(first, list | tuple):
             return self._stack(_as_arrays(samples, leaf), None, leaf)
-        if not _is_worth_stacking(first, samples):
+        # Torch stacks tensors on devices and those of other classes, which stay what they are.
+        if not isinstance(first, np.ndarray) and not (
+            kind is torch.Tensor and is_of_one_type and first.is_cpu and _is_dense(first)
+        ):
             return self._stack_by_torch(samples, leaf)
         try:
             return self._stack(samples, None, leaf)
@@ -126,12 +147,9 @@ class Stack(Field):
 
     def _stack_numbers(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
-        try:
-            array = np.array(samples)
-        except (TypeError, ValueError):
-            return self._stack_by_torch(samples, leaf)  # which says what is wrong
-        if array.dtype != _NUMBERS[type(samples[0])] or array.ndim != 1:
-            return self._stack_by_torch(samples, leaf)
+        array = np.array(samples)
+        if array.dtype != _NUMBERS[type(samples[0])]:  # integers of more than 64 bits
+            return self._stack_by_torch(samples, leaf)  # which says so
         batch = torch.from_numpy(array)
         pin = leaf.pin
         return as_output(batch, pin) if pin else batch
@@ -139,25 +157,49 @@ class Stack(Field):
     def _stack_by_torch(
         self, samples: Sequence[Any], leaf: Leaf, refusal: Exception | None = None
     ) -> Any:
-        """What ``default_collate`` makes of samples that the native side has not taken."""
+        """What ``default_collate`` makes of samples that the native side has not taken.
+
+        It takes whatever torch makes a tensor of, so what would be lost is looked for here.
+        """
         first = samples[0]
+        if isinstance(first, str | bytes) and self.dtype is None:
+            return samples
+        for position, sample in enumerate(samples):
+            for _, value in leaves(sample):  # more than one under a Stack().optional(), say
+                if not _is_its_values(value, value is not sample):
+                    self._refuse(value, position, first, leaf)
         try:
-            batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
+            with torch.device("cpu"):  # numbers would become tensors of the default device
+                batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
-            if type(first) is torch.Tensor and _is_dense(first) and refusal is None:
+            if type(first) is torch.Tensor and refusal is None:
                 self._stack(samples, None, leaf)  # raises, and says which sample differs
-            known = refusal or type(error)(Problem(leaf.name, str(error)))
-            none = next((i for i, sample in enumerate(samples) if sample is None), None)
-            if none is not None and refusal is None:
-                expected = "arrays, numbers or strings"
-                if first is not None:
-                    expected = f"{type(first).__name__} as in sample 0"
-                known = TypeError(Problem(leaf.name, expected, "None", sample=none))
-            raise known from error
+            raise refusal or type(error)(Problem(leaf.name, str(error))) from error
         if self.dtype is not None:
             batch = self._cast(batch, first, leaf)
+        for position, sample in enumerate(samples):
+            if not _carries(batch, sample):
+                self._refuse(sample, position, first, leaf)
         pin = leaf.pin
         return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
+
+    def _refuse(self, value: Any, position: int, first: Any, leaf: Leaf) -> None:
+        """Raises TypeError for what is more than its values, or has none."""
+        expected = "an array, a tensor or a number"
+        if self.dtype is None:
+            expected = "an array, a tensor, a number or a string"
+        if position:
+            expected = f"{type(first).__name__} as in sample 0"
+        problem = Problem(leaf.name, expected, type(value).__name__, way_to_values(value))
+        if isinstance(value, (*ARRAYS, np.generic)):
+            try:
+                self._stack(
+                    [np.asarray(value) if isinstance(value, np.generic) else value], None, leaf
+                )
+            except TypeError as error:
+                problem = Problem.of(error)
+        problem.sample = position
+        raise TypeError(problem)
 
     def _cast(self, batch: Any, first: Any, leaf: Leaf) -> torch.Tensor:
         """A batch that torch has made, in another dtype."""
@@ -180,6 +222,9 @@ def _as_arrays(samples: Sequence[Any], leaf: Leaf) -> list[Any]:
     """Lists of numbers as arrays."""
     arrays = []
     for position, sample in enumerate(samples):
+        if other := _other_than_numbers(sample):
+            expected = "numbers, and lists of them"
+            raise TypeError(Problem(leaf.name, expected, other.__name__, sample=position))
         try:
             arrays.append(np.asarray(sample))
         except ValueError as error:  # lists of different lengths in it
@@ -187,19 +232,51 @@ def _as_arrays(samples: Sequence[Any], leaf: Leaf) -> list[Any]:
     return arrays
 
 
+def _other_than_numbers(sample: Any) -> type | None:
+    """The type of something in nested lists that NumPy may take without what it means."""
+    if type(sample) in (list, tuple):
+        kinds = {*map(type, sample)} - _PLAIN
+        parts = (_other_than_numbers(part) for part in sample) if kinds else ()
+        return next(filter(None, parts), None)
+    is_number = type(sample) in _PLAIN or isinstance(sample, int | float)
+    return None if is_number else type(sample)
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_nested
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
-def _is_worth_stacking(first: Any, samples: Sequence[Any]) -> bool:
-    """Whether the samples are arrays that the native side may stack.
+def _is_its_values(value: Any, is_part: bool) -> bool:
+    """Whether torch makes a tensor of all that it is; `_carries` looks at classes of tensors."""
+    if isinstance(value, torch.Tensor):
+        return _is_dense(value) and not (is_part and _attributes(value))
+    if type(value) in _PLAIN:
+        return True
+    if isinstance(value, int | float):
+        return isinstance(value, Enum) or not _attributes(value)
+    return is_part and isinstance(value, str | bytes)
 
-    Torch stacks those that are more than their memory: subclasses and tensors on devices stay what
-    they are. The native side refuses tensors with gradients, which flow through torch's stack.
+
+def _carries(batch: Any, sample: Any) -> bool:
+    """Whether a batch has the attributes of a sample, a tensor of a class of its own.
+
+    Such a class stacks the tensors among them, and what else they are is that of all samples.
     """
-    return isinstance(first, np.ndarray) or (
-        type(first) is torch.Tensor
-        and first.is_cpu
-        and _is_dense(first)
-        and {*map(type, samples)} == {torch.Tensor}
+    if type(sample) in _PLAIN or not isinstance(sample, torch.Tensor):
+        return True
+    there = _attributes(batch)
+    return all(
+        key in there and (isinstance(value, torch.Tensor) or _are_equal(value, there[key]))
+        for key, value in _attributes(sample).items()
     )
+
+
+def _attributes(sample: Any) -> dict[str, Any]:
+    return getattr(sample, "__dict__", {})
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one is other or one == other)
+    except (RuntimeError, TypeError, ValueError):  # arrays
+        return False

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import ARRAYS, dtype_name
-from pinfeed.sources.source import check_mask, check_ndarray, check_tensor
+from pinfeed.sources.source import check_ndarray, check_plain, check_tensor
 
 # Growing is cheap, because large memory is remapped and not copied.
 _GROWTH = 1.25
@@ -146,7 +146,7 @@ class SampleReader:
     def _as_array(self, sample: Any, name: str) -> npt.NDArray[Any]:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
-        check_mask(sample, name)
+        check_plain(sample, name)
         try:
             array = np.asarray(sample)
         except ValueError as error:  # lists of different lengths in it
@@ -159,6 +159,7 @@ class SampleReader:
     def _from_tensor(self, tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
         if tensor.requires_grad:
             raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+        check_plain(tensor, name)
         try:
             return tensor.numpy()
         except (RuntimeError, TypeError) as error:

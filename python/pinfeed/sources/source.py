@@ -15,7 +15,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem
+from pinfeed.arguments import ARRAYS, PLAIN_ARRAYS, Problem
 from pinfeed.files.mapped import MappedFile, open_regular
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
@@ -296,7 +296,7 @@ def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
-    """Raises TypeError for a tensor whose memory can't be read as it is."""
+    """Raises TypeError for a tensor whose memory can't be read as it is, or is not all of it."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
@@ -306,6 +306,10 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
         raise TypeError(
             f"{name}: expected a dense tensor, got a nested one; RaggedArray.from_sequences(tensor.unbind()) "
             "holds its samples"
+        )
+    if tensor.is_quantized:
+        raise TypeError(
+            Problem(name, "a dense tensor", "a quantized one", "call .dequantize() first")
         )
     if tensor.layout != torch.strided:
         raise TypeError(
@@ -321,20 +325,32 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
                 f"{name}: expected a tensor whose memory holds its values, got one that is lazily "
                 f"{lazily}; call .{resolve}() first"
             )
+    check_plain(tensor, name)
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    """Raises TypeError for an array that `check_mask` or `check_dtype` refuses."""
-    check_mask(array, name)
+    """Raises TypeError for an array that `check_plain` or `check_dtype` refuses."""
+    check_plain(array, name)
     check_dtype(array.dtype, name)
 
 
-def check_mask(array: Any, name: str) -> None:
-    """Raises TypeError for a masked array: its mask would be ignored."""
+def check_plain(array: Any, name: str) -> None:
+    """Raises TypeError for an array with a mask or a unit, say, which would be lost."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: expected an array without a mask, which would be lost; pass "
             ".filled(value), or mask and .data as two arrays"
+        )
+    if not isinstance(array, ARRAYS) or type(array) in PLAIN_ARRAYS:
+        return
+    kind, attributes = type(array).__name__, getattr(array, "__dict__", {})
+    if isinstance(array, np.ndarray):
+        hint = "np.asarray(a) has its values alone"
+        raise TypeError(Problem(name, "a plain NumPy array", kind, hint))
+    if attributes:
+        hint = ".as_subclass(torch.Tensor) has its values alone"
+        raise TypeError(
+            Problem(name, "a plain tensor", f"{kind} with {', '.join(attributes)}", hint)
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.sources.source import StringType, check_mask
+from pinfeed.sources.source import StringType, check_plain
 
 _CHUNK = 1 << 16  # strings that are encoded at a time
 
@@ -53,7 +53,7 @@ def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedString
 def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
     """The strings as lists of some thousands."""
     if isinstance(strings, np.ndarray):
-        check_mask(strings, name)
+        check_plain(strings, name)
         if strings.ndim != 1:
             raise ValueError(f"{name}s must have shape (N,), got {strings.shape}")
         for start in range(0, len(strings), _CHUNK):

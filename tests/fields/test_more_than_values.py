@@ -1,0 +1,289 @@
+"""Types that carry more than their values: read with that, or refused, never without a word."""
+
+import enum
+import re
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+import torch
+from torch.masked import masked_tensor
+from torchvision import tv_tensors
+
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    Image,
+    Jagged,
+    Pad,
+    Stack,
+    gather,
+    normalize,
+    pad,
+    permute,
+)
+from samples import MarkedTensor, assert_same
+
+
+class Quantity(np.ndarray):
+    """Numbers with a unit, as astropy, unyt and quantities have them."""
+
+    def __new__(cls, values, unit):
+        array = np.asarray(values, np.float32).view(cls)
+        array.unit = unit
+        return array
+
+    def __array_finalize__(self, parent):
+        self.unit = getattr(parent, "unit", None)
+
+
+class NamedArray(np.ndarray):
+    """Says what it means by its name alone."""
+
+
+class Length(torch.Tensor):
+    """A tensor with a unit, which torch's functions drop."""
+
+
+class Kept(torch.Tensor):
+    """A tensor with a unit, which goes along."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs or {})
+        if isinstance(result, cls) and function is torch.stack:
+            result.unit = args[0][0].unit
+        return result
+
+
+class Meters(float):
+    """A number with a unit."""
+
+
+class ArrayLike:
+    """As xarray, zarr, dask and jax have them: NumPy makes an array of it."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones((3, 2), np.float32)
+
+
+class TorchLike:
+    """Something that torch's functions take."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return torch.ones(3, 2)
+
+
+def with_unit(kind, unit, shape=(3, 2)):
+    tensor = torch.ones(shape).as_subclass(kind)
+    tensor.unit = unit
+    return tensor
+
+
+def made(function, *arguments):
+    """What a function makes that torch warns of: it is deprecated, or a prototype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return function(*arguments)
+
+
+def quantized(shape):
+    return made(torch.quantize_per_tensor, torch.ones(shape), 0.1, 5, torch.quint8)
+
+
+def boxes(format):
+    return tv_tensors.BoundingBoxes(torch.ones(3, 4), format=format, canvas_size=(9, 9))
+
+
+MASKED = np.ma.masked_array(np.ones((3, 2), np.float32), mask=[[0, 1]] * 3)
+VALUES = np.ones((3, 2), np.float32)
+
+# What is refused, words of the message, and how to follow its hint.
+ARRAYS = {
+    "masked": (MASKED, "an array without a mask", lambda a: a.filled(0)),
+    "masked, none": (np.ma.masked_array(VALUES), "an array without a mask", lambda a: a.filled(0)),
+    "unit": (Quantity(VALUES, "m"), "a plain NumPy array, got Quantity", np.asarray),
+    "class": (VALUES.view(NamedArray), "a plain NumPy array, got NamedArray", np.asarray),
+    "records": (
+        np.rec.array([(1, 2.0)], dtype=[("a", int), ("b", float)]),
+        "make an entry of each of its fields",
+        lambda a: {name: a[name] for name in a.dtype.names}["b"],
+    ),
+    "columns": (
+        np.ones(3, [("a", int), ("b", float)]),
+        "make an entry of each of its fields",
+        lambda a: {name: a[name] for name in a.dtype.names}["a"],
+    ),
+    "dates": (np.array(["2020-01-01"], "M8[D]"), ".view(np.int64)", lambda a: a.view(np.int64)),
+    "durations": (np.ones(3, "m8[s]"), ".view(np.int64)", lambda a: a.view(np.int64)),
+    "objects": (np.array([1, 2], object), "np.array(a.tolist())", lambda a: np.array(a.tolist())),
+    "quantized": (
+        quantized((3, 2)),
+        "a quantized one; call .dequantize()",
+        torch.Tensor.dequantize,
+    ),
+    "sparse tensor": (torch.eye(3).to_sparse(), "call .to_dense()", torch.Tensor.to_dense),
+    "sparse rows": (made(torch.eye(3).to_sparse_csr), "call .to_dense()", torch.Tensor.to_dense),
+    "blocks": (torch.ones(3, 2).to_mkldnn(), "call .to_dense()", torch.Tensor.to_dense),
+    "attribute": (
+        with_unit(Length, "m"),
+        "got Length with unit; .as_subclass(torch.Tensor)",
+        lambda t: t.as_subclass(torch.Tensor),
+    ),
+    "boxes": (
+        boxes("XYWH"),
+        "got BoundingBoxes with format, canvas_size",
+        lambda t: t.as_subclass(torch.Tensor),
+    ),
+}  # fmt: skip
+OBJECTS = {
+    "series": (pd.Series([1.0, 2.0]), ".to_numpy()", pd.Series.to_numpy),
+    "categories": (pd.Categorical(["a", "b"]), ".codes has its codes", lambda c: c.codes),
+    "nullable": (pd.array([1, 2], dtype="Int64"), ".to_numpy()", lambda a: a.to_numpy()),
+    "index": (pd.Index([1, 2]), ".to_numpy()", pd.Index.to_numpy),
+    "frame": (pd.DataFrame({"a": [1, 2]}), ".to_numpy()", pd.DataFrame.to_numpy),
+    "sparse": (scipy.sparse.csr_matrix(np.eye(2)), ".toarray()", lambda s: s.toarray()),
+    "array-like": (ArrayLike(), "np.asarray(...)", np.asarray),
+    "torch-like": (TorchLike(), "Keep()", None),
+    "decimal": (Decimal(1), "Keep()", None),
+    "fraction": (Fraction(1, 2), "Keep()", None),
+    "a moment": (np.datetime64("2020-01-01"), ".view(np.int64)", lambda d: d.view(np.int64)),
+    "a duration": (np.timedelta64(3, "s"), ".view(np.int64)", lambda d: d.view(np.int64)),
+    "long": (np.longdouble(1), ".astype(np.float64)", lambda x: x.astype(np.float64)),
+    "a record": (
+        np.ones(1, [("a", int)])[0],
+        "make an entry of each",
+        lambda r: {name: r[name] for name in r.dtype.names}["a"],
+    ),
+    "missing": (pd.NA, "Keep()", None),
+    "masked": (np.ma.masked, "an array without a mask", lambda m: m.filled(0)),
+}  # fmt: skip
+every_array = pytest.mark.parametrize(("array", "words", "follow"), ARRAYS.values(), ids=ARRAYS)
+FIELDS = [None, Stack(), Stack(torch.float64), Pad(), Jagged()]
+every_field = pytest.mark.parametrize("field", FIELDS, ids=repr)
+
+
+@every_array
+@every_field
+@pytest.mark.parametrize("position", [0, 1])
+def test_samples(array, words, follow, field, position):
+    plain = follow(array)
+    samples = [{"x": plain}] * position + [{"x": array}]
+    message = rf"leaf \['x'\] of sample {position}: .*{re.escape(words)}"
+    with pytest.raises(TypeError, match=message):
+        Collate({"x": field})(samples)
+    Collate({"x": field})([{"x": plain}] * (position + 1))
+
+
+@every_array
+def test_functions(array, words, follow):
+    for function in (
+        lambda a: gather(a, [0]),
+        lambda a: pad([a]),
+        lambda a: permute(a, "NC", "CN"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            function(array if array.ndim > 1 else array[None])
+
+
+def test_images():
+    image = np.ones((4, 4, 3), np.uint8)
+    for array in (image.view(NamedArray), np.ma.masked_array(image)):
+        for use in (lambda a: normalize(a[None]), lambda a: Collate(Image())([a])):
+            with pytest.raises(TypeError, match=r"a plain NumPy array|without a mask"):
+                use(array)
+
+
+@pytest.mark.parametrize(("thing", "words", "follow"), OBJECTS.values(), ids=OBJECTS)
+@pytest.mark.parametrize("field", FIELDS[:3], ids=repr)
+@pytest.mark.parametrize("position", [0, 1])
+def test_what_is_no_array(thing, words, follow, field, position):
+    samples = [{"x": 1.5}] * position + [{"x": thing}]
+    with pytest.raises(TypeError, match=rf"\['x'\] of sample {position}: .*{re.escape(words)}"):
+        Collate({"x": field})(samples)
+    if follow is not None:
+        Collate({"x": field})([{"x": follow(thing)}])
+
+
+@pytest.mark.parametrize("field", [Stack(), Stack().optional()], ids=repr)
+@pytest.mark.parametrize("thing", [MASKED, Quantity(VALUES, "m"), boxes("XYXY"), ArrayLike()])
+def test_parts_of_a_list_under_a_stack(field, thing):
+    with pytest.raises(TypeError, match=r"\['x'\] of sample 1: expected "):
+        Collate({"x": field})([{"x": [1, VALUES]}, {"x": [1, thing]}])
+
+
+@pytest.mark.parametrize("size", [(3,), (200, 500)], ids=["small", "large"])
+@pytest.mark.parametrize("first", [np.ones, torch.ones])
+def test_one_among_plain_samples_of_any_size(first, size):
+    plain = first(size)
+    for other in (
+        np.ma.masked_array(np.ones(size), True),
+        np.ones(size).view(NamedArray),
+        quantized(size),
+        with_unit(Length, "m", size),
+    ):
+        with pytest.raises(TypeError, match=r"^Collate: sample 2: "):
+            Collate()([plain, plain, other])
+
+
+def test_attributes_that_the_batch_has():
+    samples = [with_unit(Kept, "m"), with_unit(Kept, "m")]
+    assert Collate()(samples).unit == "m"
+    with pytest.raises(TypeError, match=r"sample 1: .* got Kept with unit"):
+        Collate()([with_unit(Kept, "m"), with_unit(Kept, "km")])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_a_class_that_stacks_what_it_carries():
+    mask = torch.tensor([True, False])
+    batch = Collate()([masked_tensor(torch.ones(2), mask), masked_tensor(torch.ones(2), ~mask)])
+    assert batch.get_mask().tolist() == [[True, False], [False, True]]
+
+
+def test_numbers_of_other_classes():
+    class Level(enum.IntEnum):
+        LOW = 1
+        HIGH = 2
+
+    assert_same(Collate()([Level.LOW, Level.HIGH]), torch.tensor([1, 2]))
+    meters = Meters(2)
+    assert_same(Collate()([meters, 1.0]), torch.tensor([2.0, 1.0]).double())
+    meters.unit = "m"
+    for samples in ([meters], [1.5, meters], [1, meters]):
+        with pytest.raises(TypeError, match=rf"sample {len(samples) - 1}: .*, got Meters"):
+            Collate()(samples)
+
+
+PLAIN = {
+    "matrix": made(np.matrix, np.ones((2, 2))),
+    "record array of numbers": np.ones(3).view(np.recarray),
+    "tensor class": torch.ones(3).as_subclass(MarkedTensor),
+    "parameter": torch.nn.Parameter(torch.ones(3)),
+    "image": tv_tensors.Image(torch.ones(3, 4, 4)),
+    "mask": tv_tensors.Mask(torch.ones(1, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("sample", PLAIN.values(), ids=PLAIN)
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_types_that_are_no_more_than_their_values(sample):
+    values = np.asarray(sample) if isinstance(sample, np.ndarray) else sample.detach().numpy()
+    batch = Collate()([sample, sample])
+    np.testing.assert_array_equal(batch.detach().numpy(), np.stack([values, values]))
+
+
+def test_a_memory_mapped_array(tmp_path):
+    np.save(tmp_path / "a.npy", VALUES)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    assert_same(Collate()([mapped, mapped]), torch.ones(2, 3, 2))
+
+
+@every_array
+def test_arrays_of_a_dataset(array, words, follow):
+    with pytest.raises(TypeError, match="expected "):
+        ArrayDataset({"x": array})
