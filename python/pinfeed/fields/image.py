@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from pinfeed.fields.field import (
     check_request,
     padded_leaf,
 )
+from pinfeed.fields.from_torchvision import split_transform
 from pinfeed.functions.normalization import (
     BYTE_SCALE,
     Normalization,
@@ -221,6 +222,41 @@ class Image(Field):
                 sizes=sizes is not False,
                 mask=mask is not False,
             )
+
+    @classmethod
+    def from_torchvision(cls, transform: Any, **options: Any) -> tuple[Any, Self]:
+        """Splits a transform of torchvision or timm into what stays and a field.
+
+        The longest tail of the transform that one pass can do becomes the field. The values are those
+        of ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
+        distributions.
+
+        Args:
+            transform: A ``Compose``, an ``nn.Sequential``, a list or a single transform of
+                ``torchvision.transforms`` or its ``v2``, the ``transforms()`` of a model's weights, or
+                what ``timm.data.create_transform`` returns.
+            **options: Further arguments of `Image`, such as ``dtype``, ``channels_last`` or
+                ``pad_value``; ``input="CHW"`` where samples are tensors and that doesn't show.
+
+        Returns:
+            The transforms that must stay in the dataset, in a container like the one passed, or
+            None; and the field. ``print(field)`` shows how to write it.
+
+        Raises:
+            TypeError: ``transform`` is not of torchvision or timm; an option follows from it.
+            ValueError: A transform after the conversion to floats can't be part of the pass.
+
+        Example:
+            ::
+
+                transform = v2.Compose(
+                    [v2.RandAugment(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+                )
+                dataset.transform, image = pinfeed.Image.from_torchvision(transform)
+                loader = DataLoader(dataset, 32, collate_fn=pinfeed.Collate((image, None)))
+        """
+        rest, image = split_transform(cls, transform, options)
+        return rest, image
 
     def _check_layout(self) -> None:
         if self.dtype not in (*_FLOATS, *_INTEGERS):

@@ -1,0 +1,550 @@
+"""The transforms of torchvision and timm that an `Image` can do in one pass.
+
+Transforms are recognized by the name and the module of their class, so neither library is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from pinfeed.augment.color import ColorJitter
+from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
+from pinfeed.augment.erasing import RandomErasing
+from pinfeed.augment.geometry import Compose, Geometry, RandomHorizontalFlip, RandomVerticalFlip
+from pinfeed.augment.sizes import (
+    RandomResize,
+    RandomResizedCrop,
+    RandomShortestSize,
+    Resize,
+    ScaleJitter,
+)
+
+_NAME = "Image.from_torchvision"
+_OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # of RandomIoUCrop, if nothing is said
+_HALVES = (torch.float16, torch.bfloat16)
+_TO_TENSOR = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor", "ToNumpy")
+_TO_FLOATS = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "Normalize")
+_FROM_TRANSFORM = (
+    *("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype", "color", "erase"),
+)
+
+
+class _NotFused(Exception):
+    """A transform that an `Image` can't do where it is, and why."""
+
+    def __init__(self, transform: Any, why: str) -> None:
+        super().__init__(why)
+        self.transform = transform
+
+
+def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    """What `Image.from_torchvision` returns; ``kind`` is the class of the field."""
+    transforms = _flat(transform)
+    if not any(_library(one) for one in transforms):
+        raise TypeError(
+            f"{_NAME}: transform must be of torchvision or timm, or a list of such transforms, got "
+            f"{type(transform).__name__}; call other transforms in the dataset's __getitem__"
+        )
+    derived = [key for key in options if key in _FROM_TRANSFORM]
+    if derived:
+        raise TypeError(
+            f"{_NAME}: {derived[0]} follows from the transform; leave it out, or write the field as "
+            "print(image) shows it and change it there"
+        )
+    layouts = _layouts(transforms)
+    start, arguments = 0, {}
+    for start in range(len(transforms) + 1):
+        try:
+            arguments = _arguments(kind, transforms, layouts, start)
+            break
+        except _NotFused:
+            pass
+    first = next((i for i, one in enumerate(transforms[:start]) if _makes_floats(one)), None)
+    if first is not None:
+        try:
+            _arguments(kind, transforms, layouts, first)
+        except _NotFused as error:
+            name, converter = type(error.transform).__name__, type(transforms[first]).__name__
+            text, fix = f"{name} comes after {converter}, and", f"move it before {converter}, or"
+            if error.transform is transforms[first]:
+                text, fix = f"{name}:", "leave it out and"
+            raise ValueError(f"{_NAME}: {text} {error}; {fix} call it on the batch") from None
+    return _like(transform, transforms[:start]), kind(**arguments | options)
+
+
+def _library(transform: Any) -> str:
+    """Torchvision or timm, if the class is one of theirs."""
+    module = type(transform).__module__
+    for library in ("torchvision.transforms", "timm.data"):
+        if module == library or module.startswith(f"{library}."):
+            return library.partition(".")[0]
+    return ""
+
+
+def _name(transform: Any) -> str:
+    """The name of the class, with timm's own ``ToTensor``, which does not scale, as another one."""
+    if isinstance(transform, torch.nn.Identity):
+        return "Identity"
+    library, name = _library(transform), type(transform).__name__
+    if library == "timm" and name in ("ToTensor", "RandomErasing"):
+        return f"timm.{name}"
+    return name if library else ""
+
+
+def _flat(transform: Any) -> list[Any]:
+    """The single transforms, one after the other."""
+    if isinstance(transform, list | tuple | torch.nn.Sequential):
+        return [one for part in transform for one in _flat(part)]
+    if _name(transform) == "Compose":
+        return _flat(list(transform.transforms))
+    if _name(transform) == "ImageClassification":  # of the weights of a model
+        theirs: Any = sys.modules["torchvision.transforms"]
+        one = transform
+        return [
+            theirs.Resize(one.resize_size, one.interpolation, antialias=one.antialias),
+            theirs.CenterCrop(one.crop_size),
+            theirs.PILToTensor(),
+            theirs.ConvertImageDtype(torch.float32),
+            theirs.Normalize(one.mean, one.std),
+        ]
+    return [transform]
+
+
+def _like(transform: Any, rest: list[Any]) -> Any:
+    """The transforms that are left, in the kind of container that the user has."""
+    if not rest:
+        return None
+    if isinstance(transform, torch.nn.Sequential):
+        return torch.nn.Sequential(*rest)
+    if _name(transform) == "Compose":
+        return type(transform)(rest)
+    if len(rest) == 1:
+        return rest[0]
+    is_v2 = any(".v2." in type(one).__module__ for one in rest)
+    theirs: Any = sys.modules["torchvision.transforms.v2" if is_v2 else "torchvision.transforms"]
+    return theirs.Compose(rest)
+
+
+def _makes_floats(transform: Any) -> bool:
+    name = _name(transform)
+    if name in ("ToDtype", "ConvertImageDtype"):
+        dtype = _dtype_of(transform)
+        return dtype is None or dtype.is_floating_point
+    return name in (*_TO_FLOATS, "timm.ToTensor")
+
+
+def _layouts(transforms: list[Any]) -> list[str]:
+    """What each transform gets, and what the last one returns: ``"PIL"``, ``"tensor"`` or not known."""
+    names = [_name(one) for one in transforms]
+    conversions = [name for name in names if name in (*_TO_TENSOR, "timm.ToTensor", "ToPILImage")]
+    layout = ""
+    if conversions:
+        layout = "" if conversions[0] == "ToPILImage" else "PIL"
+    elif any(_makes_floats(one) for one in transforms):
+        layout = "tensor"
+    layouts = [layout]
+    for name in names:
+        if name in (*_TO_TENSOR, "timm.ToTensor"):
+            layout = "tensor"
+        elif name == "ToPILImage":
+            layout = "PIL"
+        layouts.append(layout)
+    return layouts
+
+
+def _dtype_of(transform: Any) -> torch.dtype | None:
+    """The dtype that a conversion gives images; None if it can't be told."""
+    dtype = transform.dtype
+    if isinstance(dtype, dict):  # of v2, by the types of what there is in a sample
+        by_name = {getattr(key, "__name__", key): value for key, value in dtype.items()}
+        dtype = by_name.get("Image", by_name.get("others"))
+    return dtype if isinstance(dtype, torch.dtype) else None
+
+
+@dataclass
+class _Plan:
+    """The arguments of an `Image`, as they become known from one transform after the other."""
+
+    layout: str = ""
+    steps: list[Geometry] = field(default_factory=list)
+    padding: Any = None  # a Pad that the next transform has to crop
+    interpolation: str | None = None
+    in_floats: bool = False  # whether what is resized are floats
+    fill: Any = None
+    pads: bool = False  # whether a step shows more than the image
+    color: ColorJitter | None = None
+    values: str = "start"  # then "bytes", then "scaled" or "unscaled", then "normalized"
+    normalization: tuple[Any, Any] | None = None
+    dtype: torch.dtype = torch.float32
+    erasing: dict[str, Any] | None = None
+
+    @property
+    def is_float(self) -> bool:
+        return self.values in ("scaled", "unscaled", "normalized")
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {}
+        if self.normalization is not None:
+            arguments["mean"], arguments["std"] = self.normalization
+        if not self.is_float:
+            arguments["dtype"] = torch.uint8
+        elif self.dtype != torch.float32:
+            arguments["dtype"] = self.dtype
+        if self.steps:
+            one = len(self.steps) == 1
+            arguments["augment"] = self.steps[0] if one else Compose(self.steps)
+        if self.interpolation not in (None, "bilinear"):
+            arguments["interpolation"] = self.interpolation
+        if self.in_floats and self.interpolation in ("bilinear", "bicubic"):
+            arguments["resize_dtype"] = torch.float32
+        if self.fill is not None:
+            arguments["fill"] = self.fill
+        if self.color is not None:
+            arguments["color"] = self.color
+        if self.erasing is not None:
+            arguments["erase"] = RandomErasing(**self.erasing)
+        return arguments
+
+
+def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int) -> dict[str, Any]:
+    """The arguments of the field for all transforms from ``start`` on."""
+    plan = _Plan()
+    if start > 0 and _KNOWN.get(_name(transforms[start - 1])) is _keep:
+        plan.values = "bytes"
+    is_unscaled = False
+    for one, layout in zip(transforms[start:], layouts[start:], strict=False):
+        plan.layout = layout
+        add = _KNOWN.get(_name(one))
+        if add is None:
+            raise _NotFused(one, "an Image can't do it")
+        if plan.padding is not None and _name(one) != "RandomCrop":
+            raise _NotFused(plan.padding, "an Image pads for a RandomCrop that follows at once")
+        try:
+            add(plan, one)
+            is_unscaled = is_unscaled or plan.values == "unscaled"
+            if len(plan.steps) > 1:
+                Compose(plan.steps)
+        except _NotFused:
+            raise
+        except (TypeError, ValueError) as error:
+            raise _NotFused(one, f"an Image can't do it ({error})") from error
+    if plan.padding is not None:
+        raise _NotFused(plan.padding, "an Image pads for a RandomCrop that follows at once")
+    arguments = plan.arguments()
+    if is_unscaled:
+        arguments["scale"] = 1
+    if layouts[start] == "tensor":
+        arguments["input"] = "CHW"
+    try:
+        kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise _NotFused(transforms[start], f"an Image can't do it ({error})") from error
+    return arguments
+
+
+def _require_bytes(plan: _Plan, transform: Any) -> None:
+    if plan.is_float:
+        raise _NotFused(transform, "an Image does it to bytes, which gives other values")
+
+
+def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
+    """A geometry; it must see the image as it was before colors and erasing, unless it flips."""
+    if plan.color is not None or plan.erasing is not None:
+        raise _NotFused(transform, "an Image does it before colors and erasing")
+    if pads and plan.values == "normalized":
+        raise _NotFused(transform, "an Image pads before it normalizes")
+    plan.steps.append(step)
+    plan.pads = plan.pads or pads
+
+
+def _add_flip(kind: Any) -> Callable[[_Plan, Any], None]:
+    # Mirrored or not, colors are the same, and an erased rectangle may be anywhere.
+    return lambda plan, one: plan.steps.append(kind(one.p))
+
+
+def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
+    mode = getattr(transform.interpolation, "value", transform.interpolation)
+    if mode == "nearest" and plan.layout != "tensor":
+        mode = "nearest-exact" if plan.layout == "PIL" else "nearest, of PIL or of tensors"
+    if mode not in ("bilinear", "bicubic", "nearest", "nearest-exact"):
+        raise _NotFused(transform, f"an Image has no interpolation {mode!r}")
+    if mode in ("bilinear", "bicubic") and getattr(transform, "antialias", True) is not True:
+        raise _NotFused(transform, "an Image always antialiases")
+    _add_step(plan, transform, step)
+    plan.interpolation = mode
+    plan.in_floats = plan.is_float
+
+
+def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
+    """A number in units of the images' bytes, or one for each channel."""
+    numbers = [0] if fill is None else _numbers(fill)
+    if numbers is None:
+        raise _NotFused(transform, f"an Image takes numbers as fill, not {fill!r}")
+    numbers = [number * 255 if plan.values == "scaled" else number for number in numbers]
+    if any(number != round(number) for number in numbers):
+        raise _NotFused(transform, f"an Image fills with bytes, which {fill!r} is not")
+    integers = tuple(round(number) for number in numbers)
+    return integers[0] if len({*integers}) == 1 else integers
+
+
+def _numbers(values: Any) -> list[float] | None:
+    """As Python's numbers; those of a float32 tensor are the shortest that stand for them."""
+    if isinstance(values, torch.Tensor | np.ndarray):
+        flat = np.asarray(values).reshape(-1)
+        return [float(str(number)) for number in flat] if flat.dtype.kind in "iuf" else None
+    several = values if isinstance(values, list | tuple) else [values]
+    if not several or not all(isinstance(number, int | float) for number in several):
+        return None
+    return [*several]
+
+
+def _per_channel(values: Sequence[float]) -> Any:
+    """One number, or one for each channel."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _add_pad(plan: _Plan, transform: Any) -> None:
+    plan.padding = transform
+
+
+def _sides(transform: Any) -> Any:
+    """Padding on the left, top, right and bottom."""
+    padding = transform.padding
+    if isinstance(padding, list | tuple) and len(padding) == 4 and _is_parsed(transform):
+        left, right, top, bottom = padding
+        padding = (left, top, right, bottom)
+    if isinstance(padding, list | tuple):
+        several = padding if len(padding) > 1 else [*padding] * 2
+        return several[0] if len({*several}) == 1 else tuple(several)
+    return padding or None
+
+
+def _is_parsed(transform: Any) -> bool:
+    """Whether the padding has the order of ``torch.nn.functional.pad``, as v2's RandomCrop keeps it."""
+    return ".v2." in type(transform).__module__ and type(transform).__name__ == "RandomCrop"
+
+
+def _add_random_crop(plan: _Plan, transform: Any) -> None:
+    source, pad = transform, plan.padding
+    if pad is not None:
+        if transform.padding is not None or transform.pad_if_needed:
+            raise _NotFused(pad, "an Image pads once")
+        source, plan.padding = pad, None
+    padding = _sides(source)
+    pads = padding is not None or transform.pad_if_needed
+    mode = source.padding_mode if pads else "constant"
+    fill = _as_fill(plan, source, source.fill) if pads and mode == "constant" else 0
+    size = tuple(transform.size)
+    step = RandomCrop(
+        _square(size),
+        padding,
+        transform.pad_if_needed,
+        fill,
+        mode,  # type: ignore[arg-type]
+    )
+    _add_step(plan, source, step, pads=pads and mode == "constant")
+
+
+def _add_center_crop(plan: _Plan, transform: Any) -> None:
+    size = transform.size
+    step = CenterCrop(_square(size))
+    fill = _as_fill(plan, transform, getattr(transform, "fill", 0))
+    if getattr(transform, "padding_mode", "constant") != "constant":
+        raise _NotFused(transform, "an Image fills around a CenterCrop")
+    if fill != 0:
+        if plan.pads:
+            raise _NotFused(transform, "an Image has one fill")
+        plan.fill = fill
+    _add_step(plan, transform, step, pads=True)
+
+
+def _add_zoom(plan: _Plan, transform: Any) -> None:
+    fill = _as_fill(plan, transform, transform.fill)
+    _add_step(
+        plan, transform, RandomZoomOut(fill, tuple(transform.side_range), transform.p), pads=True
+    )
+
+
+def _add_iou_crop(plan: _Plan, transform: Any) -> None:
+    one = transform
+    step = RandomIoUCrop(
+        one.min_scale,
+        one.max_scale,
+        one.min_aspect_ratio,
+        one.max_aspect_ratio,
+        None if [*one.options] == _OVERLAPS else [*one.options],
+        one.trials,
+    )
+    _add_step(plan, transform, step)
+
+
+def _add_jitter(plan: _Plan, transform: Any) -> None:
+    _require_bytes(plan, transform)
+    if transform.saturation is not None or transform.hue is not None:
+        raise _NotFused(transform, "an Image changes neither saturation nor hue")
+    if plan.color is not None or plan.erasing is not None:
+        raise _NotFused(transform, "an Image changes colors once, before erasing")
+    plan.color = ColorJitter(
+        *(
+            0 if factors is None else tuple(factors)
+            for factors in (transform.brightness, transform.contrast)
+        )
+    )
+
+
+def _keep(plan: _Plan, transform: Any) -> None:
+    """Pixels in another container."""
+    if plan.is_float and _name(transform) == "ToPILImage":
+        raise _NotFused(transform, "an Image makes floats last")
+    if getattr(transform, "mode", None) is not None:
+        raise _NotFused(transform, "an Image keeps the channels of its samples")
+    if plan.values == "start":
+        plan.values = "bytes"
+
+
+def _add_identity(plan: _Plan, transform: Any) -> None:
+    if not plan.is_float:
+        raise _NotFused(transform, "it is left where it is")
+
+
+def _add_conversion(plan: _Plan, transform: Any) -> None:
+    name = _name(transform)
+    is_scaled = name != "timm.ToTensor"
+    dtype: torch.dtype | None = torch.get_default_dtype()
+    if name not in ("ToTensor", "MaybeToTensor"):
+        dtype = _dtype_of(transform)
+        is_scaled = getattr(transform, "scale", is_scaled)
+    if dtype == torch.uint8 and not plan.is_float:
+        return
+    if dtype not in (torch.float32, *_HALVES):
+        raise _NotFused(transform, f"an Image makes no {dtype} of bytes")
+    if not plan.is_float:
+        plan.values = "scaled" if is_scaled else "unscaled"
+        if is_scaled:
+            _convert_erasing(plan, transform, lambda values: [value / 255 for value in values])
+    plan.dtype = dtype
+
+
+def _add_normalize(plan: _Plan, transform: Any) -> None:
+    if plan.values == "bytes" or (plan.values == "start" and plan.color is not None):
+        raise _NotFused(
+            transform, "gets bytes: ToDtype(torch.float32, scale=True) has to come before it"
+        )
+    if plan.dtype != torch.float32:
+        raise _NotFused(transform, f"an Image normalizes in float32, and not in {plan.dtype}")
+    mean, std = _numbers(transform.mean), _numbers(transform.std)
+    if mean is None or std is None:
+        raise _NotFused(transform, "an Image takes numbers as mean and std")
+    channels = max(len(mean), len(std))
+
+    def normalized(values: Iterable[float]) -> list[float]:
+        several = [*values]
+        several = several * channels if len(several) == 1 else several
+        means, stds = (part * len(several) if len(part) == 1 else part for part in (mean, std))
+        return [(v - m) / s for v, m, s in zip(several, means, stds, strict=True)]
+
+    _convert_erasing(plan, transform, normalized)
+    if plan.normalization is not None:
+        raise _NotFused(transform, "an Image normalizes once")
+    plan.normalization = _per_channel(mean), _per_channel(std)
+    plan.values = "normalized"
+
+
+def _convert_erasing(plan: _Plan, transform: Any, convert: Any) -> None:
+    """The value of an erasing that came before, in the units after this transform."""
+    if plan.erasing is None:
+        return
+    value = plan.erasing["value"]
+    if value == "random":
+        raise _NotFused(transform, "an Image erases with random values after it normalizes")
+    numbers = convert(value if isinstance(value, tuple) else [value])
+    plan.erasing["value"] = _per_channel(numbers)
+
+
+def _add_erasing(plan: _Plan, transform: Any) -> None:
+    value: Any = "random"
+    if _name(transform) == "timm.RandomErasing":
+        if (
+            (transform.min_count, transform.max_count) != (1, 1)
+            or transform.num_splits
+            or transform.rand_color
+        ):
+            raise _NotFused(
+                transform, "an Image erases one rectangle, with one value or with noise"
+            )
+        probability, value = transform.probability, "random" if transform.per_pixel else 0
+        scale = (transform.min_area, transform.max_area)
+        ratio = tuple(float(np.exp(number)) for number in transform.log_aspect_ratio)
+    else:
+        probability, scale, ratio = transform.p, tuple(transform.scale), tuple(transform.ratio)
+        if transform.value is not None and transform.value != "random":
+            numbers = _numbers(transform.value)
+            if numbers is None:
+                raise _NotFused(transform, f"an Image can't erase with {transform.value!r}")
+            value = _per_channel(numbers)
+    if plan.erasing is not None:
+        raise _NotFused(transform, "an Image erases once")
+    if not plan.is_float:
+        values = value if isinstance(value, tuple) else (value,)
+        if value == "random" or any(v != int(v) or not 0 <= v <= 255 for v in values):
+            raise _NotFused(transform, "an Image erases bytes with bytes")
+    plan.erasing = {"p": probability, "scale": scale, "ratio": ratio, "value": value}
+
+
+def _sized(size: Any) -> Any:
+    """A size as geometries take it: one number is the shorter edge's."""
+    if isinstance(size, list | tuple):
+        return size[0] if len(size) == 1 else tuple(size)
+    return size
+
+
+def _square(size: Any) -> Any:
+    return size[0] if size[0] == size[-1] else tuple(size)
+
+
+_Adding = Callable[[_Plan, Any], None]
+
+
+def _sizes(make: Callable[[Any], Geometry]) -> _Adding:
+    return lambda plan, one: _add_resizing(plan, one, make(one))
+
+
+_KNOWN: dict[str, _Adding] = {
+    "Resize": _sizes(lambda one: Resize(_sized(one.size), max_size=one.max_size)),
+    "RandomResizedCrop": _sizes(
+        lambda one: RandomResizedCrop(_square(one.size), tuple(one.scale), tuple(one.ratio))
+    ),
+    "RandomResizedCropAndInterpolation": _sizes(
+        lambda one: RandomResizedCrop(_square(one.size), tuple(one.scale), tuple(one.ratio))
+    ),
+    "RandomShortestSize": _sizes(lambda one: RandomShortestSize(tuple(one.min_size), one.max_size)),
+    "RandomResize": _sizes(lambda one: RandomResize(one.min_size, one.max_size)),
+    "ScaleJitter": _sizes(lambda one: ScaleJitter(tuple(one.target_size), tuple(one.scale_range))),
+    "CenterCrop": _add_center_crop,
+    "CenterCropOrPad": _add_center_crop,
+    "RandomCrop": _add_random_crop,
+    "RandomZoomOut": _add_zoom,
+    "RandomIoUCrop": _add_iou_crop,
+    "Pad": _add_pad,
+    "RandomHorizontalFlip": _add_flip(RandomHorizontalFlip),
+    "RandomVerticalFlip": _add_flip(RandomVerticalFlip),
+    "ColorJitter": _add_jitter,
+    "RandomErasing": _add_erasing,
+    "timm.RandomErasing": _add_erasing,
+    "Identity": _add_identity,
+    **dict.fromkeys(
+        ("PILToTensor", "ToImage", "ToPILImage", "ToPureTensor", "MaybePILToTensor", "ToNumpy"),
+        _keep,
+    ),
+    **dict.fromkeys(
+        ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "timm.ToTensor"),
+        _add_conversion,
+    ),
+    "Normalize": _add_normalize,
+}

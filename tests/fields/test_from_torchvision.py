@@ -1,0 +1,380 @@
+"""Pipelines of torchvision and timm, beside what ``Image.from_torchvision`` makes of them."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+import pinfeed
+from messages import check
+
+transforms = pytest.importorskip("torchvision.transforms")
+from torchvision.transforms import v2
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PIXELS = np.random.default_rng(0).integers(0, 256, (24, 20, 3), np.uint8)
+PIXELS[:12] //= 3  # so that a contrast and an equalization see more than noise
+PLANES = torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
+FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+OLD_FLOATS = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+NAMES = vars(pinfeed) | vars(pinfeed.augment) | {"torch": torch}
+BICUBIC = transforms.InterpolationMode.BICUBIC
+NEAREST = transforms.InterpolationMode.NEAREST
+ONLY_LAST = "Image(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))"
+LAST = ONLY_LAST[:-1]
+
+
+def pil(pixels=PIXELS):
+    return transforms.functional.to_pil_image(pixels)
+
+
+def split(pipeline, **options):
+    rest, image = pinfeed.Image.from_torchvision(pipeline, **options)
+    # What is printed can be pasted.
+    assert repr(eval(repr(image), dict(NAMES))) == repr(image)
+    return rest, image
+
+
+def result(rest, image, sample):
+    sample = sample if rest is None else rest(sample)
+    if isinstance(sample, torch.Tensor):
+        sample = sample.as_subclass(torch.Tensor)
+    return pinfeed.Collate(image)([sample])[0]
+
+
+def kinds(rest):
+    if rest is None:
+        return []
+    return [type(one).__name__ for one in getattr(rest, "transforms", rest)]
+
+
+# What is split, what stays, and the field.
+SPLITS = {
+    "augmented": ([transforms.RandAugment(), *OLD_FLOATS], ["RandAugment"], ONLY_LAST),
+    "evaluation": ([transforms.Resize(256), transforms.CenterCrop(224), *OLD_FLOATS], [],
+        f"{LAST}, augment=Compose([Resize(256), CenterCrop(224)]))"),
+    "padded": ([transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip(), *OLD_FLOATS], [],
+        f"{LAST}, augment=Compose([RandomCrop(32, padding=4), RandomHorizontalFlip()]))"),
+    "floats first": ([OLD_FLOATS[0], transforms.RandomCrop(32, padding=4), OLD_FLOATS[1]], [],
+        f"{LAST}, augment=RandomCrop(32, padding=4))"),
+    "a fill of floats": ([OLD_FLOATS[0], transforms.RandomCrop(32, padding=4, fill=1)], [],
+        "Image(augment=RandomCrop(32, padding=4, fill=255))"),
+    "sides": ([v2.RandomCrop(8, padding=[1, 2, 3, 4]), *FLOATS], [],
+        f"{LAST}, input='CHW', augment=RandomCrop(8, padding=(1, 2, 3, 4)))"),
+    "a Pad": ([transforms.Pad([1, 2], fill=3), transforms.RandomCrop(8), *OLD_FLOATS], [],
+        f"{LAST}, augment=RandomCrop(8, padding=(1, 2), fill=3))"),
+    "a Pad alone": ([transforms.Pad(2), *OLD_FLOATS], ["Pad"], ONLY_LAST),
+    "two resizes": ([transforms.Resize(30), transforms.RandomResizedCrop(8), *OLD_FLOATS], ["Resize"],
+        f"{LAST}, augment=RandomResizedCrop((8, 8)))"),
+    "bicubic": ([transforms.Resize((8, 9), BICUBIC), *OLD_FLOATS], [],
+        f"{LAST}, augment=Resize((8, 9)), interpolation='bicubic')"),
+    "nearest of PIL": ([transforms.Resize(8, NEAREST), *OLD_FLOATS], [],
+        f"{LAST}, augment=Resize(8), interpolation='nearest-exact')"),
+    "nearest of tensors": ([v2.Resize(8, NEAREST), *FLOATS], [],
+        f"{LAST}, input='CHW', augment=Resize(8), interpolation='nearest')"),
+    "not antialiased": ([v2.Resize(8, antialias=False), *FLOATS], ["Resize"], f"{LAST}, input='CHW')"),
+    "lanczos": ([transforms.Resize(8, transforms.InterpolationMode.LANCZOS), *OLD_FLOATS], ["Resize"], ONLY_LAST),
+    "resized floats": ([OLD_FLOATS[0], transforms.Resize(8), OLD_FLOATS[1]], [],
+        f"{LAST}, augment=Resize(8), resize_dtype=torch.float32)"),
+    "colors": ([transforms.ColorJitter(0.2, 0.3), transforms.RandomVerticalFlip(0.1), *OLD_FLOATS], [],
+        f"{LAST}, augment=RandomVerticalFlip(p=0.1), color=ColorJitter(brightness=(0.8, 1.2), contrast=(0.7, 1.3)))"),
+    "colors before a crop": ([transforms.ColorJitter(0.2), transforms.RandomCrop(8), *OLD_FLOATS], ["ColorJitter"],
+        f"{LAST}, augment=RandomCrop(8))"),
+    "saturation": ([transforms.RandomCrop(8), transforms.ColorJitter(0.2, 0, 0.1), *OLD_FLOATS],
+        ["RandomCrop", "ColorJitter"], ONLY_LAST),
+    "a mirrored fill": ([transforms.RandomCrop(8, padding=2, padding_mode="symmetric"), *OLD_FLOATS], ["RandomCrop"], ONLY_LAST),
+    "erased": ([*OLD_FLOATS, transforms.RandomErasing(0.2, value="random")], [], f"{LAST}, erase=RandomErasing(p=0.2, value='random'))"),
+    "grayscale numbers": ([transforms.ToTensor(), transforms.Normalize((0.5,), (0.25,))], [], "Image(mean=0.5, std=0.25)"),
+    "bytes": ([v2.ToImage(), v2.RandomHorizontalFlip(), v2.ToPureTensor()], [], "Image(dtype=torch.uint8, augment=RandomHorizontalFlip())"),
+    "bytes as floats": ([v2.ToImage(), v2.ToDtype(torch.float32), v2.Normalize((127.5,), (64.0,))], [], "Image(mean=127.5, std=64.0, scale=1)"),
+    "a dict of dtypes": ([v2.ToImage(), v2.ToDtype({torch.Tensor: None, "others": torch.float32}, scale=True)], [], "Image()"),
+    "half": ([*OLD_FLOATS, transforms.ConvertImageDtype(torch.float16)], [], f"{LAST}, dtype=torch.float16)"),
+    "tensors in the rest": ([v2.ToImage(), v2.AutoAugment(), *FLOATS], ["ToImage", "AutoAugment"], f"{LAST}, input='CHW')"),
+    "identity": ([v2.Identity(), *OLD_FLOATS, torch.nn.Identity()], ["Identity"], ONLY_LAST),
+    "sizes": ([v2.RandomShortestSize((8, 12), 20), v2.RandomZoomOut(fill=9, p=0.2), *FLOATS], [],
+        f"{LAST}, input='CHW', augment=Compose([RandomShortestSize((8, 12), max_size=20), RandomZoomOut(fill=9, p=0.2)]))"),
+    "objects": ([v2.RandomIoUCrop(trials=3), v2.ScaleJitter((8, 8)), *FLOATS], [],
+        f"{LAST}, input='CHW', augment=Compose([RandomIoUCrop(trials=3), ScaleJitter((8, 8))]))"),
+    "nothing known": ([v2.GaussianBlur(3)], ["GaussianBlur"], "Image(dtype=torch.uint8)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_what_stays_and_what_is_fused(case):
+    pipeline, left, text = SPLITS[case]
+    rest, image = split(v2.Compose(pipeline))
+    assert (kinds(rest), repr(image)) == (left, text)
+
+
+def test_containers():
+    steps = [transforms.Grayscale(3), transforms.CenterCrop(8), *OLD_FLOATS]
+    nested = transforms.Compose([transforms.Compose(steps[:3]), steps[3]])
+    text = f"{LAST}, augment=CenterCrop(8))"
+    for given, kind in (nested, transforms.Compose), (steps, transforms.Grayscale):
+        rest, image = split(given)
+        assert type(rest) is kind
+        assert repr(image) == text
+    several = [transforms.Grayscale(3), transforms.GaussianBlur(3), *OLD_FLOATS]
+    assert type(split(several)[0]) is transforms.Compose
+    assert type(split([v2.Grayscale(3), v2.GaussianBlur(3)])[0]) is v2.Compose
+    sequential = torch.nn.Sequential(
+        steps[0], transforms.ConvertImageDtype(torch.float32), steps[3]
+    )
+    rest, image = split(sequential)
+    assert type(rest) is torch.nn.Sequential
+    assert len(rest) == 1
+    found, expected = result(rest, image, PLANES), sequential(PLANES)
+    torch.testing.assert_close(found, expected)
+    assert split(transforms.ToTensor())[0] is None
+
+
+def test_the_transforms_of_weights():
+    presets = pytest.importorskip("torchvision.transforms._presets")
+    preset = presets.ImageClassification(crop_size=12, resize_size=16)
+    rest, image = split(preset)
+    assert rest is None
+    torch.testing.assert_close(
+        result(rest, image, pil()), preset(pil()), rtol=0, atol=2.5 / 255 / 0.22
+    )
+
+
+def test_options():
+    image = split(v2.Compose(FLOATS), dtype=torch.bfloat16, channels_last=True)[1]
+    assert repr(image) == f"{LAST}, input='CHW', dtype=torch.bfloat16, channels_last=True)"
+    assert split(v2.Compose(FLOATS), input="HWC")[1].input == "HWC"
+
+
+def of(*steps):
+    return lambda: pinfeed.Image.from_torchvision(transforms.Compose([*steps]))
+
+
+TO_TENSOR, CROP = transforms.ToTensor(), transforms.RandomCrop(8, padding=2)
+# What is done, the error, and words of its message.
+BAD = {
+    "a function": (lambda: pinfeed.Image.from_torchvision(lambda image: image), TypeError, "torchvision or timm", "got function", "__getitem__"),
+    "nothing": (lambda: pinfeed.Image.from_torchvision(None), TypeError, "got NoneType"),
+    "an option": (lambda: pinfeed.Image.from_torchvision(TO_TENSOR, mean=0.5), TypeError, "mean follows from the transform"),
+    "a function of floats": (of(TO_TENSOR, transforms.Lambda(torch.sqrt), OLD_FLOATS[1]),
+        ValueError, "Lambda comes after ToTensor", "move it before ToTensor, or call it on the batch"),
+    "colors of floats": (of(TO_TENSOR, transforms.ColorJitter(0.2)), ValueError, "ColorJitter comes after ToTensor", "other values"),
+    "padded with the mean": (of(*OLD_FLOATS, CROP), ValueError, "RandomCrop comes after ToTensor", "pads before it normalizes"),
+    "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with bytes"),
+    "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
+    "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: gets bytes", "ToDtype(torch.float32, scale=True)"),
+    "double": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)), ValueError, "no torch.float64"),
+    "normalized halves": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float16), OLD_FLOATS[1]), ValueError, "in float32"),
+    "noise that is normalized": (of(TO_TENSOR, transforms.RandomErasing(value="random"), OLD_FLOATS[1]), ValueError, "random values after it normalizes"),
+    "bytes again": (of(TO_TENSOR, transforms.ToPILImage()), ValueError, "ToPILImage comes after ToTensor"),
+    "an antialias of floats": (of(TO_TENSOR, transforms.Resize(8, antialias=False)), ValueError, "always antialiases"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused(case):
+    check(*BAD[case])
+
+
+def test_what_the_hints_say():
+    double = transforms.Lambda(lambda image: image.point(lambda value: min(2 * value, 255)))
+    pipeline = transforms.Compose([double, *OLD_FLOATS])
+    rest, image = split(pipeline)
+    torch.testing.assert_close(result(rest, image, pil()), pipeline(pil()))
+    before = transforms.Compose([TO_TENSOR, CROP, OLD_FLOATS[1]])
+    assert split(before)[0] is None
+
+
+# Steps whose result is certain. Of those before the floats some stay, and some are fused.
+FUSED = [
+    lambda draw: v2.Resize(draw.choice([9, [9, 13], [14]])),
+    lambda draw: v2.Resize((draw.randint(5, 30), draw.randint(5, 30)), interpolation=BICUBIC),
+    lambda draw: v2.Resize(draw.randint(5, 30), interpolation=draw.choice(["nearest", "nearest-exact"])),
+    lambda draw: v2.Resize(12, max_size=13),
+    lambda draw: v2.CenterCrop(draw.choice([6, (9, 7), 40])),
+    lambda draw: v2.RandomHorizontalFlip(draw.choice([0, 1])),
+    lambda draw: v2.RandomVerticalFlip(draw.choice([0, 1])),
+    lambda draw: v2.RandomShortestSize(draw.randint(6, 20), max_size=draw.choice([None, 22])),
+    lambda draw: v2.RandomResize(11, 12),
+    lambda draw: v2.RandomZoomOut(p=0),
+    lambda draw: v2.RandomErasing(p=0),
+    lambda draw: v2.ColorJitter((1.3, 1.3)),
+    lambda draw: v2.ColorJitter(contrast=(0.6, 0.6)),
+    lambda draw: v2.ToImage(),
+    lambda draw: v2.ToPureTensor(),
+    lambda draw: v2.Compose([v2.ToDtype(torch.uint8, scale=True), v2.RandomHorizontalFlip(1)]),
+]  # fmt: skip
+LEFT = [
+    lambda draw: v2.Identity(),
+    lambda draw: v2.Lambda(lambda image: image.flip(0)),
+    lambda draw: v2.Pad(draw.choice([1, [1, 2], [1, 2, 3, 4]]), fill=draw.choice([0, 5])),
+    lambda draw: v2.GaussianBlur(3, sigma=(1, 1)),
+    lambda draw: v2.RandomInvert(p=1),
+    lambda draw: v2.RandomPosterize(3, p=1),
+    lambda draw: v2.RandomSolarize(100, p=1),
+    lambda draw: v2.RandomAutocontrast(p=1),
+    lambda draw: v2.RandomEqualize(p=1),
+    lambda draw: v2.RandomAdjustSharpness(2, p=1),
+    lambda draw: v2.Grayscale(3),
+    lambda draw: v2.RandomRotation((90, 90)),
+    lambda draw: v2.ColorJitter(saturation=(1.5, 1.5)),
+    lambda draw: v2.Resize(10, antialias=False),
+]
+AFTER = [
+    lambda draw: v2.RandomHorizontalFlip(draw.choice([0, 1])),
+    lambda draw: v2.Resize((draw.randint(5, 30), draw.randint(5, 30))),
+    lambda draw: v2.CenterCrop(5),
+    lambda draw: v2.RandomErasing(p=0),
+    lambda draw: v2.GaussianBlur(3, sigma=(1, 1)),
+    lambda draw: torch.nn.Identity(),
+]
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_any_pipeline(number):
+    """The rest and then the field are the whole, or the error names a step after the floats."""
+    draw = random.Random(number)
+    steps = [
+        draw.choice(FUSED if draw.random() < 0.75 else LEFT)(draw)
+        for _ in range(draw.randint(0, 5))
+    ]
+    ends = [FLOATS, FLOATS[:1], [], [v2.ToDtype(torch.float32), v2.Normalize((100,), (50,))]]
+    end = [*draw.choice(ends)]
+    for _ in range(draw.choice([0, 0, 1])):
+        end.insert(draw.randint(min(1, len(end)), len(end)), draw.choice(AFTER)(draw))
+    pipeline = v2.Compose([*steps, *end]) if steps or end else v2.Compose([v2.Identity()])
+    try:
+        # Not every pipeline says that the samples are tensors.
+        rest, image = split(pipeline, input="CHW")
+    except ValueError as error:
+        assert any(f"{type(one).__name__} comes after" in str(error) for one in end[1:])  # noqa: PT017
+        return
+    expected = pipeline(PLANES).as_subclass(torch.Tensor)
+    found = result(rest, image, PLANES)
+    if expected.dtype == torch.uint8:
+        assert torch.equal(found, expected)
+    else:
+        scale = 255 if expected.abs().max() > 30 else 1
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5 * scale)
+
+
+def positions(batch):
+    """Rows and columns of the first pixel, of images whose pixels say where they are."""
+    return batch[:, :2, 0, 0]
+
+
+MAP = torch.stack(
+    [*torch.meshgrid(torch.arange(20), torch.arange(24), indexing="ij"), torch.full((20, 24), 100)]
+)
+MAP = MAP.to(torch.uint8)
+# A step, and what of its result is compared.
+RANDOM = {
+    "crops": (v2.RandomCrop(8, padding=3), positions),
+    "flips": (v2.Compose([v2.RandomHorizontalFlip(0.3), v2.RandomVerticalFlip(0.6)]), positions),
+    "resized crops": (
+        v2.RandomResizedCrop(8, scale=(0.1, 0.5), interpolation="nearest-exact"),
+        lambda batch: torch.stack([batch[:, 0, 0, 0], batch[:, 1, 0, 0], batch[:, 0, 7, 0], batch[:, 1, 0, 7]], 1),
+    ),
+    "colors": (v2.ColorJitter(0.3, 0.5), lambda batch: batch[:, 2:, 0, 0]),
+    "zooms": (
+        v2.Compose([v2.RandomZoomOut(fill=255, p=0.7), v2.Resize((8, 8), interpolation="nearest-exact")]),
+        lambda batch: (batch[:, 2] == 255).float().sum((1, 2))[:, None],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RANDOM)
+def test_the_distribution(case):
+    step, statistic = RANDOM[case]
+    count = 10_000 if case != "zooms" else 3000
+    pipeline = v2.Compose([step])
+    rest, image = split(pipeline, input="CHW")
+    assert rest is None
+    torch.manual_seed(0)
+    theirs = statistic(torch.stack([pipeline(MAP) for _ in range(count)]))
+    ours = statistic(pinfeed.Collate(image)([MAP] * count))
+    for expected, found in zip(theirs.T.tolist(), ours.T.tolist(), strict=True):
+        assert scipy.stats.ks_2samp(expected, found).pvalue > 1e-4
+        assert (min(found), max(found)) == pytest.approx((min(expected), max(expected)), abs=2)
+
+
+@pytest.mark.parametrize("place", ["bytes", "scaled", "normalized"])
+def test_erasing(place):
+    erasing = v2.RandomErasing(p=1, scale=(0.1, 0.3), value=9 if place == "bytes" else 0.25)
+    steps = [*FLOATS]
+    steps.insert({"bytes": 0, "scaled": 1, "normalized": 2}[place], erasing)
+    pipeline = v2.Compose(steps)
+    rest, image = split(pipeline)
+    assert rest is None
+    torch.manual_seed(0)
+    blank = torch.full((3, 16, 16), 200, dtype=torch.uint8)
+    theirs = torch.stack([pipeline(blank) for _ in range(2000)])
+    ours = pinfeed.Collate(image)([blank] * 2000)
+    for channel in range(3):
+        values = [batch[:, channel].unique() for batch in (theirs, ours)]
+        torch.testing.assert_close(*values)
+    counts = [(batch[:, 0] == batch[:, 0].min()).sum((1, 2)).tolist() for batch in (theirs, ours)]
+    assert scipy.stats.ks_2samp(*counts).pvalue > 1e-4
+
+
+def test_in_a_loader_with_workers():
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 12, 12, 3), np.uint8)
+    pipeline = transforms.Compose([transforms.Grayscale(3), transforms.CenterCrop(8), *OLD_FLOATS])
+    rest, image = split(pipeline)
+    dataset = [(rest(pil(one)), i) for i, one in enumerate(pixels)]
+    loader = torch.utils.data.DataLoader(
+        dataset, 4, num_workers=2, collate_fn=pinfeed.Collate((image, None))
+    )
+    found = torch.cat([images for images, _ in loader])
+    torch.testing.assert_close(found, torch.stack([pipeline(pil(one)) for one in pixels]))
+
+
+TIMM = {
+    "evaluation": ({}, [], f"{LAST}, augment=Compose([Resize(256), CenterCrop(224)]))"),
+    "training": ({"is_training": True},
+        ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip", "ColorJitter"], ONLY_LAST),
+    "no colors": ({"is_training": True, "color_jitter": None, "re_prob": 0.25, "re_mode": "pixel"}, [],
+        f"{LAST}, augment=Compose([RandomResizedCrop((224, 224)), RandomHorizontalFlip()]), erase=RandomErasing(p=0.25, scale=(0.02, 0.3333333333333333), ratio=(0.3, 3.333333333333334), value='random'))"),
+    "random interpolation": ({"is_training": True, "color_jitter": None, "interpolation": "random"},
+        ["RandomResizedCropAndInterpolation"], f"{LAST}, augment=RandomHorizontalFlip())"),
+    "a border": ({"crop_mode": "border", "interpolation": "bicubic"}, ["ResizeKeepRatio"],
+        f"{LAST}, augment=CenterCrop(224), fill=(124, 116, 104))"),
+    "squashed": ({"crop_mode": "squash", "interpolation": "bicubic"}, [],
+        f"{LAST}, augment=Compose([Resize((256, 256)), CenterCrop(224)]), interpolation='bicubic')"),
+    "prefetched": ({"use_prefetcher": True}, [], "Image(dtype=torch.uint8, augment=Compose([Resize(256), CenterCrop(224)]))"),
+    "policies": ({"is_training": True, "separate": True, "auto_augment": "rand-m9"},
+        ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip", "RandAugment"], ONLY_LAST),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TIMM)
+def test_timm(case):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of how it imports torchvision
+        timm = pytest.importorskip("timm.data")
+    options, left, text = TIMM[case]
+    pipeline = timm.create_transform((3, 224, 224), **options)
+    rest, image = split(pipeline)
+    assert (kinds(rest), repr(image)) == (left, text)
+    if not options.get("is_training"):
+        waves = np.sin(np.add.outer(np.arange(300) / 9, np.arange(780) / 40)).reshape(300, 260, 3)
+        pixels = (120 + 100 * waves).astype(np.uint8)
+        expected = pipeline(pil(pixels)).float()
+        unit = 1 if expected.max() > 30 else 1 / 255 / 0.22
+        # Pillow rounds between rows and columns otherwise.
+        torch.testing.assert_close(
+            result(rest, image, pil(pixels)).float(), expected, rtol=0, atol=2.1 * unit
+        )
+
+
+def test_noise_of_timm_is_refused():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        timm = pytest.importorskip("timm.data")
+    pipeline = timm.create_transform(224, is_training=True, re_prob=0.5, re_mode="rand")
+    check(
+        lambda: pinfeed.Image.from_torchvision(pipeline),
+        ValueError,
+        "RandomErasing comes after MaybeToTensor",
+    )
