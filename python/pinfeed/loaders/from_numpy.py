@@ -15,7 +15,7 @@ from pinfeed.fields.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
 from pinfeed.samplers.shuffle import ShuffleSampler
-from pinfeed.sources.dataset import ArrayDataset
+from pinfeed.sources.dataset import ArrayDataset, IndexedDataset
 
 # What from_numpy decides itself, and how to decide otherwise.
 _TAKEN = {
@@ -150,8 +150,9 @@ def from_numpy(
     batches: dict[str, Any] = {"batch_sampler": sampler}
     if shuffle and generator is not None:
         batches = {"batch_size": sampler.batch_size, "shuffle": True, "drop_last": drop_last}
+    is_users = type(dataset).__getitems__ is not ArrayDataset.__getitems__
     loader: DataLoader[Any] = DataLoader(
-        dataset,
+        IndexedDataset(dataset) if is_users else dataset,
         collate_fn=collate,
         generator=generator,
         **batches,

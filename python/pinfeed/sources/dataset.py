@@ -14,6 +14,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
+from pinfeed.optional import add_note
 from pinfeed.sources.npz import npz_arrays
 from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
@@ -328,8 +329,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         """The samples of one batch, with their indices and what else the batch knows."""
         told, *known = _told(indices)
         checked = _core.as_indices(told, len(self.dataset), "IndexedDataset: indices")
-        fetch = getattr(self.dataset, "__getitems__", None)
-        samples = fetch(indices) if callable(fetch) else [self.dataset[i] for i in indices]
+        samples = self._fetched(indices)
         if isinstance(samples, Rows):
             return Rows(samples.sources, samples.indices, *known)
         if isinstance(samples, Mapping) or len(samples) != len(checked):
@@ -339,6 +339,24 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
                 "of samples, not columns"
             )
         return SampleList(samples, checked, len(self.dataset), *known)
+
+    def _fetched(self, indices: Sequence[int]) -> Any:
+        """What the dataset returns for them; an error that it raises gets a note of the sample."""
+        fetch = getattr(self.dataset, "__getitems__", None)
+        index = None
+        samples = []
+        try:
+            if callable(fetch):
+                return fetch(indices)
+            for index in indices:
+                samples.append(self.dataset[index])  # noqa: PERF401, the note names the index
+        except Exception as error:
+            batch = ", ".join(map(str, [*indices][:8]))
+            which = f"sample {index}" if index is not None else f"one of samples {batch}"
+            which += ", ..." if index is None and len(indices) > 8 else ""
+            add_note(error, f"IndexedDataset: raised by {type(self.dataset).__name__} for {which}")
+            raise
+        return samples
 
 
 def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
