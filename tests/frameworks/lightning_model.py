@@ -47,9 +47,9 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-3)
 
 
-def train(loader, **options):
+def train(loader, kind=Model, **options):
     torch.manual_seed(0)
-    model = Model()
+    model = kind()
     checkpoint = options.pop("ckpt_path", None)
     defaults = {
         "accelerator": "cpu",
@@ -64,12 +64,12 @@ def train(loader, **options):
     return model
 
 
-def loader_of(sampler):
+def loader_of(sampler, **options):
     """By name: Lightning's own choice, or ours, which divides batches among ranks by itself."""
     if sampler == "from_numpy":
         fields = {"tokens": pinfeed.Pad(lengths="lengths")}
         arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
-        return pinfeed.from_numpy(arrays, 8, shuffle=True, fields=fields, device="cpu")
+        return pinfeed.from_numpy(arrays, 8, shuffle=True, fields=fields, device="cpu", **options)
     if sampler == "DeviceLoader":
         ranks = {"rank": int(os.environ["RANK"]), "num_replicas": int(os.environ["WORLD_SIZE"])}
         own = DistributedSampler(DATASET, **ranks)

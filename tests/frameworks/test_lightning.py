@@ -170,3 +170,54 @@ def test_resuming_within_an_epoch(workers, stop, tmp_path):
     assert_same(before.seen + after.seen, whole.seen)
     for name, weights in whole.state_dict().items():
         assert_same(after.state_dict()[name], weights, name)
+
+
+class Scheduled(Model):
+    """Its schedule asks Lightning for the number of steps, and then Lightning loads no loader's state."""
+
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        steps = self.trainer.estimated_stepping_batches
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (2 * steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class ScheduledAndResumed(Scheduled):
+    """The same with the hooks that the guide shows."""
+
+    loader_state = None
+
+    def on_save_checkpoint(self, checkpoint):
+        checkpoint["loader"] = self.trainer.train_dataloader.state_dict()
+
+    def on_load_checkpoint(self, checkpoint):
+        self.loader_state = checkpoint["loader"]
+
+    def on_train_start(self):
+        if self.loader_state is not None:
+            self.trainer.train_dataloader.load_state_dict(self.loader_state)
+
+
+@pytest.mark.parametrize("kind", ["from_numpy", "DeviceLoader"])
+@pytest.mark.parametrize("stop", [5, 13, 18])  # in an epoch, at its end, in the next
+def test_resuming_with_a_schedule_takes_hooks(kind, stop, tmp_path):
+    def new_loader():
+        if kind == "from_numpy":
+            return loader_of(kind, seed=3)
+        sampler = pinfeed.ShuffleSampler(ROWS, 8)
+        loader = DataLoader(DATASET, batch_sampler=sampler, collate_fn=COLLATE, num_workers=2)
+        return pinfeed.DeviceLoader(loader, "cpu")
+
+    def ids(model):
+        return [batch["id"].tolist() for _, batch in model.seen]
+
+    whole = ids(train(new_loader(), ScheduledAndResumed))
+    assert len(whole) == 26
+    for model, is_right in ((ScheduledAndResumed, True), (Scheduled, stop == 13)):
+        saving = lightning.pytorch.callbacks.ModelCheckpoint(
+            tmp_path / model.__name__, every_n_train_steps=stop
+        )
+        options = {"callbacks": [saving], "enable_checkpointing": True}
+        before = ids(train(new_loader(), model, max_steps=stop, **options))
+        after = ids(train(new_loader(), model, ckpt_path=saving.best_model_path))
+        assert (before + after == whole) == is_right

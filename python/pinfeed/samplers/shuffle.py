@@ -34,9 +34,10 @@ class ShuffleSampler(OrderSampler):
         seed: Not negative; the same on all ranks.
         shuffle: False keeps the dataset's order.
         drop_last: Leave out a last batch that isn't full.
-        rank: Which of the ranks this is. None: asked each time of ``torch.distributed``, and before
-            that is initialized of the environment that torchrun sets.
-        world_size: How many ranks there are; likewise, else 1. Give both or neither.
+        rank: Which of the data-parallel ranks this is. Processes that share their batches, such as a
+            tensor-parallel group, pass the same. None: asked each time of ``torch.distributed``, and
+            before that is initialized of the environment that torchrun sets.
+        world_size: The number of data-parallel ranks; likewise, else 1. Give both or neither.
         even: How all ranks get the same number of samples: ``"repeat"`` gives up to
             ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
             others in each epoch. None: each sample comes exactly once, so that ranks may differ by a

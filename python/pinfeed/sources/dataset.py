@@ -349,7 +349,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
             if callable(fetch):
                 return fetch(indices)
             for index in indices:
-                samples.append(self.dataset[index])  # noqa: PERF401, the note names the index
+                samples.append(self.dataset[index])
         except Exception as error:
             batch = ", ".join(map(str, [*indices][:8]))
             which = f"sample {index}" if index is not None else f"one of samples {batch}"

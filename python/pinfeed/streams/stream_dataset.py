@@ -50,9 +50,9 @@ class StreamDataset(IterableDataset[Any]):
             of several ranks.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
-        rank: Which of the ranks this is; by default what ``torch.distributed`` says when a pass
+        rank: Which of the data-parallel ranks this is; by default what ``torch.distributed`` says when a pass
             begins, or else ``RANK`` in the environment, or else 0.
-        world_size: How many ranks there are; likewise, or else 1. Give both or neither.
+        world_size: The number of data-parallel ranks; likewise, or else 1. Give both or neither.
 
     - With at least as many shards as workers of all ranks together, each worker gets whole shards.
       Have several times as many: some workers get one shard more than others.

@@ -1,0 +1,77 @@
+"""Hugging Face's Trainer, which has one collate function for training and evaluation."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainingArguments
+
+import pinfeed
+
+COUNT, SIDE = 12, 8
+rng = np.random.default_rng(0)
+IMAGES = rng.integers(0, 256, (COUNT, SIDE + 4, SIDE + 4, 3), np.uint8)
+LABELS = rng.integers(0, 2, COUNT)
+DATASET = pinfeed.ArrayDataset({"pixel_values": IMAGES, "labels": LABELS})
+
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(3 * SIDE * SIDE, 2)
+
+    def forward(self, pixel_values, labels):
+        logits = self.linear(pixel_values.flatten(1))
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def image(augment):
+    return {"pixel_values": pinfeed.Image([0.5] * 3, [0.5] * 3, augment=augment)}
+
+
+TRAINING = pinfeed.Collate(image(pinfeed.augment.RandomCrop(SIDE)))
+EVALUATION = pinfeed.Collate(image(pinfeed.augment.CenterCrop(SIDE)))
+
+
+def trainer_in(folder, **options):
+    arguments = TrainingArguments(
+        folder,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=5,
+        num_train_epochs=1,
+        use_cpu=True,
+        report_to="none",
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        **options,
+    )
+    return Trainer(
+        Classifier(), arguments, train_dataset=DATASET, eval_dataset=DATASET, data_collator=TRAINING
+    )
+
+
+def loss_by_hand(model):
+    """Of the middle of each image, without pinfeed."""
+    middle = IMAGES[:, 2:-2, 2:-2].astype(np.float64) / 255
+    pixels = torch.from_numpy((middle - 0.5) / 0.5).permute(0, 3, 1, 2).float()
+    with torch.no_grad():
+        return model(pixels, torch.from_numpy(LABELS))["loss"].item()
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_evaluation_takes_a_collate_of_its_own(trains, tmp_path):
+    trainer = trainer_in(tmp_path, eval_strategy="epoch" if trains else "no")
+    without = trainer.evaluate()["eval_loss"]
+    assert without != pytest.approx(loss_by_hand(trainer.model), rel=1e-3)  # random crops
+    # As the guide shows it:
+    evaluation = trainer.accelerator.prepare(DataLoader(DATASET, 5, collate_fn=EVALUATION))
+    trainer.get_eval_dataloader = lambda dataset=None: evaluation
+    if trains:
+        trainer.train()
+        found = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+        assert found[-1] == pytest.approx(loss_by_hand(trainer.model), rel=1e-5)
+    for _ in range(2):
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(
+            loss_by_hand(trainer.model), rel=1e-5
+        )
