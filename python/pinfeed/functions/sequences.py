@@ -223,7 +223,8 @@ def pad(
         lengths: Whether to return how much of each sample is data.
         mask: Whether to return where data is.
         out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
-            longer along ``axes`` than needed; what is beyond is padding, too.
+            longer along ``axes`` than needed; what is beyond is padding, too. For CUDA tensors the result
+            is copied into it.
 
     Returns:
         `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
