@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from examples.demo import training
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
 import pinfeed
 from bench import peers
-from pinfeed.demo import training
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "my-gpu-waits.md"

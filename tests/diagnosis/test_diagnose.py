@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from examples.demo import training
 from PIL import Image
 from torch.utils.data import (
     BatchSampler,
@@ -17,7 +18,6 @@ from torch.utils.data import (
 )
 
 import pinfeed
-from pinfeed.demo import training
 from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs
 from pinfeed.diagnosis.runs import LoaderCopy

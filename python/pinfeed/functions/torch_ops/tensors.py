@@ -101,7 +101,8 @@ def pad_tensor(
     source = scaled(values, padding.scale, dtype, name)
     op = torch.ops.pinfeed.pad_jagged.default
     padded = _written(_call(op, source, offsets, length, **options), out, padding.function)
-    counts = where = None
+    counts: Any = None
+    where = None
     if lengths or mask:
         counts = (offsets[1:] - offsets[:-1]).clamp(max=most)
     if mask:
