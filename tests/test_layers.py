@@ -26,7 +26,7 @@ ROOMS = [
     {"fields"},
     {"loaders"},
     {"exports", "integrations"},
-    {"diagnosis", "testing"},
+    {"diagnosis", "demo", "testing"},
     {"__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -14,12 +14,12 @@ from pinfeed.diagnosis import diagnose as module
 def no_run_is_left_out(monkeypatch):
     """Other tests may take most of the machine's time; trials are for the tests that ask for them."""
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
-    monkeypatch.setattr(module, "_MOST_TRIALS", 0)
+    monkeypatch.setattr(module, "_ROUNDS", 0)
 
 
 @pytest.fixture(autouse=True)
 def notes_hide_no_mistake_of_ours(monkeypatch):
-    """A run that fails is a note. What its own code got wrong is none."""
+    """A run that fails is a note, unless its own code is wrong."""
 
     def said(error):
         *_, raised = traceback.extract_tb(error.__traceback__)
@@ -33,7 +33,7 @@ def notes_hide_no_mistake_of_ours(monkeypatch):
 
 @pytest.fixture
 def trials(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_TRIALS", 2)
+    monkeypatch.setattr(module, "_ROUNDS", 2)
 
 
 @pytest.fixture

@@ -11,6 +11,9 @@ from torch.utils.data import (
 )
 
 import pinfeed
+from pinfeed.diagnosis.changes import find_changes, more_workers
+from pinfeed.diagnosis.limit import Cpus, Measured
+from pinfeed.diagnosis.runs import LoaderCopy, Settings
 
 
 class Sleeping:
@@ -44,6 +47,20 @@ class Changing(Sleeping):
         return super().__getitem__(index)
 
 
+class Indexed:
+    """Samples that one index gets, and a list of them at once."""
+
+    def __init__(self):
+        self.x = torch.arange(64.0)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return self.x[index] + 1, torch.as_tensor(index) % 2
+
+
 class Stream(IterableDataset[torch.Tensor]):
     def __iter__(self):
         for i in range(1000):
@@ -56,3 +73,17 @@ def short(loader, step=None, seconds=0.5):
     assert str(report)
     json.dumps(report.to_dict())
     return report
+
+
+def changes_of(loader, limit="dataset", step=None):
+    """The changes that would be tried, the workers among them, if that were the limit."""
+    copy = LoaderCopy(loader)
+    loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01)
+    copy.compare_workers()
+    measured = Measured(Cpus(4, 4, None, 1), loop, {1: one}, step=step)
+    measured.limit = lambda: limit
+    if step is not None:
+        loop.batches[-1].done += step * len(loop.steady)
+    counts = []
+    more_workers(measured, copy, counts.append, loop.period)
+    return [*find_changes(measured, copy), *counts]

@@ -6,50 +6,24 @@ import time
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, default_collate
 from torch.utils.data import WeightedRandomSampler as Weighted
 
 import pinfeed
-from pinfeed.diagnosis.changes import _of_samples, _of_workers, have_equal_values
-from pinfeed.diagnosis.model import Cpus, Measured
-from pinfeed.diagnosis.runs import LoaderCopy
+from pinfeed.diagnosis.batch_values import have_equal_values
+from sleeping import Sleeping, changes_of
 
 
-class Samples:
-    def __init__(self, *samples):
-        self.samples = samples
-
-    def __len__(self):
-        return len(self.samples)
-
-    def __getitem__(self, index):
-        return self.samples[index]
+def named(beginning, changes):
+    return [change for change in changes if change.name.startswith(beginning)]
 
 
-ROWS = (torch.arange(8.0), torch.ones(8))
-
-
-def changes_of(loader, of=_of_samples):
-    copy = LoaderCopy(loader)
-    loop = copy.run(copy.settings, 0.01)
-    one = copy.run(runs_with(copy, 1), 0.01)
-    copy.compare_workers()
-    return [*of(Measured(Cpus(4, 4, None, 1), loop, {0: loop, 1: one}), copy)]
-
-
-def runs_with(copy, workers):
-    return type(copy.settings)(workers)
-
-
-def test_decoding_once_is_an_estimate():
+def test_decoding_once_is_not_tried():
     """That each sample is the same every time is the user's to know."""
-    (change,) = (
-        change
-        for change in changes_of(DataLoader(Samples(*ROWS), batch_size=2))  # of 32 bytes each
-        if change.name == "samples decoded once, at most"
-    )
-    assert "about 6.4e-05 MB" in change.note
+    (change,) = named("samples decoded", changes_of(DataLoader(Sleeping(), batch_size=2)))
+    assert "about 0.00154 MB" in change.note  # 64 of 16 bytes and 8
     assert change.settings is None
+    assert change.at_most > 1
     assert not change.is_recommended
 
 
@@ -93,7 +67,7 @@ def test_whole_batches_are_the_same(options):
 
 
 def whole_of(loader):
-    return [c for c in changes_of(loader) if c.name.startswith("whole batches")]
+    return named("whole batches", changes_of(loader))
 
 
 class Numbers:
@@ -117,10 +91,64 @@ def test_no_workers_for_files_whose_position_they_would_share(tmp_path):
     path.write_bytes(np.arange(64).tobytes())
     with path.open("rb", buffering=0) as file:
         loader = DataLoader(Numbers(path, file), batch_size=4)
-        assert changes_of(loader, _of_workers) == []
+        assert not [change for change in changes_of(loader) if "worker" in change.name]
         note = " ".join(pinfeed.diagnose(loader, seconds=0.2).notes)
     assert "holds open files, whose position forked workers share" in note
-    assert changes_of(DataLoader(Numbers(path), batch_size=4), _of_workers)
+    assert named("2 workers", changes_of(DataLoader(Numbers(path), batch_size=4)))
+
+
+def test_workers_for_short_epochs_stay():
+    (change,) = named("2 workers", changes_of(DataLoader(Sleeping(length=12), batch_size=4)))
+    assert change.settings.epoch == 3
+    assert change.settings.persistent
+    assert "persistent_workers=True" in change.code
+    told = Sleeping(length=12)
+    told.set_epoch = print  # of which they would not hear
+    (change,) = named("2 workers", changes_of(DataLoader(told, batch_size=4)))
+    assert not change.settings.persistent
+
+
+def test_larger_batches_are_offered_where_they_have_more_samples():
+    plain = TensorDataset(torch.zeros(640))
+    for given, code in (
+        ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
+        ({"batch_sampler": BatchSampler(range(640), 1, False)}, "BatchSampler(..., batch_size=4)"),
+        ({"batch_size": 1, "collate_fn": lambda samples: samples[0]}, None),
+    ):
+        codes = {
+            c.code
+            for c in named("batches of four", changes_of(DataLoader(plain, **given), "batch"))
+        }
+        assert codes == {code} - {None}
+
+
+class Random(Sleeping):
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return np.random.random(4)  # noqa: NPY002
+
+
+def test_another_collate_function_is_offered_if_values_are_equal():
+    def slow(samples):
+        time.sleep(0.01)
+        return default_collate(samples)
+
+    def doubled(samples):
+        return slow([2 * sample for sample in samples])
+
+    for dataset, collate, count in ((Sleeping, slow, 1), (Random, slow, 1), (Random, doubled, 0)):
+        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)
+        assert len(named("batches by pinfeed.Collate", changes_of(loader))) == count
+
+
+@pytest.mark.parametrize("fields", [None, pinfeed.Stack()])
+def test_fields_of_a_device_loader_stay(fields):
+    """The loop's batches are its fields', so what is tried has them, too."""
+    inner = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
+    loader = pinfeed.DeviceLoader(inner, "cpu", fields and [fields])
+    changes = changes_of(loader)
+    assert all(change.settings.in_thread for change in changes)
+    assert bool(named("rows read natively", changes)) is (fields is None)
 
 
 IMAGES = torch.ones(2, 3, 4, 4)

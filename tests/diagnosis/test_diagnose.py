@@ -1,114 +1,228 @@
-"""Diagnoses of loaders, short ones: what is gross is found."""
+"""Loaders with a known limit: the limit is named, and what is recommended makes them faster.
+
+Times are sleeps with wide ratios, so that they show on a machine that does other work.
+"""
 
 import itertools
+import mmap
+import multiprocessing
+import os
 import time
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from examples.demo import training
-from PIL import Image
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    TensorDataset,
-    default_collate,
-    get_worker_info,
-)
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import pinfeed
-from pinfeed.diagnosis import diagnose as module
-from pinfeed.diagnosis import runs
-from pinfeed.diagnosis.runs import LoaderCopy
-from sleeping import Sleeping, Stream, short
+from pinfeed.diagnosis.runs import LoaderCopy, time_step
+from sleeping import Indexed, Sleeping, Stream, short
+
+LOCK = multiprocessing.Lock()
+
+
+def sleeping_step(seconds):
+    return lambda batch: time.sleep(seconds)
+
+
+class SlowSampler:
+    """Takes 2 ms for an index."""
+
+    def __len__(self):
+        return 640
+
+    def __iter__(self):
+        for index in range(640):
+            time.sleep(0.002)
+            yield index % 64
+
+
+class Locked(Sleeping):
+    def __getitem__(self, index):
+        with LOCK:
+            return super().__getitem__(index)
+
+
+class SlowToFree:
+    """A batch whose end takes 30 ms, outside of all stages."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __del__(self):
+        time.sleep(0.03)
+
+
+class Evicted:
+    """Rows of a file that is larger than memory: reading ahead brings 2 MB for 100 bytes, and none stay."""
+
+    def __init__(self, path):
+        self.rows = np.load(path, mmap_mode="r")
+        self.file = os.open(path, os.O_RDONLY)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        row = torch.from_numpy(self.rows[index, :100].copy())
+        self.rows._mmap.madvise(mmap.MADV_DONTNEED)
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
+        return row
+
+
+def evicted(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.ones((64, 1 << 21), np.uint8))
+    dataset = Evicted(path)
+    os.fsync(dataset.file)
+    if not dataset.rows._mmap:
+        pytest.skip("no file")
+    return DataLoader(dataset, batch_size=4, shuffle=True)
+
+
+def slow_collate(samples):
+    time.sleep(0.02)
+    return default_collate(samples)
+
+
+def frozen(samples):
+    return np.ones(20_000_000, np.uint8)
+
+
+LOADERS = {
+    "dataset": lambda _: (DataLoader(Sleeping(), batch_size=4), sleeping_step(0.001)),
+    "dataset, two workers": lambda _: (DataLoader(Sleeping(0.02), 4, num_workers=2), None),
+    "dataset, a stream": lambda _: (DataLoader(Stream(), batch_size=4), None),
+    "dataset, whole batches": lambda _: (DataLoader(Sleeping(), batch_size=None), None),
+    "dataset, in a thread": lambda _: (
+        pinfeed.DeviceLoader(DataLoader(Sleeping(), 4), "cpu"),
+        sleeping_step(0.001),
+    ),
+    "collate": lambda _: (DataLoader(Sleeping(0.0005), 8, collate_fn=slow_collate), None),
+    "sampler": lambda _: (
+        DataLoader(TensorDataset(torch.arange(64)), 8, sampler=SlowSampler()),
+        sleeping_step(0.001),
+    ),
+    "sampler, two workers": lambda _: (
+        DataLoader(Sleeping(0.001), 8, sampler=SlowSampler(), num_workers=2),
+        None,
+    ),
+    "step": lambda _: (DataLoader(Sleeping(0.0005), 2, num_workers=1), sleeping_step(0.4)),
+    "stragglers": lambda _: (DataLoader(Sleeping(0.004, 20, slow=17), 4), None),
+    "lock": lambda _: (DataLoader(Locked(), 4, num_workers=4), None),
+    "hand_off": lambda _: (DataLoader([0] * 64, 4, collate_fn=frozen, num_workers=2), None),
+    "unexplained": lambda _: (DataLoader(Sleeping(0.0005), 2, collate_fn=SlowToFree), None),
+    "start": lambda _: (DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), sleeping_step(0.001)),
+    "batch": lambda _: (DataLoader(TensorDataset(torch.arange(6400)), batch_size=1), None),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_limit(name, tmp_path):
+    loader, step = LOADERS[name](tmp_path)
+    report = short(loader, step, 4.0 if name in ("stragglers", "start") else 1.0)
+    assert report.limit == name.split(",")[0], report
+    assert (report.measured.loop.wait > 0.5 * report.measured.loop.period) is (name != "step")
+    if name == "stragglers":
+        assert report.to_dict()["stragglers"]["samples"] == [17]
+
+
+CHANGES = {
+    "workers": (lambda: DataLoader(Sleeping(0.01), 8), "workers"),
+    "whole batches": (lambda: DataLoader(Indexed(), batch_size=32), "whole batches"),
+    "workers that stay": (lambda: DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), "that stay"),
+}
 
 
 @pytest.mark.usefixtures("trials")
-def test_slow_samples_are_the_limit_and_workers_are_proven():
-    loader = DataLoader(Sleeping(), batch_size=4, shuffle=True)
-    report = short(loader, lambda batch: time.sleep(0.001), 1.0)
-    assert report.limit == "dataset"
-    assert report.measured.loop.wait_share > 0.8
-    assert report.recommended
-    assert all(one.gain > 0.03 for one in report.recommended)
-    assert any("worker" in one.name for one in report.changes)
-    assert report.to_dict()["cpus"]["usable"] >= 1
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_recommended_was_tried(name):
+    make, expected = CHANGES[name]
+    report = short(make(), None, 2.0)
+    (found,) = [change for change in report.recommended if expected in change.name]
+    assert found.gain > report.measured.least_gain
+    assert len(found.before) == len(found.after) == 2
+    assert "Do this: " in str(report)
+    assert all(one.code for one in report.recommended)
 
 
+@pytest.mark.usefixtures("trials")
+def test_a_file_that_does_not_fit_in_memory_is_read_by_its_path(tmp_path):
+    loader = evicted(tmp_path)
+    report = short(loader, None, 2.0)
+    if not report.measured.loop.disk_bytes:
+        pytest.skip("nothing comes from a disk here")
+    assert report.measured.reads_too_much
+    assert report.limit == "files", report
+    assert "ArrayDataset(path), from_numpy(path)" in str(report)
+
+
+class Rows:
+    def __init__(self, path):
+        self.rows = np.load(path, mmap_mode="r")
+        self.labels = torch.arange(len(self.rows))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return {"x": torch.from_numpy(self.rows[index].copy()), "y": int(self.labels[index])}
+
+
+@pytest.mark.usefixtures("trials")
+def test_rows_of_a_file_are_tried_by_its_path(tmp_path):
+    path = tmp_path / "rows.npy"
+    np.save(path, np.random.default_rng(0).random((64, 5)))
+    dataset = Rows(path)
+    loader = DataLoader(dataset, batch_size=8, shuffle=True)
+    report = short(loader, None, 2.0)
+    (change,) = [change for change in report.recommended if change.name == "rows read natively"]
+    code = f"pinfeed.from_numpy({{'x': {str(path)!r}, 'y': dataset.labels}}, batch_size=8, shuffle=True)"
+    assert change.code == code
+    batches = eval(code, {"pinfeed": pinfeed, "dataset": dataset})
+    found = {
+        int(y): row.tolist() for batch in batches for row, y in zip(*batch.values(), strict=True)
+    }
+    assert found == dict(enumerate(dataset.rows.tolist()))
+
+
+@pytest.mark.usefixtures("trials")
 def test_a_slow_step_leaves_nothing_to_gain():
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
-    report = short(loader, lambda batch: time.sleep(0.3))
+    report = short(loader, sleeping_step(0.3))
     assert report.limit == "step"
-    assert report.recommended == []
+    assert report.recommended == report.changes == []
     assert "nothing to gain here" in str(report)
+    assert str(report).endswith("No change was tried: leave it as it is.")
 
 
-def test_a_straggler_is_named():
-    loader = DataLoader(Sleeping(0.001, 40, slow=17), batch_size=5)
-    report = short(loader, seconds=1.5)
-    assert any(17 in outlier.samples for outlier in report.measured.outliers())
+def test_three_runs_are_alike():
+    loader = DataLoader(Sleeping(0.002, 200, slow=30), batch_size=5, shuffle=True)
+    torch.manual_seed(0)
+    drawn = [short(loader, None, 0.3).measured.loop.batches[:3] for _ in range(3)]
+    indices = [[batch.indices for batch in batches] for batches in drawn]
+    assert indices[0] == indices[1] == indices[2]
 
 
-def test_an_epoch_of_a_few_batches_starts_workers_in_trials_too():
-    report = short(DataLoader(Sleeping(length=12), batch_size=4), seconds=2)
-    (workers,) = (change for change in report.changes if "worker" in change.name)
-    assert workers.settings.epoch == 3
-    assert workers.settings.workers <= 3
-    assert "persistent_workers=True" in workers.code
-
-
-def test_samples_that_are_batches_and_a_device_loader():
-    inner = DataLoader(Sleeping(0.005), batch_size=None, num_workers=1)
-    report = short(pinfeed.DeviceLoader(inner, "cpu"), lambda batch: None)
-    assert report.measured.loop.samples == 1
-    assert report.measured.loop.stats.waited > 0
-    assert "copy" in str(report)
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("length", [7, 64])
+def test_trials_have_the_same_samples(workers, length):
+    """However many workers there are, and wherever the sampler is; its own time is part of them."""
+    copy = LoaderCopy(DataLoader(Sleeping(0.001, length), 2, shuffle=True))
+    copy.repeat(copy.run(copy.settings, 0.05), 0.05)
+    settings = type(copy.settings)(workers, epoch=-(-length // 2))
+    runs = [copy.run(settings, 0.3) for _ in range(2)]
+    samples = [sorted(i for batch in run.steady for i in batch.indices) for run in runs]
+    counts = [{i: s.count(i) / len(s) for i in s} for s in samples]
+    assert counts[0] == counts[1]
+    assert all(len(run.draws) >= len(run.batches) for run in runs)
 
 
 def test_batches_of_several_sizes():
     batches = [[0]] + [list(range(8))] * 7
     loop = short(DataLoader(Sleeping(0.001), batch_sampler=batches)).to_dict()["loop"]
     assert 4 < loop["batch_samples"] <= 8
-    assert 200 < loop["samples_per_second"] < 1000
-
-
-def test_a_stream_that_is_shorter_than_four_batches_and_what_is_not_measured_of_it():
-    for drop_last in (False, True):
-        loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last)
-        report = short(loader)
-        assert report.limit == "dataset"
-        assert report.measured.large is None
-        assert report.measured.ready is None
-        assert any("stream" in note for note in report.notes)
-        assert report.measured.loop.samples == 4
-
-
-class Split(Stream):
-    def __iter__(self):
-        info = get_worker_info()
-        first, step = (0, 1) if info is None else (info.id, info.num_workers)
-        return itertools.islice(super().__iter__(), first, None, step)
-
-
-@pytest.mark.usefixtures("leaves_no_workers")
-@pytest.mark.parametrize("stream", [Stream, Split])
-def test_more_workers_for_streams_that_are_split_among_them(stream):
-    report = short(DataLoader(stream(), batch_size=4, num_workers=2))
-    is_split = stream is Split
-    assert any("reads the whole stream" in note for note in report.notes) is not is_split
-    names = [change.name for change in report.changes]
-    assert any(name.endswith("workers") for name in names if name[0].isdigit()) <= is_split
-
-
-def test_a_short_stream_starts_its_workers_again_and_again():
-    report = short(DataLoader(ShortStream(), batch_size=4, num_workers=1), seconds=1)
-    loop, eager = report.measured.loop, report.measured.eager[1]
-    assert loop.settings.epoch == 3
-    assert len(loop.batches) > 3
-    assert report.measured.starting(loop.settings) > 0
-    assert eager.settings.persistent
-    assert "workers that stay for the next epoch" in {change.name for change in report.changes}
 
 
 class ShortStream(Stream):
@@ -116,27 +230,26 @@ class ShortStream(Stream):
         return itertools.islice(super().__iter__(), 11)
 
 
-class Indexed:
-    """Samples that one index gets, and a list of them at once."""
-
-    def __init__(self):
-        self.x = torch.arange(64.0)
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return self.x[index], torch.as_tensor(index) % 2
+def test_a_short_stream_starts_its_workers_again_and_again():
+    for drop_last in (False, True):
+        loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last, num_workers=1)
+        report = short(loader, seconds=1)
+        assert report.measured.loop.epoch == 3 - drop_last
+        assert report.measured.loop.starting > 0
+        assert any("a stream can't be asked" in note for note in report.notes)
 
 
-@pytest.mark.usefixtures("trials")
-def test_a_dataset_that_gives_whole_batches_is_told_so():
-    report = short(DataLoader(Indexed(), batch_size=8), seconds=1)
-    change = next(c for c in report.changes if c.name.startswith("whole batches"))
-    assert change.is_recommended
-    assert abs(change.error) < 1
-    assert "def __getitems__(self, indices): return self[indices]" in str(report)
+def slowly(worker):
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize(("epoch", "workers"), [(1, 1), (2, 1), (4, 2), (8, 4), (5, 2)])
+def test_a_run_has_the_starts_of_whole_epochs(epoch, workers):
+    loader = DataLoader(Sleeping(0.02, epoch), 1, num_workers=workers, worker_init_fn=slowly)
+    copy = LoaderCopy(loader)
+    for seconds in (0.05, 0.5):
+        period = copy.run(copy.settings, seconds).period
+        assert 0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 6  # where others work
 
 
 class WarmsUp:
@@ -152,102 +265,7 @@ class WarmsUp:
 def test_a_step_that_warms_up():
     report = short(DataLoader(Sleeping(0.005), batch_size=4), WarmsUp(), seconds=1)
     assert report.limit == "dataset"
-    assert report.measured.loop.period < 0.1
-
-
-def slowly(worker):
-    time.sleep(0.3)
-
-
-def test_a_run_has_the_starts_of_whole_epochs():
-    for epoch, workers in ((1, 1), (2, 1), (4, 2), (8, 4), (5, 2)):
-        loader = DataLoader(
-            Sleeping(0.02, epoch), batch_size=1, num_workers=workers, worker_init_fn=slowly
-        )
-        copy = LoaderCopy(loader)
-        for seconds in (0.05, 0.5):
-            period = copy.run(copy.settings, seconds).period
-            assert (
-                0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 4
-            )  # where others work
-
-
-def test_batches_that_are_made_as_fast_as_they_are_measured():
-    report = short(DataLoader([1, 2], batch_size=2))
-    assert any(note.startswith("batches are made so fast") for note in report.notes)
-
-
-class Random(Sleeping):
-    def __getitem__(self, index):
-        time.sleep(self.seconds)
-        return np.random.random(4)  # noqa: NPY002
-
-
-def test_larger_batches_are_offered_where_they_have_more_samples():
-    plain = TensorDataset(torch.zeros(640))
-    for given, code in (
-        ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
-        ({"batch_sampler": BatchSampler(range(640), 1, False)}, "BatchSampler(..., batch_size=4)"),
-        ({"batch_size": 1, "collate_fn": lambda samples: samples[0]}, None),
-    ):
-        report = short(DataLoader(plain, **given))
-        assert (report.measured.large is None) is (code is None)
-        codes = {c.code for c in report.changes if c.name.startswith("batches of four")}
-        assert codes <= {code}  # none, if the machine did something else meanwhile
-
-
-def test_what_is_offered_only_if_values_are_equal():
-    def slow(samples):
-        time.sleep(0.01)
-        return default_collate(samples)
-
-    def doubled(samples):
-        return slow([2 * sample for sample in samples])
-
-    for dataset, collate, is_offered in ((Sleeping, slow, True), (Random, doubled, False)):
-        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)
-        names = {change.name for change in short(loader).changes}
-        assert ("batches by pinfeed.Collate" in names) is is_offered
-
-
-class Halves(DataLoader[Any]):
-    def __iter__(self):
-        return (batch / 2 for batch in super().__iter__())
-
-
-def test_batches_that_a_subclass_makes():
-    loader = Halves([1, 2, 3, 4], batch_size=2)
-    with pytest.raises(ZeroDivisionError) as caught:
-        pinfeed.diagnose(loader, lambda batch: 1 / (batch[0].item() % 1))
-    assert "Halves.__iter__ was not run" in caught.value.__notes__[-1]
-
-
-@pytest.mark.slow
-def test_loaders_of_people(tmp_path):
-    from torchvision import transforms
-    from torchvision.datasets import ImageFolder
-
-    import torchvision_operators  # noqa: F401
-
-    rng = np.random.default_rng(0)
-    for label in "ab":
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for i in range(16):
-            image = Image.fromarray(rng.integers(0, 256, (320, 240, 3), np.uint8))
-            image.save(tmp_path / "images" / label / f"{i}.jpg")
-    view = transforms.Compose([transforms.RandomResizedCrop(32), transforms.ToTensor()])
-    photos = rng.integers(0, 256, (2, 300, 300, 3), np.uint8)
-    positions = training.draw_positions(photos[0].shape, 600, rng, held_out=False)
-    training.cut_patches(photos, positions, tmp_path)
-    loaders = [DataLoader(ImageFolder(tmp_path / "images", view), batch_size=4, shuffle=True)]
-    for feed in ("stock", "pinfeed"):
-        loader = training.training_loader(feed, tmp_path)
-        training.set_epoch(loader, 0)
-        loaders.append(loader)
-    for loader, limit in zip(loaders, ("dataset", "dataset", "collate"), strict=True):
-        report = short(loader, seconds=2)
-        assert report.limit == limit
-        assert not any("not measured" in note or "can't be" in note for note in report.notes)
+    assert report.measured.loop.period < 0.2
 
 
 class OnADevice:
@@ -258,14 +276,7 @@ class OnADevice:
 
 
 def test_a_step_is_over_when_what_it_returns_is_there():
-    assert runs.time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03).seconds > 0.01
-
-
-def test_without_a_step_a_thread_shares_no_gil():
-    inner = DataLoader(Sleeping(0.002), batch_size=4)
-    report = short(pinfeed.DeviceLoader(inner, "cpu"))
-    assert not report.measured.shares_gil
-    assert report.limit == "dataset"
+    assert time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03) > 0.01
 
 
 class ByName(Sleeping):
@@ -281,26 +292,3 @@ def test_names_and_lists_as_indices(names):
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None
-
-
-class Unsized:
-    """A sampler of batches that doesn't tell how many."""
-
-    def __iter__(self):
-        return iter([[0, 1], [2, 3], [4, 5]])
-
-
-def test_a_short_epoch_whose_length_is_not_told_starts_workers():
-    loader = DataLoader(Sleeping(0.005), batch_sampler=Unsized(), num_workers=1)
-    report = short(loader, seconds=0.5)
-    measured = report.measured
-    assert measured.loop.settings.epoch == 3
-    assert measured.starting(measured.loop.settings) > 0
-
-
-@pytest.mark.usefixtures("trials")
-def test_what_was_tried_once_is_no_advice(monkeypatch):
-    monkeypatch.setattr(module._Attempts, "again", lambda *_: None)
-    report = short(DataLoader(Sleeping(), batch_size=8, shuffle=True), seconds=2)
-    assert report.recommended == []
-    assert "Tried once, which may be chance: " in str(report)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pinfeed.__main__ import main
-from pinfeed.diagnosis.model import LIMITS
+from pinfeed.diagnosis.limit import LIMITS
 
 PROGRAM = """
 import time

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 import pinfeed
 from pinfeed.diagnosis.runs import LoaderCopy
-from sleeping import Sleeping, Stream, short
+from sleeping import Sleeping, Stream, changes_of, short
 
 RNG = np.random.default_rng(0)
 
@@ -129,18 +129,20 @@ def test_what_workers_repeat_is_said(dataset, note):
     notes = [one for one in report.notes if REPEAT in one or WHOLE in one]
     assert bool(notes) is (note is not None)
     assert note is None or note in notes[0]
-    offered = [change for change in report.changes if change.name.endswith((" worker", " workers"))]
-    assert bool(offered) is (note is None)
 
 
-def test_no_workers_where_they_were_not_compared(monkeypatch):
-    def fail(self):
-        raise TimeoutError("no time")
-
-    monkeypatch.setattr(LoaderCopy, "compare_workers", fail)
-    report = short(DataLoader(Sleeping(), batch_size=4))
-    assert not [change for change in report.changes if "worker" in change.name]
-    assert any("what two workers make: not measured" in note for note in report.notes)
+@pytest.mark.parametrize(
+    ("dataset", "is_offered"),
+    [(Sleeping(), True), (Drawing(OfTheClass()), False), (Stream(), False)],
+)
+def test_workers_are_offered_where_they_make_the_same(dataset, is_offered, monkeypatch):
+    for is_compared in (True, False):
+        with monkeypatch.context() as patched:
+            if not is_compared:
+                patched.setattr(LoaderCopy, "compare_workers", lambda self: None)
+            changes = changes_of(DataLoader(dataset, batch_size=4))
+        offered = [change for change in changes if change.name.endswith("workers")]
+        assert bool(offered) is (is_offered and is_compared)
 
 
 def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
@@ -177,13 +179,13 @@ class IntoOneBuffer:
 
 
 def test_neither_thread_nor_workers_for_memory_that_is_written_again():
-    dataset = Sleeping(0.002)
-    offered = {}
-    for collate in (default_collate, next_tokens, IntoOneBuffer()):
-        report = short(DataLoader(dataset, 4, collate_fn=collate), lambda batch: time.sleep(0.005))
-        offered[collate] = [c for c in report.changes if c.settings is not None]
-    assert offered.pop(default_collate)
-    assert offered.pop(next_tokens)
-    (left,) = offered.values()
-    assert left == []
+    for collate, is_reused in (
+        (default_collate, False),
+        (next_tokens, False),
+        (IntoOneBuffer(), True),
+    ):
+        loader = DataLoader(Sleeping(0.002), 4, collate_fn=collate)
+        names = {change.name for change in changes_of(loader, step=0.005)}
+        assert ("2 workers" in names) is ("a thread beside the step" in names) is not is_reused
+    report = short(loader)
     assert any("memory that is written again" in note for note in report.notes)

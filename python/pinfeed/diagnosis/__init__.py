@@ -1,13 +1,13 @@
-"""Which stage of a loader is slow, and what to change: measured, predicted, and tried.
+"""Finds the slow stage of a training loop and tries the changes that can help.
 
 A diagnosis goes through these files from top to bottom:
 
-    diagnose      the function: what is measured, in which order, until when
+    diagnose      the function: what is measured, in which order, and until when
     copying       copies of what a loader holds, so that nothing of the user's changes
-    stages        what runs in the workers: it makes batches as the loader does, with a clock
+    stages        makes batches as the loader does, with a clock; runs in the workers
     runs          loops over variants of the loader
-    model         how long a batch would take, and which limit a loop is at
-    changes       what could be changed, and the trials
+    limit         which stage bounds the loop, and what helps against each
+    changes       the changes to try, and what their trials showed
     report        the text and the dict
     command       ``python -m pinfeed diagnose``
 """

@@ -1,303 +1,275 @@
-"""What could be changed, what that would give by the model, and trials of it."""
+"""The changes that can help, and what their trials showed."""
 
 from __future__ import annotations
 
-import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import torch
+
 from pinfeed.arguments import ARRAYS
-from pinfeed.diagnosis.batch_values import have_equal_values
-from pinfeed.diagnosis.model import LEAST_GAIN, Measured
-from pinfeed.diagnosis.runs import LoaderCopy, Settings, as_it_is
+from pinfeed.diagnosis.batch_values import bytes_in, have_equal_values
+from pinfeed.diagnosis.limit import LEAST_GAIN, Measured
+from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
+from pinfeed.sources.dataset import ArrayDataset
 from pinfeed.streams.stream_dataset import StreamDataset
+from pinfeed.structure import leaves, map_leaves
 
 #: Seconds after which no more batches are compared.
 _LONGEST = 1.0
+#: More workers than these are not tried.
+_MOST_WORKERS = 16
+#: A number of workers that takes less than this part of the time is faster than another.
+_FASTER = 0.9
+#: Bytes a second that a file yields at least.
+_FILE_PACE = 1e9
 _EQUAL = "values were equal in up to five batches; if rare samples are treated otherwise, leave it as it is"
 _STAY = "workers that stay don't see what is changed in the dataset later, such as its epoch"
-#: Bytes a second that a file gives at least.
-_FILE_PACE = 1e9
+_STREAM = (
+    "if the stream is split among workers, or its samples come as often as there are workers; "
+    "with drop_last each worker drops its own rest"
+)
 
 
-@dataclass
+@dataclass(eq=False)
 class Change:
-    """A change of a loader; times are seconds for one of its batches.
-
-    Other work on the machine only makes a round slower, so the least of the rounds counts.
-    """
+    """A change of a loader; times are seconds for one of its batches, in each round of trials."""
 
     name: str
     code: str  # what to write
     settings: Settings | None  # of the loop with it; None if it can't be tried
-    model: Callable[[Measured], float]  # what it would take
     note: str = ""  # what else there is to know
-    is_of_files: bool = False  # they are in memory by the time of the trials
-    predictions: list[float] = field(default_factory=list)  # by what was measured in each round
-    before: list[float] = field(default_factory=list)  # as it is, in each round
-    after: list[float] = field(default_factory=list)  # with the change, in each round
-
-    @property
-    def predicted(self) -> float:
-        """Seconds by the model."""
-        return min(self.predictions)
+    at_most: float | None = None  # how many times the batches it can give, if it can't be tried
+    again: list[Any] | None = None  # the batches to make; None for the loader's next ones
+    before: list[float] = field(default_factory=list)  # as it is
+    after: list[float] = field(default_factory=list)
+    least: float = LEAST_GAIN  # a smaller gain may come from other work on the machine
 
     @property
     def tried(self) -> float | None:
-        """Seconds as it was tried; None if it wasn't."""
-        return min(self.after, default=None)
+        """Mean seconds as it was tried; None if it wasn't."""
+        return statistics.fmean(self.after) if self.after else None
 
     @property
-    def gain(self) -> float | None:
-        """How many times the batches came in the trials, beyond 1; None if it wasn't tried."""
-        return min(self.before) / min(self.after) - 1 if self.after else None
-
-    @property
-    def error(self) -> float | None:
-        """How far the prediction is from the trial, as a part of that."""
-        return None if self.tried is None else self.predicted / self.tried - 1
+    def gain(self) -> float:
+        """How many times the batches came in the trials, beyond 1; 0 if it wasn't tried."""
+        return statistics.fmean(self.before) / statistics.fmean(self.after) - 1 if self.after else 0
 
     @property
     def is_recommended(self) -> bool:
-        """Whether two trials showed a gain, and none of them a loss."""
-        is_better = all(b >= a for b, a in zip(self.before, self.after, strict=True))
-        is_proven = is_better and len(self.after) > 1  # one may be chance
-        return is_proven and self.gain is not None and self.gain >= LEAST_GAIN
+        """Whether it gained more than other work can explain, in each of several rounds."""
+        if len(self.after) < 2:  # one may be chance
+            return False
+        spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
+        rounds = zip(self.before, self.after, strict=True)
+        return self.gain > spread and min(b / a for b, a in rounds) > 1 + self.least
 
 
-def find_changes(measured: Measured, loader: LoaderCopy) -> list[Change]:
-    """Those that would gain something by the model, the best first."""
-    own, now = loader.settings.workers, measured.loop.period
-    if own and not {1, own} <= set(measured.eager):  # there was no time for them
-        found = [*_of_threads(measured, loader)]
-    else:
-        now = min(now, measured.predict(loader.settings))
-        found = [*_of_copies(measured, loader)]
-        if measured.limit() != "step":
-            found += _of_threads(measured, loader)
-            found += _of_samples(measured, loader)
-            if 1 in measured.eager:
-                found += _of_workers(measured, loader)
-    for change in found:
-        change.predictions.append(change.model(measured))
-    worth = (1 - LEAST_GAIN) * now
-    best = sorted(found, key=lambda change: change.predictions)
-    return [change for change in best if change.predictions[0] < worth]
-
-
-def _of_threads(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    now = loader.settings
-    thread = replace(now, workers=0, in_thread=True, persistent=False, pin_memory=False)
-    has_work = now.workers or measured.step is not None  # of the loop, beside which it would run
-    if now != thread and measured.thread is not None and has_work and not loader.reuses_memory:
+def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
+    """The changes to try, except for the number of workers."""
+    limit, now, loop = measured.limit(), loader.settings, measured.loop
+    if torch.accelerator.is_available() and not now.in_thread:
+        code = "pinfeed.DeviceLoader(loader), without .to(device) in the step"
+        ahead = replace(now, in_thread=True, pin_memory=False)
+        yield Change("copies beside the step", code, ahead)
+        code = "DataLoader(..., pin_memory=True), and .to(device, non_blocking=True) in the step"
+        if not now.pin_memory:
+            yield Change("pinned batches", code, replace(now, pin_memory=True))
+    if limit == "step":
+        return
+    if limit == "batch" and _grows(loader):
+        kind = "DataLoader" if loader.loader.batch_size else "BatchSampler"
+        code = f"{kind}(..., batch_size={4 * loop.batches[0].samples})"
+        large = replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4))
+        note = "if the training allows larger batches; its step then has four times the samples"
+        yield Change("batches of four times the size", code, large, note)
+    if now.workers and loop.starting > LEAST_GAIN * loop.period and not _is_told_epochs(loader):
+        code = "DataLoader(..., persistent_workers=True)"
+        note = "" if isinstance(loader.dataset, StreamDataset) else _STAY
+        stay = replace(now, persistent=True)
+        yield Change("workers that stay for the next epoch", code, stay, note)
+    alone = replace(now, workers=0, persistent=False, prefetch_factor=None)
+    note = "without the arguments that are for workers, such as prefetch_factor" * bool(now.workers)
+    if now.workers and limit in ("hand_off", "lock", "cpus", "start"):
+        yield Change("no workers", "DataLoader(..., num_workers=0)", alone, note)
+    # A thread takes the place of workers, or runs beside a step that takes time.
+    is_useful = now.workers or measured.step_seconds > LEAST_GAIN * loop.period
+    if is_useful and not now.in_thread and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        without = "without the arguments that are for workers, such as prefetch_factor"
-        note = without if now.workers else ""
-        yield Change(name, code, thread, lambda m: m.predict(thread), note)
+        yield Change(name, code, replace(alone, in_thread=True, pin_memory=False), note)
+    if now.workers and limit == "stragglers":
+        ahead = replace(now, prefetch_factor=4 * (now.prefetch_factor or 2))
+        code = f"DataLoader(..., prefetch_factor={ahead.prefetch_factor})"
+        yield Change("more batches ahead, for the slow samples", code, ahead)
+    if not loader.is_stream:
+        yield from _of_samples(measured, loader)
 
 
-def _of_workers(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """How many there are, when they begin, and how far ahead they are."""
-    now = replace(loader.settings, epoch=loader.epoch)
-    best = measured.best_workers(now)
-    # Each of several would make what another makes, or nobody knows.
+def more_workers(
+    measured: Measured, loader: LoaderCopy, run: Callable[[Change], Run | None], period: float
+) -> Change | None:
+    """The smallest number of workers whose loop is about as fast as any that was tried."""
+    limit, own, one = measured.limit(), loader.settings.workers, measured.runs.get(1)
+    if limit in ("step", "sampler", "batch") or one is None:
+        return None
+    most = _MOST_WORKERS if one.idle > one.cpu else max(2, round(measured.cpus.usable))
+    most = min(most, loader.epoch or most)  # each has a batch
+    # Each of several would make what another makes, or nobody knows; or more can't help.
     is_alone = loader.holds_files or loader.reuses_memory or loader.repeats is not False
-    has_epochs = _is_told_epochs(loader.dataset)
-    stay = "" if isinstance(loader.dataset, StreamDataset) else _STAY
-    if best != now.workers and not (is_alone and best > now.workers):
-        several = replace(now, workers=best, in_thread=now.in_thread and now.workers > 0)
-        is_short = measured.starting(several) > LEAST_GAIN * measured.predict(several)
-        stays = now.persistent or (is_short and not now.workers and not has_epochs)
-        several = replace(several, persistent=stays)
-        yield Change(
-            f"{best} worker{'s' * (best > 1)}",
-            f"DataLoader(..., num_workers={best}{', persistent_workers=True' * several.persistent})",
-            several,
-            lambda m: m.predict(several),
-            "if the stream is split among workers, or its samples come as often as there are workers; with "
-            "drop_last each worker drops its own rest"
-            if loader.is_stream and best > 1
-            else stay * several.persistent,
-        )
-    if measured.starting(now) > 0 and not has_epochs:
-        lasting = replace(now, persistent=True)
-        yield Change(
-            "workers that stay for the next epoch",
-            "DataLoader(..., persistent_workers=True)",
-            lasting,
-            lambda m: m.predict(lasting),
-            f"an epoch is {now.epoch} batches; workers take {1000 * measured.loop.startup:.0f} ms to begin"
-            f"{stay and '; ' + stay}",
-        )
-    if now.workers and measured.limit() == "stragglers":
-        factor = 4 * (now.prefetch_factor or 2)
-        yield Change(
-            "more batches ahead, for the slow samples",
-            f"DataLoader(..., prefetch_factor={factor})",
-            replace(now, prefetch_factor=factor),
-            lambda m: max(m.step_seconds, m.mean_made / now.workers),
-        )
+    if is_full := limit in ("hand_off", "lock", "cpus"):
+        counts = [own // 2] if own > 1 else []
+    else:
+        counts = [] if is_alone else [min(most, max(1, own) * 2**i) for i in range(1, 6)]
+    found, best = list[tuple[float, Change]](), period
+    for count in dict.fromkeys(counts):
+        change = _with_workers(measured, loader, one, count)
+        if (not is_full and count <= own) or (tried := run(change)) is None:
+            break
+        found.append((tried.period, change))
+        if tried.period > _FASTER * best:  # nor will more
+            break
+        best = tried.period
+    enough = min((seconds for seconds, _ in found), default=0.0) / _FASTER
+    return next((change for seconds, change in found if seconds <= enough), None)
 
 
-def _of_copies(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """How batches come to the device. A step is taken to copy its batch itself."""
-    now, copies = loader.settings, measured.copies
-    if copies is None or now.in_thread:
-        return
-    ahead = replace(now, in_thread=True, pin_memory=False)
-    saved = copies.pinned if now.pin_memory else copies.pageable
-    yield Change(
-        "copies beside the step",
-        "pinfeed.DeviceLoader(loader), without .to(device) in the step",
-        ahead,
-        lambda m: m.predict(ahead, step_saved=saved),
-    )
-    if not now.pin_memory:
-        pinned, less = replace(now, pin_memory=True), copies.pageable - copies.pinned
-        yield Change(
-            "pinned batches",
-            "DataLoader(..., pin_memory=True), and .to(device, non_blocking=True) in the step",
-            pinned,
-            lambda m: max(m.predict(pinned, step_saved=less), copies.pinning),
-        )
+def _with_workers(measured: Measured, loader: LoaderCopy, one: Run, count: int) -> Change:
+    now, epoch = loader.settings, loader.epoch
+    # Workers of a loader that has none so far stay if they start too often.
+    is_short = one.startup > LEAST_GAIN * measured.loop.period * (epoch or 1 << 40) / count
+    stays = now.persistent or (is_short and not now.workers and not _is_told_epochs(loader))
+    note = _STAY * (stays and not isinstance(loader.dataset, StreamDataset))
+    code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * stays})"
+    settings = replace(now, workers=count, persistent=stays, epoch=epoch)
+    note = _STREAM if loader.is_stream and count > 1 else note
+    return Change(f"{count} worker{'s' * (count > 1)}", code, settings, note)
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """What makes a batch: its size, the files, the dataset, the collate function."""
-    now, one = loader.settings, measured.one
-    if measured.large is not None and measured.limit() == "batch":
-        large = measured.large.settings
-        yield Change(
-            "batches of four times the size",
-            f"{'DataLoader' if loader.batch_size else 'BatchSampler'}(..., "
-            f"batch_size={one.samples * large.batch_factor})",
-            replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4)),
-            lambda m: m.predict(replace(now, batch_factor=4), run=m.large),
-            "if the training allows; its step then has four times the samples",
-        )
-    yield Change(
-        "a dataset that takes no time, at most", "", None, lambda m: m.predict(now, fetch=0.0)
-    )
-    if loader.is_stream:
-        return
-    if not isinstance(loader.collate, Collate):
-        ours = Collate()  # one for all batches: it keeps what it found in the first
-        left = _part_left(lambda: loader.samples(next(loader.indices)), loader.collate, ours)
-        if left is not None:
-            yield Change(
-                "batches by pinfeed.Collate",
-                "DataLoader(..., collate_fn=pinfeed.Collate())",
-                replace(now, collate=ours),
-                lambda m: m.predict(now, collate=left),
-                _EQUAL,
+    """What makes a batch: the collate function, the dataset, its files."""
+    now, loop, dataset = loader.settings, measured.loop, loader.dataset
+    batches, ours = loop.drawn[:5], Collate()  # one for all: it keeps what it found in the first
+    is_slow = loop.collate > LEAST_GAIN * loop.made and not isinstance(loader.collate, Collate)
+    if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
+        code = "DataLoader(..., collate_fn=pinfeed.Collate())"
+        yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
+    if loader.has_plain_batches and not loader.has_fields:
+        yield from _of_rows(loader, batches)
+    is_torchs = type(dataset).__module__.startswith("torch.")
+    has_class = not (isinstance(dataset, ARRAYS) or is_torchs)  # for a method of one's own
+    if loader.has_plain_batches and has_class and not hasattr(dataset, "__getitems__"):
+        if _are_equal(batches, as_it_is, loader.make, dataset.__getitem__):
+            whole = replace(now, remade=_Whole, collate=as_it_is)
+            code = (
+                "def __getitems__(self, indices): return self[indices]  # in its class; and a collate_fn "
+                "that returns what it gets"
             )
-    if measured.disk_share > LEAST_GAIN:
-        yield from _of_files(measured, loader)
-    is_torchs = type(loader.dataset).__module__.startswith("torch.")
-    has_class = not (isinstance(loader.dataset, ARRAYS) or is_torchs)  # for a method of one's own
-    if not (loader.has_plain_batches and has_class) or hasattr(loader.dataset, "__getitems__"):
+            yield Change("whole batches from the dataset", code, whole, _EQUAL)
+        elif measured.limit() in ("dataset", "cpus", "stragglers", "lock"):
+            # Not tried: whether a sample is the same every time can't be seen from some of them.
+            left = max(measured.step_seconds, loop.bytes / _FILE_PACE, 1e-6)
+            batches_in_all = loader.length / loop.batches[0].samples
+            note = (
+                "if each sample is the same every time, without augmentation, and an array or a dict of them: "
+                f"about {_size(loop.bytes * batches_in_all)}, written in {loop.fetch * batches_in_all:.0f} s"
+            )
+            code = 'pinfeed.write_array("decoded", dataset), and pinfeed.ArrayDataset of what it returns'
+            bound = max(1.0, loop.period / left)
+            yield Change("samples decoded once", code, None, note, bound)
+    free, size = free_memory(), loop.disk_bytes * loader.length / loop.batches[0].samples
+    if measured.files > LEAST_GAIN * loop.made and free is not None and size < 0.8 * free:
+        code = "read every file once before the first epoch: cat FILES > /dev/null"
+        note = f"about {_size(size)}, of {_size(free)} that are free"
+        yield Change("files kept in memory", code, now, note, again=loop.drawn)
+
+
+class _Whole:
+    """A dataset that is asked for a list of indices as for one."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitems__(self, indices: Any) -> Any:
+        return self.dataset[indices]
+
+
+def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
+    """Reads rows natively, if the samples are rows of arrays that the dataset holds."""
+    dataset, size = loader.dataset, loader.loader.batch_size
+    try:
+        last = len(dataset) - 1
+        held = {
+            "".join((f"dataset.{name}", *steps)): leaf
+            for name, value in vars(dataset).items()
+            if isinstance(value, (*ARRAYS, tuple, dict))
+            for steps, leaf in leaves(value)
+            if isinstance(leaf, ARRAYS) and leaf.ndim and len(leaf) == last + 1
+        }
+
+        def name_of(leaf: Any) -> str:
+            return next(n for n, a in held.items() if np.array_equal(leaf, np.asarray(a[last])))
+
+        names = map_leaves(name_of, dataset[last])
+        rows, ours = ArrayDataset(map_leaves(held.__getitem__, names)), Collate()
+    except Exception:  # noqa: BLE001, whatever the samples are, they are not rows
         return
-    share = _part_left(
-        lambda: next(loader.indices),
-        lambda indices: loader.collate(loader.samples(indices)),
-        loader.dataset.__getitem__,
-    )
-    if share is not None:
-        yield Change(
-            "whole batches from the dataset",
-            "def __getitems__(self, indices): return self[indices]  # in its class; and a collate_fn that "
-            "returns what it gets",
-            replace(now, is_whole=True, collate=as_it_is),
-            lambda m: m.predict(now, fetch=share, collate=share),
-            _EQUAL,
-        )
+    if not _are_equal(batches, as_it_is, loader.make, lambda i: ours(rows.__getitems__(i))):
         return
-    # Not tried: that each sample comes the same every time can't be seen from some of them.
-    seconds, sample_bytes = one.fetch / one.samples, one.bytes / one.samples
-    if loader.length and 0 < sample_bytes < _FILE_PACE * seconds:
-        thread = Settings(0, in_thread=True)
-        yield Change(
-            "samples decoded once, at most",
-            'pinfeed.write_array("decoded", dataset), and pinfeed.ArrayDataset of what it returns',
-            None,
-            lambda m: m.predict(thread, fetch=0.0),
-            "if each sample is the same every time, without augmentation, and an array or a dict of them: "
-            f"about {_size(sample_bytes * loader.length)}, written in {loader.length * seconds:.0f} s",
-        )
+    text = repr(names)
+    for name, array in held.items():
+        path = str(getattr(array, "filename", None) or "")
+        is_file = isinstance(array, np.memmap) and path.endswith(".npy")
+        text = text.replace(repr(name), repr(path) if is_file else name)
+    shuffle = ", shuffle=True" * isinstance(loader.loader.sampler, torch.utils.data.RandomSampler)
+    settings = Settings(0, in_thread=True, remade=lambda _: rows, collate=ours)
+    code = f"pinfeed.from_numpy({text}, batch_size={size}{shuffle})"
+    yield Change("rows read natively", code, settings, _EQUAL)
 
 
-def _of_files(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    now, one, warm = loader.settings, measured.one, measured.warm
-    assert warm is not None
-    size = one.mean(lambda batch: batch.disk_bytes) / one.samples * loader.length
-    free = free_memory()
-
-    def model(measured: Measured) -> float:
-        return measured.predict(now, run=measured.warm)
-
-    if free is not None and size < 0.8 * free:
-        batches = [batch.indices for batch in warm.batches]
-        yield Change(
-            "files kept in memory",
-            "read every file once before the first epoch: cat FILES > /dev/null",
-            replace(now, batches=batches * 1000),
-            model,
-            f"about {_size(size)}, of {_size(free)} that are free",
-            is_of_files=True,
-        )
-    if loader.shuffles and loader.length:
-        yield Change(
-            "files read in order",
-            "shuffle the files once, and then read them in order: DataLoader(..., shuffle=False)",
-            replace(now, batches=_in_order(loader.length, one.samples)),
-            model,
-            is_of_files=True,
-        )
+def _are_equal(
+    batches: list[Any],
+    given: Callable[[Any], Any],
+    now: Callable[[Any], Any],
+    other: Callable[[Any], Any],
+) -> bool:
+    """Whether another function makes the same batches of the same given; False if it can't."""
+    end = time.perf_counter() + _LONGEST
+    try:
+        for number, indices in enumerate(batches):
+            what = given(indices)
+            made = other(what)  # first, as many datasets take no lists
+            if not have_equal_values(now(what), made):
+                return False
+            if number and time.perf_counter() > end:
+                break
+    except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
+        return False
+    return bool(batches)
 
 
-def _is_told_epochs(dataset: Any) -> bool:
-    """Whether it has epochs of which workers that stay would not hear; a stream of pinfeed's tells them."""
+def _grows(loader: LoaderCopy) -> bool:
+    """Whether four times the samples make a larger batch: some collate functions take the first."""
+    if not loader.has_plain_batches or loader.is_stream:
+        return False
+    joined = [index for _ in range(4) for index in next(loader.indices)]
+    return bytes_in(loader.make(joined)) > 2 * bytes_in(loader.batch)
+
+
+def _is_told_epochs(loader: LoaderCopy) -> bool:
+    """Whether a dataset has epochs of which workers that stay would not hear; a StreamDataset's do."""
+    dataset = loader.dataset
     for _ in range(8):  # a Subset of a Subset
         if hasattr(dataset, "set_epoch"):
             return not isinstance(dataset, StreamDataset)
         dataset = getattr(dataset, "dataset", None)
     return False
-
-
-def _in_order(length: int, size: int) -> Iterator[list[int]]:
-    for first in itertools.count(0, size):
-        yield [i % length for i in range(first, first + size)]
-
-
-def _part_left(
-    given: Callable[[], Any], now: Callable[[Any], Any], other: Callable[[Any], Any]
-) -> float | None:
-    """What part of the time another way to make a batch takes, in turns with the one of now.
-
-    None if it can't make one, or one with other values.
-    """
-    seconds: list[list[float]] = [[], []]
-    end = time.perf_counter() + _LONGEST
-    for number in range(5):
-        if number > 1 and time.perf_counter() > end:
-            break
-        what = given()
-        try:
-            made = other(what)  # first, as many datasets take no lists
-            if not have_equal_values(now(what), made):
-                return None
-            for way, taken in zip((now, other), seconds, strict=True):
-                start = time.perf_counter()
-                way(what)
-                taken.append(time.perf_counter() - start)
-        except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
-            return None
-    return min(seconds[1]) / min(seconds[0])
 
 
 def _size(count: float) -> str:

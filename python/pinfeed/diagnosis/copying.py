@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copyreg
-import functools
 import io
 import math
 import pickle
@@ -20,13 +18,12 @@ from typing_extensions import override
 
 from pinfeed.arguments import ARRAYS
 
-# Larger containers and strings are shared with the copy: nobody wants a dataset in memory twice.
+# The copy shares larger containers and strings: nobody wants a dataset in memory twice. It also shares
+# larger arrays and buffers, arrays beyond a total, and arrays of devices, shared memory or subclasses.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
 _NUMBERS = (int, float, bool, type(None))
-_MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in its place
-# So are arrays and buffers of more bytes, those beyond so many bytes together, and those of devices, in
-# shared memory, or of subclasses.
+_MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in place
 _MOST_BYTES = 1_000_000
 _MOST_BYTES_TOGETHER = 50_000_000
 _SHARED = (
@@ -39,14 +36,14 @@ _SHARED = (
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:
-    """A copy of objects, in which what is large and what can't be copied is the original.
+    """A copy of objects that shares what is large or can't be copied.
 
-    Counters, generators of random numbers, positions and caches are copied, so that using the copy
-    leaves them as they are. Large arrays and tensors, long lists, functions and open files are shared.
-    The copy of an object with a ``__del__``, which may close or delete what it holds, ends without it.
+    Counters, generators of random numbers, positions and caches are copied, so using the copy leaves
+    them as they are. Large arrays and tensors, long lists, functions, open files and objects with a
+    ``__del__``, which may close or delete something, are shared.
 
     Args:
-        parts: Objects in a container; what they have in common, the copies have in common.
+        parts: Objects in a container; parts that they share, the copies share.
 
     Returns:
         The copy, and the objects that could not be copied.
@@ -84,55 +81,27 @@ def _is_long(value: Any) -> bool:
 
 
 def _bytes_to_copy(value: Any) -> float:
-    """Of an array or tensor; infinite if it is a subclass, or in memory that others have, too."""
+    """Of an array or tensor; infinite for a subclass, and for memory that others have, too."""
     if type(value) is np.ndarray:
         return value.nbytes
     if type(value) is torch.Tensor:
         is_here = value.device.type == "cpu" and value.layout == torch.strided
         if is_here and not value.is_shared():  # type: ignore[no-untyped-call]
-            return value.untyped_storage().nbytes()  # whose rest comes along
+            return value.untyped_storage().nbytes()  # pickle copies all of it
     return math.inf
 
 
-def _has_waiting_threads(value: Any) -> bool:
-    """Whether threads wait for each other by it, as by a ``queue.Queue``: they would not know of a copy."""
-    held = getattr(value, "__dict__", {}).values()
-    return any(isinstance(one, threading.Condition | threading.Thread) for one in held)
-
-
-def _new(cls: Any, *arguments: Any) -> Any:
-    return cls.__new__(cls, *arguments)
-
-
-@functools.lru_cache(64)
-def _without_del(cls: type) -> type:
-    """The class with a ``__del__`` that does nothing: what the original holds is not the copy's to end."""
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        # A worker that is sent it has the class itself.
-        function, arguments, *rest = super(quiet, self).__reduce_ex__(protocol)
-        if function is copyreg.__newobj__:  # type: ignore[attr-defined] # which only takes the own class
-            function = _new
-        return (function, tuple(cls if a is quiet else a for a in arguments), *rest)
-
-    names = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
-    methods = {"__del__": lambda self: None, "__reduce_ex__": reduce}
-    quiet: Any = type(cls)(cls.__name__, (cls,), names | methods)
-    return quiet
-
-
-def _as_copied(value: Any) -> Any:
-    """A class as the copies are of; anything else as it is."""
-    is_ended = isinstance(value, type) and hasattr(value, "__del__")
-    return _without_del(value) if is_ended and not issubclass(value, io.IOBase) else value
-
-
 def _can_be_copied(value: Any) -> bool:
-    """Whether it pickles by itself; an open file or a lock doesn't, nor what its ``__new__`` wants more for."""
+    """Whether it pickles by itself; open files, locks and what a thread waits on don't."""
+    is_ended = hasattr(type(value), "__del__") and not isinstance(value, io.IOBase)
+    # A thread that waits on the original, as on a ``queue.Queue``, would not know of a copy.
+    held = getattr(value, "__dict__", {}).values()
+    if is_ended or any(isinstance(one, threading.Condition | threading.Thread) for one in held):
+        return False
     try:
         reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        if not isinstance(reduced, str):  # made anew, it must be there to be asked
-            getattr(reduced[0](*map(_as_copied, reduced[1])), "__setstate__", None)
+        if not isinstance(reduced, str):  # some classes can't be made without their arguments
+            getattr(reduced[0](*reduced[1]), "__setstate__", None)
     except Exception:  # noqa: BLE001, whatever it says
         return False
     return True
@@ -143,12 +112,12 @@ class _Loader(pickle.Unpickler):
 
 
 class _Copier(pickle.Pickler):
-    """Pickles objects but for those that are shared."""
+    """Pickles objects except for the shared ones."""
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by the number that stands for them
-        self.not_copied: list[Any] = []  # those of them that could not be pickled
+        self.not_copied: list[Any] = []  # the shared ones that could not be pickled
         self._room: float = _MOST_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
@@ -166,14 +135,14 @@ class _Copier(pickle.Pickler):
             if self._copies(value):
                 return None
         elif not isinstance(value, _SHARED):
-            if not _has_waiting_threads(value) and _can_be_copied(value):
+            if _can_be_copied(value):
                 return None
             self.not_copied.append(value)
-        self.shared.append(_as_copied(value))
+        self.shared.append(value)
         return len(self.shared) - 1
 
     def _copies(self, array: Any) -> bool:
-        """Whether there is room for it; the same each time that it is met."""
+        """Whether there is room for it; the same answer each time the array is met."""
         if id(array) not in self._is_copied:
             size = _bytes_to_copy(array)
             self._is_copied[id(array)] = size <= min(_MOST_BYTES, self._room)

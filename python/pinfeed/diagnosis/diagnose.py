@@ -1,4 +1,4 @@
-"""The function: what is measured, in which order, and for how long."""
+"""The function: what is measured, in which order, and until when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import gc
 import itertools
 import math
-import multiprocessing
 import os
 import signal
 import sys
@@ -15,37 +14,31 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pinfeed.arguments import Problem, checked_number, instead
 from pinfeed.diagnosis import stages
-from pinfeed.diagnosis.changes import Change, find_changes
+from pinfeed.diagnosis.changes import Change, find_changes, more_workers
 from pinfeed.diagnosis.copying import random_states_kept
-from pinfeed.diagnosis.model import Cpus, Measured
+from pinfeed.diagnosis.limit import LEAST_GAIN, Cpus, Measured
 from pinfeed.diagnosis.report import Report
 from pinfeed.diagnosis.runs import (
-    LARGE,
     LoaderCopy,
     Run,
     Settings,
-    StepTimes,
-    time_copies,
     time_step,
 )
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import add_note, import_extra
+from pinfeed.optional import add_note
 from pinfeed.ranks import group_ranks
 
-#: About as many runs are made, the trials included: twice the same.
-_RUNS = 24
-#: So many changes are tried at most.
+#: About as many runs are made, the trials included.
+_RUNS = 16
+#: Rounds of trials, after one that chooses what is worth them.
+_ROUNDS = 2
+#: So many changes are tried in these rounds.
 _MOST_TRIALS = 3
-#: Runs of fewer batches are rough.
-_FEW = 3
 #: Batches that take less seconds are made in little more than measuring takes.
 _FAST = 5e-4
 #: How many times its seconds a diagnosis takes before it leaves runs out.
@@ -54,31 +47,32 @@ _OVERTIME = 2.0
 
 @instead()
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
-    """Says which stage of a training loop is slow, and what to change, after having tried it.
+    """Finds the slow stage of a training loop, and recommends changes that gained in trials.
 
-    Takes loops over copies of what the loader holds: as it is, with 1, 2 and 4 workers, with batches
-    that are ready. By these it predicts what changes would give, and runs the best of them. All this
-    is done twice. It advises changes that gained at least 3 %.
+    Runs loops over copies of what the loader holds: as it is, with other numbers of workers, with
+    batches that are ready. Then it tries changes whose batches are equal, each several times beside the
+    loop as it is, and recommends those that gained more than other work on the machine can explain.
 
-    The random states of Python, NumPy and torch, the sampler's position and the epoch are afterwards
-    what they were. The step does what it does: give it a model that may be trained.
+    The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
+    afterwards. The step does what it does: pass a model that may be trained.
 
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.
         step: The training step: called with a batch, many times. None: the loop only takes batches.
         seconds: About how long it may take. Less makes the numbers less certain. After twice the time
-            what is left is left out, and the report says how long it would take.
+            the remaining runs are left out, and the report says how long they would take.
 
     Returns:
-        A `Report`: print it, ask for its ``limit``, its ``to_dict()``. An interrupt (Ctrl-C) ends the
-        measuring, and what was measured by then is in the report.
+        A `Report`: print it, or read its ``limit``, ``recommended`` or ``to_dict()``. An interrupt
+        (Ctrl-C) ends the measuring; the report has what was measured until then.
 
     Raises:
-        TypeError: ``loader`` is no DataLoader, or can be iterated only once.
-        ValueError: There is no batch, or the first one takes longer than ``seconds``.
-        RuntimeError: The DeviceLoader is in the middle of a loop; the main module is being imported by a worker.
-        Exception: What the dataset, the collate function or the step raise, with a note which sample it
-            was.
+        TypeError: If ``loader`` isn't a DataLoader, or can be iterated only once.
+        ValueError: If there is no batch, or the first one takes longer than ``seconds``.
+        RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker is importing the main
+            module.
+        Exception: What the dataset, the collate function or the step raise, with a note that names the
+            sample.
 
     Example:
         >>> import time
@@ -112,46 +106,34 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             "ranks (DistributedDataParallel, all_reduce) never ends; give one that trains model.module",
             stacklevel=3,
         )
-    busy = [child for child in multiprocessing.active_children() if child.daemon]
-    files = _open_files()
-    with random_states_kept(), _interrupts() as interrupts, _progress() as bar:
-        start = time.perf_counter()
+    files, cpus = _open_files(), Cpus.here()
+    load = cpus.load(min(0.1, seconds / 50))
+    with random_states_kept(), _interrupts() as interrupts:
         copy = LoaderCopy(loader)
-        attempt = _Attempts(copy, seconds, start, interrupts, bar)
+        attempt = _Attempts(copy, seconds, interrupts)
         try:
             loop = copy.run(copy.settings, attempt.each, step, longest=seconds)
-            if copy.learns_epoch():
-                loop = copy.run(copy.settings, attempt.each, step)
         except Exception as error:
             if copy.own_iter is not None:
                 add_note(
                     error, f"{copy.own_iter} was not run, so these are a plain DataLoader's batches"
                 )
             raise
-        report = Report(Measured(Cpus.here(), loop), notes=attempt.notes)
+        report = Report(Measured(cpus, loop, load=load), notes=attempt.notes)
         try:
-            _measure_and_try(copy, step, report, attempt)
+            _measure(copy, step, report.measured, attempt)
+            if _ROUNDS:
+                _try(copy, step, report, attempt)
         except KeyboardInterrupt:
             report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
     report.seconds = time.perf_counter() - attempt.start
     report.is_complete &= not (attempt.too_late or attempt.has_failed)
-    if busy:
-        report.notes.append(
-            f"{len(busy)} daemonic processes of this one, such as workers of another loop, were there "
-            "all the while; at work, they make the numbers worse"
-        )
     if attempt.too_late:
         each = report.seconds / (1 + attempt.begun)
         report.notes.append(
             f"there was no time for: {', '.join(attempt.too_late)}; a run takes {each:.2g} s here, so "
             f"give seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
-        )
-    elif (count := report.measured.fewest_batches) < _FEW:
-        wanted = math.ceil(_RUNS * _FEW * report.measured.loop.period)
-        report.notes.append(
-            f"some runs were {count} batch{'es' * (count > 1)} long, so their numbers are rough; give "
-            f"seconds={max(wanted, math.ceil(2 * seconds))}"
         )
     report.notes += _notes(copy, report.measured)
     del copy, attempt
@@ -168,48 +150,38 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 class _Attempts:
     """Runs for which there may be no time, or that the dataset may not allow."""
 
-    def __init__(
-        self, loader: LoaderCopy, seconds: float, start: float, interrupts: list[int], bar: Any
-    ) -> None:
-        self.seconds = seconds
+    def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int]) -> None:
         self.each = seconds / _RUNS  # for a run
-        self.start = start
-        # When runs are left out: 60 % of the time is for what comes before the first trials.
-        self.end = self.start + 0.6 * _OVERTIME * seconds
+        self.start = time.perf_counter()
+        self.end = self.start + _OVERTIME * seconds  # when runs are left out
         self.notes: list[str] = []  # what failed
         self.begun = 0  # how many runs
         self.too_late: list[str] = []  # those for which there was no time
         self.has_failed = False  # whether one of them did
         self._loader = loader
-        self._round = ""
         self._interrupts = interrupts
-        self._bar = bar
 
     def run(
-        self, name: str, settings: Settings, step: Callable[[Any], Any] | None = None
+        self,
+        name: str,
+        settings: Settings,
+        step: Callable[[Any], Any] | None = None,
+        again: list[Any] | None = None,
     ) -> Run | None:
         """A loop with such settings, if there is time for it."""
-        run: Run | None = self(name, lambda: self._loader.run(settings, self.each, step))
+        run: Run | None = self(
+            name, lambda: self._loader.run(settings, self.each, step, again=again)
+        )
         return run
-
-    def again(self, settings: Settings, step: Callable[[Any], Any] | None) -> Run | None:
-        """The loop as it is once more; the runs from here on share the time that is left."""
-        left = self.start + self.seconds - time.perf_counter()
-        self.each = max(0.2 * self.each, left / (_RUNS / 2))
-        self._round = "the second round"
-        return self.run(self._round, settings, step)
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """What the work returns; None, and a note, if there is no time for it or it fails."""
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
-            if (missed := self._round or name) not in self.too_late:
-                self.too_late.append(missed)
+            if name not in self.too_late:
+                self.too_late.append(name)
             return None
-        if self._bar is not None:
-            self._bar.set_postfix_str(name, refresh=False)
-            self._bar.update()
         self.begun += 1
         try:
             return work()
@@ -233,48 +205,6 @@ def _said(error: Exception) -> str:
     return "; ".join([*said][::-1] or lines[-1:])
 
 
-def _measure_and_try(
-    loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
-) -> None:
-    """Measures and tries, twice: other work on the machine comes and goes, in seconds.
-
-    The report has the stages of the first round, and of the predictions and trials of both the least.
-    """
-    first = report.measured
-    _measure(loader, step, first, attempt)
-    if 1 in first.eager:
-        attempt("what two workers make", loader.compare_workers)
-    attempt.end = attempt.start + _OVERTIME * attempt.seconds
-    report.changes = attempt("changes", lambda: find_changes(first, loader)) or []
-    tried = [change for change in report.changes if change.settings is not None][:_MOST_TRIALS]
-    _try(tried, step, first.loop, first.loop, attempt)
-    if tried and (loop := attempt.again(loader.settings, step)):
-        # First what an advice needs.
-        _try(tried, step, loop, first.loop, attempt)
-        again = Measured(first.cpus, loop, earlier=[first.loop, *first.eager.values()])
-        _measure(loader, step, again, attempt)
-        if time.perf_counter() < attempt.end:
-            for change in tried:
-                change.predictions.append(change.model(again))
-
-
-def _try(
-    changes: list[Change],
-    step: Callable[[Any], Any] | None,
-    loop: Run,
-    first: Run,
-    attempt: _Attempts,
-) -> None:
-    """Runs the loop with each of the changes, after it was run as it is."""
-    for change in changes:
-        assert change.settings is not None
-        run = attempt.run(change.name, change.settings, step)
-        if run is not None:
-            before, after = (first if change.is_of_files else loop).period, run.period
-            change.before.append(before)
-            change.after.append(after)
-
-
 def _measure(
     loader: LoaderCopy,
     step: Callable[[Any], Any] | None,
@@ -282,48 +212,64 @@ def _measure(
     attempt: _Attempts,
 ) -> None:
     """Measures what there is time for, what matters most first."""
-    own, eager = loader.settings, measured.eager
+    own, runs = loader.settings, measured.runs
     if step is not None:
-        beside = measured.loop.mean(lambda batch: batch.done - batch.received)
         alone = attempt("the step", lambda: time_step(step, loader.batch, attempt.each / 2))
-        measured.step = alone or StepTimes(beside, 0.0)
-        if beside > 2 * measured.step.seconds:  # it was warming up: torch.compile, say
+        measured.step = alone or measured.loop.step
+        if measured.loop.step > 2 * measured.step:  # it was warming up: torch.compile, say
             measured.loop = attempt.run("the loop again", own, step) or measured.loop
-    device = torch.accelerator.current_accelerator(check_available=True)
-    if device is not None:
-        measured.copies = time_copies(loader.batch, device)
-
-    def run_with(workers: int) -> None:
+    loop = measured.loop
+    if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
+        measured.warm = attempt.run("files", own, again=loop.drawn)
+    elif not loader.is_stream:
+        loader.repeat(loop, attempt.each)
+    for workers in (1, 2):
         # The workers of a stream stay: their start is no part of making batches.
         settings = Settings(workers, persistent=loader.is_stream)
-        if run := attempt.run(f"workers: {workers}", settings):
-            eager[workers] = run
+        is_wanted = workers == 1 or (1 in runs and own.workers < 2)
+        if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
+            runs[workers] = run
+    if 1 in runs:
+        attempt("what two workers make", loader.compare_workers)
+    attempt("the memory of batches", lambda: loader.reuses_memory)
 
-    run_with(0)
-    measured.thread = attempt.run("a thread", Settings(0, in_thread=True))
-    run_with(1)
-    one = measured.one
-    # 1, 2, 4 as far as there are CPUs, or they need none.
-    most = measured.cpus.usable * (1 + one.idle / max(one.cpu, 1e-9))
-    for n in dict.fromkeys((own.workers, 2, 4)):
-        if n > 1 and 1 in eager and (n <= most or n == own.workers):
-            run_with(n)
-    cold = eager.get(own.workers)
-    if cold and any(batch.disk_bytes for batch in cold.batches):
-        indices = [batch.indices for batch in cold.batches]
-        if None not in indices:
-            measured.warm = attempt.run("files", replace(cold.settings, batches=indices))
-    if not loader.is_stream and 1 in eager:
-        ready = Settings(min(2, int(measured.cpus.usable)), is_ready=True)
-        measured.ready = attempt.run("hand-off", ready)
-    if loader.has_plain_batches and cold and measured.loop.bytes < LARGE:
-        large = attempt.run(
-            "batches of four times the size", replace(cold.settings, batch_factor=4)
-        )
-        # A short stream can't fill them.
-        # Nor does a collate function that takes the first of its samples.
-        if large and large.samples == measured.loop.samples and large.bytes >= 2 * cold.bytes:
-            measured.large = large
+
+def _try(
+    loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
+) -> None:
+    """Tries each change once, and those that gained again and again, in turns with the loop as it is."""
+    measured, own = report.measured, loader.settings
+
+    def run(change: Change) -> Run | None:
+        assert change.settings is not None
+        tried = attempt.run(change.name, change.settings, step, change.again)
+        if tried is not None:
+            change.before.append(period)
+            change.after.append(tried.period)
+        return tried
+
+    loop = attempt.run("the loop again", own, step)
+    if loop is None:
+        return
+    period = loop.period
+    report.changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
+    for change in report.changes:
+        if change.settings is not None:
+            run(change)
+    if best := more_workers(measured, loader, run, period):
+        report.changes.append(best)
+    promising = [change for change in report.changes if change.gain > LEAST_GAIN]
+    tried = sorted(promising, key=lambda change: -change.gain)[:_MOST_TRIALS]
+    for number in range(_ROUNDS if tried else 0):
+        measured.load = max(measured.load, measured.cpus.load(min(0.1, attempt.each / 2)))
+        if (loop := attempt.run("the loop again", own, step)) is None:
+            break
+        period = loop.period
+        for change in tried:
+            if run(change) and number == 0:  # the first trial chose it, which may be luck
+                change.before, change.after = change.before[1:], change.after[1:]
+    for change in report.changes:
+        change.least = measured.least_gain
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
@@ -346,22 +292,15 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "of them are not advised; seed it in worker_init_fn, or draw from the global ones of torch, NumPy "
             "or Python, which are seeded for each worker"
         )
-    if loader.reuses_memory:
+    if vars(loader).get("reuses_memory"):
         yield (
             "a batch lies in memory that is written again for a later one, so neither a thread nor workers "
             "are advised, which make batches ahead"
         )
-    one = measured.one
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
         yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
     if not stages.TELLS:
         yield "this system does not tell what is read from a disk, or who waits for a CPU"
-    queued = min(1.0, one.queued / max(one.made, 1e-9))
-    if queued > 0.1 and one.settings.workers == 1:
-        yield (
-            f"a single worker waited for a CPU {queued:.0%} of its time: other work was running here, "
-            "and predictions are off by as much"
-        )
     if loader.own_iter is not None:
         yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
     if loader.repeats and loader.is_stream:
@@ -371,8 +310,8 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         )
     if loader.is_stream:
         yield (
-            "a stream can't be asked for a certain sample, so the hand-off, changes of its dataset, "
-            "and reading again from memory were not measured"
+            "a stream can't be asked for a certain sample, so changes of its dataset were not tried, and "
+            "trials don't have the same samples"
         )
 
 
@@ -407,16 +346,3 @@ def _interrupts() -> Iterator[list[int]]:
         yield came
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _progress() -> Any:
-    """A bar that shows what begins, if stderr is a terminal; its context is None otherwise, or without tqdm."""
-    if not (hasattr(sys.stderr, "isatty") and sys.stderr.isatty()):
-        return contextlib.nullcontext()
-    try:
-        tqdm = import_extra("tqdm.auto", "progress").tqdm
-    except ImportError:
-        return contextlib.nullcontext()
-    # Without tqdm's thread, which would be there when workers are forked, and stay.
-    bar = type("Bar", (tqdm,), {"monitor_interval": 0})
-    return bar(desc="diagnose", leave=False, bar_format="{l_bar} {n} runs, {postfix}")

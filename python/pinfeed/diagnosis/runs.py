@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import io
@@ -9,182 +10,151 @@ import itertools
 import math
 import statistics
 import time
-import timeit
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from pinfeed.arguments import Problem, known_length
 from pinfeed.diagnosis.batch_values import bytes_in, cloned, have_equal_values
 from pinfeed.diagnosis.copying import copied
-from pinfeed.diagnosis.stages import Batch, ReadyDataset, TimedDataset, TimedStream, begin_worker
+from pinfeed.diagnosis.stages import Batch, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.stats import FeedStats
 from pinfeed.optional import add_note
 from pinfeed.structure import leaves
 
-#: Bytes of a batch of which several would take much memory, and whose own cost doesn't count.
+#: Batches of more bytes are not copied several times.
 LARGE = 16_000_000
-#: Seconds for the first batch of workers, where the loader itself has none.
+#: Seconds for the first batch of workers if the loader itself has none.
 _PATIENCE = 30.0
+#: A run that takes this many times its seconds ends before it has all of its batches.
+_SLOW = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Settings:
-    """How a loop is run; what is None is as in the loader."""
+    """How a loop is run."""
 
     workers: int
     in_thread: bool = False  # whether a `DeviceLoader` runs it ahead of the loop
-    batch_factor: int = 1  # how many of the loader's batches make one
+    batch_factor: int = 1  # the number of the loader's batches in one of the loop's
     prefetch_factor: int | None = None  # batches ahead for each worker
     persistent: bool = False  # whether workers stay for the next epoch
     pin_memory: bool = False  # whether the DataLoader pins batches
     epoch: int | None = None  # batches in an epoch; None to go on without end
-    is_whole: bool = False  # whether the dataset is asked for a list of indices, as for one
-    collate: Callable[[Any], Any] | None = None
-    batches: Iterable[Any] | None = None  # the indices of the batches, each once
-    is_ready: bool = False  # whether each worker makes one batch, and sends that again and again
-
-    @property
-    def makes_its_own(self) -> bool:
-        """Whether the loop makes its batches itself, while it waits for them."""
-        return not (self.workers or self.in_thread)
-
-    @property
-    def starts_after(self) -> int | None:
-        """Batches after which workers start again; None if they don't."""
-        return self.epoch if self.workers and not self.persistent else None
+    remade: Callable[[Any], Any] | None = None  # makes another dataset of the loader's
+    collate: Callable[[Any], Any] | None = None  # instead of the loader's
 
     @property
     def ahead(self) -> int:
-        """Batches that are made before the loop waits for one, or whose memory is new: they tell little."""
+        """Batches made before the loop waits for one, or in memory that is new: they tell little."""
         return max(2, self.workers * (self.prefetch_factor or 2)) + 4 * self.in_thread
+
+
+def _mean(of: Callable[[Batch], float]) -> Any:
+    return property(lambda run: statistics.fmean(map(of, run.steady)))
 
 
 @dataclass
 class Run:
-    """What a loop did; times are means of its steady batches, in seconds."""
+    """What a loop did; times are means over its steady batches, in seconds for one batch."""
 
     settings: Settings
     batches: list[Batch] = field(default_factory=list)
-    startup: float = 0.0  # until there was the first batch
+    draws: list[float] = field(default_factory=list)  # seconds of the sampler, batch by batch
+    drawn: list[Any] = field(default_factory=list)  # the indices that it yielded
+    unit: int = 1  # a number of batches whose work is the same each time
+    epoch: int | None = None  # the number of batches after which workers started again
     bytes: int = 0  # of the first batch
-    tensors: int = 0  # in it
-    stats: FeedStats | None = None  # of the DeviceLoader, if there was one
+
+    samples = _mean(lambda batch: batch.samples)
+    fetch = _mean(lambda batch: batch.fetched - batch.begun)
+    collate = _mean(lambda batch: batch.collated - batch.fetched)
+    made = _mean(lambda batch: batch.collated - batch.begun)
+    cpu = _mean(lambda batch: batch.cpu_seconds)
+    queued = _mean(lambda batch: batch.queued_seconds)  # for a CPU
+    idle = _mean(lambda batch: max(0.0, batch.seconds - batch.cpu_seconds - batch.queued_seconds))
+    disk_bytes = _mean(lambda batch: batch.disk_bytes)
+    step = _mean(lambda batch: batch.done - batch.received)
+    _waited = _mean(lambda batch: batch.received - batch.asked)
+    # The loop waited for a batch that was not made yet; the rest of the wait is for its way here.
+    making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.asked))
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that were made ahead, as many from each worker, or of whole epochs."""
+        """The batches after those that were made ahead, in whole units if there is one."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = max(0, min(self.settings.ahead, count - workers))
-        epoch = self.settings.starts_after
-        whole = epoch if epoch and count - first >= epoch else workers
-        return self.batches[first : count - (count - first) % whole]
+        unit = self.unit if count - first >= self.unit else workers
+        return self.batches[first : count - (count - first) % unit]
 
     @property
-    def samples(self) -> int:
-        """How many are in one of the loader's batches."""
-        return self.batches[0].samples // self.settings.batch_factor
+    def sampler(self) -> float:
+        """Seconds to draw the indices of a batch."""
+        return statistics.fmean(self.draws[1:] or self.draws or [0.0])
 
     @property
-    def unseen_start(self) -> float:
-        """A batch's share of the workers' start that each epoch has, where the run was no longer than one."""
-        epoch = self.settings.starts_after
-        if not epoch or len(self.batches) > epoch:
+    def queued_outside(self) -> float:
+        """Seconds in which a loop without workers waited for a CPU, but not in the stages of its batches."""
+        steady = self.steady
+        queued = steady[-1].queued_before - steady[0].queued_before
+        return float(max(0.0, queued / max(1, len(steady) - 1) - self.queued))
+
+    @property
+    def unexplained(self) -> float:
+        """Seconds in which a loop without workers waited in none of its stages, and not for a CPU."""
+        missing = self._waited - self.sampler - self.made - self.queued_outside
+        return float(max(0.0, missing))
+
+    @property
+    def startup(self) -> float:
+        """Seconds until the first batch."""
+        return self.batches[0].received - self.batches[0].asked
+
+    @property
+    def starting(self) -> float:
+        """A batch's share of the start of the workers that each epoch has."""
+        if not self.epoch:
             return 0.0
-        return max(0.0, self.startup - self.made) / epoch
+        starts = self.batches[self.epoch :: self.epoch] or self.batches[:1]
+        waited = statistics.fmean(batch.received - batch.asked for batch in starts)
+        return max(0.0, waited - self.made) / self.epoch
+
+    @property
+    def wait(self) -> float:
+        """Seconds in which the loop waited for a batch, with its share of a start that no steady batch saw."""
+        is_unseen = self.epoch is not None and len(self.batches) <= self.epoch
+        return self._waited + (self.starting if is_unseen else 0.0)
 
     @property
     def period(self) -> float:
         """From one of the loader's batches to the next."""
-        steady = self.steady
-        seconds = (steady[-1].done - steady[0].asked) / len(steady) + self.unseen_start
-        return seconds / self.settings.batch_factor
-
-    def mean(self, of: Callable[[Batch], float]) -> float:
-        """Of the steady batches."""
-        return statistics.fmean(map(of, self.steady))
+        return (self.wait + self.step) / self.settings.batch_factor
 
     @property
-    def wait_share(self) -> float:
-        """The share of the time in which the loop waited for batches."""
-        waited = self.mean(lambda batch: batch.received - batch.asked) + self.unseen_start
-        return waited / (waited + self.mean(lambda batch: batch.done - batch.received))
-
-    @property
-    def fetch(self) -> float:
-        """For the samples of a batch."""
-        return self.mean(lambda batch: batch.fetched - batch.begun)
-
-    @property
-    def collate(self) -> float:
-        """For the collate function."""
-        return self.mean(lambda batch: batch.collated - batch.fetched)
-
-    @property
-    def made(self) -> float:
-        """For the two."""
-        return self.mean(lambda batch: batch.seconds)
-
-    @property
-    def cpu(self) -> float:
-        """Of processor time for the two."""
-        return self.mean(lambda batch: batch.cpu_seconds)
-
-    @property
-    def queued(self) -> float:
-        """In which they waited for a CPU, because other work had it."""
-        return self.mean(lambda batch: batch.queued_seconds)
-
-    @property
-    def idle(self) -> float:
-        """In which they waited for something else than a CPU."""
-        return max(0.0, self.made - self.cpu - self.queued)
+    def hand_off(self) -> float:
+        """Seconds in which the loop waited for a batch that was made: its way from workers or a thread."""
+        return max(0.0, self._waited - self.making - self.sampler)
 
 
 class LoaderCopy:
-    """What a loader holds, copied, to run variants of it.
+    """A copy of what a loader holds, to run variants of it.
 
     Args:
         loader: A DataLoader, or a DeviceLoader around one.
-
-    Attributes:
-        settings: The loader's own.
-        dataset: The copy that this process uses.
-        collate: Likewise.
-        length: Of the dataset; 0 if nobody knows.
-        batch_size: The loader's; None where a batch sampler has one, or the dataset.
-        epoch: Batches in one; None if nobody knows, as of a stream until it has ended once.
-        indices: Of the samples of one batch after the other.
-        of_workers: The two copies that workers use: what this process opens, they must not inherit.
-        batch: The first that the last loop had, as it was before the step.
-        not_copied: Names of the types of objects that both share, because they can't be copied.
-        holds_files: Whether some of these are open files, whose position workers would share.
-        repeats: Whether two workers make the same where one would not: of a stream that is not split, or
-            because random numbers come from a generator of which each has a copy; None if nobody knows.
-        reuses_memory: Whether a batch lies in memory that is written again for a later one.
-        is_stream: Whether the dataset is an iterable one.
-        shuffles: Whether torch's own sampler does, because of ``shuffle=True``.
-        has_plain_batches: Whether torch's sampler joins samples to batches of a size, or a stream's are.
-        own_iter: The name of the ``__iter__`` of a subclass of DataLoader; None without.
 
     Raises:
         TypeError: It is something else, or what it holds can be iterated only once.
     """
 
-    batch: Any
+    batch: Any  # the first one that the last loop had, as it was before the step
+    #: Whether two workers make the same where one would not: a stream that is not split, or random numbers
+    #: from a generator of which each has a copy; None if unknown.
     repeats: bool | None = None
-    reuses_memory = False
 
     def __init__(self, loader: Any) -> None:
         self._device_loader = loader if isinstance(loader, DeviceLoader) else None
@@ -195,33 +165,34 @@ class LoaderCopy:
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )
-        self._loader: DataLoader[Any] = inner
+        self.loader: DataLoader[Any] = inner
+        self.has_fields = getattr(loader, "fields", None) is not None
         self._patience = _PATIENCE
         own_iter = type(inner).__iter__
         self.own_iter = None if own_iter is DataLoader.__iter__ else own_iter.__qualname__
-        is_batched = inner.batch_sampler is not None
-        sampler = inner.batch_sampler if is_batched else inner.sampler
+        self._is_batched = inner.batch_sampler is not None
+        sampler = inner.batch_sampler if self._is_batched else inner.sampler
         self.has_plain_batches = type(inner.batch_sampler) is BatchSampler
-        self.shuffles = self.has_plain_batches and type(inner.sampler) is RandomSampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
         made = (inner.dataset, inner.collate_fn)
         (self.dataset, self.collate), originals = copied(made)
         self.length = known_length(self.dataset) or 0
-        self.batch_size = inner.batch_size
+        # Workers have copies of their own: they must not inherit what this process opens.
         parts = (*made, sampler, inner.generator, inner.worker_init_fn)
-        (*self.of_workers, sampler_copy, self._generator, self._init), shared = copied(parts)
+        (*self._of_workers, sampler_copy, self._generator, self._init), shared = copied(parts)
         self.not_copied = sorted({type(one).__qualname__ for one in shared})
-        self.holds_files = any(map(_is_open_file, originals))
+        self.holds_files = any(map(_is_open_file, originals))  # whose position workers would share
         others = [*originals, *copied([inner.worker_init_fn])[1]]
         of_sampler = [one for one in shared if not any(one is other for other in others)]
-        # A dataset of a length reads files where it wants to, and asks cursors anew.
+        # A dataset of a length seeks in its files and asks its cursors anew.
         of_dataset = [x for x in originals if self.is_stream or isinstance(x, types.GeneratorType)]
         _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
         hint = "give a list of the batches, or an object whose __iter__ begins anew"
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
-        self._timed = TimedDataset(self.dataset, self.collate, is_batched)
-        self._epochs: list[int] = []  # how many batches a sampler had, once it began anew
-        self.indices = iter(()) if self.is_stream else _endless(sampler_copy, self._epochs)
+        self._again: list[
+            Any
+        ] = []  # the indices of the batches of all runs, once `repeat` chose them
+        self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
         self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(
             workers=inner.num_workers,
@@ -232,22 +203,49 @@ class LoaderCopy:
             epoch=self.epoch if inner.num_workers else None,
         )
 
+    def make(self, indices: Any) -> Any:
+        """A batch, made in this process."""
+        return TimedDataset(self.dataset, self.collate, self._is_batched)[indices][0]
+
     def samples(self, indices: Any) -> Any:
         """The samples of a batch, made in this process."""
-        return self._timed.samples(indices, Batch(None))
+        return TimedDataset(self.dataset, as_it_is, self._is_batched)[indices][0]
+
+    @functools.cached_property
+    def reuses_memory(self) -> bool:
+        """Whether a batch lies in memory that a later one overwrites."""
+        if self.is_stream:
+            return False
+        with contextlib.suppress(Exception):  # of a dataset that is only for workers
+            batches = [self.make(next(self.indices))]
+            kept = cloned(batches[0])
+            can_tell = have_equal_values(batches[0], kept)
+            batches += [self.make(next(self.indices)) for _ in range(2)]
+            return can_tell and not have_equal_values(batches[0], kept)
+        return False
+
+    def repeat(self, run: Run, seconds: float) -> None:
+        """Has all runs from now on make the batches that this one had in so many seconds.
+
+        The sampler goes on and takes its time, but its indices are replaced: times of the same
+        samples can be compared, even if a few of them are slow.
+        """
+        count = min(len(run.drawn), 1 << 10, max(4, int(seconds / run.period)))
+        count = min(1 << (count.bit_length() - 1), self.epoch or count)
+        self._again = run.drawn[:count]
 
     def compare_workers(self) -> None:
         """Finds out whether two workers make the same where one would not."""
-        if self.is_stream:
-            settings = Settings(2, prefetch_factor=1)
-        else:  # each of them makes each batch twice
+        settings, again = Settings(2, prefetch_factor=1), None
+        if not self.is_stream:  # each of them makes each batch twice
             count = 4 if bytes_in(self.batch) < LARGE else 1
-            batches = [batch for batch in itertools.islice(self.indices, count) for _ in range(4)]
-            settings = Settings(2, prefetch_factor=1, batches=batches)
-        alike, again, four = [], [], list[Any]()
+            again = [one for one in itertools.islice(self.indices, count) for _ in range(4)]
+            settings = replace(settings, epoch=len(again))
+        alike, repeated, four = [], [], list[Any]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for given, _ in itertools.islice(self._variant(settings, in_order=True), 16):
+            variant = self._variant(Run(settings), again, in_order=True)
+            for given, _ in itertools.islice(variant, 16):
                 four.append(given)
                 if len(four) == 4:  # two of one worker, between them those of the other
                     one, other, next_of_one, next_of_other = four
@@ -255,18 +253,9 @@ class LoaderCopy:
                         have_equal_values(one, other),
                         have_equal_values(next_of_one, next_of_other),
                     ]
-                    again.append(have_equal_values(one, next_of_one))
+                    repeated.append(have_equal_values(one, next_of_one))
                     four.clear()
-        self.repeats = bool(again) and all(alike) and not all(again)
-
-    def learns_epoch(self) -> bool:
-        """Whether a sampler that has no length has ended an epoch, after which workers start again."""
-        if self.epoch is not None or not self._epochs:
-            return False
-        self.epoch = self._epochs[0]
-        if self.settings.workers:
-            self.settings = replace(self.settings, epoch=self.epoch)
-        return self.settings.starts_after is not None
+        self.repeats = bool(repeated) and all(alike) and not all(repeated)
 
     def run(
         self,
@@ -274,8 +263,9 @@ class LoaderCopy:
         seconds: float,
         step: Callable[[Any], Any] | None = None,
         longest: float = math.inf,
+        again: list[Any] | None = None,
     ) -> Run:
-        """Loops for so many seconds, not counting the first batches, or until each has come once.
+        """Loops for so many seconds and whole units of work, not counting the first batches.
 
         There is a batch from each worker at least, after the first ones.
 
@@ -285,31 +275,35 @@ class LoaderCopy:
             Exception: Whatever the dataset, the collate function or the step raise.
         """
         run, start = Run(settings), time.perf_counter()
+        again = again or self._again
+        unit = 1 if self.is_stream else max(1, len(again) // settings.batch_factor)
+        run.unit = math.lcm(unit, max(1, settings.workers))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # DataLoader's about workers, known better here
             try:
-                self._loop(run, self._variant(settings), seconds, step, longest)
+                self._loop(run, self._variant(run, again), seconds, step, longest)
             except RuntimeError as error:
                 if settings.workers and not run.batches:
                     self._explain(error, time.perf_counter() - start)
                 raise
-        self._patience = max(self._patience, 10 * run.startup)
+        self._patience = max(self._patience, 10 * (run.batches[0].received - start))
         return run
 
-    def _variant(self, settings: Settings, in_order: bool = False) -> Iterable[tuple[Any, Batch]]:
+    def _variant(
+        self, run: Run, again: list[Any] | None, in_order: bool = False
+    ) -> Iterable[tuple[Any, Batch]]:
         """A loader of batches, and how they were made."""
-        own = self._loader
-        dataset, collate = self.of_workers if settings.workers else (self.dataset, self.collate)
+        own, settings = self.loader, run.settings
+        dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
+        dataset = dataset if settings.remade is None else settings.remade(dataset)
         collate = collate if settings.collate is None else settings.collate
         options: dict[str, Any] = {}
         if self.is_stream:
             size = own.batch_size and own.batch_size * settings.batch_factor
-            timed: TimedDataset = TimedStream(dataset, collate, size, own.drop_last)
+            timed: Any = TimedStream(dataset, collate, size, own.drop_last)
         else:
-            kind = ReadyDataset if settings.is_ready else TimedDataset
-            timed = kind(dataset, collate, self._timed.is_batched, settings.is_whole)
-            batches = self.indices if settings.batches is None else iter(settings.batches)
-            options["sampler"] = _Epochs(batches, settings.batch_factor, settings.epoch)
+            timed = TimedDataset(dataset, collate, self._is_batched)
+            options["sampler"] = _Draws(self.indices, run, again)
         if settings.workers:
             options |= {
                 "timeout": own.timeout if own.num_workers else self._patience,
@@ -346,128 +340,73 @@ class LoaderCopy:
     ) -> None:
         batches, settings, epochs = run.batches, run.settings, list[int]()
         starts = settings.workers > 0 and not settings.persistent
-        least = enough = settings.ahead + max(1, settings.workers)
-        if settings.workers and (settings.prefetch_factor or 2) > 2:
-            least = 3 * settings.ahead  # the loop lives on a long queue for a while
+        run.epoch = settings.epoch if starts else None
+        least = settings.ahead + max(1, settings.workers)
         asked = time.perf_counter()
-        for given, batch in _endless(loader, epochs) if settings.batches is None else loader:
-            if not batches:  # which no step has seen; the first one's time doesn't count
+        for given, batch in _endless(loader, epochs):
+            if not batches:  # no step has changed it; the time of this one doesn't count
                 if batch.seconds > longest:
                     wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
                     hint = f"give at least {10 * batch.seconds:.0f}"
                     raise ValueError(Problem("diagnose", wrong, hint=hint))
                 self.batch, given = given, cloned(given)
-                first = given
             batch.asked, batch.received = asked, time.perf_counter()
             if step is not None:
                 do_step(step, given)
             batch.done = asked = time.perf_counter()
             batches.append(batch)
-            if asked - batches[0].done > 4 * seconds:
-                least = enough
-            # With a second start there is a whole epoch; a stream's is known when it is over.
-            epoch = settings.starts_after or (epochs[0] if epochs and starts else 0)
-            whole = settings.ahead + epoch if 0 < epoch < len(batches) else 0
-            if (
-                len(batches) >= max(least, whole)
-                and asked - batches[settings.ahead - 1].done >= seconds
-            ):
+            run.epoch = run.epoch or (epochs[0] if starts and epochs else None)  # of a stream
+            if run.epoch and run.epoch < len(batches):
+                run.unit = run.epoch  # with one start
+            if len(batches) < least:
+                continue
+            taken = asked - batches[settings.ahead - 1].done
+            is_whole = (len(batches) - settings.ahead) % run.unit == 0
+            if (taken >= seconds and is_whole) or asked - batches[0].done > _SLOW * seconds:
                 break
         else:
             if not batches:
                 wrong = "the loader has no batch"
                 hint = "its dataset or its sampler is empty, or drop_last leaves nothing"
                 raise ValueError(Problem("diagnose", wrong, hint=hint))
-            if settings.batches is None:
-                wrong = "the loader can be iterated only once: the second time it has no batch"
-                hint = "begin anew in the __iter__ of its dataset or sampler"
-                raise TypeError(Problem("diagnose", wrong, hint=hint))
-        if settings.makes_its_own and step is None and have_equal_values(first, cloned(first)):
-            self.reuses_memory = not have_equal_values(cloned(self.batch), first)
-        if self.is_stream and self.epoch is None and epochs:
-            self.epoch = epochs[0]
-            if settings is self.settings and settings.workers:
-                self.settings = run.settings = replace(settings, epoch=self.epoch)
-        run.startup = batches[0].received - batches[0].asked
+            wrong = "the loader can be iterated only once: the second time it has no batch"
+            hint = "begin anew in the __iter__ of its dataset or sampler"
+            raise TypeError(Problem("diagnose", wrong, hint=hint))
         run.bytes = bytes_in(self.batch)
-        run.tensors = sum(isinstance(leaf, torch.Tensor) for _, leaf in leaves(self.batch))
-        run.stats = loader.stats() if isinstance(loader, DeviceLoader) else None
 
     def _explain(self, error: RuntimeError, seconds: float) -> None:
         """Says what workers that made no batch in so many seconds may have met."""
-        context: Any = self._loader.multiprocessing_context or torch.multiprocessing
+        context: Any = self.loader.multiprocessing_context or torch.multiprocessing
         method = context.get_start_method()
         if method != "fork" and error.__cause__ is not None:  # a worker ended by itself
-            add_note(
-                error,
-                f"workers begin by {method!r} here, which imports the main module again; call diagnose "
-                "under if __name__ == '__main__'",
+            hint = (
+                "which imports the main module again; call diagnose under if __name__ == '__main__'"
             )
-        elif not self._loader.num_workers and seconds >= self._patience:
+            add_note(error, f"workers begin by {method!r} here, {hint}")
+        elif not self.loader.num_workers and seconds >= self._patience:
+            hint = "or its batch can't be pickled, which it says on stderr"
             add_note(
-                error,
-                "a worker waits for ever for a lock that a thread held here when it was forked; or its "
-                "batch can't be pickled, which it says on stderr",
+                error, f"a worker waits for a lock that a thread held when it was forked; {hint}"
             )
 
 
-class StepTimes(NamedTuple):
-    """What a step takes for one batch: mean seconds, and of processor time in all threads."""
-
-    seconds: float
-    cpu_seconds: float
-
-
-def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> StepTimes:
-    """Times a step again and again on copies of one batch: it may write into them."""
+def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> float:
+    """Mean seconds of a step, called again and again with copies of one batch: it may write into them."""
     taken: list[float] = []
-    cpu: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or (time.perf_counter() < end and len(taken) < 10_000):
         copies = [cloned(batch) for _ in range(8 if bytes_in(batch) < LARGE else 2)]
         step(copies.pop())  # meanwhile the threads that copied stop to spin
         for given in copies:
             synchronize()
-            start, cpu_start = time.perf_counter(), time.process_time()
+            start = time.perf_counter()
             do_step(step, given)
             taken.append(time.perf_counter() - start)
-            cpu.append(time.process_time() - cpu_start)
-    return StepTimes(statistics.fmean(taken), statistics.fmean(cpu))
-
-
-class CopyTimes(NamedTuple):
-    """Seconds to copy a batch into pinned memory, and to the device from pageable or pinned memory."""
-
-    pinning: float
-    pageable: float
-    pinned: float
-
-
-def time_copies(batch: Any, device: torch.device) -> CopyTimes | None:
-    """The best of five of each; None if nothing of the batch is in the CPU's memory."""
-    tensors = [leaf for _, leaf in leaves(batch) if isinstance(leaf, torch.Tensor)]
-    tensors = [tensor for tensor in tensors if tensor.device.type == "cpu"]
-    if not tensors:
-        return None
-    pinned = [tensor.pin_memory() for tensor in tensors]
-
-    def best(copy: Callable[[torch.Tensor], Any], sources: list[torch.Tensor]) -> float:
-        def work() -> None:
-            for tensor in sources:
-                copy(tensor)
-            synchronize()
-
-        return min(timeit.repeat(work, number=1))
-
-    return CopyTimes(
-        best(lambda tensor: tensor.clone().pin_memory(), tensors),
-        best(lambda tensor: tensor.to(device), tensors),
-        best(lambda tensor: tensor.to(device, non_blocking=True), pinned),
-    )
+    return statistics.fmean(taken)
 
 
 def do_step(step: Callable[[Any], Any], batch: Any) -> None:
-    """Does a training step, and waits until it is over.
+    """Does a training step and waits until it has ended.
 
     Raises:
         TypeError: It did nothing yet.
@@ -485,10 +424,10 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
 
 
 def synchronize(result: Any = None) -> None:
-    """Waits for the accelerator, if there is one, and for arrays of JAX, so that a step has taken its time."""
+    """Waits for the accelerator, if there is one, and for arrays of JAX, so a step has taken its time."""
     try:
         waits = [getattr(leaf, "block_until_ready", None) for _, leaf in leaves(result)]
-    except Exception:  # noqa: BLE001, whatever it was, it is no array
+    except Exception:  # noqa: BLE001, whatever it is, it is not an array
         waits = []
     for wait in filter(callable, waits):
         wait()
@@ -497,7 +436,7 @@ def synchronize(result: Any = None) -> None:
 
 
 def as_it_is(batch: Any) -> Any:
-    """The collate function of a dataset that gives whole batches."""
+    """The collate function of a dataset that returns whole batches."""
     return batch
 
 
@@ -515,21 +454,27 @@ def _is_open_file(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] in ("h5py", "sqlite3", "lmdb")
 
 
-class _Epochs:
+class _Draws:
     """Batches of indices, several joined to one, that go on where the last epoch ended."""
 
-    def __init__(self, batches: Iterator[Any], factor: int, length: int | None) -> None:
+    def __init__(self, batches: Iterator[Any], run: Run, again: list[Any] | None) -> None:
         self._batches = batches
-        self._factor = factor
-        self._length = length
+        self._run = run
+        self._again = itertools.cycle(again) if again else None
 
     def __iter__(self) -> Iterator[Any]:
-        joined = self._batches if self._factor == 1 else self._joined()
-        return itertools.islice(joined, self._length)
-
-    def _joined(self) -> Iterator[Any]:
-        while parts := list(itertools.islice(self._batches, self._factor)):
-            yield list(itertools.chain(*parts))
+        run, settings = self._run, self._run.settings
+        numbers = itertools.count() if settings.epoch is None else range(settings.epoch)
+        for _ in numbers:
+            start = time.perf_counter()
+            parts = list(itertools.islice(self._batches, settings.batch_factor))
+            run.draws.append(time.perf_counter() - start)
+            if not parts:
+                return
+            if self._again is not None:
+                parts = list(itertools.islice(self._again, len(parts)))
+            run.drawn += parts
+            yield parts[0] if settings.batch_factor == 1 else list(itertools.chain(*parts))
 
 
 def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:

@@ -43,7 +43,7 @@ def load() -> None:
     library: Any = torch.library
     _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
     fakes.register(_REGISTRATIONS)
-    autograd.register()
+    autograd.register(_REGISTRATIONS)
 
 
 def _load_cuda() -> str | None:

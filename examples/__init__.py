@@ -1,1 +1,0 @@
-"""Programs that show pinfeed at work."""

@@ -1,1 +1,0 @@
-"""One small CNN trained twice on real photographs, fed once by stock torch and once by pinfeed; ``make demo``."""

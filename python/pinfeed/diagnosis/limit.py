@@ -1,0 +1,207 @@
+"""What was measured, and which stage bounds the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import statistics
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pinfeed import _core
+from pinfeed.diagnosis.runs import Run
+from pinfeed.limits import cpu_quota
+
+#: A change must gain more than this in trials.
+LEAST_GAIN = 0.03
+#: A loop that waits for less has its batches when it asks: the rest is what taking one costs.
+_LITTLE_WAITING = 0.05
+#: A DataLoader has its own cost of less seconds for each batch, and so has measuring.
+_PER_BATCH = 5e-4
+#: A sample that takes as many times the median is slow; at most this share of samples are stragglers.
+_SLOW, _FEW = 3.0, 0.1
+
+#: What bounds the loop.
+LIMITS = {
+    "step": "the step: batches are ready before it asks",
+    "sampler": "the sampler: drawing the indices takes most of the time",
+    "dataset": "the dataset: getting the samples takes most of the time",
+    "files": "the disk: samples wait for files that are not in memory",
+    "collate": "the collate function takes most of the time",
+    "hand_off": "the hand-off: batches are made sooner than they arrive in the loop",
+    "batch": "the cost of each batch, however many samples it has",
+    "start": "the start of the workers: an epoch is short, and each begins with new ones",
+    "stragglers": "a few samples that take much longer than the others",
+    "lock": "a lock: more workers make no more batches, and CPUs are idle",
+    "cpus": "the CPUs: all that this process may use make batches",
+    "gil": "the GIL: the thread that makes batches and the step take it from each other",
+    "unexplained": "unexplained: the stages take less than half of the time",
+}
+#: What helps against each, if no change that was tried does.
+CURES = {
+    "step": "make the step faster",
+    "sampler": "draw the indices of a whole epoch at once, as ShuffleSampler and lists do",
+    "dataset": "decode once with write_array, or get a whole batch at once in __getitems__",
+    "files": "read rows by the path of their file: ArrayDataset(path), from_numpy(path)",
+    "collate": "use Collate where its batches are equal, or more workers",
+    "hand_off": "use a DeviceLoader without workers, Collate, or fewer and larger tensors",
+    "batch": "use a larger batch_size, or from_numpy for arrays",
+    "start": "set persistent_workers=True",
+    "stragglers": "repair the samples that are named, or use more workers",
+    "lock": "give each worker a lock, connection or file of its own",
+    "cpus": "do less for each sample: decode once, smaller images, native kernels",
+    "gil": "use workers instead of the thread",
+    "unexplained": "profile the loop with py-spy: it waits outside of all stages",
+}
+
+
+class Cpus(NamedTuple):
+    """The CPUs that a loader may use."""
+
+    present: int  # on the machine
+    allowed: int  # for this process
+    quota: float | None  # CPUs' worth of time for its control group; None without a limit
+    ranks: int  # processes of the job on this machine
+
+    @classmethod
+    def here(cls) -> Cpus:
+        """The CPUs of this process; torchrun sets the number of ranks."""
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+        count = max(1, int(ranks)) if ranks.isdigit() else 1
+        return cls(os.cpu_count() or 1, _core.available_cpus(), cpu_quota(), count)
+
+    @property
+    def usable(self) -> float:
+        """This rank's share; ranks that are pinned to CPUs of their own don't share them."""
+        usable = self.allowed / (self.ranks if self.allowed == self.present else 1)
+        return max(1.0, min(usable, math.inf if self.quota is None else self.quota / self.ranks))
+
+    def load(self, seconds: float) -> float:
+        """The share of the usable CPUs that other work has: as many threads try to take all of them."""
+        block, used, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
+
+        def work() -> None:
+            start, cpu_start = time.perf_counter(), time.thread_time()
+            while time.perf_counter() < end:
+                hashlib.sha256(block)  # without the GIL
+            used.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
+
+        threads = [threading.Thread(target=work) for _ in range(round(self.usable))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return max(0.0, 1 - statistics.fmean(used))
+
+
+@dataclass
+class Measured:
+    """What was measured; None, or nothing in a dict, for what was not."""
+
+    cpus: Cpus
+    loop: Run  # as it is
+    runs: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
+    warm: Run | None = (
+        None  # the batches of `loop` again, without a step: their files are in memory
+    )
+    step: float | None = None  # seconds of the step alone
+    load: float = 0.0  # the share of the CPUs that other work had
+
+    @property
+    def least_gain(self) -> float:
+        """Trials with a smaller gain show nothing."""
+        return max(LEAST_GAIN, self.load)
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of the step, alone or in the loop if it was faster there; 0 without one."""
+        return 0.0 if self.step is None else min(self.step, self.loop.step)
+
+    @property
+    def reads_too_much(self) -> bool:
+        """Whether far more comes from the disk than a batch holds."""
+        return self.loop.disk_bytes > 4 * max(self.loop.bytes, 1 << 14)
+
+    @property
+    def files(self) -> float:
+        """The time of a batch that its files take: what it saves to read them again.
+
+        Where far more comes from a disk than a batch holds, reading ahead evicts the files and nothing is
+        saved: then it is the time in which the samples wait.
+        """
+        loop = self.loop
+        saved = 0.0 if self.warm is None else loop.fetch - self.warm.fetch
+        return float(min(max(0.0, saved, loop.idle if self.reads_too_much else 0.0), loop.fetch))
+
+    def limit(self) -> str:
+        """The name of what bounds the loop, a key of `LIMITS`: what it waits for most."""
+        loop, settings, step = self.loop, self.loop.settings, self.step_seconds
+        workers, is_thread = settings.workers, settings.in_thread and not settings.workers
+        if self.step is not None and loop.wait < _LITTLE_WAITING * loop.period:
+            return "step"
+        alone = (self.runs.get(1) or loop).made  # side by side they take as long as the longer
+        less, more = sorted((step, alone))
+        if is_thread and loop.period > more + less / 2 and less > loop.period / 5:
+            return "gil"
+        wait = loop.period if is_thread else loop.wait
+        if loop.starting > wait / 2:
+            return "start"
+        stages = {"sampler": loop.sampler, "dataset": loop.fetch, "collate": loop.collate}
+        if loop.sampler > wait / 2:
+            return "sampler"
+        if loop.made > wait / 2:  # several workers may all wait for one batch
+            least = (loop.made - loop.queued) / (4 if self.reads_too_much else 2)
+            if self.files > max(least, loop.made / 8):
+                return "files"
+            if self.straggling()[0] > 0.4:
+                return "stragglers"
+        if not workers:
+            beside = loop.period - max(step, loop.sampler + loop.made)
+            missing = beside if is_thread else loop.unexplained
+            if missing > (wait - loop.queued - loop.queued_outside) / 2:
+                return "batch" if missing < _PER_BATCH else "unexplained"
+            return max(stages, key=stages.__getitem__)
+        if step > max(loop.made / workers, loop.hand_off) and step > loop.period / 2:
+            return "step"  # except for single batches
+        if loop.hand_off > loop.making:
+            return "hand_off"
+        if self.has_lock(workers):
+            return "lock"
+        if workers >= self.cpus.usable and loop.idle < loop.made / 10:
+            return "cpus"
+        return "dataset" if loop.fetch > loop.collate else "collate"
+
+    def has_lock(self, workers: int) -> bool:
+        """Whether several workers make little more than one, and in the rest of their time nothing runs."""
+        one, several = self.runs.get(1), self.runs.get(workers, self.loop)
+        if one is None or workers < 2 or workers * one.made / several.made > (1 + workers) / 2:
+            return False
+        return bool(several.idle - one.idle > (several.made - one.made) / 2)
+
+    def straggling(self) -> tuple[float, list[int]]:
+        """The share of the time that a few slow samples take beyond the median, and these samples.
+
+        A batch that waited for a CPU meanwhile is not slow by itself; several workers may wait for each other.
+        """
+        runs = [run for run in (self.loop, *self.runs.values()) if run.settings.workers < 2]
+        beyond, whole, count, late_count, least = 0.0, 0.0, 0, 0, dict[int, float]()
+        for run in runs or [self.loop]:
+            batches = run.batches[max(1, run.settings.workers) :]
+            if len(batches) < 4:
+                continue
+            median = statistics.median(s for batch in batches for s in batch.sample_seconds)
+            for batch in batches:
+                taken = batch.sample_seconds
+                late = [seconds for seconds in taken if seconds > _SLOW * median]
+                own = max(batch.cpu_seconds, batch.seconds - batch.queued_seconds)
+                more = min(sum(late) - median * len(late), own - median * len(taken))
+                whole, count = whole + own, count + len(taken)
+                beyond, late_count = beyond + max(0.0, more), late_count + len(late) * (more > 0)
+                if batch.indices is not None and len(batch.indices) == len(taken):
+                    for index, seconds in zip(batch.indices, taken, strict=True):
+                        least[index] = min(seconds / median, least.get(index, math.inf))
+        share = beyond / whole if whole and late_count <= _FEW * count else 0.0
+        return share, sorted(index for index, times in least.items() if times > _SLOW)

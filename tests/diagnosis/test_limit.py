@@ -1,0 +1,209 @@
+"""The limit and the recommendations, from runs whose times are written down here."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pinfeed.diagnosis.changes import Change
+from pinfeed.diagnosis.limit import CURES, LIMITS, Cpus, Measured
+from pinfeed.diagnosis.report import Report
+from pinfeed.diagnosis.runs import Run, Settings
+from pinfeed.diagnosis.stages import Batch
+from pinfeed.limits import cpu_quota
+
+
+def run(
+    workers=0,
+    *,
+    wait=0.0,
+    step=0.0,
+    fetch=0.0,
+    collate=0.0,
+    sampler=0.0,
+    cpu=0.0,
+    queued=0.0,
+    disk_bytes=0,
+    lag=0.0,
+    slow=(),
+    epoch=None,
+    start=0.0,
+    **options,
+):
+    """A run of 40 batches of four samples: `lag` is the time from a batch that is made to the loop."""
+    run = Run(Settings(workers, **options), bytes=1000, epoch=epoch, draws=[sampler] * 40)
+    now = 0.0
+    for number in range(40):
+        batch = Batch([4 * number + i for i in range(4)])
+        batch.asked = now
+        batch.received = now + wait + start * (epoch is not None and number % epoch == 0)
+        batch.done = now = batch.received + step
+        batch.collated = batch.received - lag
+        batch.sample_seconds = [50 * fetch if i in slow else fetch / 4 for i in batch.indices]
+        batch.fetched = batch.collated - collate
+        batch.begun = batch.fetched - sum(batch.sample_seconds)
+        batch.cpu_seconds, batch.disk_bytes = cpu, disk_bytes
+        batch.queued_seconds, batch.queued_before = queued, 0.0
+        run.batches.append(batch)
+    return run
+
+
+def measured(loop, **what):
+    step = loop.step if loop.step > 1e-9 else None
+    return Measured(**({"cpus": Cpus(4, 4, None, 1), "loop": loop, "step": step} | what))
+
+
+ONE = {1: run(1, wait=0.1, fetch=0.1, cpu=0.01)}
+CASES = {
+    "step": measured(run(1, wait=0.001, step=0.2, fetch=0.1)),
+    "sampler": measured(run(wait=0.1, step=0.01, sampler=0.09, fetch=0.005)),
+    "sampler with workers": measured(run(2, wait=0.1, sampler=0.09, fetch=0.05, lag=0.1)),
+    "dataset": measured(run(wait=0.1, step=0.01, fetch=0.09, collate=0.01)),
+    "dataset with workers": measured(run(2, wait=0.05, fetch=0.1, lag=0.01), runs=ONE),
+    "collate": measured(run(wait=0.1, step=0.01, fetch=0.01, collate=0.09)),
+    "files": measured(
+        run(wait=0.1, fetch=0.1, disk_bytes=1000), warm=run(wait=0.02, fetch=0.02, collate=0.01)
+    ),
+    "files that are evicted": measured(
+        run(wait=0.1, fetch=0.1, cpu=0.02, disk_bytes=1 << 20), warm=run(wait=0.1, fetch=0.1)
+    ),
+    "hand_off": measured(run(2, wait=0.1, fetch=0.01, lag=0.1), runs=ONE),
+    "batch": measured(run(wait=0.0001, fetch=0.00002)),
+    "unexplained": measured(run(wait=0.1, fetch=0.02)),
+    "unexplained in a thread": measured(run(wait=0.1, fetch=0.02, in_thread=True)),
+    "start": measured(run(1, wait=0.01, step=0.03, fetch=0.01, epoch=4, start=0.2)),
+    "stragglers": measured(run(wait=0.03, fetch=0.01, slow=(50, 100, 150))),
+    "lock": measured(run(2, wait=0.1, fetch=0.2, cpu=0.01), runs=ONE),
+    "cpus": measured(run(4, wait=0.05, fetch=0.2, cpu=0.1, queued=0.1), runs=ONE),
+    "gil": measured(run(wait=0.1, step=0.1, fetch=0.2, in_thread=True), runs=ONE),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_limit(name):
+    report, limit = Report(CASES[name]), name.split()[0]
+    assert report.limit == report.to_dict()["limit"] == limit
+    assert json.loads(json.dumps(report.to_dict()))
+    assert f"Limit: {LIMITS[limit]}" in str(report)
+    cure = "leave it as it is" if limit == "step" else CURES[limit]
+    assert str(report).endswith(f"{cure}.")
+    assert {case.split()[0] for case in CASES} == set(LIMITS) == set(CURES)
+    assert all(key.isidentifier() and key.islower() for key in LIMITS)
+
+
+def test_the_stages_of_a_slow_sampler_add_up():
+    stages = Report(CASES["sampler"]).to_dict()["stages"]
+    assert stages["sampler"] == pytest.approx(0.09)
+    assert sum(filter(None, stages.values())) == pytest.approx(0.1 + 0.01)
+
+
+def test_stragglers_are_named():
+    assert "slow samples: 50, 100, 150\n" in str(Report(CASES["stragglers"]))
+
+
+def test_each_epoch_has_its_start():
+    """Of 2 s, before batches of 0.1 s, whether the run has whole epochs or not."""
+    for epoch in (10, 100):
+        loop = run(2, wait=0.1, fetch=0.1, epoch=epoch, start=2.0)
+        loop.unit = min(epoch, 40)
+        if epoch == 10:
+            loop.batches += replace(loop).batches[:6]  # whole epochs after those made ahead
+        assert loop.starting == pytest.approx(2 / epoch)
+        assert loop.period == pytest.approx(0.1 + 2 / epoch, rel=0.2)
+
+
+TRIED = {
+    "not tried": ([], [], 0.0, False),
+    "twice": ([1.0, 1.0], [0.9, 0.9], 0.0, True),
+    "once": ([1.0], [0.5], 0.0, False),
+    "less than 3 %": ([1.0, 1.0], [0.98, 0.98], 0.0, False),
+    "one round lost": ([1.0, 1.0], [0.5, 1.1], 0.0, False),
+    "as it is varies more": ([1.0, 2.0], [0.9, 1.5], 0.0, False),
+    "less than other work": ([1.0, 1.0], [0.8, 0.8], 0.4, False),
+    "more than other work": ([1.0, 1.0], [0.5, 0.5], 0.4, True),
+}
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_only_what_has_gained_more_than_other_work_explains(name):
+    before, after, load, is_recommended = TRIED[name]
+    case = measured(run(wait=0.1, fetch=0.09), load=load)
+    change = Change("name", "code", Settings(1), before=before, after=after, least=case.least_gain)
+    report = Report(case, [change])
+    assert change.is_recommended is is_recommended
+    assert report.recommended == [change] * is_recommended
+    text = str(report)
+    assert ("Do this: code" in text) is is_recommended
+    assert ("Tried once, which may be chance: code" in text) is (name == "once")
+    assert ("No change gained more than" in text) is (bool(after) and not is_recommended)
+    assert ("gains below 1.40 × are not shown" in text) is (load > 0)
+    shows = bool(after) and abs(change.gain) > case.least_gain
+    assert ("× the batches" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
+
+
+def test_the_printed_times_give_the_printed_gain():
+    change = Change("name", "code", Settings(1), before=[0.4, 0.5], after=[0.1, 0.2])
+    text = str(Report(measured(run(wait=0.1, fetch=0.09)), [change]))
+    assert "name       450 ms     150 ms   3.00 ×" in text
+    assert change.gain == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "usable"),
+    [
+        (Cpus(8, 8, None, 1), 8),
+        (Cpus(8, 2, None, 1), 2),
+        (Cpus(8, 8, 1.5, 1), 1.5),
+        (Cpus(8, 8, None, 4), 2),
+        (Cpus(8, 2, None, 4), 2),  # pinned to CPUs of its own
+        (Cpus(8, 8, 2.0, 4), 1),  # never less than one
+    ],
+)
+def test_cpus(cpus, usable):
+    assert cpus.usable == usable
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("0::/job", {"job/cpu.max": "150000 100000"}, 1.5),
+        ("0::/job/part", {"job/cpu.max": "400000 100000", "job/part/cpu.max": "max 100000"}, 4.0),
+        ("0::/job", {"job/cpu.max": "max 100000"}, None),
+        ("2:cpuset:/\n1:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "50000"}, 0.5),
+        ("1:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1"}, None),
+        ("0::/gone", {}, None),
+    ],
+)
+def test_cpu_quota(tmp_path, groups, files, quota):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
+    for name, text in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+        if name.endswith("quota_us"):
+            path.with_name("cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_quota(str(tmp_path / "proc"), str(tmp_path / "cgroup")) == quota
+    assert cpu_quota(str(tmp_path / "nothing"), str(tmp_path)) is None
+
+
+def test_other_work_is_measured():
+    """Three threads for each CPU leave less than half of them."""
+    import hashlib
+    import threading
+    import time
+
+    end = time.perf_counter() + 1.0
+    block = bytes(1 << 20)
+
+    def work():
+        while time.perf_counter() < end:
+            hashlib.sha256(block)
+
+    cpus = Cpus.here()
+    threads = [threading.Thread(target=work) for _ in range(3 * round(cpus.usable))]
+    for thread in threads:
+        thread.start()
+    assert 0.3 < cpus.load(0.3) < 1
+    for thread in threads:
+        thread.join()
