@@ -26,11 +26,11 @@ void crop(Window& window, std::int64_t top, std::int64_t left, std::int64_t heig
 }
 
 // The first of `size` pixels in the middle of `extent`, as torchvision rounds: to even in a larger
-// image; in a smaller one down, for what stands before it.
-std::int64_t middle(std::int64_t extent, std::int64_t size) {
+// image, or down; in a smaller one down, for what stands before it.
+std::int64_t middle(std::int64_t extent, std::int64_t size, bool rounds_down) {
   const std::int64_t spare = extent - size;
   if (spare < 0) return -(-spare / 2);
-  return spare / 2 + (spare % 4 == 3 ? 1 : 0);
+  return spare / 2 + (spare % 4 == 3 && !rounds_down ? 1 : 0);
 }
 
 // One axis of the place where a random crop may begin: `before` pixels are added in front.
@@ -222,6 +222,17 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
   crop(window, (window.height - height) / 2, (window.width - width) / 2, height, width);
 }
 
+// The sides of an image whose longer edge would get longer than `most`, rounded step by step as
+// transformers' get_size_with_aspect_ratio rounds them.
+std::array<std::int64_t, 2> sides_within(std::int64_t shorter, std::int64_t longer,
+                                         std::int64_t most) {
+  const auto from = static_cast<double>(shorter), to = static_cast<double>(longer);
+  const double exact = static_cast<double>(most) * from / to;
+  const auto rounded = static_cast<std::int64_t>(std::nearbyint(exact));
+  if (rounded == shorter) return {shorter, longer};
+  return {rounded, static_cast<std::int64_t>(exact * to / from)};
+}
+
 // What an image of height x width is resized to.
 std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& draw,
                                          std::int64_t height, std::int64_t width) {
@@ -258,6 +269,14 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
   if (new_shorter > 0) new_longer = new_shorter * longer / shorter;
   if (step.height == 0) {
     new_shorter = most * shorter / longer;
+  } else if (most > 0 && step.as_transformers) {
+    const double longest = static_cast<double>(longer) / static_cast<double>(shorter) *
+                           static_cast<double>(new_shorter);
+    if (longest > static_cast<double>(most)) {
+      const auto sides = sides_within(shorter, longer, most);
+      new_shorter = sides[0];
+      new_longer = sides[1];
+    }
   } else if (most > 0 && new_longer > most) {
     new_shorter = most * new_shorter / new_longer;
     new_longer = most;
@@ -346,7 +365,8 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         break;
       case Kind::center_crop: {
         const auto [rows, columns] = crop_size(step, window);
-        crop(window, middle(window.height, rows), middle(window.width, columns), rows, columns);
+        crop(window, middle(window.height, rows, step.as_transformers),
+             middle(window.width, columns, step.as_transformers), rows, columns);
         break;
       }
       case Kind::random_crop: {

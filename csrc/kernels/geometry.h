@@ -40,6 +40,10 @@ struct GeometryStep {
   std::int64_t below = 0;
   std::int64_t right = 0;
   bool pad_if_needed = false;
+  // Of center crops: begin at the pixel before the middle, as transformers does, where torchvision
+  // rounds to even. Of resize_edges: transformers' size of an image whose longer edge would be
+  // longer than `width`.
+  bool as_transformers = false;
   // From and to which share of the area, or which factor of the sides.
   std::array<double, 2> range = {};
   std::array<double, 2> ratio = {};  // of width to height

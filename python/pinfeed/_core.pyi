@@ -133,6 +133,7 @@ class GeometryStep:
         below: int = 0,
         right: int = 0,
         pad_if_needed: bool = False,
+        as_transformers: bool = False,
         range: Sequence[float] = (0, 0),
         ratio: Sequence[float] = (0, 0),
         sizes: Sequence[int] = (),

@@ -269,7 +269,8 @@ void register_augment_options(py::module_& m) {
                Keyword{"width", &Step::width}, Keyword{"share", &Step::share},
                Keyword{"above", &Step::above}, Keyword{"left", &Step::left},
                Keyword{"below", &Step::below}, Keyword{"right", &Step::right},
-               Keyword{"pad_if_needed", &Step::pad_if_needed}, Keyword{"range", &Step::range},
+               Keyword{"pad_if_needed", &Step::pad_if_needed},
+               Keyword{"as_transformers", &Step::as_transformers}, Keyword{"range", &Step::range},
                Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
                Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
                Keyword{"probability", &Step::probability});

@@ -19,7 +19,7 @@ from pinfeed.arguments import (
     require_choice,
     require_flags,
 )
-from pinfeed.augment.geometry import Crop, checked_size
+from pinfeed.augment.geometry import LIBRARIES, Crop, Library, checked_size
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 
@@ -96,9 +96,11 @@ class CenterCrop(Crop):
     Args:
         size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
             or one number for both.
+        like: Where an odd number of pixels is left over, ``"torchvision"`` rounds the position to
+            even, and ``"transformers"`` rounds it down.
 
     Raises:
-        TypeError, ValueError: ``size`` does not fit.
+        TypeError, ValueError: An argument does not fit.
 
     Example:
         >>> image = pinfeed.Image(
@@ -109,10 +111,14 @@ class CenterCrop(Crop):
     """
 
     @instead()
-    def __init__(self, size: int | Sequence[int]) -> None:
+    def __init__(self, size: int | Sequence[int], *, like: Library = "torchvision") -> None:
         self.size = size
+        require_choice(like, LIBRARIES, "CenterCrop: like")
+        self.like = like
         self.fixed_size, sides = _crop_size(size, "CenterCrop")
-        self.native_step = _core.GeometryStep(kind="center_crop", **sides)
+        self.native_step = _core.GeometryStep(
+            kind="center_crop", as_transformers=like == "transformers", **sides
+        )
 
     @override
     def may_pad(self, size: tuple[int, int] | None) -> bool:

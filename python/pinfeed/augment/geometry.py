@@ -12,6 +12,10 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, checked_number, described, instead, require_instance
 
+#: Whose rounding a step has.
+Library = Literal["torchvision", "transformers"]
+LIBRARIES: tuple[Library, ...] = ("torchvision", "transformers")
+
 NO_BORDER = _core.BorderOptions()
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_range, instead
-from pinfeed.augment.geometry import Resizing, checked_size, checked_sizes
+from pinfeed.arguments import checked_integer, checked_range, instead, require_choice
+from pinfeed.augment.geometry import LIBRARIES, Library, Resizing, checked_size, checked_sizes
 
 _torchvision = instead(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
@@ -22,6 +22,8 @@ class Resize(Resizing):
         size: Height and width; or one number, which the shorter edge gets, the other in proportion.
             None: the longer edge gets ``max_size``.
         max_size: With one number: the most that the longer edge gets; the shorter one gets less then.
+        like: How sizes are rounded where ``max_size`` decides: ``"torchvision"`` rounds the shorter
+            edge down, and ``"transformers"`` to the nearest integer, as its detectors need.
 
     Raises:
         TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
@@ -36,9 +38,17 @@ class Resize(Resizing):
     """
 
     @_torchvision
-    def __init__(self, size: int | Sequence[int] | None, *, max_size: int | None = None) -> None:
+    def __init__(
+        self,
+        size: int | Sequence[int] | None,
+        *,
+        max_size: int | None = None,
+        like: Library = "torchvision",
+    ) -> None:
         self.size = size
         self.max_size = max_size
+        require_choice(like, LIBRARIES, "Resize: like")
+        self.like = like
         sizes = (0,) if size is None else checked_sizes(size, "Resize")
         longer = 0 if max_size is None else checked_integer(max_size, "Resize: max_size", 1, 2**31)
         if size is None and max_size is None:
@@ -57,7 +67,9 @@ class Resize(Resizing):
         height, width = sizes[0], longer
         if len(sizes) == 2:
             kind, width = "resize", sizes[1]
-        self.native_step = _core.GeometryStep(kind=kind, height=height, width=width)
+        self.native_step = _core.GeometryStep(
+            kind=kind, height=height, width=width, as_transformers=like == "transformers"
+        )
 
 
 class RandomResizedCrop(Resizing):

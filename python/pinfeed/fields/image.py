@@ -34,6 +34,7 @@ from pinfeed.fields.field import (
     check_request,
     padded_leaf,
 )
+from pinfeed.fields.from_processor import processor_arguments
 from pinfeed.fields.from_torchvision import split_transform
 from pinfeed.functions.normalization import (
     BYTE_SCALE,
@@ -257,6 +258,34 @@ class Image(Field):
         """
         rest, image = split_transform(cls, transform, options)
         return rest, image
+
+    @classmethod
+    def from_processor(cls, processor: Any, **options: Any) -> Self:
+        """Images as an image processor of transformers makes them.
+
+        It resizes, crops the center, rescales, normalizes and pads as the processor's settings say.
+        `Patches.from_processor` is for models of native resolution.
+
+        Args:
+            processor: The image processor of ViT, DeiT, BEiT, CLIP, SigLIP, BiT and DINOv2, ConvNeXt,
+                Segformer or DETR and its relatives; or a processor that has one.
+            **options: Further arguments of `Image`, such as ``dtype``.
+
+        Sizes are those of transformers. Values are those of its torchvision backend up to the last
+        digits; where transformers resizes with Pillow, they differ by a level or two of 255. Where a
+        detector pads, the batch has a ``pixel_mask`` of bools, so the field must be in a dict.
+
+        Raises:
+            TypeError: ``processor`` is of another kind.
+            ValueError: A setting is not covered.
+
+        Example:
+            >>> from transformers import ViTImageProcessor
+            >>> image = pinfeed.Image.from_processor(ViTImageProcessor())
+            >>> image
+            Image(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), augment=Resize((224, 224)))
+        """
+        return cls(**processor_arguments(processor) | options)
 
     def _check_layout(self) -> None:
         if self.dtype not in (*_FLOATS, *_INTEGERS):

@@ -1,0 +1,128 @@
+"""The image processors of transformers whose whole images an `Image` can make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from pinfeed.augment.crops import CenterCrop
+from pinfeed.augment.geometry import Compose, Geometry
+from pinfeed.augment.sizes import Resize
+from pinfeed.functions.normalization import BYTE_SCALE
+
+# What all of them do: resize, crop the center, rescale, normalize and pad, in this order.
+_FAMILIES = ("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Bit", "Segformer")
+_OTHER_FAMILIES = ("ConvNext", "Detr", "ConditionalDetr", "DeformableDetr")
+_RESAMPLING = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
+
+
+def processor_arguments(processor: Any) -> dict[str, Any]:
+    """The arguments of an `Image` for an image processor of transformers, or for what has one."""
+    settings = _Settings(getattr(processor, "image_processor", processor))
+    arguments = settings.values()
+    steps = [*settings.resizing(), *settings.cropping()]
+    if steps:
+        arguments["augment"] = steps[0] if len(steps) == 1 else Compose(steps)
+    if settings.on("do_resize"):
+        resample = settings["resample"]
+        interpolation = _RESAMPLING.get(2 if resample is None else int(resample))
+        if interpolation is None:
+            settings.refuse("resample", "0 (nearest), 2 (bilinear) and 3 (bicubic)")
+        if interpolation != "bilinear":
+            arguments["interpolation"] = interpolation
+    return arguments | settings.padding()
+
+
+class _Settings:
+    """The settings of a processor, which messages name."""
+
+    def __init__(self, processor: Any) -> None:
+        kind = type(processor).__name__
+        name = kind.removesuffix("Fast").removesuffix("Pil")
+        self.family = name.removesuffix("ImageProcessor")
+        if self.family not in (*_FAMILIES, *_OTHER_FAMILIES) or name == self.family:
+            names = ", ".join(f"{one}ImageProcessor" for one in (*_FAMILIES, *_OTHER_FAMILIES))
+            raise TypeError(
+                f"Image: processor must be one of {names}, or have one, got {kind}; write the "
+                "arguments of Image yourself, or of Patches for models of native resolution"
+            )
+        self._processor, self._kind = processor, kind
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self._processor, key, None)
+
+    def on(self, key: str) -> bool:
+        """Whether a flag is set."""
+        return bool(self[key])
+
+    def refuse(self, setting: str, expected: str) -> None:
+        raise ValueError(
+            f"Image: {self._kind} has {setting}={self[setting]!r}, and this is for {expected}"
+        )
+
+    def values(self) -> dict[str, Any]:
+        """What becomes of the values."""
+        arguments: dict[str, Any] = {}
+        if self.on("do_normalize"):
+            for key, value in (("mean", self["image_mean"]), ("std", self["image_std"])):
+                arguments[key] = value if isinstance(value, float | int) else tuple(value)
+        if not self.on("do_rescale"):
+            return arguments | ({"scale": 1} if arguments else {"dtype": torch.uint8})
+        scale = self["rescale_factor"]
+        return arguments if scale == BYTE_SCALE else arguments | {"scale": scale}
+
+    def _size(self, key: str) -> dict[str, int]:
+        """The sizes under this key that are set."""
+        size = self[key]
+        items = size.items() if isinstance(size, Mapping) else vars(size or {}).items()
+        return {name: int(number) for name, number in items if number}
+
+    def resizing(self) -> list[Geometry]:
+        if not self.on("do_resize"):
+            return []
+        size = self._size("size")
+        edge = size.get("shortest_edge", 0)
+        if self.family == "ConvNext":
+            if not edge:
+                self.refuse("size", "a shortest_edge")
+            if edge >= 384:
+                return [Resize((edge, edge))]
+            return [Resize(int(edge / self["crop_pct"])), CenterCrop(edge, like="transformers")]
+        if size.keys() == {"height", "width"}:
+            return [Resize((size["height"], size["width"]))]
+        if size.keys() == {"shortest_edge"}:
+            return [Resize(edge)]
+        if size.keys() != {"shortest_edge", "longest_edge"} or edge >= size["longest_edge"]:
+            self.refuse(
+                "size", "height and width, or shortest_edge and maybe a larger longest_edge"
+            )
+        return [Resize(edge, max_size=size["longest_edge"], like="transformers")]
+
+    def cropping(self) -> list[Geometry]:
+        if not self.on("do_center_crop") or self.family == "Segformer":  # which ignores it
+            return []
+        if self.family not in _FAMILIES:
+            self.refuse("do_center_crop", "False")
+        if not self.on("do_resize"):  # smaller images are padded otherwise
+            self.refuse("do_resize", "True with do_center_crop")
+        crop, size = self._size("crop_size"), self._size("size")
+        edge = size.get("shortest_edge", 0)
+        if "longest_edge" in size:
+            self.refuse("size", "images without a longest_edge where do_center_crop is set")
+        height, width = crop.get("height", 0), crop.get("width", 0)
+        if not height or not width:
+            self.refuse("crop_size", "a height and a width")
+        is_larger = height > size.get("height", edge) or width > size.get("width", edge)
+        if is_larger and self["backend"] != "torchvision":  # Pillow's pads elsewhere
+            self.refuse("crop_size", f"crops that size={self['size']!r} is not smaller than")
+        return [CenterCrop(height if height == width else (height, width), like="transformers")]
+
+    def padding(self) -> dict[str, Any]:
+        is_detector = self.family.endswith("Detr")
+        if not self.on("do_pad"):
+            return {}
+        if self["pad_size"] is not None:
+            self.refuse("pad_size", "None, which pads to the largest image of a batch")
+        return {"pad_value": 0} | ({"mask": "pixel_mask"} if is_detector else {})
