@@ -150,6 +150,58 @@ def test_without_a_rule_a_geometry_may_resize():
     assert grid.tolist() == [[1, 4, 4]] * 4
 
 
+# Fields, and the shapes of what a batch without images has of them.
+OF_TEXT = {
+    "grid": (field(), [(0, 294), (0, 3)]),
+    "ends": (field(cu_seqlens=True), [(0, 294), (0, 3), (1,)]),
+    "padded": (
+        pinfeed.Patches(7, MEAN, STD, max_patches=9, pad_to=9, mask=True, dtype=torch.bfloat16),
+        [(0, 9, 147), (0, 2), (0, 9)],
+    ),
+    "bytes": (pinfeed.Patches(7, dtype=torch.uint8, max_patches=9, grid=False), [(0, 147)]),
+    "grey": (pinfeed.Patches(7, 0.5, max_patches=9, input="HW"), [(0, 49), (0, 3)]),
+    "clips": (field(input="THWC"), [(0, 294), (0, 3)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("patches", "shapes"), OF_TEXT.values(), ids=OF_TEXT)
+@pytest.mark.parametrize("samples", [[[], []], [None], [None, [], ()]], ids=str)
+def test_a_batch_without_images(patches, shapes, samples):
+    found = pinfeed.Collate(patches)(samples)
+    parts = found if isinstance(found, tuple) else (found,)
+    assert [tuple(part.shape) for part in parts] == shapes
+    size = (30, 40, 3)[: 2 if patches.input == "HW" else 3]
+    image = np.ones((2, *size) if patches.input == "THWC" else size, np.uint8)
+    others = pinfeed.Collate(patches)([*samples, image])
+    others = others if isinstance(others, tuple) else (others,)
+    for part, other in zip(parts, others, strict=True):
+        assert part.shape[1:] == other.shape[1:]
+        assert part.dtype == other.dtype
+        if part.numel():  # where the patches of the first image begin
+            assert part[0] == other[0] == 0
+
+
+def test_none_beside_images_where_samples_may_lack_them():
+    collate = pinfeed.Collate({"image": field(grid="grid").optional()})
+    image = photos(1)[0]
+    for samples in ([None, image], [image, None], [[], image]):
+        batch = collate([{"image": sample} for sample in samples])
+        assert_same_bits(batch["image"], alone(image)[0])
+    assert collate([{"image": None}, {"image": None}]) == {}
+    assert collate([{"image": []}, {"image": None}])["grid"].shape == (0, 3)
+
+
+@pytest.mark.processes
+def test_batches_without_images_from_workers():
+    samples = [
+        {"image": image, "id": i} for i, image in enumerate([None, [], *photos(2), [], None])
+    ]
+    loader = DataLoader(
+        samples, 2, num_workers=2, collate_fn=pinfeed.Collate({"image": field(grid="grid")})
+    )
+    assert [len(batch["grid"]) for batch in loader] == [0, 2, 0]
+
+
 GOOD = np.zeros((30, 40, 3), np.uint8)
 
 
@@ -166,7 +218,6 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
             ValueError, ["sample 1", "at least one frame"]),
         ([[], [np.zeros((0, 30, 40, 3), np.uint8), np.zeros((2, 30, 40, 3), np.uint8)]], {"input": "THWC"},
             ValueError, ["sample 1[0]", "at least one frame"]),
-        ([[], None], {}, ValueError, ["at least one image", ".optional()"]),
         ([GOOD, np.zeros((35, 41, 3), np.uint8)], {"min_pixels": None, "max_pixels": None},
             ValueError, ["sample 0", "multiples of 14", "max_pixels"]),
         ([GOOD], {"pad_to": 5}, ValueError, ["at most 5 patches", "max_patches"]),

@@ -312,7 +312,8 @@ class _Place:
     def _is_absent(self, samples: Sequence[Any]) -> bool:
         """Whether all samples of an optional leaf are None."""
         present = [i for i, sample in enumerate(samples) if sample is not None]
-        if present and len(present) < len(samples):
+        assert self._field is not None
+        if present and len(present) < len(samples) and not self._field.takes_none:
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
             expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
             hint = "an optional() leaf is there in all samples of a batch or in none"

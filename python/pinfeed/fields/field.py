@@ -72,6 +72,7 @@ class Field(ABC):
     Attributes:
         source: The key of the entry that `of` named; None: the field's own.
         is_optional: Whether samples may lack the entry, as `optional` says.
+        takes_none: Whether a sample may be None beside others that are not.
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
         varying_axes: Which axes of the batch are as long as its largest sample.
@@ -86,6 +87,7 @@ class Field(ABC):
 
     source: str | None = None
     is_optional: bool = False
+    takes_none: bool = False
     packs: bool = False
     pads: bool = False
     varying_axes: tuple[int, ...] = ()

@@ -35,7 +35,8 @@ class Patches(Field):
     has. With ``pad_to``, as many patches for each image: (images, pad_to, C · patch_size²).
 
     A sample is an image, a clip, None, or a list of several, which may be empty: those of a document.
-    They follow each other in the order of the samples. `from_processor` makes the field of one of
+    They follow each other in the order of the samples. A batch without any has no patches: values of
+    shape (0, D), where a single mean or std stands for three channels, and an empty grid. `from_processor` makes the field of one of
     transformers' image processors.
 
     Args:
@@ -89,6 +90,8 @@ class Patches(Field):
         >>> field.tokens(60, 90)
         6
     """
+
+    takes_none = True
 
     def __init__(
         self,
@@ -257,14 +260,7 @@ class Patches(Field):
             clips.append(len(frames))
             places += [place] * len(frames)
         if not images:
-            raise ValueError(
-                Problem(
-                    leaf.name,
-                    "at least one image in a batch",
-                    "none",
-                    "a leaf that no sample of a batch has is .optional(), and None in all of them",
-                )
-            )
+            return self._empty(leaf)
         frames_of_clips = np.array(clips) if "T" in self._patching.input else None
         try:
             return self._batch(
@@ -298,7 +294,20 @@ class Patches(Field):
             chance = leaf.chance
             drawn = {"key": chance.key(self.stream), "samples": chance.samples[samples]}
         target = batch_allocator(leaf.pin)
-        values, grid = self._patching.batch(images, indices, frames, target, leaf.name, **drawn)
+        return self._in_batch(
+            *self._patching.batch(images, indices, frames, target, leaf.name, **drawn), leaf
+        )
+
+    def _empty(self, leaf: Leaf) -> Any:
+        """The batch of samples without images, with as many channels as images are meant to have."""
+        items = self._patching.channels * self.temporal * self.patch_size**2
+        rows = (0,) if self.pad_to is None else (0, self.pad_to)
+        values = torch.empty((*rows, items), dtype=self.dtype, device="cpu")
+        grid = torch.empty((0, 3), dtype=torch.int64, device="cpu")
+        return self._in_batch(as_output(values, leaf.pin), grid, leaf)
+
+    def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, leaf: Leaf) -> Any:
+        """What stands in the batch for patches and their grid."""
         counts = grid[:, 1] * grid[:, 2]
         wanted: list[tuple[Request, torch.Tensor]] = []
         if self.grid is not False:
@@ -307,7 +316,7 @@ class Patches(Field):
             ends = torch.repeat_interleave(counts, grid[:, 0]).cumsum(0, dtype=torch.int32)
             wanted.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
         if self.pad_to is not None and self.mask is not False:
-            wanted.append((self.mask, torch.arange(self.pad_to) < counts[:, None]))
+            wanted.append((self.mask, torch.arange(self.pad_to, device="cpu") < counts[:, None]))
         beside = {key: as_output(part, leaf.pin) for key, part in wanted if isinstance(key, str)}
         inside = [as_output(part, leaf.pin) for key, part in wanted if key is True]
         batch = (values, *inside) if inside else values

@@ -32,6 +32,7 @@ class Patching:
         input: A letter for each axis of an image; of a clip, a T too.
         format: What native code takes for the values of an image, or of a clip's frame.
         options: What it takes for the patches.
+        channels: How many an image is meant to have, as far as mean and std tell.
         views: What it takes for what is seen of each image.
     """
 
@@ -75,9 +76,12 @@ class Patching:
         self.views = _core.AugmentOptions(
             **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
-        self.format = Normalization(mean, std, scale, function).format(
+        normalization = Normalization(mean, std, scale, function)
+        self.format = normalization.format(
             self.input.replace("T", ""), order, name, is_guess=input is None
         )
+        known = max(len(normalization.means), len(normalization.stds))
+        self.channels = known if known > 1 or "C" not in self.input else 3
 
     def batch(
         self,
