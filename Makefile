@@ -29,7 +29,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock DataLoader and with pinfeed
-	$(VENV_PYTHON) -m pinfeed demo $(ARGS)
+	$(VENV_PYTHON) -m examples.demo $(ARGS)
 
 # One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
 PARALLEL = -n logical --maxprocesses 8 --dist worksteal
@@ -141,8 +141,8 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.build
 	$(PIP_INSTALL) --group docs
 	@touch $@
 
-$(VENV)/.demo: pyproject.toml | $(VENV)/.installed
-	$(PIP_INSTALL) 'pinfeed[demo]'
+$(VENV)/.demo: pyproject.toml | $(VENV)/.torch
+	$(PIP_INSTALL) --group demo
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.torch

@@ -52,13 +52,11 @@ def images():
     def add(name, layout):
         dtype = getattr(torch, name)
         expected = pinfeed.normalize(given[:4], MEAN, STD, output=layout, dtype=dtype)
-        out = torch.empty((len(given), *expected.shape[1:]), dtype=dtype, device=DEVICE)
-        options = {"output": layout, "dtype": dtype, "out": out}
-        run = partial(pinfeed.normalize, images, MEAN, STD, **options)
+        run = partial(pinfeed.normalize, images, MEAN, STD, output=layout, dtype=dtype)
         check = {"expected": lambda result: difference(result[:4].cpu(), expected)}
         rounded = {"tolerance": 1e-5 if name == "float32" else 0.02}
         kind, peer = f"{name} {layout}", partial(by_torch, images, dtype, layout)
-        ways.append(copying(kind, images.nbytes + out.nbytes))
+        ways.append(copying(kind, images.nbytes + images.numel() * dtype.itemsize))
         ways.append(ours(kind, run, **check))
         ways.append(other(f"`torch.compile`, {kind}", peer, **check, **rounded))
 
@@ -76,7 +74,6 @@ def pad():
     values, length = torch.from_numpy(rng.integers(0, 50_000, int(offsets[-1]))), int(lengths.max())
     expected = pinfeed.pad(pinfeed.JaggedBatch(values, offsets), lengths=False)
     there, begins = values.to(DEVICE), offsets.to(DEVICE)
-    out = torch.empty(expected.shape, dtype=expected.dtype, device=DEVICE)
 
     @compiled
     def by_torch(values, offsets):
@@ -84,13 +81,12 @@ def pad():
         inside = indices < offsets[1:, None]
         return torch.where(inside, values[torch.where(inside, indices, 0)], 0)
 
-    def by_pinfeed():
-        torch.ops.pinfeed.pad_jagged.out(there, begins, length, out=out)
-        return out
-
     return Job(
-        copying("it", values.nbytes + out.nbytes),
-        ours("`torch.ops.pinfeed.pad_jagged`", by_pinfeed),
+        copying("it", values.nbytes + expected.nbytes),
+        ours(
+            "`torch.ops.pinfeed.pad_jagged`",
+            partial(torch.ops.pinfeed.pad_jagged, there, begins, length),
+        ),
         other("`torch.compile`", partial(by_torch, there, begins)),
         expected=lambda result: difference(result.cpu(), expected),
         wait=synchronize,
@@ -101,9 +97,10 @@ def pad():
 def launch():
     """The host's time for a launch, which does not wait for the device."""
     images = torch.zeros(1, 8, 8, 3, dtype=torch.uint8, device=DEVICE)
-    mean, std, out = [*MEAN], [*STD], torch.empty(1, 3, 8, 8, device=DEVICE)
-    function = partial(pinfeed.normalize, images, MEAN, STD, out=out)
-    expected = function().clone()
+    mean, std = [*MEAN], [*STD]
+    function = partial(pinfeed.normalize, images, MEAN, STD)
+    expected = function()
+    out = expected.clone()
     return Job(
         ours("op", lambda: torch.ops.pinfeed.normalize_images(images, mean, std)),
         ours("function", function),

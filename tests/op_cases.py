@@ -1,9 +1,9 @@
-"""Calls of every overload of torch.ops.pinfeed, for any device."""
+"""Calls of every op of torch.ops.pinfeed, for any device."""
 
 import torch
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-OPS = ["normalize_images", "permute", "pad_jagged", "pad_jagged_with_mask", "unpad_to_jagged"]
+OPS = ["normalize_images", "permute", "pad_jagged", "unpad_to_jagged"]
 
 
 def images(device="cpu", shape=(3, 5, 7, 3)):
@@ -51,7 +51,6 @@ def calls(device="cpu"):
             ("gradients", (values.view(1, 2, 3, 4).clone().requires_grad_(),), {}),
         ],
         "pad_jagged": pads,
-        "pad_jagged_with_mask": pads,
         "unpad_to_jagged": [
             ("plain", (boxes, offsets, 12), {}),
             ("left", (boxes[:, :3], offsets, 11), {"side": "left", "max_length": 2}),
@@ -63,22 +62,6 @@ def calls(device="cpu"):
     for name, variants in groups.items():
         for variant, args, kwargs in variants:
             yield f"{name}, {variant}", getattr(torch.ops.pinfeed, name), args, kwargs
-
-
-def overloads(device="cpu"):
-    """(name, overload, args, kwargs): the same for every overload; ``out`` takes no gradients."""
-    for name, op, args, kwargs in calls(device):
-        yield name, op.default, args, kwargs
-        if not any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
-            yield f"{name}, out", op.out, args, with_out(op, args, kwargs)
-
-
-def with_out(op, args, kwargs):
-    """The keywords of the overload ``out``, with tensors full of other things."""
-    given = [torch.full_like(tensor, 1) for tensor in tensors(op(*args, **kwargs))]
-    names = [a.name for a in op.out._schema.arguments if a.alias_info is not None]
-    rest = {name: kept for name, kept in kwargs.items() if name != "channels_last"}
-    return rest | dict(zip(names, given, strict=True))
 
 
 def tensors(result):

@@ -20,8 +20,8 @@ def test_version(option, capsys):
     [
         ("inof", "did you mean 'info'?"),
         ("diagnos", "did you mean 'diagnose'?"),
-        ("bench", "there are info, demo, diagnose"),
-        ("--quick", "there are info, demo, diagnose"),
+        ("bench", "there are info, diagnose"),
+        ("--quick", "there are info, diagnose"),
     ],
 )
 def test_a_command_that_there_is_not(command, hint, capsys):
@@ -35,7 +35,7 @@ def test_a_command_that_there_is_not(command, hint, capsys):
 def test_usage_names_all_commands(arguments, status, capsys):
     assert main(arguments) == status
     shown = capsys.readouterr().out
-    for name in ("info", "demo", "diagnose", "--version"):
+    for name in ("info", "diagnose", "--version"):
         assert f"\n  {name} " in shown
 
 

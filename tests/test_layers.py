@@ -26,7 +26,7 @@ ROOMS = [
     {"fields"},
     {"loaders"},
     {"exports", "integrations"},
-    {"diagnosis", "demo", "testing"},
+    {"diagnosis", "testing"},
     {"__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -1,8 +1,8 @@
 // What the library does on a device.
 //
-// Launches on the caller's stream and on the device that is current, each one kernel for all
-// outputs. Nothing waits, nothing is allocated, nothing is copied to the device: a launch can be
-// captured into a CUDA graph.
+// Launches on the caller's stream and on the device that is current, one kernel each. Nothing
+// waits, nothing is allocated, nothing is copied to the device: a launch can be captured into a
+// CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -30,10 +30,6 @@ struct PadJagged {
   JaggedShape shape;
   const void* values = nullptr;  // (total, row)
   void* out = nullptr;           // (count, length, row); overlaps no input
-  // (count, length): 1 where data is, 0 where fill is. Null: not wanted.
-  std::uint8_t* mask = nullptr;
-  // (count): rows of each sample in its box. Null: not wanted. Aligned to 8 bytes.
-  std::int64_t* lengths = nullptr;
 };
 
 // The inverse. Every row of `out` is written: those that were cut, and those of no sample, become

@@ -79,33 +79,18 @@ void check_pad(const JaggedCase& test, Random& random) {
   const std::uint8_t* const values = place_bytes(shape.total * shape.row_bytes, random);
   const std::int64_t places = shape.count * shape.length;
   Bytes expected(static_cast<std::size_t>(places * shape.row_bytes));
-  Bytes mask(static_cast<std::size_t>(places));
-  std::vector<std::int64_t> lengths(static_cast<std::size_t>(shape.count));
   for (std::int64_t sample = 0; sample < shape.count; ++sample) {
     for (std::int64_t step = 0; step < shape.length; ++step) {
       const std::int64_t row = row_of(test, sample, step);
       const std::int64_t place = place_of(shape, sample, step);
-      mask[place] = std::byte{row >= 0};
-      lengths[sample] += row >= 0;
       put_row(shape, row < 0 ? nullptr : values + row * shape.row_bytes,
               expected.data() + place * shape.row_bytes);
     }
   }
-  for (const bool with_others : {false, true}) {
-    MarkedOutput out(expected.size(), misalignment_of_out(random));
-    MarkedOutput out_mask(mask.size(), random() % 64);
-    std::vector<std::int64_t> out_lengths(lengths.size(), -1);
-    PadJagged pad{.shape = shape, .values = values, .out = out.data()};
-    if (with_others) {
-      pad.mask = reinterpret_cast<std::uint8_t*>(out_mask.data());
-      pad.lengths = out_lengths.data();
-    }
-    run_on_cpu(work_of(pad), random);
-    if (!out.equals(expected)) throw std::runtime_error("pad: " + test.describe());
-    if (!with_others) continue;
-    if (!out_mask.equals(mask)) throw std::runtime_error("mask: " + test.describe());
-    if (out_lengths != lengths) throw std::runtime_error("lengths: " + test.describe());
-  }
+  MarkedOutput out(expected.size(), misalignment_of_out(random));
+  const PadJagged pad{.shape = shape, .values = values, .out = out.data()};
+  run_on_cpu(work_of(pad), random);
+  if (!out.equals(expected)) throw std::runtime_error("pad: " + test.describe());
 }
 
 // Whether each byte of `out` is one of a sample that has its row, or fill where none has. With

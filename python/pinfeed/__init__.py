@@ -30,8 +30,9 @@ from pinfeed.fields.targets import Boxes, InstanceMasks, Points
 from pinfeed.functions.arrays import gather, normalize, permute
 from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
 from pinfeed.functions.patches import patch_grid, patchify
-from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unbind, unpad
+from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unpad
 from pinfeed.functions.torch_ops import load as _load_ops
+from pinfeed.functions.unbinding import unbind
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.trainer import set_worker_memory_limit

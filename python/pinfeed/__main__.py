@@ -1,4 +1,4 @@
-"""``python -m pinfeed info | demo | diagnose``, and ``--version``."""
+"""``python -m pinfeed info | diagnose``, and ``--version``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from pinfeed.arguments import nearest
 from pinfeed.diagnosis.command import main as diagnose
 from pinfeed.functions import torch_ops
 from pinfeed.memory.trainer import arena_limit
-from pinfeed.optional import MissingExtraError
 from pinfeed.runtime import build_config, get_num_threads
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
 
   info       versions, CPU, threads and accelerator, for a bug report
-  demo       train a small CNN on two photographs, fed by torch and by pinfeed, and compare the times
   diagnose   find the slow stage of your training loop, and what to change
 
   --version  the version of pinfeed
 
 python -m pinfeed COMMAND --help lists the options of a command."""
 
-_COMMANDS = ("info", "demo", "diagnose")
+_COMMANDS = ("info", "diagnose")
 
 
 def main(arguments: list[str]) -> int:
@@ -44,18 +42,7 @@ def main(arguments: list[str]) -> int:
         hint = nearest(command, _COMMANDS) or f"there are {', '.join(_COMMANDS)}"
         print(f"pinfeed: there is no command {command!r}; {hint}", file=sys.stderr)
         return 2
-    if command == "info":
-        return info(options)
-    if command == "diagnose":
-        return diagnose(options)
-    # Imported on use: the demo brings libraries that a training job has no need of.
-    from pinfeed import demo
-
-    try:
-        return demo.main(options)
-    except MissingExtraError as error:
-        print(f"pinfeed demo: {error}", file=sys.stderr)
-        return 1
+    return info(options) if command == "info" else diagnose(options)
 
 
 def info(arguments: list[str]) -> int:

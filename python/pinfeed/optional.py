@@ -7,16 +7,12 @@ import importlib
 from typing import Any
 
 
-class MissingExtraError(ImportError):
-    """A library of an optional extra is not installed; the message says what to install."""
-
-
 def import_extra(module: str, extra: str) -> Any:
-    """Imports a module, such as ``"sklearn.datasets"``, that an extra, such as ``"demo"``, brings."""
+    """Imports a module, such as ``"pyarrow.parquet"``, that an extra, such as ``"arrow"``, brings."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
+        raise ImportError(
             f"{module.partition('.')[0]} is not installed: pip install '.[{extra}]' in a checkout of pinfeed"
         ) from error
 

@@ -43,7 +43,7 @@ def test_points_say_where_each_pixel_was(sizes, size, padding, seed):
         1 + np.arange(height * width, dtype=np.uint8).reshape(height, width)
         for height, width in sizes
     ]
-    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view)
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, interpolation="bilinear")
     batch, windows = what_is_seen(field, images, seed)
     for image, seen, window in zip(images, batch[:, 0], windows.tolist(), strict=True):
         top, left, height, width, mirrored_rows, mirrored_columns = map(int, window)
@@ -187,7 +187,8 @@ LIMIT = 1.95 / COUNT**0.5
 
 
 def small(view, **options):
-    return pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, **options)
+    options |= {"input": "HW", "dtype": torch.uint8, "interpolation": "bilinear"}
+    return pinfeed.Image(augment=view, **options)
 
 
 def test_crops_and_flips_have_the_distribution_of_torchvisions():

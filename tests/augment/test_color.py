@@ -81,7 +81,7 @@ def test_colors_come_between_geometry_and_normalization(
     color = [augment.ColorJitter(0.9), augment.ColorJitter(0.4, contrast)]
     options = {"input": "HWC", "output": output}
     constants = {} if dtype == torch.uint8 else {"mean": 0.4, "std": 0.25}
-    seen = pinfeed.Image(**options, dtype=torch.uint8, augment=view)
+    seen = pinfeed.Image(**options, dtype=torch.uint8, augment=view, interpolation="bilinear")
     pixels = pinfeed.Collate(seen, seed=seed)(rows)
     for index, image in enumerate(pixels):
         planes = image if output == "CHW" else image.permute(2, 0, 1)

@@ -253,7 +253,7 @@ def test_sizes(image_size, size, max_size):
         return
     expected = reference.resized_size(*image_size, size, max_size)
     field = pinfeed.Image(dtype=torch.uint8, augment=resize(size, max_size=max_size))
-    image = np.ones((*image_size, 1), np.uint8)
+    image = np.ones((*image_size, 2), np.uint8)
     if 0 in expected:
         check(lambda: pinfeed.Collate(field)([image]), ValueError, "a side of 0 pixels")
     else:
@@ -312,7 +312,8 @@ import numpy as np, torch, pinfeed
 
 image = np.random.default_rng(0).integers(0, 256, (1, 4_000_000, 1), dtype=np.uint8)
 view = pinfeed.augment.Resize((1, 1_900_000))
-collate = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, augment=view))
+field = pinfeed.Image(dtype=torch.uint8, augment=view, interpolation="bilinear")
+collate = pinfeed.Collate(field)
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 resource.setrlimit(resource.RLIMIT_AS, (used + 60 * 2**20, hard))

@@ -132,7 +132,8 @@ CANVAS = augment.CenterCrop(20_000)
 
 def padded(sizes, geometry=None):
     images = [np.zeros((*size, 1), np.uint8) for size in sizes]
-    return pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, augment=geometry, pad_value=0))(images)
+    options = {"dtype": torch.uint8, "interpolation": "bilinear", "pad_value": 0}
+    return pinfeed.Collate(pinfeed.Image(augment=geometry, **options))(images)
 
 
 def test_what_is_large_without_padding_may_be_larger():

@@ -36,15 +36,15 @@ def test_leaves_of_others(kind):
     samples = rows(SAMPLES) if kind is rows else [kind(sample) for sample in SAMPLES]
     collate = Collate(
         {
-            "input_ids": Pad(0, mask="mask"),
+            "input_ids": Pad(0, side="left", mask="mask"),
             "labels": Pad(-100, side="left").of("input_ids"),
             "score": Stack(torch.float32).of("label"),
         }
     )
     batch = pickle.loads(pickle.dumps(collate))(samples)
     expected = {
-        "input_ids": torch.tensor([[5, 6, 7], [8, 0, 0]]),
-        "mask": torch.tensor([[True] * 3, [True, False, False]]),
+        "input_ids": torch.tensor([[5, 6, 7], [0, 0, 8]]),
+        "mask": torch.tensor([[True] * 3, [False, False, True]]),
         "labels": torch.tensor([[5, 6, 7], [-100, -100, 8]]),
         "score": torch.tensor([0.0, 1.0]),
     }

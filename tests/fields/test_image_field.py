@@ -147,6 +147,73 @@ def test_nearest(dtype, size, mode):
     assert torch.equal(batch.double(), interpolate(masks[:, None].double(), size, mode=mode)[:, 0])
 
 
+MASKS = {
+    "int64": {"input": "HW", "output": "HW", "dtype": torch.int64},
+    "int32": {"input": "HW", "dtype": torch.int32},
+    "int16": {"input": "HW", "output": "HW", "dtype": torch.int16},
+    "uint16": {"input": "HWC", "dtype": torch.uint16},
+}
+MAY_BE_MASKS = {
+    "bytes": {"input": "HW", "output": "HW", "dtype": torch.uint8},
+    "bytes with a channel": {"input": "HW", "output": "CHW", "dtype": torch.uint8},
+    "bytes of one channel": {"input": "HWC", "dtype": torch.uint8},
+    "floats": {"input": "HW", "output": "HW"},
+    "floats of the same value": {"input": "HW", "scale": 1},
+    "clips": {"input": "THW", "output": "THW", "dtype": torch.uint8},
+}
+CLASSES = np.array([0, 5, 90, 200], np.uint8)[random_array((30, 40)) % 4]
+
+
+def classes_of(field):
+    axes = {"HW": CLASSES, "HWC": CLASSES[..., None], "THW": CLASSES[None]}
+    return set(pinfeed.Collate(field)([axes[field.axes]]).unique().tolist())
+
+
+@pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
+def test_masks_are_resized_to_the_nearest_pixel(options):
+    field = pinfeed.Image(**options, augment=augment.Resize((7, 9)))
+    exact = pinfeed.Image(**options, augment=augment.Resize((7, 9)), interpolation="nearest-exact")
+    mask = CLASSES.reshape((30, 40, 1)[: len(field.axes)])
+    batch, expected = (pinfeed.Collate(some)([mask]) for some in (field, exact))
+    assert torch.equal(batch, expected)
+    assert classes_of(field) <= {0, 5, 90, 200}
+
+
+@pytest.mark.parametrize("options", MAY_BE_MASKS.values(), ids=MAY_BE_MASKS)
+def test_what_may_be_a_mask_says_how_it_is_resized(options):
+    view = augment.Compose([augment.RandomHorizontalFlip(), augment.RandomResizedCrop(9)])
+    check(
+        lambda: classes_of(pinfeed.Image(**options, augment=view)),
+        ValueError,
+        'interpolation="nearest-exact" for masks',
+        'interpolation="bilinear" for gray images',
+    )
+    exact = pinfeed.Image(**options, augment=view, interpolation="nearest-exact", mean=None)
+    most = 255 if options.get("dtype") != torch.uint8 and options.get("scale") != 1 else 1
+    assert {round(value * most) for value in classes_of(exact)} <= {0, 5, 90, 200}
+    classes_of(pinfeed.Image(**options, augment=view, interpolation="bilinear"))
+    classes_of(pinfeed.Image(**options, augment=augment.RandomCrop(9)))  # moves pixels only
+
+
+IMAGES = {
+    "colors": ({}, (8, 6, 3)),
+    "colors as bytes": ({"dtype": torch.uint8, "input": "CHW"}, (3, 8, 6)),
+    "normalized": ({"mean": 0.5, "input": "HW", "output": "HW"}, (8, 6)),
+    "gray": ({"input": "HW"}, (8, 6)),
+    "jittered": ({"color": augment.ColorJitter((2, 2)), "input": "HW", "scale": 1}, (8, 6)),
+}
+
+
+@pytest.mark.parametrize(("options", "shape"), IMAGES.values(), ids=IMAGES)
+def test_images_are_interpolated(options, shape):
+    image = random_array(shape)
+    found, expected = (
+        pinfeed.Collate(pinfeed.Image(**options, **more, augment=augment.Resize((5, 5))))([image])
+        for more in ({}, {"interpolation": "bilinear"})
+    )
+    assert torch.equal(found, expected)
+
+
 # Of 500 pixels to 375, centers lie between two pixels: PIL adds up and errs, torch is followed.
 @pytest.mark.parametrize("size", [(4, 4), (8, 10), (224, 224), (401, 333)], ids=str)
 def test_nearest_exact_is_what_pil_takes(size):

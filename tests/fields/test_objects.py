@@ -122,6 +122,25 @@ def test_limits_of_size():
     assert keep(min_size=0, min_area=10) == [2]
 
 
+@pytest.mark.parametrize("size", [(4, 4), (37, 12), (90, 144)], ids=str)
+def test_masks_are_resized_as_pil_resizes_them(size):
+    masks = np.random.default_rng(0).integers(0, 256, (2, 61, 80), dtype=np.uint8)
+    view = {"augment": augment.Resize(size)}
+    classes = pinfeed.Image(input="HW", output="HW", dtype=torch.int64, **view)
+    sample = photo(61, 80, masks=masks, scene=masks[0])
+    batch = collated(sample, view, masks=pinfeed.InstanceMasks(), scene=classes)
+    pil = [
+        PIL.Image.fromarray(mask).resize(size[::-1], PIL.Image.Resampling.NEAREST) for mask in masks
+    ]
+    expected = torch.from_numpy(np.stack([np.asarray(mask) for mask in pil]))
+    assert torch.equal(batch["masks"].values, expected)
+    assert torch.equal(batch["scene"], expected[:1].long())
+    exact = torch.nn.functional.interpolate(
+        torch.from_numpy(masks)[None], size, mode="nearest-exact"
+    )
+    assert torch.equal(batch["masks"].values, exact[0])
+
+
 GEOMETRIES = [
     augment.RandomShortestSize((20, 33, 50), 70),
     augment.RandomZoomOut(7, (1, 2.5)),
@@ -198,7 +217,6 @@ def recipe():
             output="HW",
             dtype=torch.int64,
             augment=VIEW,
-            interpolation="nearest",
             pad_value=-100,
             multiple_of=16,
         ),

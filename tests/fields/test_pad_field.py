@@ -1,6 +1,7 @@
 """Pad in a Collate: against `pinfeed.pad`, in every place of the fields, with keys beside its leaf."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
@@ -224,3 +225,36 @@ def test_empty_samples_are_as_wide_as_multiple_of_says():
         ({"max_length": 8}, 0),
     ):
         assert Collate(Pad(**options))([[], []]).values.shape == (2, width)
+
+
+# Fields of one dict, and words of the warning; None: there is none.
+PADDINGS = {
+    "sides": ({"ids": Pad(0, side="left"), "labels": Pad(-100)}, "'ids' has side='left' and 'labels' has side='right'"),
+    "the third": ({"ids": Pad(0), "mask": Pad(0), "labels": Pad(-100, side="left")}, "'ids' has side='right' and 'labels' has"),
+    "a limit": ({"ids": Pad(0, max_length=8), "labels": Pad(-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
+    "deeper": ({"text": {"ids": Pad(0), "labels": Pad(-100, side="left")}}, r"Collate: fields\['text'\]: 'ids'"),
+    "of one source": ({"ids": Pad(0), "labels": Pad(-100, side="left").of("ids")}, "'labels' has side='left'"),
+    "alike": ({"ids": Pad(0, side="left", max_length=8), "labels": Pad(-100, side="left", max_length=8)}, None),
+    "two limits": ({"ids": Pad(0, max_length=8), "labels": Pad(-100, max_length=4)}, None),
+    "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(-100)}, None),
+    "dicts of their own": ({"prompt": {"ids": Pad(0, side="left")}, "answer": {"ids": Pad(0)}}, None),
+    "another field": ({"ids": Pad(0, side="left"), "labels": Jagged()}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "words"), PADDINGS.values(), ids=PADDINGS)
+def test_paddings_of_one_dict_that_differ(fields, words, recwarn):
+    Collate(fields)
+    found = [str(warning.message) for warning in recwarn]
+    assert len(found) == (words is not None)
+    if words is not None:
+        assert re.search(words, found[0])
+
+
+def test_frames_as_nested_lists():
+    samples = [[[1, 2], [3, 4]], [[5, 6]]]
+    words = "expected 2 sequences as in sample 0, got 1; np.asarray(sample) makes frames"
+    check(lambda: Collate(Pad(lengths=False))(samples), ValueError, words)
+    padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # as the hint says
+    assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
+    assert padded.lengths.tolist() == [2, 1]

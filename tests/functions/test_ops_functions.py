@@ -122,7 +122,8 @@ BAD = [
     (lambda: pinfeed.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must be of the same"),
     (lambda: pinfeed.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
     (lambda: pinfeed.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
-        ValueError, "pad_jagged: out must be int64 with shape"),
+        ValueError, "pad: out must be int64 (4, 17) on cpu, got int64 (3, 17) on cpu"),
+    (lambda: pinfeed.permute(IMAGES, out=torch.zeros(4, 3, 9, 11)), ValueError, "permute: out must be uint8 (4, 3, 9, 11)"),
 ]  # fmt: skip
 
 

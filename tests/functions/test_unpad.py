@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import as_kind, views
 from messages import check
-from samples import Point
 
 pytestmark = pytest.mark.kernels
 
@@ -203,91 +202,3 @@ def test_parts_of_a_jagged_batch_are_views_and_a_mask_tells_no_lengths():
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
     with pytest.raises(TypeError, match="unpad: expected lengths, or a Padded that has them: leng"):
         pinfeed.pad(samples, lengths=False, mask=True).unbind()
-
-
-def test_targets_of_detection():
-    """What torchvision's models take: a list of dicts."""
-    fields = {
-        "boxes": pinfeed.Jagged(),
-        "labels": pinfeed.Jagged(),
-        "masks": pinfeed.Pad(lengths="n"),
-    }
-    samples = [
-        {
-            "boxes": np.full((count, 4), i, np.float32),
-            "labels": np.arange(count),
-            "masks": np.ones((count, 2)),
-            "image_id": i,
-            "name": f"{i}.jpg",
-        }
-        for i, count in enumerate((2, 0, 3))
-    ]
-    batch = pinfeed.Collate(fields)(samples)
-    batch["masks"] = pinfeed.Padded(batch["masks"], batch.pop("n"))
-    targets = pinfeed.unbind(batch)
-    assert [list(target) for target in targets] == [list(sample) for sample in samples]
-    for target, sample in zip(targets, samples, strict=True):
-        for name, value in sample.items():
-            if name == "name":
-                assert target[name] == value
-            else:
-                assert type(target[name]) is torch.Tensor
-                np.testing.assert_array_equal(target[name], value)
-    images, again = zip(*pinfeed.unbind((torch.zeros(3, 2), batch)), strict=True)
-    assert [image.shape for image in images] == [(2,)] * 3
-    assert [target["image_id"] for target in again] == [0, 1, 2]
-    pairs = pinfeed.unbind([np.arange(2), Point(torch.arange(2), ["a", "b"])])
-    assert pairs == [[0, Point(0, "a")], [1, Point(1, "b")]]
-
-
-def test_unbind_of_leaves_that_disagree():
-    with pytest.raises(ValueError, match=r"leaf \['b'\] has 3 samples, but leaf \['a'\] has 2;"):
-        pinfeed.unbind({"a": torch.zeros(2), "b": torch.zeros(3)})
-    for leaf in (torch.tensor(1), None, "text", 3):
-        with pytest.raises(TypeError, match=r"leaf \['a'\] must be an array with a batch axis"):
-            pinfeed.unbind({"a": leaf})
-
-
-def test_unbind_of_objects_where_nothing_else_tells():
-    """A list of arrays under a name may be one for each sample; names beside it tell how many there are."""
-    arrays = [np.arange(3), np.arange(3)]
-    with pytest.raises(
-        ValueError, match=r"leaf \['a'\] is a list of arrays, .* no leaf beside it tells"
-    ):
-        pinfeed.unbind({"a": arrays})
-    samples = pinfeed.unbind({"a": arrays, "name": ["x", "y"]})
-    assert [sample["a"] is array for sample, array in zip(samples, arrays, strict=True)] == [
-        True
-    ] * 2
-    assert [sample["name"] for sample in samples] == ["x", "y"]
-    pairs = pinfeed.unbind(arrays)  # of tuples, which are lists in batches
-    assert pairs == [[i, i] for i in range(3)]
-
-
-def test_unbind_of_objects_that_are_arrays():
-    arrays = [np.arange(2), np.arange(3), np.arange(5)]
-    notes = [{"a": 1}, {"b": 2}, {}]
-    keep = pinfeed.Keep()
-    samples = [{"meta": arrays[i], "note": notes[i], "x": i} for i in range(3)]
-    batch = pinfeed.Collate({"meta": keep, "note": keep})(samples)
-    assert [list(target) for target in pinfeed.unbind(batch)] == [["meta", "note", "x"]] * 3
-    for target, array, note in zip(pinfeed.unbind(batch), arrays, notes, strict=True):
-        assert target["meta"] is array
-        assert target["note"] is note
-    parts = pinfeed.unbind({"pair": [torch.arange(3), torch.arange(3)], "x": np.arange(3)})
-    assert [part["pair"] for part in parts] == [[0, 0], [1, 1], [2, 2]]
-    with pytest.raises(ValueError, match=r"leaf \['pair'\] is a list of 3 parts of 3 items each"):
-        pinfeed.unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
-
-
-def test_unbind_of_tuples_that_begin_with_objects():
-    kept, stacked = pinfeed.Keep(), pinfeed.Stack()
-    collate = pinfeed.Collate({"pair": (kept, stacked), "x": stacked})
-    samples = [{"pair": (name, n), "x": 5} for name, n in zip("abc", (1, 2, 3), strict=True)]
-    parts = [[*one["pair"]] for one in pinfeed.unbind(collate(samples))]
-    assert parts == [["a", 1], ["b", 2], ["c", 3]]
-    with pytest.raises(ValueError, match="part for each sample or parts"):
-        pinfeed.unbind(collate(samples[:2]))  # two parts of two samples
-    pairs = [("a", 1), ("b", 2), ("c", 3)]
-    batch = pinfeed.Collate((kept, stacked))(pairs)
-    assert [(*one,) for one in pinfeed.unbind(batch)] == pairs

@@ -101,7 +101,7 @@ void set_constants(NormalizeCall& call, const Constants& means, const Constants&
 
 NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
                            double scale, const std::string& input, const std::string& output,
-                           std::optional<ScalarType> dtype, bool channels_last, const Tensor* out) {
+                           std::optional<ScalarType> dtype, bool channels_last) {
   const Axes axes = input_axes(input);
   const bool chw = output == "NCHW";
   if (!chw && output != "NHWC") {
@@ -133,12 +133,9 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
   call.bytes = checked_bytes(shape, pixel_size(type), kFunction);
   const MemoryFormat format =
       channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-  const Output made = output_of(out, shape, out_dtype, format, chw, subject("out"), images);
-  if (out != nullptr) check_no_overlap(*out, images, subject("out"), "images");
-  call.out = made.tensor;
+  call.out = make_output(shape, out_dtype, subject("out"), images, format);
   batch.out = call.out.mutable_data_ptr();
-  batch.layout =
-      chw && made.format == MemoryFormat::contiguous ? ImageLayout::chw : ImageLayout::hwc;
+  batch.layout = chw && !channels_last ? ImageLayout::chw : ImageLayout::hwc;
   return call;
 }
 

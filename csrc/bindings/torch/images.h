@@ -24,28 +24,20 @@ struct NormalizeCall {
   ImageTensor batch = {};
 };
 
-// Checks the arguments, as torch hands them over, then makes the output, or takes `out`. Writes
-// nothing.
+// Checks the arguments, as torch hands them over, then makes the output. Writes nothing.
 NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
                            double scale, const std::string& input, const std::string& output,
-                           std::optional<ScalarType> dtype, bool channels_last, const Tensor* out);
+                           std::optional<ScalarType> dtype, bool channels_last);
 
-// The op and its overload `out`, for what writes the batches of a kind of device, which have items.
+// The op, for what writes the batches of a kind of device.
 template <void (*write)(const NormalizeCall&)>
 Tensor normalize_images(const Tensor& images, const Constants& mean, const Constants& std,
                         double scale, const std::string& input, const std::string& output,
                         std::optional<ScalarType> dtype, bool channels_last) {
   const NormalizeCall call =
-      check_images(images, mean, std, scale, input, output, dtype, channels_last, nullptr);
+      check_images(images, mean, std, scale, input, output, dtype, channels_last);
   write(call);
   return call.out;
-}
-
-template <void (*write)(const NormalizeCall&)>
-void normalize_images_out(const Tensor& images, const Constants& mean, const Constants& std,
-                          double scale, const std::string& input, const std::string& output,
-                          std::optional<ScalarType> dtype, const Tensor& out) {
-  write(check_images(images, mean, std, scale, input, output, dtype, false, &out));
 }
 
 }  // namespace pinfeed::torch_ops

@@ -46,7 +46,6 @@ void write_on_cpu(const NormalizeCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CPU, m) {
   m.impl("normalize_images", TORCH_BOX((&normalize_images<write_on_cpu>)));
-  m.impl("normalize_images.out", TORCH_BOX((&normalize_images_out<write_on_cpu>)));
 }
 
 }  // namespace pinfeed::torch_ops

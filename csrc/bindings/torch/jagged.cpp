@@ -48,8 +48,8 @@ Shape padded_shape(const JaggedShape& shape, const Shape& row) {
 
 PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
-                  const std::string& side, bool with_mask, const std::string& function,
-                  const PadOutputs& outputs) {
+                  const std::string& side) {
+  const std::string function = "pad_jagged";
   if (values.dim() == 0) fail(function, ": values must have shape (total, ...), got ()");
   if (length < 0) fail(function, ": length must not be negative, got ", length);
   PadCall call{.values = values, .offsets = offsets, .out = values};
@@ -64,34 +64,15 @@ PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t leng
 
   const Shape padded = padded_shape(shape, row);
   call.bytes = checked_bytes(padded, item, function);
-  call.out = output_of(outputs.values, padded, type, function + ": out", values);
+  call.out = make_output(padded, type, function + ": out", values);
   call.batch.out = call.out.mutable_data_ptr();
-  if (with_mask) {
-    call.lengths =
-        output_of(outputs.lengths, {shape.count}, ScalarType::Long, function + ": lengths", values);
-    call.mask = output_of(outputs.mask, padded_shape(shape, {}), ScalarType::Bool,
-                          function + ": mask", values);
-    call.batch.lengths = static_cast<std::int64_t*>(call.lengths->mutable_data_ptr());
-    call.batch.mask = static_cast<std::uint8_t*>(call.mask->mutable_data_ptr());
-  }
-  const Tensor* const given[] = {outputs.values, outputs.lengths, outputs.mask};
-  const char* const names[] = {": out", ": lengths", ": mask"};
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (given[i] == nullptr) continue;
-    check_no_overlap(*given[i], values, function + names[i], "values");
-    check_no_overlap(*given[i], offsets, function + names[i], "offsets");
-    for (std::size_t k = 0; k < i; ++k) {
-      check_no_overlap(*given[i], *given[k], function + names[i], names[k] + 2);
-    }
-  }
   call.values = in_order(values);
   call.batch.values = call.values.const_data_ptr();
   return call;
 }
 
 UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
-                      std::optional<std::int64_t> max_length, const std::string& side,
-                      const Tensor* out) {
+                      std::optional<std::int64_t> max_length, const std::string& side) {
   const std::string function = "unpad_to_jagged";
   if (padded.dim() < 2) {
     fail(function, ": padded must have shape (B, L, ...), got ", shape_text(padded));
@@ -113,11 +94,7 @@ UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t 
   shape.fill.size = static_cast<std::int64_t>(item);
   jagged.insert(jagged.begin(), shape.total);
   call.bytes = checked_bytes(jagged, item, function);
-  call.out = output_of(out, jagged, type, function + ": out", padded);
-  if (out != nullptr) {
-    check_no_overlap(*out, padded, function + ": out", "padded");
-    check_no_overlap(*out, offsets, function + ": out", "offsets");
-  }
+  call.out = make_output(jagged, type, function + ": out", padded);
   call.padded = in_order(padded);
   call.batch.padded = call.padded.const_data_ptr();
   call.batch.out = call.out.mutable_data_ptr();

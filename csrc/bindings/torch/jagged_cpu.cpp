@@ -1,4 +1,4 @@
-// pad_jagged, pad_jagged_with_mask and unpad_to_jagged for tensors on the CPU.
+// pad_jagged and unpad_to_jagged for tensors on the CPU.
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ void write_boxes(const KeptSamples& samples, std::int64_t items, bool left,
 void pad_on_cpu(const PadCall& call) {
   const kernels::PadJagged& batch = call.batch;
   const JaggedShape& shape = batch.shape;
-  check_offsets(shape, call.mask ? "pad_jagged_with_mask" : "pad_jagged");
+  check_offsets(shape, "pad_jagged");
   const std::int64_t item_size = shape.fill.size, items = shape.row_bytes / item_size;
   const KeptSamples samples(shape, items, [&](std::size_t i, std::int64_t kept) {
     const std::int64_t first = shape.left ? shape.offsets[i + 1] - kept : shape.offsets[i];
@@ -95,15 +95,6 @@ void pad_on_cpu(const PadCall& call) {
   });
   write_boxes(samples, shape.length * items, shape.left, kernels::Fill(shape.fill), batch.out,
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
-  if (!call.mask) return;
-  for (std::int64_t i = 0; i < shape.count; ++i) {
-    batch.lengths[i] = kept_rows(shape, static_cast<std::size_t>(i));
-  }
-  // The mask is ones, padded with zeros. No sample has more rows than there are.
-  const auto longest = static_cast<std::size_t>(std::min(shape.most, shape.total));
-  const std::vector<std::byte> row(longest, std::byte{1});
-  const KeptSamples ones(shape, 1, [&](std::size_t, std::int64_t) { return row.data(); });
-  write_boxes(ones, shape.length, shape.left, kernels::Fill(), batch.mask, false);
 }
 
 // The samples one after the other, with a gap where rows were cut or belong to none.
@@ -146,11 +137,7 @@ void unpad_on_cpu(const UnpadCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CPU, m) {
   m.impl("pad_jagged", TORCH_BOX((&pad_jagged<pad_on_cpu>)));
-  m.impl("pad_jagged.out", TORCH_BOX((&pad_jagged_out<pad_on_cpu>)));
-  m.impl("pad_jagged_with_mask", TORCH_BOX((&pad_jagged_with_mask<pad_on_cpu>)));
-  m.impl("pad_jagged_with_mask.out", TORCH_BOX((&pad_jagged_with_mask_out<pad_on_cpu>)));
   m.impl("unpad_to_jagged", TORCH_BOX((&unpad_to_jagged<unpad_on_cpu>)));
-  m.impl("unpad_to_jagged.out", TORCH_BOX((&unpad_to_jagged_out<unpad_on_cpu>)));
 }
 
 }  // namespace pinfeed::torch_ops

@@ -92,8 +92,7 @@ void normalize_on_cuda(const NormalizeCall& call) {
 
 void pad_on_cuda(const PadCall& call) {
   const Launch launch(call.values);
-  check_launch(cuda::pad_jagged(call.batch, launch.stream()),
-               call.mask ? "pad_jagged_with_mask" : "pad_jagged");
+  check_launch(cuda::pad_jagged(call.batch, launch.stream()), "pad_jagged");
 }
 
 void unpad_on_cuda(const UnpadCall& call) {
@@ -148,15 +147,9 @@ void permute_on_cuda(const PermuteCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CUDA, m) {
   m.impl("normalize_images", TORCH_BOX((&normalize_images<normalize_on_cuda>)));
-  m.impl("normalize_images.out", TORCH_BOX((&normalize_images_out<normalize_on_cuda>)));
   m.impl("permute", TORCH_BOX((&permute<permute_on_cuda>)));
-  m.impl("permute.out", TORCH_BOX((&permute_out<permute_on_cuda>)));
   m.impl("pad_jagged", TORCH_BOX((&pad_jagged<pad_on_cuda>)));
-  m.impl("pad_jagged.out", TORCH_BOX((&pad_jagged_out<pad_on_cuda>)));
-  m.impl("pad_jagged_with_mask", TORCH_BOX((&pad_jagged_with_mask<pad_on_cuda>)));
-  m.impl("pad_jagged_with_mask.out", TORCH_BOX((&pad_jagged_with_mask_out<pad_on_cuda>)));
   m.impl("unpad_to_jagged", TORCH_BOX((&unpad_to_jagged<unpad_on_cuda>)));
-  m.impl("unpad_to_jagged.out", TORCH_BOX((&unpad_to_jagged_out<unpad_on_cuda>)));
 }
 
 }  // namespace pinfeed::torch_ops

@@ -26,8 +26,8 @@ bool same_letters_once(Letters input, Letters output) {
 
 }  // namespace
 
-PermuteCall check_permute(const Tensor& images, const std::string& input, const std::string& output,
-                          const Tensor* out) {
+PermuteCall check_permute(const Tensor& images, const std::string& input,
+                          const std::string& output) {
   const Letters from = letters_of(input), to = letters_of(output);
   if (!same_letters_once(from, to)) {
     fail("permute: input and output must have the same letters, each once, got ", input, " and ",
@@ -48,8 +48,7 @@ PermuteCall check_permute(const Tensor& images, const std::string& input, const 
     call.strides.push_back(images.stride(axis));
   }
   call.bytes = checked_bytes(call.shape, call.item_size, "permute");
-  call.out = output_of(out, call.shape, type, "permute: out", images);
-  if (out != nullptr) check_no_overlap(*out, images, "permute: out", "images");
+  call.out = make_output(call.shape, type, "permute: out", images);
   return call;
 }
 

@@ -19,23 +19,16 @@ struct PermuteCall {
   std::int64_t bytes = 0;
 };
 
-// Checks everything, then makes the output, or takes `out`. Writes nothing. `input` and `output`
-// have a letter for each axis.
-PermuteCall check_permute(const Tensor& images, const std::string& input, const std::string& output,
-                          const Tensor* out);
+// Checks everything, then makes the output. Writes nothing. `input` and `output` have a letter for
+// each axis.
+PermuteCall check_permute(const Tensor& images, const std::string& input,
+                          const std::string& output);
 
 template <void (*write)(const PermuteCall&)>
 Tensor permute(const Tensor& images, const std::string& input, const std::string& output) {
-  const PermuteCall call = check_permute(images, input, output, nullptr);
+  const PermuteCall call = check_permute(images, input, output);
   if (call.bytes > 0) write(call);
   return call.out;
-}
-
-template <void (*write)(const PermuteCall&)>
-void permute_out(const Tensor& images, const std::string& input, const std::string& output,
-                 const Tensor& out) {
-  const PermuteCall call = check_permute(images, input, output, &out);
-  if (call.bytes > 0) write(call);
 }
 
 }  // namespace pinfeed::torch_ops

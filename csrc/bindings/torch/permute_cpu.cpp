@@ -26,7 +26,6 @@ void write_on_cpu(const PermuteCall& call) {
 
 STABLE_TORCH_LIBRARY_IMPL(pinfeed, CPU, m) {
   m.impl("permute", TORCH_BOX((&permute<write_on_cpu>)));
-  m.impl("permute.out", TORCH_BOX((&permute_out<write_on_cpu>)));
 }
 
 }  // namespace pinfeed::torch_ops

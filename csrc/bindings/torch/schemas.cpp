@@ -1,8 +1,5 @@
 // The ops of torch.ops.pinfeed. docs/torch-ops.md says what they mean.
 //
-// The overloads `out` return nothing: torch can make a mutable op functional, as torch.compile
-// wants it, only if no output is one of its inputs.
-//
 // What is written into padding is None rather than 0 by default: on its way through Python, torch
 // leaves out arguments that are equal to their default, and -0.0 is equal to 0.
 #include <torch/csrc/stable/library.h>
@@ -12,30 +9,11 @@ STABLE_TORCH_LIBRARY(pinfeed, m) {
       "normalize_images(Tensor images, float[]? mean=None, float[]? std=None, *, "
       "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
       "ScalarType? dtype=None, bool channels_last=False) -> Tensor");
-  m.def(
-      "normalize_images.out(Tensor images, float[]? mean=None, float[]? std=None, *, "
-      "float scale=0.00392156862745098, str input='NHWC', str output='NCHW', "
-      "ScalarType? dtype=None, Tensor(a!) out) -> ()");
   m.def("permute(Tensor images, str input='NHWC', str output='NCHW') -> Tensor");
-  m.def("permute.out(Tensor images, str input='NHWC', str output='NCHW', *, Tensor(a!) out) -> ()");
   m.def(
       "pad_jagged(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
       "float? pad_value=None, str side='right') -> Tensor");
   m.def(
-      "pad_jagged.out(Tensor values, Tensor offsets, SymInt length, *, SymInt? max_length=None, "
-      "float? pad_value=None, str side='right', Tensor(a!) out) -> ()");
-  m.def(
-      "pad_jagged_with_mask(Tensor values, Tensor offsets, SymInt length, *, "
-      "SymInt? max_length=None, float? pad_value=None, str side='right') "
-      "-> (Tensor values, Tensor lengths, Tensor mask)");
-  m.def(
-      "pad_jagged_with_mask.out(Tensor values, Tensor offsets, SymInt length, *, "
-      "SymInt? max_length=None, float? pad_value=None, str side='right', "
-      "Tensor(a!) out, Tensor(b!) lengths, Tensor(c!) mask) -> ()");
-  m.def(
       "unpad_to_jagged(Tensor padded, Tensor offsets, SymInt total, *, SymInt? max_length=None, "
       "str side='right') -> Tensor");
-  m.def(
-      "unpad_to_jagged.out(Tensor padded, Tensor offsets, SymInt total, *, "
-      "SymInt? max_length=None, str side='right', Tensor(a!) out) -> ()");
 }

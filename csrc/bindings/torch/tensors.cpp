@@ -35,15 +35,6 @@ std::optional<kernels::ScalarType> scalar_type(ScalarType type) {
   return std::nullopt;
 }
 
-arrays::Sizes sizes(const Tensor& tensor) { return {tensor.sizes().data(), tensor.sizes().size()}; }
-arrays::Sizes strides(const Tensor& tensor) {
-  return {tensor.strides().data(), tensor.strides().size()};
-}
-
-bool has_strides(const Tensor& tensor, const Shape& others) {
-  return arrays::has_strides(sizes(tensor), strides(tensor), others);
-}
-
 std::string device_text(const Tensor& tensor) {
   std::int32_t type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &type));
@@ -52,47 +43,6 @@ std::string device_text(const Tensor& tensor) {
   if (type == aoti_torch_device_type_cuda()) return "cuda:" + index;
   if (type == aoti_torch_device_type_meta()) return "meta";
   return "another kind of device";
-}
-
-arrays::Extent extent(const Tensor& tensor) {
-  const auto item = static_cast<std::int64_t>(tensor.element_size());
-  return arrays::extent(tensor.const_data_ptr(), sizes(tensor), strides(tensor), item, item);
-}
-
-Output make_output(const Shape& shape, ScalarType type, MemoryFormat format,
-                   const std::string& subject, const Tensor& first) {
-  const Shape strides = format == MemoryFormat::channels_last
-                            ? arrays::channels_last_strides(shape, 1)
-                            : arrays::contiguous_strides(shape, 1);
-  std::int32_t device_type = 0;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &device_type));
-  // The same number, in all releases, as torch's own for the dtype.
-  const auto dtype = torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type));
-  AtenTensorHandle handle = nullptr;
-  const AOTITorchError error = aoti_torch_empty_strided(
-      static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(), dtype, device_type,
-      first.get_device_index(), &handle);
-  if (error != AOTI_TORCH_SUCCESS) {  // torch 2.11 doesn't tell why
-    throw std::runtime_error(text(subject, " could not be allocated: ", dtype_text(type), " ",
-                                  shape_text(shape), " on ", device_text(first)));
-  }
-  return {Tensor(handle), format};
-}
-
-Output check_output(const Tensor& out, const Shape& shape, ScalarType type,
-                    bool may_be_channels_last, const std::string& subject, const Tensor& first) {
-  check_device(out, subject, first);
-  if (out.scalar_type() != type || shape_text(out) != shape_text(shape)) {
-    fail(subject, " must be ", dtype_text(type), " with shape ", shape_text(shape), ", got ",
-         dtype_text(out.scalar_type()), " ", shape_text(out));
-  }
-  if (has_strides(out, arrays::contiguous_strides(shape, 1)))
-    return {out, MemoryFormat::contiguous};
-  if (may_be_channels_last && has_strides(out, arrays::channels_last_strides(shape, 1))) {
-    return {out, MemoryFormat::channels_last};
-  }
-  fail(subject, " must be contiguous", may_be_channels_last ? " or in channels_last memory" : "",
-       ", got strides ", shape_text(strides(out)));
 }
 
 }  // namespace
@@ -135,22 +85,24 @@ Tensor in_order(const Tensor& tensor) {
   return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
 }
 
-Output output_of(const Tensor* given, const Shape& shape, ScalarType type, MemoryFormat format,
-                 bool may_be_channels_last, const std::string& subject, const Tensor& first) {
-  return given == nullptr ? make_output(shape, type, format, subject, first)
-                          : check_output(*given, shape, type, may_be_channels_last, subject, first);
-}
-
-Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
-                 const std::string& subject, const Tensor& first) {
-  return output_of(given, shape, type, MemoryFormat::contiguous, false, subject, first).tensor;
-}
-
-void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,
-                      const char* input_name) {
-  if (arrays::overlap(extent(out), extent(input))) {
-    fail(subject, " must not share memory with ", input_name);
+Tensor make_output(const Shape& shape, ScalarType type, const std::string& subject,
+                   const Tensor& first, MemoryFormat format) {
+  const Shape strides = format == MemoryFormat::channels_last
+                            ? arrays::channels_last_strides(shape, 1)
+                            : arrays::contiguous_strides(shape, 1);
+  std::int32_t device_type = 0;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &device_type));
+  // The same number, in all releases, as torch's own for the dtype.
+  const auto dtype = torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type));
+  AtenTensorHandle handle = nullptr;
+  const AOTITorchError error = aoti_torch_empty_strided(
+      static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(), dtype, device_type,
+      first.get_device_index(), &handle);
+  if (error != AOTI_TORCH_SUCCESS) {  // torch 2.11 doesn't tell why
+    throw std::runtime_error(text(subject, " could not be allocated: ", dtype_text(type), " ",
+                                  shape_text(shape), " on ", device_text(first)));
   }
+  return Tensor(handle);
 }
 
 }  // namespace pinfeed::torch_ops

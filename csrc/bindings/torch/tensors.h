@@ -69,21 +69,9 @@ Tensor in_order(const Tensor& tensor);
 // How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
-struct Output {
-  Tensor tensor;
-  MemoryFormat format;
-};
-
-// New memory in `format`; or the `out` of a call, if it is given: checked to be of this shape and
-// dtype, on the device of `first`, and contiguous or, if it may be, channels_last.
-Output output_of(const Tensor* given, const Shape& shape, ScalarType type, MemoryFormat format,
-                 bool may_be_channels_last, const std::string& subject, const Tensor& first);
-Tensor output_of(const Tensor* given, const Shape& shape, ScalarType type,
-                 const std::string& subject, const Tensor& first);
-
-// Fails if the output shares memory with an input. Strides of tensors are never negative.
-void check_no_overlap(const Tensor& out, const Tensor& input, const std::string& subject,
-                      const char* input_name);
+// New memory on the device of `first`.
+Tensor make_output(const Shape& shape, ScalarType type, const std::string& subject,
+                   const Tensor& first, MemoryFormat format = MemoryFormat::contiguous);
 
 // A padding value as an item of a dtype. Fails for one that the dtype can't hold. Of complex
 // dtypes it is the real part.

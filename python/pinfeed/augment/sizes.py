@@ -11,7 +11,7 @@ from pinfeed.augment.geometry import LIBRARIES, Library, Resizing, checked_size,
 
 _torchvision = instead(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
-    antialias="resizing is antialiased, but for Image(interpolation='nearest'); leave it out",
+    antialias="resizing is antialiased, but for Image(interpolation='nearest-exact'); leave it out",
 )
 
 

@@ -26,7 +26,7 @@ from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import ColorJitter
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import Geometry
+from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.fields.field import (
     Field,
     Leaf,
@@ -104,6 +104,8 @@ class Image(Field):
             ``"nearest-exact"``, for masks: the pixel at the center of each output, as torch's mode of
             that name takes it, and PIL's NEAREST, except where a center lies between two pixels.
             ``"nearest"`` takes the pixel at the top left corner, as torch's mode of that name.
+            None: ``"nearest-exact"`` for masks, which become an integer dtype other than uint8, and
+            ``"bilinear"`` for images. Where a single channel may be either, say which.
         resize_dtype: None: bytes are resized to bytes, whose values are those of
             ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
@@ -144,7 +146,7 @@ class Image(Field):
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",
         resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
         transform="Image(augment=...) takes transforms of pinfeed.augment, several in its Compose",
-        antialias="resizing is antialiased, but for interpolation='nearest'",
+        antialias="resizing is antialiased, but for interpolation='nearest-exact'",
     )
     def __init__(
         self,
@@ -162,7 +164,7 @@ class Image(Field):
         mask: Request = False,
         augment: Geometry | None = None,
         fill: float | Sequence[float] | None = None,
-        interpolation: Interpolation = "bilinear",
+        interpolation: Interpolation | None = None,
         resize_dtype: DType | None = None,
         color: ColorJitter | Sequence[ColorJitter] | None = None,
         erase: RandomErasing | None = None,
@@ -196,7 +198,7 @@ class Image(Field):
         self._check_layout()
         self._augmentation = Augmentation(
             augment,
-            interpolation,
+            self._interpolation(),
             resize_dtype,
             color,
             erase,
@@ -304,6 +306,32 @@ class Image(Field):
                 "or ask for a floating dtype"
             )
 
+    def _interpolation(self) -> Interpolation:
+        """How it resizes; raises ValueError if nobody knows whether values are classes."""
+        if self.interpolation is not None:
+            return self.interpolation
+        if self.dtype in _INTEGERS[1:]:
+            return "nearest-exact"
+        keeps_values = self.dtype == torch.uint8 or self.scale == 1
+        if "C" not in self.axes and (keeps_values or "C" not in self.output):
+            self._require_interpolation("Image")
+        return "bilinear"
+
+    def _require_interpolation(self, name: str) -> None:
+        """Raises ValueError if images of one channel are resized, and may be masks."""
+        steps = () if self.augment is None else self.augment.steps
+        is_image = self.color is not None or not self.mean is self.std is None
+        if (
+            self.interpolation is None
+            and not is_image
+            and any(isinstance(step, Resizing) for step in steps)
+        ):
+            raise ValueError(
+                f"{name}: interpolation must be given, because images of one channel are resized, and "
+                'may be masks; say interpolation="nearest-exact" for masks, dtype=torch.int64 for masks '
+                'of classes, or interpolation="bilinear" for gray images'
+            )
+
     def _check_padding(self) -> None:
         if self.pad_value is None:
             if not (self.multiple_of is None and self.sizes is self.mask is False):
@@ -384,6 +412,9 @@ class Image(Field):
             leaf.name,
             leaf.path,
         )
+        channel = self._format.output.find("C")
+        if self.dtype == torch.uint8 and batch.values.shape[1 + channel] == 1 and channel >= 0:
+            self._require_interpolation(leaf.name)
         if scene is not None:
             order = self._format.output
             height, width = (batch.values.shape[1 + order.index(axis)] for axis in "HW")

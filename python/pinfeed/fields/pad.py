@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,8 @@ class Pad(Field):
             if len(sample) != count:
                 expected, got = f"{count} sequences as in sample 0", str(len(sample))
                 hint = "fill up the shorter ones with empty sequences: sample + [[]]"
+                if len({*map(len, (*samples[0], *sample))}) == 1:
+                    hint = f"np.asarray(sample) makes frames of lists of numbers; or {hint}"
                 raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:
@@ -217,6 +220,36 @@ class Pad(Field):
     @override
     def _call(self) -> str:
         return described(self, **vars(self._padding))
+
+
+def warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
+    """Warns of fields of one dict whose padding is not where that of the first is, or cut.
+
+    Tokens and their labels, say, no longer stand in the same columns. Sequences of other axes are
+    other sequences; two limits that are both given may be meant.
+    """
+    first: tuple[Any, Padding] | None = None
+    for key, field in fields.items():
+        if not isinstance(field, Pad):
+            continue
+        padding = field._padding
+        if first is None:
+            first = key, padding
+        known, other = first
+        if padding.axes != other.axes:
+            continue
+        if padding.side != other.side:
+            ways = f"side={other.side!r}", f"side={padding.side!r}"
+        elif (padding.max_length is None) != (other.max_length is None):
+            ways = f"max_length={other.max_length}", f"max_length={padding.max_length}"
+        else:
+            continue
+        warnings.warn(
+            f"{name}: {known!r} has {ways[0]} and {key!r} has {ways[1]}, so what belongs together is in "
+            "other columns, or missing; pass the same to both, or, if these are sequences of their own, "
+            "give them to dicts of their own",
+            stacklevel=5,
+        )
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

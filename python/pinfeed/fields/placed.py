@@ -10,6 +10,7 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, nearest
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
+from pinfeed.fields.pad import warn_of_other_padding
 from pinfeed.structure import (
     children,
     is_container,
@@ -66,6 +67,7 @@ def placed(
     parts = [placed(child, name + step, check, in_dict=is_dict) for step, child in children(fields)]
     if is_dict:
         _check_names(fields, parts, name)
+        warn_of_other_padding(dict(zip(fields, parts, strict=True)), name)
     return rebuild(fields, parts)
 
 

@@ -266,7 +266,7 @@ class Points(_Target):
 class InstanceMasks(_Target):
     """A mask for each object in an image, which shows what its `Image` shows: a `JaggedBatch`.
 
-    Masks are resized to the nearest pixel, and padded with zeros to the size of the images' batch: the
+    Masks are resized with ``"nearest-exact"``, and padded with zeros to the size of the images' batch: the
     values are (total, H, W). Those of objects go when `Boxes` that follow the same images drop the box.
 
     Args:
@@ -363,7 +363,7 @@ class InstanceMasks(_Target):
 def _options(geometry: Geometry | None) -> _core.AugmentOptions:
     """How masks are seen through a geometry."""
     steps = {} if geometry is None else geometry.native([0])
-    return _core.AugmentOptions(**steps, interpolation="nearest", in_floats=False)
+    return _core.AugmentOptions(**steps, interpolation="nearest-exact", in_floats=False)
 
 
 def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any]:

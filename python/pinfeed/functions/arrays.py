@@ -77,7 +77,8 @@ def normalize(
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
-            or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``.
+            or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
+            the result is copied into it.
 
     Returns:
         ``out``, or a new array of the shape that ``output`` names, in a pooled buffer.
@@ -131,7 +132,7 @@ def permute(
         input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
         output: The same letters in the order wanted.
         out: Where to write: same kind and dtype as ``images``, C-contiguous, of the result's
-            shape, not overlapping ``images``.
+            shape, not overlapping ``images``. For CUDA tensors the result is copied into it.
 
     Returns:
         ``out``, or a new array in a pooled buffer.

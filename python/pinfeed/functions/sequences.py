@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,9 +27,6 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
-from pinfeed.structure import children, is_dataclass, rebuild
-
-_PARTS = (np.ndarray, torch.Tensor, Mapping, tuple)  # which a list of them may be a structure of
 
 
 class _Parts(NamedTuple):
@@ -226,7 +223,8 @@ def pad(
         lengths: Whether to return how much of each sample is data.
         mask: Whether to return where data is.
         out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
-            longer along ``axes`` than needed; what is beyond is padding, too.
+            longer along ``axes`` than needed; what is beyond is padding, too. For CUDA tensors the result
+            is copied into it.
 
     Returns:
         `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
@@ -335,92 +333,6 @@ def _padded_parts(
     side = "right" if side is None else side
     check_side(side, function)
     return padded, lengths, side, axes
-
-
-def unbind(batch: Any) -> list[Any]:
-    """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
-
-    Args:
-        batch: Dicts, tuples, NamedTuples and lists of arrays with as many samples each:
-            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. Other
-            lists have an item for each sample, such as those of `Keep`; lists of arrays do if they
-            are as long as the arrays beside them have samples, else they are a structure too. A
-            batch that is such a list itself is a structure, as batches of tuples are.
-
-    Returns:
-        B structures, whose arrays share the memory of the batch.
-
-    Raises:
-        TypeError: Something in it has no samples.
-        ValueError: Arrays have different numbers of samples; or a list may be both, one item for
-            each sample and a structure.
-
-    Example:
-        >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
-        >>> batch = collate(
-        ...     [
-        ...         {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
-        ...         {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
-        ...     ]
-        ... )
-        >>> targets = pinfeed.unbind(batch)
-        >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
-        ([[3, 5], [7]], torch.Size([2, 4]))
-    """
-    return _samples(batch, "")
-
-
-def _samples(node: Any, path: str, count: int | None = None) -> list[Any]:
-    """The samples of a batch or a part of one; ``count``: how many the parts beside it have."""
-    if isinstance(node, JaggedBatch | Padded):
-        return node.unbind()
-    is_list = isinstance(node, list)
-    holds_parts = _holds_parts(node)
-    if holds_parts and count is not None and _is_of_objects(node, path, count):
-        return list(node)
-    if holds_parts or (not is_list and isinstance(node, Mapping | tuple)) or is_dataclass(node):
-        below: list[tuple[str, list[Any]]] = []
-        # What lists of arrays are, an item for each sample or the parts of one, the others tell.
-        for step, child in sorted(children(node), key=lambda part: _holds_parts(part[1])):
-            known = len(below[0][1]) if below else count
-            if known is None and _holds_parts(child) and type(node) not in (list, tuple):
-                raise ValueError(
-                    f"unbind: leaf {path + step} is a list of arrays, which may be one for each sample or "
-                    "parts of all samples, and no leaf beside it tells; leave it out"
-                )
-            below.append((path + step, _samples(child, path + step, known)))
-            if len(below[-1][1]) != len(below[0][1]):
-                raise ValueError(
-                    f"unbind: leaf {below[-1][0]} has {len(below[-1][1])} samples, but leaf "
-                    f"{below[0][0]} has {len(below[0][1])}; leave one of them out"
-                )
-        found = dict(below)
-        in_order = [found[path + step] for step, _ in children(node)]
-        return [rebuild(node, [*sample]) for sample in zip(*in_order, strict=True)]
-    if is_list or (isinstance(node, ARRAYS) and node.ndim > 0):
-        return list(node)
-    raise TypeError(
-        f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
-        f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
-    )
-
-
-def _holds_parts(node: Any) -> bool:
-    return isinstance(node, list) and any(isinstance(part, _PARTS) for part in node)
-
-
-def _is_of_objects(node: list[Any], path: str, count: int) -> bool:
-    """Whether a list has an item for each of ``count`` samples, as `Keep` makes it, and no parts."""
-    try:
-        have_samples = all(len(_samples(child, path)) == count for child in node)
-    except (TypeError, ValueError):
-        have_samples = False
-    if have_samples and len(node) == count:
-        raise ValueError(
-            f"unbind: leaf {path} is a list of {count} parts of {count} items each, which may be one "
-            "part for each sample or parts of all samples; leave it out"
-        )
-    return len(node) == count
 
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:

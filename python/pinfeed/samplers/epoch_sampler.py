@@ -59,13 +59,14 @@ class EpochSampler(Sampler[Any]):
     if not TYPE_CHECKING:  # or any attribute could be assigned to
 
         def __setattr__(self, name: str, value: Any) -> None:
-            is_property = isinstance(getattr(type(self), name, None), property)
-            if not name.startswith("_") and (is_property or name in self.__dict__):
-                raise AttributeError(
-                    f"{self._name}: {name} can't be changed, because the batches of an epoch follow "
-                    f"from it; make a new {self._name}"
-                )
-            super().__setattr__(name, value)
+            if name[0] != "_":  # private ones change with every batch
+                is_property = isinstance(getattr(type(self), name, None), property)
+                if is_property or name in self.__dict__:
+                    raise AttributeError(
+                        f"{self._name}: {name} can't be changed, because the batches of an epoch "
+                        f"follow from it; make a new {self._name}"
+                    )
+            object.__setattr__(self, name, value)
 
     @abstractmethod
     def batches(self, epoch: int) -> int:

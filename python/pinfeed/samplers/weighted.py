@@ -178,13 +178,17 @@ class WeightedSampler(OrderSampler):
         counts = np.zeros(len(self._weights), np.int64)
         counted = 0
         for number in range(start, self.batches(epoch)):
-            first, _ = self._stretch(number)
+            first, last = self._stretch(number)
             while counted < first:  # what other ranks and earlier batches draw
                 stop = min(first, counted + _DRAWS)
                 np.add.at(counts, self.samples_at(epoch, counted, stop), 1)
                 counted = stop
             batch = self.batch(epoch, number)
-            batch.copies = counts[batch.indices] + _earlier_in(batch.indices)
+            batch.copies = counts[batch.indices]
+            np.add.at(counts, batch.indices, 1)
+            counted = last
+            if (counts[batch.indices] - batch.copies).max() > 1:
+                batch.copies += _earlier_in(batch.indices)
             yield batch
 
     def _plan(self, epoch: int) -> npt.NDArray[np.int64]:

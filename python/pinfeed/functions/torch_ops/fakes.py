@@ -20,16 +20,10 @@ def register(library: Any) -> None:
         "normalize_images": _normalize_images,
         "permute": _permute,
         "pad_jagged": _pad_jagged,
-        "pad_jagged_with_mask": _pad_jagged_with_mask,
         "unpad_to_jagged": _unpad_to_jagged,
     }
     for name, fake in fakes.items():
         library.impl(name, fake, "Meta")
-        library.impl(f"{name}.out", _write, "Meta")
-
-
-def _write(*args: Any, **kwargs: Any) -> None:
-    """The overloads ``out`` return nothing."""
 
 
 def _normalize_images(
@@ -66,19 +60,8 @@ def _permute(images: torch.Tensor, input: str = "NHWC", output: str = "NCHW") ->
     return images.new_empty([images.shape[input.index(letter)] for letter in output])
 
 
-def _pad_jagged(*batch: Any, **options: Any) -> torch.Tensor:
-    return _pad_jagged_with_mask(*batch, **options)[0]
-
-
-def _pad_jagged_with_mask(
-    values: torch.Tensor, offsets: torch.Tensor, length: int, **_: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    count = offsets.shape[0] - 1
-    return (
-        values.new_empty((count, length, *values.shape[1:])),
-        offsets.new_empty((count,)),
-        values.new_empty((count, length), dtype=torch.bool),
-    )
+def _pad_jagged(values: torch.Tensor, offsets: torch.Tensor, length: int, **_: Any) -> torch.Tensor:
+    return values.new_empty((offsets.shape[0] - 1, length, *values.shape[1:]))
 
 
 def _unpad_to_jagged(

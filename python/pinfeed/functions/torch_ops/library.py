@@ -43,7 +43,7 @@ def load() -> None:
     library: Any = torch.library
     _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
     fakes.register(_REGISTRATIONS)
-    autograd.register(_REGISTRATIONS)
+    autograd.register()
 
 
 def _load_cuda() -> str | None:

@@ -47,11 +47,8 @@ def normalize_tensor(
     if constants is not None:
         constants.check_channels(images.shape[input.index("C")] if "C" in input else 1, name)
         options |= {"mean": constants.means, "std": constants.stds, "scale": constants.factor}
-    op = torch.ops.pinfeed.normalize_images
-    if out is None:
-        return _call(op.default, images, input=input, **options)
-    _call(op.out, images, input=input, out=out, **options)
-    return out
+    op = torch.ops.pinfeed.normalize_images.default
+    return _written(_call(op, images, input=input, **options), out, "normalize")
 
 
 def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
@@ -63,10 +60,8 @@ def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
         raise ValueError(
             f"permute: images: expected {len(axes)} axes, got shape {tuple(images.shape)}"
         )
-    if out is None:
-        return _call(torch.ops.pinfeed.permute.default, images, input, output)
-    _call(torch.ops.pinfeed.permute.out, images, input, output, out=out)
-    return out
+    op = torch.ops.pinfeed.permute.default
+    return _written(_call(op, images, input, output), out, "permute")
 
 
 def pad_tensor(
@@ -103,26 +98,21 @@ def pad_tensor(
         "pad_value": _as_float64(padding.pad_value, dtype, values.device, name),
         "side": padding.side,
     }
-    batch = scaled(values, padding.scale, dtype, name), offsets, length
+    source = scaled(values, padding.scale, dtype, name)
+    op = torch.ops.pinfeed.pad_jagged.default
+    padded = _written(_call(op, source, offsets, length, **options), out, padding.function)
+    counts: Any = None
     where = None
+    if lengths or mask:
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=most)
     if mask:
-        op = torch.ops.pinfeed.pad_jagged_with_mask
-        if out is None:
-            padded, counts, where = _call(op.default, *batch, **options)
-        else:
-            count = offsets.shape[0] - 1
-            padded, counts = out, offsets.new_empty(count)
-            where = values.new_empty(count, length, dtype=torch.bool)
-            _call(op.out, *batch, **options, out=padded, lengths=counts, mask=where)
-    else:
-        op = torch.ops.pinfeed.pad_jagged
-        padded = _call(op.default, *batch, **options) if out is None else out
-        if out is not None:
-            _call(op.out, *batch, **options, out=out)
-        counts = (offsets[1:] - offsets[:-1]).clamp(max=most) if lengths else None
-    if lengths and isinstance(padding.axes, tuple):
+        steps, left = torch.arange(length, device=values.device), padding.side == "left"
+        where = steps >= length - counts[:, None] if left else steps < counts[:, None]
+    if not lengths:
+        counts = None
+    elif isinstance(padding.axes, tuple):
         counts = counts.view(-1, 1)
-    return padded, counts if lengths else None, where
+    return padded, counts, where
 
 
 def unpad_tensor(
@@ -175,21 +165,26 @@ def traced_normalize(
     op = torch.ops.pinfeed.normalize_images
     options = {key: value for key, value in options.items() if value is not None}
     options["dtype"] = _torch_dtype(dtype)
-    if out is None:
-        return op(images, _listed(mean), _listed(std), **options)
-    op.out(images, _listed(mean), _listed(std), **options, out=out)
-    return out
+    return _written(op(images, _listed(mean), _listed(std), **options), out, "normalize")
 
 
 def traced_permute(
     images: torch.Tensor, input: str, output: str, out: torch.Tensor | None
 ) -> torch.Tensor:
     """`pinfeed.permute` as torch.compile and torch.export see it."""
-    op = torch.ops.pinfeed.permute
+    return _written(torch.ops.pinfeed.permute(images, input, output), out, "permute")
+
+
+def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> torch.Tensor:
+    """The result, or ``out`` with a copy of it; raises ValueError where they differ in more than values."""
     if out is None:
-        return op(images, input, output)
-    op.out(images, input, output, out=out)
-    return out
+        return result
+    if (out.shape, out.dtype, out.device) != (result.shape, result.dtype, result.device):
+        wanted, got = (
+            f"{torch_dtype_name(t.dtype)} {tuple(t.shape)} on {t.device}" for t in (result, out)
+        )
+        raise ValueError(f"{function}: out must be {wanted}, got {got}")
+    return out.copy_(result)
 
 
 def _torch_dtype(dtype: Any) -> Any:
@@ -214,31 +209,23 @@ def _call(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """``op(*args, **kwargs)``, with the errors that functions have.
 
     The stable ABI tells the libraries only that torch could not allocate, so the ops can't raise
-    ``torch.OutOfMemoryError``, which programs catch. An ``out`` that doesn't fit is a RuntimeError to
-    torch from 2.15 on.
+    ``torch.OutOfMemoryError``, which programs catch.
     """
     try:
         return op(*args, **kwargs)
     except RuntimeError as error:
-        if ": out must " in str(error):
-            raise ValueError(str(error)) from None
         if _FAILED_TO_ALLOCATE in str(error):
-            _allocate_outputs(op, args, kwargs)
+            _allocate_output(op, args, kwargs)
         raise  # they fit by now, or it was something else that did not
 
 
-def _allocate_outputs(
+def _allocate_output(
     op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Asks torch for the memory of all outputs at once."""
-    given = [*args, *kwargs.values()]
-    device = next(one.device for one in given if isinstance(one, torch.Tensor))
-    fakes = op(*map(_on_meta, args), **{name: _on_meta(one) for name, one in kwargs.items()})
-    fakes = [fakes] if isinstance(fakes, torch.Tensor) else fakes
-    held = []
-    for fake in fakes:
-        size, stride = fake.shape, fake.stride()
-        held.append(torch.empty_strided(size, stride, dtype=fake.dtype, device=device))
+    """Asks torch for the memory of the output."""
+    device = next(one.device for one in args if isinstance(one, torch.Tensor))
+    fake = op(*map(_on_meta, args), **kwargs)
+    torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=device)
 
 
 def _on_meta(argument: Any) -> Any:

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
 
 import pinfeed
 from pinfeed import augment
-from pinfeed.optional import import_extra
 
 SEED = 0
 BATCH_SIZE = 256
@@ -256,7 +256,6 @@ def _accuracy(model: nn.Module, loader: DataLoader[dict[str, Tensor]]) -> float:
 @contextmanager
 def progress(name: str, total: int) -> Iterator[Any]:
     """Shows a tqdm bar; in a log, where a live bar would be unreadable, one line at its end."""
-    tqdm = import_extra("tqdm", extra="demo").tqdm
     start = time.perf_counter()
     with tqdm(desc=name, total=total, unit="batch", disable=None) as bar:
         live = not bar.disable

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pinfeed.demo.training import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE, Run, seen
-from pinfeed.optional import import_extra
+from examples.demo.training import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE, Run, seen
 
 #: The feeds round differently (one fused multiply-add against three operations): 2 units in the last
 #: place of values below 4.
@@ -96,8 +96,7 @@ def draw(
 ) -> None:
     """Draws the photographs, some of their patches as epochs show them, the times and the losses."""
     # The figure is made without pyplot: no window system is asked for, no global state is left.
-    figure_of = import_extra("matplotlib.figure", extra="demo").Figure
-    figure = figure_of(figsize=(12, 11), layout="constrained")
+    figure = Figure(figsize=(12, 11), layout="constrained")
     grid = figure.add_gridspec(3, 2, height_ratios=(4, 2.4, 4))
     axes = [[figure.add_subplot(grid[row, side]) for side in (0, 1)] for row in (0, 2)]
     figure.suptitle("The task: which photograph and which column is a 64×64 patch from?")

@@ -5,7 +5,7 @@ columns a patch comes from, cropped and flipped at random. Both runs start from 
 see the same batches in the same order, an epoch each in turn, so that what differs between them is
 only the time spent waiting for data.
 
-    python -m pinfeed demo --out demo-out
+    make demo ARGS="--out demo-out"
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.datasets import load_sample_images
 
-from pinfeed.demo.comparison import draw, table, verdicts
-from pinfeed.demo.training import (
+from examples.demo.comparison import draw, table, verdicts
+from examples.demo.training import (
     BATCH_SIZE,
     SEED,
     Run,
@@ -32,16 +33,13 @@ from pinfeed.demo.training import (
     largest_difference,
     train,
 )
-from pinfeed.optional import import_extra
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo; 0 if both runs saw the same batches and ended at the same accuracy, else 1."""
     options = _parse(argv)
-    for name in ("PIL", "matplotlib", "sklearn", "tqdm"):  # now, rather than halfway through
-        import_extra(name, extra="demo")
     start = time.perf_counter()
-    photos = import_extra("sklearn.datasets", extra="demo").load_sample_images().images
+    photos = load_sample_images().images
     rng = np.random.default_rng(SEED)
     positions = draw_positions(photos[0].shape, options.patches, rng, held_out=False)
     held_out = draw_positions(photos[0].shape, options.patches // 10, rng, held_out=True)
@@ -74,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m pinfeed demo",
+        prog="python -m examples.demo",
         description="Train a small CNN on patches of two photographs, once fed by torch and once by "
         "pinfeed, and compare the times.",
     )

@@ -1,0 +1,1 @@
+"""One small CNN trained twice on real photographs, fed once by stock torch and once by pinfeed; ``make demo``."""

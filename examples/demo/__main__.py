@@ -1,0 +1,8 @@
+"""``python -m examples.demo``, in a checkout."""
+
+import sys
+
+from examples.demo.command import main
+
+if __name__ == "__main__":  # processes that train import this file
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The samples of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinfeed.arguments import ARRAYS
+from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.structure import children, is_container, parts, rebuild
+
+#: In how many ways a part of a batch may be read as so many samples; None: as any number of them.
+_Ways = dict[int | None, int]
+
+
+def unbind(batch: Any) -> list[Any]:
+    """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
+
+    Args:
+        batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with equally many samples:
+            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list is
+            either such a structure, as of samples that are tuples, or has an item for each sample,
+            such as strings and the objects of `Keep`: whichever fits with everything beside it. A
+            batch that is a list itself is a structure if it can be.
+
+    Returns:
+        B structures, whose arrays share the memory of the batch. Tuples are lists, as in batches.
+
+    Raises:
+        TypeError: Something in it has no samples.
+        ValueError: Arrays have different numbers of samples; or a list may be both, one item for
+            each sample and a structure, and nothing beside it tells.
+
+    Example:
+        >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
+        >>> batch = collate(
+        ...     [
+        ...         {"boxes": np.zeros((2, 4)), "labels": np.array([3, 5])},
+        ...         {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
+        ...     ]
+        ... )
+        >>> targets = pinfeed.unbind(batch)
+        >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
+        ([[3, 5], [7]], torch.Size([2, 4]))
+    """
+    ways = _ways(batch)
+    if isinstance(batch, list) and (as_structure := _ways_of_structure(batch)):
+        ways = as_structure
+    if not ways:
+        _refuse(batch, "")
+    (count, number), *others = ways.items()
+    if others or number > 1:
+        _refuse_ambiguity(batch, "", ways)
+    if count is None:
+        raise ValueError("unbind: batch is empty, so nothing tells how many samples it has")
+    return _samples(batch, count)
+
+
+def _ways(node: Any) -> _Ways:
+    """How a batch or a part of one may be read."""
+    if isinstance(node, JaggedBatch):
+        return {len(node.offsets) - 1: 1}
+    if isinstance(node, Padded):
+        node = node.values
+    if isinstance(node, ARRAYS):
+        return {} if node.ndim == 0 else {len(node): 1}
+    if not is_container(node):
+        return {}
+    ways = _ways_of_structure(node)
+    if _may_be_of_items(node):
+        ways[len(node)] = ways.get(len(node), 0) + 1
+    return ways
+
+
+def _ways_of_structure(node: Any) -> _Ways:
+    """The same of a container that samples have, too."""
+    ways: _Ways = {None: 1}
+    for part in parts(node):
+        before, ways = ways, {}
+        for count, number in _ways(part).items():
+            for known, times in before.items():
+                if count is None or known is None or count == known:
+                    both = known if count is None else count
+                    ways[both] = ways.get(both, 0) + number * times
+        if not ways:
+            break
+    return ways
+
+
+def _may_be_of_items(node: Any) -> bool:
+    """Whether a container may have an item for each sample: strings of tuples are a tuple in batches."""
+    is_of_strings = type(node) is tuple and len(node) > 0 and isinstance(node[0], str | bytes)
+    return is_of_strings or (isinstance(node, list) and len(node) > 0)
+
+
+def _samples(node: Any, count: int) -> list[Any]:
+    """The samples of a batch or a part of one, which has so many."""
+    if isinstance(node, JaggedBatch | Padded):
+        return node.unbind()
+    if isinstance(node, ARRAYS) or not _ways_of_structure(node).keys() & {count, None}:
+        return list(node)
+    columns = [_samples(part, count) for part in parts(node)]
+    return [rebuild(node, [column[i] for column in columns]) for i in range(count)]
+
+
+def _refuse(node: Any, path: str) -> None:
+    """Raises what is wrong with a batch that can't be read in any way."""
+    known: dict[str, _Ways] = {}
+    for step, part in children(node) if is_container(node) else ():
+        ways = _ways(part)
+        if not ways:
+            _refuse(part, path + step)
+        if None not in ways:
+            known[path + step] = ways
+    for other, ways in known.items():
+        first = next(iter(known))
+        if not ways.keys() & known[first].keys():
+            has, beside = (" or ".join(map(str, some)) for some in (ways, known[first]))
+            raise ValueError(
+                f"unbind: leaf {other} has {has} samples, but leaf {first} has {beside}; leave one of "
+                "them out"
+            )
+    raise TypeError(
+        f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
+        f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
+    )
+
+
+def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
+    """Raises for the first list in a batch that may be read in several of the ways of the whole."""
+    for step, part in children(node) if is_container(node) else ():
+        ways = {count: n for count, n in _ways(part).items() if count is None or count in possible}
+        if sum(ways.values()) > 1 and _may_be_of_items(part):
+            counts = " or ".join(str(count) for count in ways if count is not None)
+            raise ValueError(
+                f"unbind: leaf {path + step} is a list of {len(part)} items, which may be one for each "
+                f"sample or parts of all samples, and no leaf beside it tells (samples: {counts}); leave it out"
+            )
+        _refuse_ambiguity(part, path + step, possible)

@@ -1,0 +1,217 @@
+"""unbind: the way back from Collate, or a refusal where a batch may be read in two ways."""
+
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+import pinfeed
+from pinfeed import Collate, Jagged, Keep, Pad, unbind
+from samples import STRUCTURES, Bag, Couple, FrozenRecord, Point, Record
+
+# What an entry is in sample i, and its field.
+ENTRIES = {
+    "number": (lambda i: i, None),
+    "vector": (lambda i: np.full(3, i), None),
+    "pair": (lambda i: torch.full((2,), i), None),
+    "empty": (lambda i: np.zeros((0, 2)), None),
+    "text": (lambda i: f"{i}", None),
+    "bytes": (lambda i: f"{i}".encode(), None),
+    "jagged": (lambda i: np.full(i % 3, i), Jagged()),
+    "padded": (lambda i: [i] * (i % 3 + 1), Pad(lengths=True)),
+    "kept number": (lambda i: i, Keep()),
+    "kept array": (lambda i: np.full(2, i), Keep()),
+    "kept list": (lambda i: [i, i + 1], Keep()),
+    "kept dict": (lambda i: {"a": np.full(2, i)}, Keep()),
+}
+CONTAINERS = {
+    **{name: build for name, build in STRUCTURES.items() if name not in ("bare", "nested")},
+    "one": lambda x, _: (x,),
+    "nothing": lambda *_: [],
+    "no keys": lambda *_: {},
+}
+structures = st.recursive(
+    st.sampled_from(sorted(ENTRIES)),
+    lambda child: st.tuples(st.sampled_from(sorted(CONTAINERS)), child, child),
+    max_leaves=5,
+)
+
+
+def build(structure, make):
+    if isinstance(structure, str):
+        return make(structure)
+    container, x, y = structure
+    return CONTAINERS[container](build(x, make), build(y, make))
+
+
+def entry(name, sample):
+    return ENTRIES[name][0](sample)
+
+
+def as_batched(node):
+    """A sample as it comes back: tuples as lists, arrays and numbers as tensors or as they are."""
+    if isinstance(node, Bag | dict):
+        return {key: as_batched(value) for key, value in node.items()}
+    if isinstance(node, Record | FrozenRecord | Point):
+        return type(node).__name__, as_batched(node.x), as_batched(node.y)
+    if isinstance(node, list | tuple | Couple):
+        return [as_batched(value) for value in node]
+    return np.asarray(node).tolist() if not isinstance(node, str | bytes) else node
+
+
+@given(structure=structures, count=st.integers(1, 4))
+@example(structure=("tuple", ("tuple", "number", "number"), ("tuple", "number", "number")), count=3)
+@example(
+    structure=("tuple", ("dataclass", "number", "pair"), ("dataclass", "text", "pair")), count=2
+)
+@example(structure=("dict", ("tuple", "text", "number"), "number"), count=2)
+@example(structure=("tuple", "text", "number"), count=2)
+def test_samples_come_back_or_an_ambiguity_is_refused(structure, count):
+    # A batch that is a list as a whole is a structure if it can be.
+    assume(structure not in ("kept array", "kept list", "kept dict"))
+    samples = [build(structure, partial(entry, sample=i)) for i in range(count)]
+    batch = Collate(build(structure, lambda name: ENTRIES[name][1]))(samples)
+    try:
+        found = unbind(batch)
+    except ValueError as error:
+        if not re.match("unbind: (leaf .* no leaf beside it tells|batch is empty)", str(error)):
+            raise
+    else:
+        assert as_batched(found) == as_batched(samples)
+
+
+TOGETHER = {
+    "tuples": [("a", 1), ("b", 2)],
+    "tuples of dataclasses": [(Record(1, 2), Record("a", np.ones(2)))] * 3,
+    "tuples of tuples": [((1, 2), (3, 4, 5))] * 4,
+    "text in tuples under a key": [
+        {"x": ("a", 5), "y": 1},
+        {"x": ("b", 6), "y": 2},
+        {"x": ("c", 7), "y": 3},
+    ],
+    "empty parts": [(1, [], {}), (2, [], {})],
+    "one sample": [{"x": np.ones(3), "y": "a"}],
+}
+
+
+@pytest.mark.parametrize("samples", TOGETHER.values(), ids=TOGETHER)
+def test_samples_come_back(samples):
+    assert as_batched(unbind(Collate()(samples))) == as_batched(samples)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"x": [torch.ones(2), torch.ones(2)]},
+        [[torch.ones(3), torch.ones(3)], [torch.ones(3), torch.ones(3)]],
+        {"x": [("a", "b"), torch.ones(2)]},
+        {"y": torch.ones(2), "x": [np.ones(2), np.ones(2)]},
+        {"x": [{"a": np.ones(2)}, {"a": np.ones(2)}]},
+        ([], {}),
+    ],
+    ids=str,
+)
+def test_what_may_be_read_in_two_ways(batch):
+    with pytest.raises(
+        ValueError, match=r"^unbind: (leaf .* no leaf beside it tells|batch is empty)"
+    ):
+        unbind(batch)
+
+
+def test_views():
+    batch = {"x": torch.zeros(2, 3), "y": [torch.zeros(2)]}
+    unbind(batch)[1]["x"][0] = 7
+    assert batch["x"][1, 0] == 7
+
+
+def test_targets_of_detection():
+    """What torchvision's models take: a list of dicts."""
+    fields = {
+        "boxes": pinfeed.Jagged(),
+        "labels": pinfeed.Jagged(),
+        "masks": pinfeed.Pad(lengths="n"),
+    }
+    samples = [
+        {
+            "boxes": np.full((count, 4), i, np.float32),
+            "labels": np.arange(count),
+            "masks": np.ones((count, 2)),
+            "image_id": i,
+            "name": f"{i}.jpg",
+        }
+        for i, count in enumerate((2, 0, 3))
+    ]
+    batch = pinfeed.Collate(fields)(samples)
+    batch["masks"] = pinfeed.Padded(batch["masks"], batch.pop("n"))
+    targets = unbind(batch)
+    assert [list(target) for target in targets] == [list(sample) for sample in samples]
+    for target, sample in zip(targets, samples, strict=True):
+        for name, value in sample.items():
+            if name == "name":
+                assert target[name] == value
+            else:
+                assert type(target[name]) is torch.Tensor
+                np.testing.assert_array_equal(target[name], value)
+    images, again = zip(*unbind((torch.zeros(3, 2), batch)), strict=True)
+    assert [image.shape for image in images] == [(2,)] * 3
+    assert [target["image_id"] for target in again] == [0, 1, 2]
+    pairs = unbind([np.arange(2), Point(torch.arange(2), ["a", "b"])])
+    assert pairs == [[0, Point(0, "a")], [1, Point(1, "b")]]
+
+
+def test_unbind_of_leaves_that_disagree():
+    with pytest.raises(ValueError, match=r"leaf \['b'\] has 3 samples, but leaf \['a'\] has 2;"):
+        unbind({"a": torch.zeros(2), "b": torch.zeros(3)})
+    for leaf in (torch.tensor(1), None, "text", 3):
+        with pytest.raises(TypeError, match=r"leaf \['a'\] must be an array with a batch axis"):
+            unbind({"a": leaf})
+
+
+def test_unbind_of_objects_where_nothing_else_tells():
+    """A list of arrays under a name may be one for each sample; names beside it tell how many there are."""
+    arrays = [np.arange(3), np.arange(3)]
+    with pytest.raises(
+        ValueError,
+        match=r"leaf \['a'\] is a list of 2 items, .* no leaf beside it tells \(samples: 3 or 2\)",
+    ):
+        unbind({"a": arrays})
+    samples = unbind({"a": arrays, "name": ["x", "y"]})
+    assert [sample["a"] is array for sample, array in zip(samples, arrays, strict=True)] == [
+        True
+    ] * 2
+    assert [sample["name"] for sample in samples] == ["x", "y"]
+    pairs = unbind(arrays)  # of tuples, which are lists in batches
+    assert pairs == [[i, i] for i in range(3)]
+
+
+def test_unbind_of_objects_that_are_arrays():
+    arrays = [np.arange(2), np.arange(3), np.arange(5)]
+    notes = [{"a": 1}, {"b": 2}, {}]
+    keep = pinfeed.Keep()
+    samples = [{"meta": arrays[i], "note": notes[i], "x": i} for i in range(3)]
+    batch = pinfeed.Collate({"meta": keep, "note": keep})(samples)
+    assert [list(target) for target in unbind(batch)] == [["meta", "note", "x"]] * 3
+    for target, array, note in zip(unbind(batch), arrays, notes, strict=True):
+        assert target["meta"] is array
+        assert target["note"] is note
+    parts = unbind({"pair": [torch.arange(3), torch.arange(3)], "x": np.arange(3)})
+    assert [part["pair"] for part in parts] == [[0, 0], [1, 1], [2, 2]]
+    with pytest.raises(ValueError, match=r"leaf \['pair'\] is a list of 3 items, which"):
+        unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
+
+
+def test_unbind_of_tuples_that_begin_with_objects():
+    kept, stacked = pinfeed.Keep(), pinfeed.Stack()
+    collate = pinfeed.Collate({"pair": (kept, stacked), "x": stacked})
+    samples = [{"pair": (name, n), "x": 5} for name, n in zip("abc", (1, 2, 3), strict=True)]
+    parts = [[*one["pair"]] for one in unbind(collate(samples))]
+    assert parts == [["a", 1], ["b", 2], ["c", 3]]
+    with pytest.raises(ValueError, match="one for each sample or parts"):
+        unbind(collate(samples[:2]))  # two parts of two samples
+    pairs = [("a", 1), ("b", 2), ("c", 3)]
+    batch = pinfeed.Collate((kept, stacked))(pairs)
+    assert [(*one,) for one in unbind(batch)] == pairs
