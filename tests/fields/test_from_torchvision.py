@@ -259,6 +259,72 @@ def test_any_pipeline(number):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5 * scale)
 
 
+# The same for PIL images, with the older classes.
+OLD = [
+    lambda draw: transforms.Resize(draw.choice([9, (9, 13), 14]), draw.choice([BICUBIC, NEAREST, transforms.InterpolationMode.BILINEAR])),
+    lambda draw: transforms.Resize(12, max_size=13),
+    lambda draw: transforms.CenterCrop(draw.choice([6, (9, 7), 40])),
+    lambda draw: transforms.RandomHorizontalFlip(draw.choice([0, 1])),
+    lambda draw: transforms.RandomVerticalFlip(draw.choice([0, 1])),
+    lambda draw: transforms.Compose([transforms.CenterCrop(8), transforms.RandomCrop(8)]),
+    lambda draw: transforms.Compose([transforms.CenterCrop(9), transforms.RandomCrop((11, 11), padding=1, fill=draw.choice([0, 200, (1, 2, 3)]))]),
+    lambda draw: transforms.Compose([transforms.CenterCrop(9), transforms.Pad((1, 1, 1, 1), fill=9), transforms.RandomCrop(11)]),
+    lambda draw: transforms.Compose([transforms.CenterCrop((9, 7)), transforms.RandomCrop((11, 7), padding=(0, 1), padding_mode="reflect")]),
+    lambda draw: transforms.Compose([transforms.CenterCrop(9), transforms.RandomResizedCrop(7, scale=(1, 1), ratio=(1, 1))]),
+    lambda draw: transforms.ColorJitter((1.3, 1.3)),
+    lambda draw: transforms.ColorJitter(contrast=(0.6, 0.6)),
+    lambda draw: transforms.ColorJitter(saturation=(1.5, 1.5)),
+    lambda draw: transforms.Pad(draw.choice([1, [1, 2], [1, 2, 3, 4]]), fill=draw.choice([0, 5])),
+    lambda draw: transforms.RandomInvert(p=1),
+    lambda draw: transforms.Grayscale(3),
+    lambda draw: transforms.RandomRotation((90, 90)),
+    lambda draw: transforms.Lambda(lambda image: image.transpose(0)),
+]  # fmt: skip
+OLD_ENDS = [
+    [transforms.ToTensor(), transforms.Normalize(MEAN, STD)],
+    [transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float32), transforms.Normalize((0.5,), STD)],
+    [transforms.PILToTensor()],
+    [transforms.ToTensor()],
+]  # fmt: skip
+OLD_AFTER = [
+    lambda draw: transforms.CenterCrop(7),
+    lambda draw: transforms.Resize(11),
+    lambda draw: transforms.RandomVerticalFlip(1),
+    lambda draw: transforms.RandomErasing(p=0),
+    lambda draw: transforms.Compose([transforms.CenterCrop(9), transforms.RandomCrop((11, 11), padding=1, fill=draw.choice([0, 1, 0.3]))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_any_pipeline_of_pil_images(number):
+    draw = random.Random(number)
+    steps = [draw.choice(OLD)(draw) for _ in range(draw.randint(0, 4))]
+    end = [*draw.choice(OLD_ENDS)]
+    for _ in range(draw.choice([0, 0, 1])):
+        end.insert(draw.randint(1, len(end)), draw.choice(OLD_AFTER)(draw))
+    pipeline = transforms.Compose([*steps, *end])
+    rows, columns = np.arange(24)[:, None, None], np.arange(20)[:, None]
+    smooth = 127 + 100 * np.sin(rows / 5 + np.arange(3)) * np.cos(columns / 6 + np.arange(3))
+    sample = pil(smooth.astype(np.uint8))
+    try:
+        rest, image = split(pipeline)
+    except ValueError as error:
+        assert "comes after" in str(error)  # noqa: PT017
+        return
+    expected, found = pipeline(sample).float(), result(rest, image, sample).float()
+    assert found.shape == expected.shape
+    is_float = end[0].__class__ is transforms.ToTensor or len(end) > 1
+    unit = (
+        1 / 255 / (0.224 if image.std is not None else 1)
+        if is_float and image.dtype == torch.float32
+        else 1
+    )
+    levels = (found - expected).abs() / unit
+    # Pillow rounds otherwise where it resizes or changes colors.
+    assert levels.max() <= 4.5
+    assert levels.mean() <= 0.6
+
+
 def positions(batch):
     """Rows and columns of the first pixel, of images whose pixels say where they are."""
     return batch[:, :2, 0, 0]
