@@ -1,0 +1,171 @@
+"""Training scripts of others, rebuilt in short, and the lines that change when pinfeed comes in.
+
+What they train does not change: weights are equal to the last bit, or as close as their transforms.
+"""
+
+import difflib
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("torchvision")
+pytest.importorskip("PIL")
+
+# As torchvision's references/classification: presets, a loop for training and one for evaluation.
+CLASSIFICATION = """
+    import PIL.Image, numpy as np, torch
+    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data.dataloader import default_collate
+    from torchvision.transforms import v2 as T
+
+    class Folder(Dataset):
+        def __init__(self, transform):
+            self.transform = transform
+
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            rng = np.random.default_rng(index)
+            image = PIL.Image.fromarray(rng.integers(0, 256, (30, 40, 3), np.uint8))
+            return (self.transform(image) if self.transform else image), index % 3
+
+    def preset(size, is_training):
+        first = [T.RandomCrop(30), T.RandomHorizontalFlip(0)] if is_training else [T.CenterCrop(size)]
+        end = [T.PILToTensor(), T.ToDtype(torch.float, scale=True)]
+        end += [T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), T.ToPureTensor()]
+        return T.Compose([*first, T.CenterCrop(24), *end])
+
+    collate = default_collate
+    loaders = []
+    for is_training in (True, False):
+        data = Folder(preset(24, is_training))
+        loaders.append(DataLoader(data, 4, collate_fn=collate))
+
+    def train(loader, model):
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for image, target in loader:
+            loss = torch.nn.functional.cross_entropy(model(image), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 24 * 24, 3))
+    evaluated = torch.cat([image for image, target in loaders[1]])
+    train(loaders[1], model)
+    weights = [*model.parameters()]
+"""
+CLASSIFICATION_CHANGES = {
+    "from torch.utils.data.dataloader import default_collate": "import pinfeed",
+    "collate = default_collate": "",
+    "data = Folder(preset(24, is_training))": (
+        "rest, image = pinfeed.Image.from_torchvision(preset(24, is_training))\n"
+        "        data, collate = Folder(rest), pinfeed.Collate((image, None))"
+    ),
+}
+
+# As transformers' run_image_classification.py: a transform set on the dataset, and a collate_fn.
+IMAGES = """
+    import datasets, numpy as np, torch, transformers
+    from torchvision.transforms import CenterCrop, Compose, Normalize, ToTensor
+
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (12, 24, 20, 3), np.uint8)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    columns = {"image": [datasets.Image().encode_example(one) for one in pixels], "label": [0, 1] * 6}
+    dataset = datasets.Dataset.from_dict(columns, features=features)
+
+    def collate_fn(examples):
+        pixel_values = torch.stack([example["pixel_values"] for example in examples])
+        labels = torch.tensor([example["label"] for example in examples])
+        return {"pixel_values": pixel_values, "labels": labels}
+
+    train_transforms = Compose([CenterCrop(16), ToTensor(), Normalize((0.5,), (0.5,))])
+
+    def apply(batch):
+        batch["pixel_values"] = [train_transforms(image.convert("RGB")) for image in batch["image"]]
+        return batch
+
+    dataset.set_transform(apply)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = transformers.ViTConfig(**sizes, num_attention_heads=2, image_size=16, patch_size=8)
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(config)
+    arguments = transformers.TrainingArguments(
+        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
+        remove_unused_columns=False, disable_tqdm=True, dataloader_pin_memory=False,
+    )
+    trainer = transformers.Trainer(model, arguments, collate_fn, dataset)
+    trainer.train()
+    weights = [*model.parameters()]
+"""
+IMAGES_CHANGES = {
+    "import datasets,": "import pinfeed, datasets,",
+    "dataset.set_transform(apply)": (
+        "rest, image = pinfeed.Image.from_torchvision(train_transforms)\n"
+        '    fields = {"pixel_values": image.of("image"), "labels": pinfeed.Stack().of("label")}\n'
+        "    collate_fn = pinfeed.Collate(fields)"
+    ),
+}
+
+# As transformers' run_glue.py.
+GLUE = """
+    import datasets, torch, transformers
+    from transformers import DataCollatorWithPadding
+
+    tokenizer = transformers.ByT5Tokenizer()
+    texts = ["a", "some text", "more text than that", "b"] * 3
+    dataset = datasets.Dataset.from_dict({"text": texts, "label": [0, 1] * 6})
+    dataset = dataset.map(lambda sample: tokenizer(sample["text"]))
+    sizes = {"vocab_size": 384, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**sizes, num_attention_heads=2)
+    )
+    arguments = transformers.TrainingArguments(
+        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
+        disable_tqdm=True, dataloader_pin_memory=False,
+    )
+    trainer = transformers.Trainer(model, arguments, DataCollatorWithPadding(tokenizer), dataset)
+    trainer.train()
+    weights = [*model.parameters()]
+"""
+GLUE_CHANGES = {
+    "from transformers import DataCollatorWithPadding": (
+        "from pinfeed.integrations.transformers import DataCollatorWithPadding"
+    )
+}
+
+# Script, changes, the most lines that change, and how far weights may be apart.
+SCRIPTS = {
+    "references/classification": (CLASSIFICATION, CLASSIFICATION_CHANGES, 6, 1e-5),
+    "run_image_classification.py": (IMAGES, IMAGES_CHANGES, 8, 1e-5),
+    "run_glue.py": (GLUE, GLUE_CHANGES, 1, 0),
+}
+
+
+def run(script, folder):
+    names = {"folder": str(folder)}
+    exec(compile(textwrap.dedent(script), "script.py", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script(name, tmp_path):
+    script, changes, most, tolerance = SCRIPTS[name]
+    changed = script
+    for old, new in changes.items():
+        assert script.count(old) == 1, old
+        changed = changed.replace(old, new)
+    lines = [[line for line in text.split("\n") if line.strip()] for text in (script, changed)]
+    counts = [sum(line.startswith(sign) for line in difflib.ndiff(*lines)) for sign in "+-"]
+    assert max(counts) <= most
+    theirs, ours = run(script, tmp_path), run(changed, tmp_path)
+    for expected, found in zip(theirs["weights"], ours["weights"], strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    if "evaluated" in theirs:
+        assert np.abs(theirs["evaluated"].numpy() - ours["evaluated"].numpy()).max() < 1e-6
