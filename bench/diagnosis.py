@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from examples.demo import training
 from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_worker_info
 
