@@ -20,12 +20,21 @@ import sys
 import tempfile
 import time
 import types
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
 
 #: In which the server starts, whatever the first test that needs it has set for its program.
 _ENVIRONMENT = dict(os.environ)
 
 
-def run_python(code, *arguments, timeout=150, fresh=False):
+def run_program(name, *arguments, **options):
+    """What the program of this name in tests/programs prints, as `run_python` has it."""
+    path = PROGRAMS / f"{name}.py"
+    return run_python(path.read_text(encoding="utf-8"), *arguments, path=str(path), **options)
+
+
+def run_python(code, *arguments, timeout=150, fresh=False, path=None):
     """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung.
 
     Args:
@@ -33,12 +42,13 @@ def run_python(code, *arguments, timeout=150, fresh=False):
         arguments: Its ``sys.argv[1:]``.
         timeout: Seconds after which it hangs.
         fresh: Start a new interpreter, for a program about what happens when pinfeed is imported.
+        path: The file that the code is from, whose folder it may import from. None: ``python -c``.
     """
     server, process = _server(os.getpid())
     assert process.poll() is None, f"the server of programs ended by itself: {process.returncode}"
     reading, writing = os.pipe()
     with open(reading, "rb") as stdout, tempfile.TemporaryFile() as stderr:
-        program = pickle.dumps((fresh, code, arguments, os.getcwd(), dict(os.environ)))
+        program = pickle.dumps((fresh, path, code, arguments, os.getcwd(), dict(os.environ)))
         socket.send_fds(server, [program], [writing, stderr.fileno()])
         os.close(writing)
         pid = int(server.recv(64))
@@ -107,14 +117,20 @@ if __name__ == "__main__":
         importlib.import_module(module)
     multiprocessing.set_start_method("fork")  # which Python 3.14 doesn't by itself
     gc.freeze()  # what the forks need not look through when they end
-    fresh, code, arguments, folder, environment = _serve(socket.socket(fileno=int(sys.argv[1])))
+    fresh, path, code, arguments, folder, environment = _serve(
+        socket.socket(fileno=int(sys.argv[1]))
+    )
     os.chdir(folder)
     if fresh:
-        python = [sys.executable, "-X", "faulthandler", "-c", code, *arguments]
+        program = ["-c", code] if path is None else [path]
+        python = [sys.executable, "-X", "faulthandler", *program, *arguments]
         os.execve(sys.executable, python, environment)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[:] = ["-c", *arguments]
-    sys.path[0] = ""
+    sys.argv[:] = [path or "-c", *arguments]
     sys.modules["__main__"] = main = types.ModuleType("__main__")
-    exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
+    sys.path[0] = ""
+    if path is not None:
+        sys.path[:1] = [os.path.dirname(path), os.path.dirname(__file__)]
+        main.__file__ = path
+    exec(compile(code, path or "<string>", "exec", dont_inherit=True), main.__dict__)

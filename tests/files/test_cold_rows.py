@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import NUMPY_DTYPES, assert_same_bits, random_array
 from cold_files import FIELDS, HOT, bring_to, drop, every_temperature, open_files, saved
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 pytestmark = pytest.mark.kernels
@@ -135,25 +135,7 @@ def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path):
     mapped.flush()
     del mapped
     drop(path)
-    code = """
-import ctypes, mmap, sys
-import numpy as np, pinfeed
-def at_hand(row):  # without asking for it, as a read would
-    found = ctypes.c_ubyte()
-    address = ctypes.c_void_p(mapped.ctypes.data + (row << 20))
-    assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(1), ctypes.byref(found)) == 0
-    return bool(found.value & 1)
-with open(sys.argv[1], "rb") as file:
-    mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    if at_hand(20):
-        print("the system does not forget")
-        sys.exit()
-    dataset, collate = pinfeed.ArrayDataset(sys.argv[1]), pinfeed.Collate()
-    for _ in range(100):
-        collate(dataset.__getitems__([0, 1, 2, 3, 3, 3]))
-    print(at_hand(50))
-"""
-    printed = run_python(code, str(path)).strip()
+    printed = run_program("rows_not_asked_for", str(path)).strip()
     if printed not in ("False", "True"):
         pytest.skip(printed)
     assert printed == "False"

@@ -12,7 +12,7 @@ import pinfeed
 import reference
 from arrays import assert_same_bits, random_array, unwritten
 from messages import check
-from programs import run_python
+from programs import run_program
 from unusable import fake, freed, wrapped
 
 pytestmark = pytest.mark.kernels
@@ -219,22 +219,6 @@ def test_memory_of_a_dropped_result_serves_again(case, convert):
 def test_results_are_the_same_in_poisoned_memory(monkeypatch):
     # Every function writes all of its output, so the poison itself is never seen from here; the
     # native tests of the pool look at it.
-    code = """
-import hashlib, numpy as np, pinfeed
-digest = hashlib.sha256()
-for shape in [(2, 5, 7, 3), (4, 65, 97, 3), (3, 601, 803, 3)]:
-    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    for _ in range(2):  # a new buffer, then a used one
-        digest.update(pinfeed.normalize(images[:, :, ::-1], 0.5, 0.25, dtype=np.float16))
-        digest.update(pinfeed.permute(images))
-        digest.update(pinfeed.permute(images.astype(np.float64)))
-        digest.update(pinfeed.gather(images, [1, 0, -1]))
-        digest.update(pinfeed.gather(images[:, 1:], [1, 0, -1]))
-        digest.update(pinfeed.Collate(pinfeed.Image(0.5))(list(images)).numpy())
-        digest.update(pinfeed.Collate()(pinfeed.ArrayDataset(images).__getitems__([1, 0])).numpy())
-        digest.update(pinfeed.pad([*images, images[0, :2]], lengths=False))
-print(digest.hexdigest())
-"""
-    expected = run_python(code)
+    expected = run_program("digest_of_results")
     monkeypatch.setenv("PINFEED_DEBUG", "1")
-    assert run_python(code, fresh=True) == expected
+    assert run_program("digest_of_results", fresh=True) == expected

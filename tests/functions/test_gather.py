@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import pinfeed
 import reference
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, unwritten, views
-from programs import run_python
+from programs import run_program
 
 pytestmark = pytest.mark.kernels
 
@@ -123,20 +123,4 @@ def test_what_an_index_raises_is_not_swallowed():
 
 
 def test_the_first_gathers_of_several_threads():
-    code = """
-import faulthandler, sys, threading
-import numpy as np, pinfeed
-faulthandler.dump_traceback_later(30, exit=True)
-sys.setswitchinterval(1e-6)
-dataset, collate = pinfeed.ArrayDataset(np.arange(10)), pinfeed.Collate()
-start = threading.Barrier(8)
-def gather():
-    start.wait()
-    collate(dataset.__getitems__(np.arange(5)))
-threads = [threading.Thread(target=gather) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-"""
-    run_python(code)
+    run_program("first_gathers")

@@ -15,7 +15,7 @@ import op_cases
 import pinfeed
 from arrays import assert_same_bits, random_array
 from pinfeed.functions.torch_ops import library
-from programs import run_python
+from programs import run_program
 
 pytestmark = pytest.mark.kernels
 
@@ -97,22 +97,7 @@ def test_without_the_library(tmp_path, monkeypatch):
     package = Path(pinfeed.__file__).parent
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     shutil.copytree(package, tmp_path / "pinfeed", ignore=shutil.ignore_patterns("libpinfeed*"))
-    code = """
-import json, torch, pinfeed
-from pinfeed.functions.torch_ops import require, status
-said = []
-for ask in (lambda: torch.ops.pinfeed.permute, lambda: require("pad", torch.device("cuda"))):
-    try:
-        ask()
-    except (AttributeError, RuntimeError) as error:
-        said.append(str(error))
-images = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
-with pinfeed.testing.use_isa("scalar"):
-    said.append(list(pinfeed.normalize(images).shape))
-said += [status(), pinfeed.__file__]
-print(json.dumps(said))
-"""
-    attribute, function, shape, info, file = json.loads(run_python(code, fresh=True))
+    attribute, function, shape, info, file = json.loads(run_program("without_the_ops", fresh=True))
     assert file.startswith(str(tmp_path))
     assert attribute.startswith("torch.ops.pinfeed.permute: this pinfeed was built without torch;")
     assert attribute.endswith(ADVICE)

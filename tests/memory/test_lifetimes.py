@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 BATCH, SHAPE = 16, (32, 32, 3)
@@ -131,19 +131,5 @@ def test_batches_copy_pickle_and_move_to_shared_memory(dataset):
     assert digest(batch) == before
 
 
-AT_EXIT = """
-import numpy as np, pinfeed, torch
-
-batch = pinfeed.Collate()([np.ones((100, 1000))] * 4)
-view = batch.numpy()[1:]
-class Holder: pass
-holder = Holder()
-holder.cycle, holder.view = holder, view
-pinfeed.set_num_threads(2)
-pinfeed.normalize(np.ones((64, 64, 64, 3), np.uint8))
-torch.kept = batch
-"""
-
-
 def test_batches_that_live_until_the_process_ends():
-    run_python(AT_EXIT)
+    run_program("batches_at_exit")

@@ -17,7 +17,7 @@ from arenas import in_arena
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
 from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.memory import outputs
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 
@@ -159,13 +159,5 @@ def test_pin_is_kept():
     assert repr(Collate(pin="auto")) == "Collate()"
 
 
-INITIALIZED = """
-import numpy as np, pinfeed, torch
-pinfeed.Collate()([np.zeros(3)] * 2)
-list(torch.utils.data.DataLoader(np.zeros((4, 3)), 2, collate_fn=pinfeed.Collate()))
-print(torch.cuda.is_initialized(), torch.xpu.is_initialized())
-"""
-
-
 def test_no_device_is_initialized():
-    assert run_python(INITIALIZED) == "False False\n"
+    assert run_program("no_device_initialized") == "False False\n"

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, get_worker_info
 import pinfeed
 from arenas import in_arena
 from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_arena
-from programs import run_python
+from programs import run_program
 from samples import FrozenRecord, Point, assert_same
 
 COUNT, BATCH = 60, 8
@@ -163,58 +163,6 @@ def test_errors_of_a_worker_arrive():
         list(batches)
 
 
-RESOURCES = """
-import gc, os, sys, threading, time, warnings
-import numpy as np, pinfeed, torch
-from torch.utils.data import DataLoader
-
-workers, epochs, persistent, ahead = map(int, sys.argv[1:])
-warnings.simplefilter("ignore")
-images = np.ones((512, 24, 24, 3), np.uint8)
-dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(len(images))})
-options = {"persistent_workers": bool(persistent), "timeout": 60} if workers else {}
-if workers:
-    options["multiprocessing_context"] = "fork"  # others import torch in each epoch, for seconds
-collate = pinfeed.Collate({"image": pinfeed.Image(0.5)})
-
-def collated(samples):
-    if ahead and epoch % 10 == 0:
-        torch.ones(50_000).add_(1)  # large enough for torch to use several threads
-    return collate(samples)
-
-loader = DataLoader(
-    dataset, 32, shuffle=True, num_workers=workers, collate_fn=collated, **options
-)
-if ahead:
-    loader = pinfeed.DeviceLoader(loader, "cpu")
-
-def resources():
-    gc.collect()
-    pages = int(open("/proc/self/statm").read().split()[1])
-    maps = sum(1 for _ in open("/proc/self/maps"))
-    threads = len(os.listdir("/proc/self/task"))
-    return pages * 4096, len(os.listdir("/proc/self/fd")), maps, threads
-
-for epoch in range(epochs):
-    if epoch == epochs // 5:
-        before, arena = resources(), pinfeed.testing.worker_memory_stats()
-    for i, batch in enumerate(loader):
-        if ahead and epoch % 3 == 0 and i == 1:
-            break
-del batch
-deadline = time.monotonic() + 30
-while (after := resources())[3] > before[3] and time.monotonic() < deadline:
-    time.sleep(0.1)  # those that fed the queues of the last workers, or a loop, may be ending
-most = 4e6 if ahead else 8e6
-assert after[0] - before[0] < most, f"memory grew: {before[0]} to {after[0]} bytes"
-assert after[1] <= before[1] + min(workers, 2), f"open files grew: {before[1]} to {after[1]}"
-assert after[2] <= before[2] + 20, f"mappings grew: {before[2]} to {after[2]}"
-assert after[3] <= before[3] + min(workers, 1), f"threads grew: {before[3]} to {after[3]}"
-assert workers or threading.active_count() == 1
-now = pinfeed.testing.worker_memory_stats()
-assert now["resident_bytes"] <= max(arena["resident_bytes"], 16 * 2**20), (arena, now)
-"""
-
 linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 
 
@@ -230,48 +178,14 @@ linux_only = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="n
     ],
 )
 def test_many_epochs_without_growth(workers, epochs, persistent, ahead):
-    run_python(RESOURCES, *map(str, (workers, epochs, persistent, ahead)), timeout=200)
-
-
-INTERRUPTED = """
-import os, signal, sys, threading, time
-import numpy as np, pinfeed
-
-images = np.ones((256, 224, 224, 3), np.uint8)
-collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25))
-dataset = pinfeed.ArrayDataset(images)
-pinfeed.set_num_threads(2)
-rows = dataset.__getitems__(range(256))
-np.save(sys.argv[2], images)
-batches = {
-    "rows": rows,
-    "samples": list(rows),
-    "rows of a file": pinfeed.ArrayDataset(sys.argv[2]).__getitems__(range(256)),
-}
-collate(rows)
-sent = None
-
-def interrupt():
-    global sent
-    time.sleep(0.3)
-    sent = time.monotonic()
-    os.kill(os.getpid(), signal.SIGINT)
-
-threading.Thread(target=interrupt).start()
-try:
-    while True:
-        collate(batches[sys.argv[1]])
-except KeyboardInterrupt:
-    seconds = time.monotonic() - sent
-assert seconds < 10, seconds
-assert collate(rows).shape == (256, 3, 224, 224)  # and it goes on
-print("interrupted")
-"""
+    run_program(
+        "epochs_without_growth", *map(str, (workers, epochs, persistent, ahead)), timeout=200
+    )
 
 
 @pytest.mark.parametrize("how", ["rows", "samples", "rows of a file"])
 def test_an_interrupt_during_a_batch(how, tmp_path):
-    assert run_python(INTERRUPTED, how, str(tmp_path / "x.npy")) == "interrupted\n"
+    assert run_program("interrupted_batch", how, str(tmp_path / "x.npy")) == "interrupted\n"
 
 
 def test_threads_that_work_for_a_loader_belong_to_the_trainer(dataset, monkeypatch):

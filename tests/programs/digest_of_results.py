@@ -1,0 +1,21 @@
+"""What functions write, as one digest."""
+
+import hashlib
+
+import numpy as np
+
+import pinfeed
+
+digest = hashlib.sha256()
+for shape in [(2, 5, 7, 3), (4, 65, 97, 3), (3, 601, 803, 3)]:
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    for _ in range(2):  # a new buffer, then a used one
+        digest.update(pinfeed.normalize(images[:, :, ::-1], 0.5, 0.25, dtype=np.float16))
+        digest.update(pinfeed.permute(images))
+        digest.update(pinfeed.permute(images.astype(np.float64)))
+        digest.update(pinfeed.gather(images, [1, 0, -1]))
+        digest.update(pinfeed.gather(images[:, 1:], [1, 0, -1]))
+        digest.update(pinfeed.Collate(pinfeed.Image(0.5))(list(images)).numpy())
+        digest.update(pinfeed.Collate()(pinfeed.ArrayDataset(images).__getitems__([1, 0])).numpy())
+        digest.update(pinfeed.pad([*images, images[0, :2]], lengths=False))
+print(digest.hexdigest())
