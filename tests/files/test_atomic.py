@@ -1,7 +1,11 @@
 """Whatever writes files or a directory: complete or absent, whatever happens."""
 
 import errno
+import fcntl
+import multiprocessing
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -156,3 +160,104 @@ def test_a_folder_that_does_not_exist(name, write, tmp_path):
     with pytest.raises(FileNotFoundError, match=rf": .*nowhere/{name}'$") as caught:
         write(path, [ONES])
     assert caught.value.filename == str(path)
+
+
+def write_slowly(name, path, waits):
+    """Writes until it is killed; a process that it has forked goes on."""
+    if os.fork() == 0:
+        time.sleep(3)
+        os._exit(0)
+
+    def batches():
+        yield ONES
+        waits.set()
+        time.sleep(60)
+
+    WRITERS[name][1](path, batches())
+
+
+# `RaggedArray.save` has its sequences before it begins to write.
+LAZY = [writer for writer in WRITERS if WRITERS[writer][1] is not save]
+
+
+@pytest.mark.parametrize("writer", LAZY)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_one_process_writes_a_path_at_a_time(writer, method, tmp_path):
+    name, write = WRITERS[writer]
+    context, asked = multiprocessing.get_context(method), []
+
+    def batches():
+        asked.append(True)
+        yield ZEROS
+
+    waits = context.Event()
+    other = context.Process(target=write_slowly, args=(writer, tmp_path / name, waits))
+    other.start()
+    assert waits.wait(60)
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(FileExistsError, match=r"another process or .*f'part-\{rank\}'.*/x"):
+            write(tmp_path / name, batches(), **options)
+    assert asked == []
+    write(tmp_path / f"1{name}", [ZEROS])  # the way out
+    other.kill()  # what it has forked holds nothing
+    other.join()
+    write(tmp_path / name, batches())
+    hidden = [path for path in os.listdir(tmp_path) if path.startswith(".")]
+    assert len(hidden) == 1  # what it had written
+    assert sorted({*os.listdir(tmp_path)} - {*hidden}) == sorted([name, f"1{name}"])
+
+
+def write_at_once(path, barrier, results):
+    barrier.wait(60)
+    try:
+        write_array(path, [ZEROS] * 10)
+        results.put("written")
+    except FileExistsError:
+        results.put("taken")
+
+
+def test_of_processes_that_begin_at_once_one_writes(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for trial in range(10):
+        barrier, results = context.Barrier(3), context.SimpleQueue()
+        ranks = [
+            context.Process(target=write_at_once, args=(tmp_path / str(trial), barrier, results))
+            for _ in range(3)
+        ]
+        for rank in ranks:
+            rank.start()
+        assert sorted(results.get() for _ in ranks) == ["taken", "taken", "written"]
+        for rank in ranks:
+            rank.join()
+    assert sorted(os.listdir(tmp_path)) == [str(trial) for trial in range(10)]
+
+
+@pytest.mark.parametrize("writer", LAZY)
+def test_one_thread_writes_a_path_at_a_time(writer, tmp_path):
+    (name, write), refused = WRITERS[writer], []
+
+    def other():
+        with pytest.raises(FileExistsError, match="another process or thread is writing it"):
+            write(tmp_path / name, [ZEROS])
+        refused.append(True)
+
+    def batches():
+        yield ONES
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    write(tmp_path / name, batches())
+    assert refused == [True]
+    write(tmp_path / name, [ONES], overwrite=True)
+    assert os.listdir(tmp_path) == [name]
+
+
+@every_writer
+def test_a_file_system_without_locks(name, write, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    write(tmp_path / name, [ZEROS])
+    assert os.listdir(tmp_path) == [name]

@@ -72,11 +72,11 @@ def write_array(
         ValueError: A shape or the keys differ from the first ones; there is no sample; a number does
             not fit in ``dtype``.
         FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
-            call can have written it.
+            call can have written it. Or another process is writing it: ranks write a path each.
         OSError: The disk is full, for instance.
 
     A process that is killed leaves the file as it was, and beside it a hidden directory
-    (``.name.*``), which you can remove.
+    (``.name.*``), which you can remove. It does not block a later call.
 
     Example:
         >>> import tempfile

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +15,7 @@ class AtomicWrite:
 
     A process that is killed leaves that hidden directory, and nothing new at the path. While a
     directory is replaced, there is an instant between two renames when the old one is hidden too.
+    Only one write to a path goes on at a time: another one raises FileExistsError when it begins.
 
     Args:
         path: Of a file or a directory. The directory that it is in must exist.
@@ -39,18 +43,24 @@ class AtomicWrite:
         self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
         self._is_own, self._name = is_own, name
-        self._require_free()
         parent, base = os.path.split(self.path)
         if is_file and base == ".npy":
             raise ValueError(f"{name}: expected a name before .npy, got {os.fsdecode(path)!r}")
         self.scratch = os.path.join(parent, f".{base}.{os.urandom(4).hex()}")
         self.folder = os.path.join(self.scratch, "result")
         try:
+            self._claim = _Claim(self.path)
+        except OSError as error:  # which names a hidden file
+            raise type(error)(
+                error.errno, f"{name}: {error.strerror}", os.fsdecode(path)
+            ) from error
+        try:
+            self._require_free()
             os.mkdir(self.scratch)
             os.mkdir(self.folder)
-        except OSError as error:  # which names the hidden directory
+        except BaseException:
             self.discard()
-            raise OSError(error.errno, f"{name}: {error.strerror}", os.fsdecode(path)) from error
+            raise
 
     def commit(self) -> None:
         """Puts what is in `folder`, each file of it on the disk already, in its place."""
@@ -66,6 +76,7 @@ class AtomicWrite:
     def discard(self) -> None:
         """Removes what isn't in its place."""
         shutil.rmtree(self.scratch, ignore_errors=True)
+        self._claim.release()
 
     def _require_free(self) -> None:
         if not os.path.lexists(self.path):
@@ -89,6 +100,61 @@ class AtomicWrite:
             if os.path.lexists(old) and not os.path.lexists(self.path):
                 os.rename(old, self.path)
             raise
+
+
+_TAKEN = "another process or thread is writing it; give each a path of its own, f'part-{rank}'"
+_HAS_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # as file systems of clusters may
+
+#: By path and process, because a forked process inherits the notes of its parent.
+_claims: dict[tuple[str, int], _Claim] = {}
+
+
+class _Claim:
+    """The claim of one process, and one thread in it, to write a path.
+
+    It is a lock on the hidden file ``.name.lock`` beside the path, which the system releases when the
+    process ends in whatever way. Forked processes don't inherit such a lock, so that workers that
+    outlive a killed process block nobody. Processes on a file system without locks are not kept apart.
+    """
+
+    def __init__(self, path: str) -> None:
+        parent, base = os.path.split(path)
+        self._file = os.path.join(parent, f".{base}.lock")
+        self._key = (path, os.getpid())
+        if _claims.setdefault(self._key, self) is not self:
+            raise FileExistsError(errno.EEXIST, _TAKEN)
+        try:
+            while not self._lock():
+                pass
+        except BaseException:
+            del _claims[self._key]
+            raise
+
+    def _lock(self) -> bool:
+        """Locks the file; False if it is not there any more, because the one before was released."""
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise FileExistsError(errno.EEXIST, _TAKEN) from error
+        except OSError as error:
+            if error.errno not in _HAS_NO_LOCKS:
+                os.close(self._descriptor)
+                raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._descriptor), os.stat(self._file)):
+                return True
+        os.close(self._descriptor)
+        return False
+
+    def release(self) -> None:
+        """Ends the claim, once."""
+        if self._key in _claims:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._file)
+            os.close(self._descriptor)
+            del _claims[self._key]
 
 
 def _sync_directory(path: str) -> None:

@@ -75,7 +75,7 @@ def to_numpy(
             does not fit in ``dtype``.
         MemoryError: The result doesn't fit.
         FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
-            call can have written it.
+            call can have written it. Or another process is writing it: ranks write a path each.
         OSError: The disk is full, for instance; no file is left behind.
 
     Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
