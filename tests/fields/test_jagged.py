@@ -267,3 +267,21 @@ def test_bad_padded(bad):
     check(call, error, "from_padded: ", *words)
     with pytest.raises(ValueError, match="from_padded: side must be"):
         pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
+
+
+@pytest.mark.parametrize("counts", [(7, 7), (7, 5)])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_edges_in_columns(counts, kind):
+    edges = [np.arange(2 * count).reshape(2, count) for count in counts]
+    collate = pinfeed.Collate({"edge_index": pinfeed.Jagged()})
+    wrong = [{"edge_index": kind(some)} for some in edges]
+    with pytest.raises(ValueError, match=r"sample 0: expected edges of shape \(E, 2\).*edges\.T"):
+        collate(wrong)
+    batch = collate([{"edge_index": kind(some.T)} for some in edges])["edge_index"]
+    assert torch.equal(batch.values, torch.from_numpy(np.concatenate(edges, 1).T))
+    assert batch.lengths.tolist() == list(counts)
+
+
+def test_the_hint_for_samples_that_differ_along_axis_1():
+    with pytest.raises(ValueError, match="transpose samples that differ along axis 1 alone"):
+        pinfeed.Collate(pinfeed.Jagged())([np.zeros((2, 3)), np.zeros((2, 4))])

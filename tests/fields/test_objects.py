@@ -141,6 +141,92 @@ def test_masks_are_resized_as_pil_resizes_them(size):
     assert torch.equal(batch["masks"].values, exact[0])
 
 
+PAIR = [[0, 0, 4, 4], [6, 6, 14, 14]]  # a crop of the middle drops the first box
+PARTIAL = {
+    "lists": ({}, lambda values: list(values)),
+    "arrays": ({}, np.array),
+    "jagged": ({"iscrowd": pinfeed.Jagged()}, np.array),
+    "padded": ({"iscrowd": pinfeed.Pad(lengths=True)}, list),
+}
+
+
+@pytest.mark.parametrize(("fields", "kind"), PARTIAL.values(), ids=PARTIAL)
+def test_values_of_boxes_that_are_dropped(fields, kind):
+    samples = [photo(20, 20, boxes=PAIR, labels=[1, 2], iscrowd=kind([0, 1]))] * 2
+    view = {"augment": augment.CenterCrop(10)}
+    hint = "Boxes(labels=('labels', 'iscrowd'))"
+    wrong = lambda: collated(samples, view, boxes=pinfeed.Boxes(), **fields)
+    check(wrong, ValueError, "['iscrowd'] has a value for each box of ['boxes']", hint, "Keep()")
+    labels = pinfeed.Boxes(labels=("labels", "iscrowd"))
+    targets = pinfeed.unbind(
+        {key: collated(samples, view, boxes=labels)[key] for key in ("boxes", "labels", "iscrowd")}
+    )
+    assert [target["iscrowd"].tolist() for target in targets] == [[1], [1]]
+    kept = collated(samples, view, boxes=pinfeed.Boxes(), iscrowd=pinfeed.Keep())
+    assert [list(values) for values in kept["iscrowd"]] == [[0, 1], [0, 1]]
+    whole = collated(samples, boxes=pinfeed.Boxes(), **fields)  # drops nothing
+    assert len(whole["boxes"].values) == 4
+
+
+def test_values_of_boxes_under_any_name():
+    samples = [
+        photo(20, 20, boxes=PAIR[:n], labels=[0] * n, weight=np.ones(n)) for n in (2, 1, 1, 2)
+    ]
+    view, fields = {"augment": augment.CenterCrop(10)}, {"weight": pinfeed.Jagged()}
+    wrong = lambda: collated(samples, view, boxes=pinfeed.Boxes(), **fields)
+    check(wrong, ValueError, "['weight'] has a value for each box", "labels=('labels', 'weight')")
+    for key, column in {"size": [20, 20], "input_ids": [5, 6]}.items():  # two numbers, two boxes
+        sample = samples[0] | {key: np.array(column)}
+        del sample["weight"]
+        assert collated(sample, view, boxes=pinfeed.Boxes())[key].tolist() == [column]
+
+
+def test_the_hint_for_values_of_boxes_in_several_numbers():
+    samples = [photo(20, 20, boxes=PAIR[:n], labels=[0] * n, area=np.ones(n)) for n in (2, 1)]
+    wrong = lambda: collated(samples, boxes=pinfeed.Boxes())
+    check(wrong, ValueError, "['area'] of sample 1", "Boxes(labels=('labels', 'area'))")
+    batch = collated(samples, boxes=pinfeed.Boxes(labels=("labels", "area")))
+    assert batch["area"].offsets.tolist() == [0, 2, 3]
+
+
+NO_OBJECTS = {
+    "boxes": [],
+    "labels": [],
+    "points": np.zeros((0, 17, 3)),
+    "masks": np.zeros((0, 0, 0), np.uint8),
+}
+FOLLOWERS = {"boxes": pinfeed.Boxes(), "points": pinfeed.Points(), "masks": pinfeed.InstanceMasks()}
+
+
+@pytest.mark.parametrize("missing", [{"image": None}, {}])
+@pytest.mark.parametrize("is_optional", [False, True])
+def test_batches_without_any_image(missing, is_optional):
+    image = pinfeed.Image(augment=augment.CenterCrop(4)).optional()
+    fields = {key: field.optional() if is_optional else field for key, field in FOLLOWERS.items()}
+    collate = pinfeed.Collate({"image": image} | fields)
+    batch = collate([missing | NO_OBJECTS] * 2)
+    assert list(batch) == list(NO_OBJECTS)
+    assert_same(batch["boxes"], collate([photo(4, 4, **NO_OBJECTS | {"masks": []})] * 2)["boxes"])
+    assert batch["masks"].values.shape == (0, 0, 0)
+    for key, objects in {
+        "boxes": [[0, 0, 2, 2]],
+        "points": [[1, 2]],
+        "masks": np.ones((1, 2, 2), bool),
+    }.items():
+        samples = [missing | NO_OBJECTS, missing | NO_OBJECTS | {key: objects}]
+        check(
+            lambda s=samples: collate(s), ValueError, f"['{key}'] of sample 1: expected no objects"
+        )
+
+
+def test_labels_are_of_one_type_with_boxes_or_without():
+    fields = {"image": pinfeed.Image(), "boxes": pinfeed.Boxes().optional()}
+    for more in ({}, {"boxes": None}, {"boxes": PAIR}):
+        batch = pinfeed.Collate(fields)([photo(20, 20, labels=[1, 2], **more)] * 2)
+        assert isinstance(batch["labels"], pinfeed.JaggedBatch)
+        assert batch["labels"].offsets.tolist() == [0, 2, 4]
+
+
 GEOMETRIES = [
     augment.RandomShortestSize((20, 33, 50), 70),
     augment.RandomZoomOut(7, (1, 2.5)),

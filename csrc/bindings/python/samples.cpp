@@ -338,7 +338,11 @@ void Samples::require_same_rows() const {
   for (std::size_t i = 1; i < count(); ++i) {
     if (std::ranges::equal(shape(i).subspan(1), shape().subspan(1))) continue;
     throw wrong_value(subject(i), "the shape of sample 0 but for axis 0, " + shape_text(shape()),
-                      shape_text(shape(i)), "Pad() takes samples that differ along any axis");
+                      shape_text(shape(i)),
+                      axes_ == 2 && shape(i)[0] == shape()[0]
+                          ? "transpose samples that differ along axis 1 alone, such as edges of "
+                            "shape (2, E); Pad() takes samples that differ along any axis"
+                          : "Pad() takes samples that differ along any axis");
   }
 }
 

@@ -13,7 +13,7 @@ from pinfeed.arguments import ARRAYS, Problem, instead
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Field, Leaf, Scene
-from pinfeed.fields.following import Following
+from pinfeed.fields.following import Following, drops, is_of_boxes
 from pinfeed.fields.placed import (
     WITHOUT_NONE,
     child_fields,
@@ -350,10 +350,11 @@ class _Structure:
         self._following: Following | None = None
         if isinstance(node, Mapping):
             leaves = mapping_fields(fields, node, f"Collate: fields{path}")
+            given = fields if isinstance(fields, Mapping) else {}
             self._sources = [source for _, source, _ in leaves]
-            fields = Following.fields({key: child for key, _, child in leaves})
+            fields = Following.fields({key: child for key, _, child in leaves}, given)
             if any(isinstance(field, Field) and field.follows for field in fields.values()):
-                self._following = Following(fields, f"Collate: fields{path}")
+                self._following = Following(fields, f"Collate: fields{path}", given)
             self._places = [_Place(fields[key], f"{path}[{key!r}]", pin) for key in fields]
             self._leaves = fields.keys()
             self._changes_keys = list(fields) != list(node) or any(
@@ -409,7 +410,8 @@ class _Structure:
         self, make: Callable[[_Place, Any, _Batch], Any], columns: Sequence[Any], batch: _Batch
     ) -> list[Any]:
         """The batch of each place, where some follow others."""
-        assert self._following is not None
+        following = self._following
+        assert following is not None
         places = dict(zip(self._leaves, zip(self._places, columns, strict=True), strict=True))
 
         def made(key: Any, scene: Scene | None) -> Any:
@@ -417,11 +419,14 @@ class _Structure:
             try:
                 return make(place, part, batch._replace(scene=scene))
             except ValueError as error:
-                if Problem.of(error).hint == TAKE_ANY_LENGTH and getattr(part[0], "ndim", 0) == 3:
-                    Problem.of(error).hint = "masks of objects take InstanceMasks()"
+                problem = Problem.of(error)
+                if problem.hint == TAKE_ANY_LENGTH and getattr(part[0], "ndim", 0) == 3:
+                    problem.hint = "masks of objects take InstanceMasks()"
+                elif problem.hint == TAKE_ANY_LENGTH and is_of_boxes(key):
+                    problem.hint = drops(key, following.labels)
                 raise
 
-        return self._following.batches(
+        return following.batches(
             made,
             lambda key, made, scene: places[key][0].follow(made, batch._replace(scene=scene)),
         )

@@ -19,6 +19,8 @@ FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 
 # Samples that say nothing of their image.
 _PLAIN = {np.ndarray, torch.Tensor, list, tuple}
+# What torchvision's say of their image.
+_KNOWN = {"format", "canvas_size", "clamping_mode"}
 # Annotations are rounded, and some datasets count pixels from 1.
 _TOLERANCE = 1
 # The number of boxes or points that make a suspicion, and their share of the batch.
@@ -42,6 +44,16 @@ def canvases(samples: Sequence[Any]) -> list[Any] | None:
     if {*map(type, samples)} <= _PLAIN:
         return None
     return [getattr(sample, "canvas_size", None) for sample in samples]
+
+
+def plain(samples: Sequence[Any]) -> list[Any]:
+    """Samples as they are, and torchvision's, whose format and canvas are looked at, as tensors."""
+    return [
+        sample.as_subclass(torch.Tensor)
+        if isinstance(sample, torch.Tensor) and vars(sample).keys() <= _KNOWN
+        else sample
+        for sample in samples
+    ]
 
 
 def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str) -> None:
@@ -93,6 +105,8 @@ def require_inside(
 
 def require_points_inside(points: Any, offsets: Any, sizes: Sequence[Any], name: str) -> None:
     """The same for points: float64 of shape (n, ..., 2 or 3)."""
+    if points.size == 0:
+        return
     flat = points.reshape(len(points), -1, points.shape[-1])
     limits = _limits(sizes, offsets)[:, None]
     is_known = flat[..., 2] != 0 if points.shape[-1] == 3 else np.ones(flat.shape[:2], np.bool_)

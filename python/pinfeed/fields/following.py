@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinfeed.fields.field import ABSENT, Field, Scene
+from pinfeed.arguments import Problem
+from pinfeed.fields.field import ABSENT, Beside, Field, Scene
 from pinfeed.fields.jagged import Jagged
+from pinfeed.fields.keep import Keep
 from pinfeed.fields.targets import require_as_many
-from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.functions.sequences import JaggedBatch, Padded
+
+# What detection datasets have for each box. Under other names, this many images tell.
+_OF_BOXES = re.compile(
+    "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|"
+    "annotation|^ids?$",
+    re.IGNORECASE,
+)
+_ENOUGH = 4
 
 
 class Following:
@@ -21,7 +32,7 @@ class Following:
     or that a leaf that should have an entry for each object is not there.
     """
 
-    def __init__(self, leaf_fields: Mapping[Any, Any], name: str) -> None:
+    def __init__(self, leaf_fields: Mapping[Any, Any], name: str, given: Mapping[Any, Any]) -> None:
         self._leaf_fields = leaf_fields
         keys = list(leaf_fields)
         followers = {key: field for key, field in leaf_fields.items() if _follows(field)}
@@ -31,10 +42,12 @@ class Following:
         self._first = [*self._followers, *(key for key in keys if key in self.images)]
         self._last = [key for key in keys if key not in self._first]
         self._objects = {key: field for key, field in followers.items() if field.objects_of}
+        #: The leaves with a value for each box.
+        self.labels = tuple(key for field in self._objects.values() for key in field.objects_of)
         taken: dict[Any, Any] = {}
         labelled: dict[Any, Any] = {}
         for key, field in followers.items():
-            shown = leaf_fields.get(field.follows)
+            shown = leaf_fields.get(field.follows, given.get(field.follows))
             if not (isinstance(shown, Field) and shown.shows_images):
                 hint = f"say by image= which of {keys} it follows, and give that leaf an Image()"
                 if field.follows not in leaf_fields:
@@ -60,10 +73,13 @@ class Following:
                     )
 
     @staticmethod
-    def fields(leaf_fields: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The leaf_fields, with `Jagged` for leaves without one that have an entry for each object."""
+    def fields(leaf_fields: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
+        """The leaf_fields, with `Jagged` for leaves without one that have an entry for each object.
+
+        Of all ``given`` fields: labels are of one type whether samples have optional boxes or not.
+        """
         labels = {
-            label for field in leaf_fields.values() if _follows(field) for label in field.objects_of
+            label for field in given.values() if _follows(field) for label in field.objects_of
         }
         return {
             key: Jagged() if field is None and key in labels else field
@@ -91,9 +107,50 @@ class Following:
         for key, field in self._objects.items():
             if made[key] is not ABSENT:
                 _, offsets, remain = scenes[field.follows].objects
+                if not remain.all():
+                    self._require_named(made, key, np.diff(offsets))
                 for label in field.objects_of:
                     made[label] = _remaining(made[label], offsets, remain, label)
         return [made[key] for key in self._leaf_fields]
+
+    def _require_named(self, made: Mapping[Any, Any], boxes: Any, counts: Any) -> None:
+        """Raises ValueError for a leaf with a value for each box, some of which are dropped, unless it is a label."""
+        labels = self._objects[boxes].objects_of
+        for key in self._last:
+            if key in labels or isinstance(self._leaf_fields[key], Keep):
+                continue
+            tells = is_of_boxes(key) or (
+                np.count_nonzero(counts) >= _ENOUGH and len(np.unique(counts)) > 1
+            )
+            if tells and np.array_equal(_counts(made[key], len(counts)), counts):
+                text = f"has a value for each box of [{boxes!r}], and some boxes no longer show"
+                hint = f"{drops(key, labels)}, Keep() leaves them as they are"
+                raise ValueError(Problem("", f"Collate: entry [{key!r}] {text}", hint=hint))
+
+
+def is_of_boxes(key: Any) -> bool:
+    """Whether detection datasets have a value for each box under such a key."""
+    return isinstance(key, str) and bool(_OF_BOXES.search(key))
+
+
+def drops(key: Any, labels: Sequence[Any]) -> str:
+    """The hint to name another label."""
+    return f"Boxes(labels={(*labels, key)!r}) drops values with their boxes"
+
+
+def _counts(batch: Any, samples: int) -> Any:
+    """How many items each sample has; None if nobody knows."""
+    batch = batch.leaf if isinstance(batch, Beside) else batch
+    if isinstance(batch, list) and batch:  # of lists of numbers, which have one length
+        shapes = {getattr(part, "shape", None) for part in batch}
+        return np.full(samples, len(batch)) if shapes == {(samples,)} else None
+    if isinstance(batch, JaggedBatch):
+        return np.diff(batch.offsets)
+    if isinstance(batch, Padded) and batch.lengths is not None:
+        return np.asarray(batch.lengths)
+    if isinstance(batch, torch.Tensor) and batch.ndim > 1:
+        return np.full(len(batch), batch.shape[1])
+    return None
 
 
 def _follows(field: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import dtype_name, instead, positive_integer
+from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
 from pinfeed.fields.field import Beside, Field, Leaf, sequences_of
 from pinfeed.functions.padding import Side, check_side
 from pinfeed.functions.sequences import JaggedBatch
@@ -72,6 +72,8 @@ class Jagged(Field):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        if "edge" in leaf.path:
+            _require_edges_in_rows(samples, leaf)
         return self._join(*sequences_of(samples, leaf.name), None, leaf)
 
     @override
@@ -91,3 +93,15 @@ class Jagged(Field):
         if self.offsets is not None:
             return Beside(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
+
+
+def _require_edges_in_rows(samples: Sequence[Any], leaf: Leaf) -> None:
+    """Raises ValueError for edges of graphs of shape (2, E): equal E would be joined along axis 0."""
+    shapes = [np.shape(sample) for sample in samples]
+    for position, shape in enumerate(shapes):
+        if len(shape) == 2 and shape != (2, 2) and {shape[0] for shape in shapes} == {2}:
+            expected, hint = (
+                "edges of shape (E, 2), to join along axis 0",
+                "transpose them: edges.T",
+            )
+            raise ValueError(Problem(leaf.name, expected, str(shape), hint, sample=position))

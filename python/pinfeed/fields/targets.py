@@ -20,6 +20,7 @@ from pinfeed.fields.coordinates import (
     canvases,
     in_format,
     known_points,
+    plain,
     require_canvases,
     require_inside,
     require_pixels,
@@ -156,7 +157,7 @@ class Boxes(_Target):
                 got = f"a {type(sample).__name__} of format {name!r}"
                 expected = f"boxes of format {self.format!r}"
                 raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
-        self._check(*_joined(samples, (4,), leaf), leaf)
+        self._check(*_joined(plain(samples), (4,), leaf), leaf)
         return canvases(samples)
 
     @override
@@ -234,7 +235,7 @@ class Points(_Target):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return *self._checked(*_joined(samples, (2,), leaf), leaf), canvases(samples)
+        return *self._checked(*_joined(plain(samples), (2,), leaf), leaf), canvases(samples)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
