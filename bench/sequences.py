@@ -248,7 +248,7 @@ def pack_plan():
 
         def run():
             other = copy.copy(sampler)  # without its plan
-            other.load_state_dict(state | {"yielded": yielded})
+            other.load_state_dict(state | {"consumed": yielded * ROWS})
             return [*next(iter(other))]
 
         return {"run": run, "expected": lambda batch: 0.0 if batch == expected else np.inf}

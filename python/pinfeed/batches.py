@@ -130,8 +130,8 @@ class IndexBatch(Sequence[int]):
     def __index__(self) -> int:
         # What ``samples[batch]`` of a list calls, where a sampler of batches was passed as sampler=.
         raise TypeError(
-            "expected the index of one sample, got a batch of them: its sampler goes to DataLoader as "
-            "batch_sampler=, not as sampler="
+            "expected the index of one sample, got a batch of them, because its sampler was passed as "
+            "sampler=; write DataLoader(dataset, batch_sampler=sampler), without batch_size"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -210,7 +210,7 @@ def test_from_numpy_resumes_with_the_crops_of_the_epoch():
     saved = loader()
     assert by_index(saved) == crops_of_epochs()[0]
     first = next(iter(saved))["index"].tolist()
-    state = saved.batch_sampler.state_dict() | {"yielded": 1}
+    state = saved.batch_sampler.state_after(1)
     resumed = loader()
     resumed.batch_sampler.load_state_dict(state)
     left = {index: image for index, image in crops_of_epochs()[1].items() if index not in first}

@@ -358,7 +358,7 @@ def test_ranks_batches_and_resumes_do_not_matter():
         assert sorted(found) == list(range(12))
         assert_same(found, {index: epoch[index] for index in found})
     assert any(not torch.equal(epochs[0][i][0], epochs[1][i][0]) for i in range(12))
-    resumed.load_state_dict(resumed.state_dict() | {"epoch": 1, "yielded": 2})
+    resumed.load_state_dict(resumed.state_dict() | {"epoch": 1, "consumed": 8})
     found = by_index(resumed)
     assert len(found) == 4
     assert_same(found, {index: epochs[1][index] for index in found})

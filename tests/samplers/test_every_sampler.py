@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
@@ -57,15 +57,14 @@ def epochs(make, count, **options):
     return found
 
 
-def position(sampler):
-    state = sampler.state_dict()
-    return state["epoch"], state["yielded"]
-
-
-def at(sampler, epoch, yielded, finished=False):
-    """A state of it there."""
-    changed = {"epoch": epoch, "yielded": yielded, "finished": finished}
-    return sampler.state_dict() | changed
+def at(sampler, epoch, taken):
+    """The state after so many batches of an epoch; None: it is finished."""
+    sampler = copy.deepcopy(sampler)
+    sampler.set_epoch(epoch)
+    iterator = iter(sampler)
+    batches = list(itertools.islice(iterator, taken))
+    assert len(batches) == (len(sampler) if taken is None else taken)
+    return sampler.state_dict()
 
 
 def loader_of(sampler, workers=0, **options):
@@ -144,20 +143,76 @@ def test_epochs_and_seeds_differ_and_are_the_same_again(make):
 
 
 @every_sampler
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_each_epoch_and_rank_has_as_many_batches(make, world_size):
+    samplers = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+    counts = {len(sampler) for sampler in samplers}
+    for _ in range(20):
+        counts |= {len(lists(sampler)) for sampler in samplers} | {len(samplers[0])}
+    assert len(counts) == 1
+
+
+@every_sampler
 def test_set_epoch_while_iterating(make):
     expected = epochs(make, 2)
     sampler = make()
     iterator = iter(sampler)
     seen = [next(iterator), next(iterator)]
     sampler.set_epoch(1)
-    assert position(sampler) == (1, 0)
-    assert len(sampler) == len(expected[1])
+    assert sampler.state_dict() == at(make(), 0, 2)  # of the pass that goes on
+    assert len(sampler) == len(expected[0])
     assert lists(seen + list(iterator)) == expected[0]
-    assert position(sampler) == (1, 0)
+    assert sampler.state_dict() == at(make(), 1, 0)
     assert lists(sampler) == expected[1]
     for epoch, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match=rf"{type(sampler).__name__}: epoch must be .*got {epoch}"):
             sampler.set_epoch(epoch)
+
+
+@every_sampler
+def test_set_epoch_of_the_pass_that_goes_on(make):
+    """As Lightning says it, after the workers have begun."""
+    expected = epochs(make, 3)
+    sampler = make()
+    for epoch in range(2):
+        iterator = iter(sampler)
+        seen = [next(iterator), next(iterator)]
+        sampler.set_epoch(epoch)
+        assert sampler.state_dict() == at(make(), epoch, 2)
+        seen.append(next(iterator))
+        assert sampler.state_dict() == at(make(), epoch, 3)
+        assert sampler.epoch == epoch + 1
+        assert lists([*seen, *iterator]) == expected[epoch]
+    abandoned = iter(sampler)
+    next(abandoned)
+    sampler.set_epoch(2)
+    assert lists(sampler) == expected[2]  # if it doesn't go on, this is the next pass
+
+
+@every_sampler
+@pytest.mark.parametrize("workers", [0, 2])
+def test_set_epoch_in_a_loop_keeps_the_state(make, workers):
+    def new_loader():
+        return pinfeed.DeviceLoader(loader_of(make(), workers), "cpu", depth=4)
+
+    expected = epochs(make, 3)
+    loader = new_loader()
+    count = len(expected[0])
+    for epoch, taken in ((0, count - 1), (1, 2))[workers > 0 :]:  # workers are ahead, or done
+        loader.batch_sampler.set_epoch(epoch)
+        loop = iter(loader)
+        seen = [next(loop)]
+        loader.batch_sampler.set_epoch(epoch)
+        seen += itertools.islice(loop, taken - 1)
+        state = loader.state_dict()
+        loader.batch_sampler.set_epoch(2)
+        assert loader.state_dict() == state
+        resumed = new_loader()
+        resumed.load_state_dict(state)
+        assert seen + list(resumed) == expected[epoch]
+        loop.close()
+        assert loader.state_dict() == at(make(), 2, 0)
+    assert list(loader) == expected[2]
 
 
 @every_sampler
@@ -168,11 +223,11 @@ def test_two_iterators_at_once(make):
     iter(sampler)  # which counts for nothing
     first, second = iter(sampler), iter(sampler)
     assert [list(next(first)) for _ in range(2)] == expected[1][2:4]
-    assert position(sampler) == (1, 4)
+    assert sampler.state_dict() == at(make(), 1, 4)
     assert next(second) == expected[2][0]
-    assert position(sampler) == (2, 1)  # of the one that began last
+    assert sampler.state_dict() == at(make(), 2, 1)  # of the one that began last
     assert lists(first) == expected[1][4:]
-    assert position(sampler) == (2, 1)
+    assert sampler.state_dict() == at(make(), 2, 1)
     assert lists(second) == expected[2][1:]
     assert lists(sampler) == expected[3]
 
@@ -192,7 +247,7 @@ def test_a_state_goes_on_where_it_was_taken(make, world_size):
         state = sampler.state_dict()
         is_over = taken > len(expected[1])
         if taken > 0:
-            assert position(sampler) == (1, 0 if is_over else taken)
+            assert state == at(make(**ranks), 1, None if is_over else taken)
             assert state["finished"] == is_over
         other = make(**ranks)
         other.load_state_dict(json.loads(json.dumps(state)))
@@ -233,7 +288,7 @@ def test_the_usual_loop_resumes(make):
     assert seen == [expected[1][3:], expected[2]]
     sampler.load_state_dict(at(sampler, 1, 3))
     sampler.set_epoch(2)
-    assert position(sampler) == (2, 0)
+    assert sampler.state_dict() == at(make(), 2, 0)
     sampler.set_epoch(1)
     assert lists(sampler) == expected[1]
 
@@ -246,7 +301,7 @@ def test_load_while_iterating(make):
     next(iterator)
     sampler.load_state_dict(at(sampler, 2, 2))
     assert lists(iterator) == expected[0][1:]
-    assert position(sampler) == (2, 2)
+    assert sampler.state_dict() == at(make(), 2, 2)
     assert lists(not_begun) == expected[2][2:]
     assert lists(sampler) == expected[3]
 
@@ -256,15 +311,14 @@ def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
     """A StatefulDataLoader loads when its iteration starts, and that is after set_epoch."""
     expected = epochs(make, 3)
     sampler, last = make(), len(expected[1])
-    for over in (at(sampler, 1, last), at(sampler, 1, 0, finished=True)):
+    for over in (at(sampler, 1, last), at(sampler, 1, None)):
         sampler.set_epoch(2)
         iter(sampler)
         sampler.load_state_dict(over)
         assert lists(sampler) == expected[2]
-    for going_on in (at(sampler, 1, 3), at(sampler, 1, 3, finished=True)):
-        sampler.set_epoch(2)
-        sampler.load_state_dict(going_on)
-        assert lists(sampler) == expected[1][3:]
+    sampler.set_epoch(2)
+    sampler.load_state_dict(at(sampler, 1, 3))
+    assert lists(sampler) == expected[1][3:]
     sampler.set_epoch(2)
     sampler.load_state_dict(at(sampler, 1, 0))  # not begun
     assert lists(sampler) == expected[1]
@@ -276,8 +330,7 @@ def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
 @every_sampler
 def test_states_of_other_samplers(make):
     name = type(make()).__name__
-    ranks = {"rank": 0, "world_size": 2}
-    others = {"seed": make(seed=1), "world_size": make(**ranks)}
+    others = {"seed": make(seed=1)}
     if name != "ShuffleSampler":
         others["_crc32"] = make(data=np.roll(LENGTHS, 1))
     settings = {"batch_size": 2, "drop_last": True, "seq_length": 25, "max_tokens": 61}
@@ -285,7 +338,7 @@ def test_states_of_other_samplers(make):
     for key, value in settings.items():
         if key in make().state_dict():
             others[key] = make(**{key: value})
-    assert len(others) > 5
+    assert len(others) > 3
     for key, other in others.items():
         sampler = make()
         message = rf"^{name}: the state is of another sampler: .*{key} is .* there and .* here"
@@ -299,9 +352,13 @@ BAD_STATES = [
     ({"planning": 0}, ValueError, "the state is of another sampler: planning is 0 there"),
     ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
     ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
-    ({"yielded": -1}, ValueError, "yielded of the state must be at least 0, got -1"),
-    ({"yielded": None}, TypeError, "yielded of the state must be an integer, got None"),
-    ({"yielded": 99}, ValueError, r"yielded of the state must be at most \d+, .* epoch 0, got 99"),
+    ({"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
+    ({"consumed": None}, TypeError, "consumed of the state must be an integer, got None"),
+    (
+        {"consumed": 99},
+        ValueError,
+        r"consumed of the state must be at most \d+, .* epoch 0 .*got 99",
+    ),
 ]
 
 
@@ -355,7 +412,7 @@ def test_whoever_trains_counts_where_workers_run_ahead(make):
         iterator = iter(loader)
         assert [next(iterator) for _ in range(trained)] == expected[:trained]
         other = make()
-        other.load_state_dict(sampler.state_dict() | {"yielded": trained, "finished": False})
+        other.load_state_dict(sampler.state_after(trained))
         assert lists(other) == expected[trained:]
 
 
@@ -452,9 +509,6 @@ def test_as_sampler_instead_of_batch_sampler(make):
         ARRAYS,
         IndexedDataset(range(COUNT)),
         Subset(ARRAYS, range(COUNT)),
-        torch.arange(COUNT),  # which take a batch for indices
-        np.arange(COUNT),
-        TensorDataset(torch.arange(COUNT)),
     ):
         for drop_last in (False, True):
             loader = DataLoader(dataset, 4, sampler=make(), drop_last=drop_last)
@@ -522,7 +576,7 @@ def test_its_repr_tells_its_settings(make):
     found = repr(sampler)
     assert found.startswith(f"{type(sampler).__name__}({COUNT} samples, ")
     assert found.endswith("rank=0, epoch=7)")
-    position_and_data = ("epoch", "yielded", "finished", "samples", "planning")
+    position_and_data = ("epoch", "consumed", "finished", "samples", "planning")
     for name, value in sampler.state_dict().items():
         if name not in position_and_data and "crc" not in name:
             assert f"{name}={value!r}" in found

@@ -121,6 +121,31 @@ def test_invariants(options, epoch):
         assert len(ranks[0]) == -(-len(different) // options["world_size"])
 
 
+@given(options())
+def test_each_epoch_has_as_many_batches(options):
+    samplers = all_ranks(options)
+    counts = {len(list(sampler)) for _ in range(6) for sampler in samplers}
+    assert counts == {len(samplers[0])}
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+@pytest.mark.parametrize(("max_tokens", "bucket_batches"), [(1024, 100), (4096, 100), (1024, 1)])
+def test_hardly_more_batches_than_need_be(max_tokens, bucket_batches, world_size):
+    """Sorted as a whole, the longest first, samples need the fewest; without buckets, see an epoch."""
+    options = {"max_tokens": max_tokens, "bucket_batches": bucket_batches}
+    sampler = LengthBucketSampler(LENGTHS, **options, rank=0, world_size=world_size)
+    if bucket_batches > 1:
+        needed, position = 0, 0
+        longest_first = np.sort(LENGTHS)[::-1]
+        while position < len(LENGTHS):
+            position += max_tokens // longest_first[position]
+            needed += 1
+    else:
+        plain = LengthBucketSampler(LENGTHS, **options, shuffle=False, rank=0, world_size=1)
+        needed = len(plain)
+    assert needed / 1.06 - 1 <= len(sampler) * world_size <= 1.06 * needed + world_size
+
+
 @given(options(drop_last=False, world_size=1))
 def test_shuffled_batches_are_full(options):
     """Batches span buckets, so none of one size but the last is short."""
@@ -135,8 +160,8 @@ def test_the_plan_never_changes():
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 0, 3, 5, 2, 6, 1, 8, 3]
     options = {"lengths": lengths, "batch_size": 4, "max_tokens": 20, "bucket_batches": 2}
     first, second = all_ranks(options | {"seed": 5, "world_size": 2}, epoch=3)
-    assert list(first) == [[0, 14], [8, 4, 17], [7, 12, 9], [11, 13, 1]]
-    assert list(second) == [[11, 13, 1], [10, 3, 15, 5], [6, 2], [16]]
+    assert list(first) == [[14, 0], [5, 17, 15], [3, 13, 4], [6, 16]]
+    assert list(second) == [[9, 1, 7], [10, 11, 8], [6, 16], [12, 2]]
     assert first.state_dict()["lengths_crc32"] == 1543514994
 
 

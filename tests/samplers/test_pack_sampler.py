@@ -135,8 +135,7 @@ def test_every_document_once(lengths, settings, world_size, data):
             sampler(0)
         return
     ranks = [sampler(rank) for rank in range(world_size)]
-    # Epochs of first-fit differ in their number of rows, which may not suffice then.
-    epoch = data.draw(st.integers(0, 3 if settings["strategy"] == "best_fit" else 0))
+    epoch = data.draw(st.integers(0, 3))
     drawn = []
     for one in ranks:
         one.set_epoch(epoch)

@@ -130,7 +130,7 @@ def test_a_billion_samples():
     assert first.shape == (256,)
     assert len(set(first.tolist())) == 256
     assert 0 <= first.min() < 10**8 < 9 * 10**8 < first.max() < 10**9
-    sampler.load_state_dict(sampler.state_dict() | {"yielded": 3_906_249})
+    sampler.load_state_dict(sampler.state_dict() | {"consumed": 256 * 3_906_249})
     assert [len(batch) for batch in sampler] == [256]
 
 

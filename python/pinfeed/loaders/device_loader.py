@@ -225,7 +225,9 @@ class DeviceLoader:
     def _state_dict(self) -> Any:
         feed, sampler = self._feed, self._counted
         if sampler is not None:
-            return sampler.state_dict() if feed is None else sampler.state_after(feed.taken)
+            if feed is None or (feed.is_closed and sampler.is_set):
+                return sampler.state_dict()
+            return sampler.state_after(feed.taken)
         if feed is not None and feed.state is not None:
             state = feed.state
             if state.error is not None:

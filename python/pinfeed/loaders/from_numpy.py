@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +181,14 @@ class _RowSampler(ShuffleSampler):
     def _name(self) -> str:
         return "from_numpy"
 
+    @property
     @override
-    def next_epoch(self) -> int:
-        if not self._draws_epochs or self.world_size > 1:
-            return super().next_epoch()
-        return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+    def draw_epoch(self) -> Callable[[], int] | None:
+        return _drawn_epoch if self._draws_epochs and self.world_size == 1 else None
+
+
+def _drawn_epoch() -> int:
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
 
 def _require_no_other_order(seed: int | None, world_size: int) -> None:

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-import sys
+import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from torch.utils.data import BatchSampler, Sampler
+from torch.utils.data import Sampler
 
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_flags, require_state
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
+from pinfeed.samplers.epoch_clock import EpochClock
 
 _P = TypeVar("_P")
-_Said = Literal["set_epoch", "state", "set_epoch, and not the state"] | None
+
+
+class Start(NamedTuple):
+    """Where in the plan of an epoch a pass begins.
+
+    Attributes:
+        consumed: How many units of the plan all ranks together had before: samples, batches or rows.
+        world_size: The number of ranks that the epoch was planned for, where the plan depends on it and
+            the pass goes on with another number; else None.
+    """
+
+    consumed: int = 0
+    world_size: int | None = None
+
+
+FROM_THE_BEGINNING = Start()
 
 
 class EpochSampler(Sampler[Any]):
     """A ``batch_sampler`` whose batches follow from its settings, the epoch and the rank alone.
 
-    A subclass says how many batches a rank has in an epoch, which samples are in each, and what two
-    samplers must have in common to agree on that. The state is then the epoch and a number.
+    A subclass plans epochs: an order of units (samples, whole batches, or rows that documents share), of
+    which all ranks together take `step` at a time. What two samplers must have in common to have the
+    same plans is their identity. So a state is an epoch and the number of units that were consumed,
+    and any number of ranks can go on from it.
 
-    Each iteration is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
+    Each pass is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
     otherwise. It counts once its first batch is taken.
 
     Its arguments are those of `ShuffleSampler`; ``flags`` must be True or False. Public attributes
@@ -35,9 +53,9 @@ class EpochSampler(Sampler[Any]):
     """
 
     #: Goes up with every change of how epochs are planned: an old state would continue another plan.
-    PLANNING: ClassVar[int] = 1
+    PLANNING: ClassVar[int] = 2
 
-    #: The attributes that batches depend on, beside the epoch and the data itself.
+    #: The attributes that plans depend on, beside the epoch and the data itself.
     SETTINGS: ClassVar[tuple[str, ...]] = ()
 
     #: What `repr` shows before them.
@@ -49,12 +67,10 @@ class EpochSampler(Sampler[Any]):
         #: Whether a last batch that isn't full is left out: accelerate and Lightning ask for it.
         self.drop_last: bool = flags.get("drop_last", False)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
-        self._found_ranks: tuple[int, int] | None = None  # while an iteration goes on
+        self._found_ranks: tuple[int, int] | None = None  # while a pass is under way
         self._kept_plan: tuple[tuple[int, int], Any] | None = None
-        self._epoch = 0  # of the next iteration
-        self._start = 0  # at which of its batches that begins
-        self._position = EpochPosition(0)  # what state_dict tells
-        self._said_by: _Said = None  # what said so since the last iteration began
+        self._clock = EpochClock()
+        self._pass = _Pass(0)  # what state_dict tells of, unless the clock was set
 
     if not TYPE_CHECKING:  # or any attribute could be assigned to
 
@@ -68,33 +84,49 @@ class EpochSampler(Sampler[Any]):
                     )
             object.__setattr__(self, name, value)
 
+    @property
     @abstractmethod
-    def batches(self, epoch: int) -> int:
-        """The number of batches of this rank in an epoch."""
+    def step(self) -> int:
+        """The number of units that all ranks take at a time."""
 
     @abstractmethod
-    def batch(self, epoch: int, number: int) -> IndexBatch:
-        """The samples of one of this rank's batches."""
+    def units(self, epoch: int, start: Start) -> int:
+        """The number of units in the plan of an epoch."""
 
-    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
-        """This rank's batches of an epoch, from a number on."""
-        return (self.batch(epoch, number) for number in range(start, self.batches(epoch)))
+    @abstractmethod
+    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
+        """The number of batches of this rank from there on."""
 
-    def next_epoch(self) -> int:
-        """The epoch of an iteration that begins now, where nobody has said it."""
-        return self._epoch
+    @abstractmethod
+    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+        """The samples of one of these batches."""
+
+    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
+        """This rank's batches from there on."""
+        numbers = range(self.batches(epoch, start))
+        return (self.batch(epoch, number, start) for number in numbers)
+
+    @property
+    def draw_epoch(self) -> Callable[[], int] | None:
+        """Returns the epoch of a pass that begins, where nobody has said it. None: it is counted."""
+        return None
+
+    @property
+    def moves(self) -> bool:
+        """Whether an epoch that was planned for one number of ranks can go on with another."""
+        return True
 
     @abstractmethod
     def data_identity(self) -> dict[str, Any]:
         """What tells the data that batches are made of from other data: ints, bools, None."""
 
-    def _kept(self, plan: Callable[[int], _P], epoch: int) -> _P:
-        """What ``plan`` makes of an epoch, kept until another one is asked for."""
-        key = epoch, self.world_size
+    def _kept(self, plan: Callable[[int, int], _P], epoch: int, start: Start) -> _P:
+        """What ``plan`` makes of an epoch and a number of ranks, kept until another one is asked for."""
+        key = epoch, start.world_size or self.world_size
         kept = self._kept_plan
         if kept is None or kept[0] != key:
             self._kept_plan = None  # one is enough memory
-            kept = self._kept_plan = key, plan(epoch)
+            kept = self._kept_plan = key, plan(*key)
         return kept[1]
 
     @property
@@ -137,141 +169,174 @@ class EpochSampler(Sampler[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration is of."""
-        return self._epoch
+        """The epoch that the next pass is of."""
+        return self._clock.next
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next iteration is of, where that isn't the one after the last.
+        """Says which epoch the next pass is of, where that isn't the one after the last.
 
-        The next iteration starts at its beginning; or, after `load_state_dict` with a state of the
-        same epoch, where that says. An iteration that is under way stays in its epoch.
+        The next pass starts at the beginning of the epoch; or, after `load_state_dict` with a state of
+        the same epoch, where that says. A pass that is under way stays in its epoch, and so does the
+        state until it ends. If it is of this epoch and goes on, nothing was said of the next one.
 
         Raises:
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
-        epoch = checked_integer(epoch, f"{self._name}: epoch", 0)
-        if epoch != self._epoch:
-            self._start = 0
-        self._epoch = epoch
-        self._said_by = "set_epoch"
-        self._position = EpochPosition(epoch, self._start)
+        self._clock.set(checked_integer(epoch, f"{self._name}: epoch", 0))
 
     @property
     def epoch_at_hand(self) -> int:
-        """The epoch of the iteration that is under way, else of the next."""
-        return self._position.epoch if self._position.is_under_way else self._epoch
+        """The epoch of the pass that is under way, else of the next."""
+        return self._pass.epoch if self._pass.is_under_way else self.epoch
 
     def __len__(self) -> int:
         return self.batches(self.epoch_at_hand)
 
     def __iter__(self) -> Iterator[IndexBatch]:
-        # Nothing but its frame tells who asks. Some datasets take a batch of batches without a word.
-        asking = sys._getframe(1).f_locals.get("self")
-        if isinstance(asking, BatchSampler) and getattr(asking, "sampler", None) is self:
-            raise TypeError(
-                f"{self._name}: expected to be a DataLoader's batch_sampler, got to be its sampler, whose "
-                "items it puts into batches; write DataLoader(dataset, batch_sampler=sampler), without "
-                "batch_size"
-            )
-        self._position = EpochPosition(self._epoch, self._start)
-        return self._iterate(self._position)
-
-    def _iterate(self, position: EpochPosition) -> Iterator[IndexBatch]:
-        # It begins here, at the first batch, and not in __iter__: a DataLoader with workers creates
-        # two iterators, and only the second one is used.
-        # To ask for each batch would take as long as computing it.
+        # A pass begins with its first batch, and not here: a DataLoader with workers creates two
+        # iterators, and only the second one is used.
         self._found_ranks = self._ranks()
-        position.epoch = self.next_epoch() if self._said_by is None else self._epoch
-        position.start = position.yielded = self._start
-        position.has_begun = position.is_under_way = True
-        self._position = position
-        # After a state that is over, StatefulDataLoader with workers throws one iteration away.
-        self._epoch = position.epoch + (self._said_by != "set_epoch, and not the state")
-        self._start, self._said_by = 0, None
+        epoch, start = self._clock.begin(self.draw_epoch)
+        current = self._pass = _Pass(epoch, start or FROM_THE_BEGINNING, is_under_way=True)
         try:
-            for batch in self.batches_from(position.epoch, position.start):
-                position.yielded += 1
+            sets = self._clock.sets
+            for batch in self.batches_from(epoch, current.start):
+                if sets != self._clock.sets and self._pass is current:
+                    sets = self._clock.sets
+                    self._clock.goes_on(epoch)
+                current.taken += 1
                 yield batch
-            position.yielded = 0
-            position.finished = True
+            current.finished = True
         finally:
             self._found_ranks = None
-            position.is_under_way = False
-            if self._position is position:
-                self._epoch = position.epoch + 1
+            current.is_under_way = False
+            if self._pass is current:
+                self._clock.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the sampler is, and what its batches depend on.
+        """Where the sampler is, and what its plans depend on.
 
         Returns:
-            ``epoch``, the number of batches ``yielded`` in it, whether it is ``finished`` (then the
-            next iteration is of the next epoch), and the settings; ints, strings, bools and None.
-            The same on all ranks. Of several iterations the one that began last counts.
+            ``epoch``; the number of units that all ranks together have ``consumed`` of its plan, which
+            are samples, batches or rows; whether it is ``finished`` (then the next pass is of the next
+            epoch), and the settings; ints, strings, bools and None. The same on all ranks. Of several
+            passes the one that began last counts.
         """
-        return {
-            "epoch": self._position.epoch,
-            "yielded": self._position.yielded,
-            "finished": self._position.finished,
-            **self._identity(),
-        }
+        if self._clock.is_set and not self._pass.is_under_way:
+            return self._state(_Pass(self.epoch))
+        return self._state(self._pass)
 
-    def state_after(self, taken: int) -> dict[str, Any]:
-        """The state of a loop that runs behind this sampler, for a loader that fetches ahead.
+    def state_after(self, batches: int) -> dict[str, Any]:
+        """The state after so many batches of the pass that began last, for a loop that gets them later.
+
+        The workers of a DataLoader are some batches ahead of the loop, and with them the sampler.
 
         Args:
-            taken: How often the loop has asked the loader, in the iteration that began last; the end
-                of the loop counts like a batch.
+            batches: How often the loop has asked for a batch; the end of the loop counts like one.
         """
-        state = self.state_dict()
-        if not self._position.has_begun:
-            return state
-        yielded = self._position.start + taken
-        is_over = yielded > self.batches(self._position.epoch)
-        return state | {"yielded": 0 if is_over else yielded, "finished": is_over}
+        batches = checked_integer(batches, f"{self._name}: batches", 0)
+        last = self._pass
+        if not last.has_begun:
+            return self.state_dict()
+        is_over = batches > self.batches(last.epoch, last.start)
+        return self._state(_Pass(last.epoch, last.start, batches, is_over))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where `state_dict` was taken: the next iteration yields the batches left.
+    @property
+    def is_set(self) -> bool:
+        """Whether `set_epoch` has said the epoch of the next pass."""
+        return self._clock.is_set
 
-        After the state of a finished epoch it is the next epoch.
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Goes to where `state_dict` was taken: the next pass yields what was left.
+
+        After the state of a finished epoch it is the next epoch. The state may be of another number of
+        ranks, and of another batch size where samples or rows are dealt out one by one; the rest of the
+        epoch is dealt out anew.
 
         One exception: the state of an epoch that is over doesn't take back a later one, if
         `set_epoch` was just called. (StatefulDataLoader loads only when its iteration starts.)
 
+        Args:
+            state: The state of any rank; or a list of the states of all ranks, which must be equal.
+
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
             ValueError: The state is of a sampler with other settings or other data, or it isn't
-                complete.
+                complete; ranks are not at the same step.
         """
-        needed = ("epoch", "yielded", "finished")
-        require_state(state, needed, self._identity(), self._name, "sampler")
-        epoch = checked_integer(state["epoch"], f"{self._name}: epoch of the state", 0)
-        yielded = checked_integer(state["yielded"], f"{self._name}: yielded of the state", 0)
-        batches = self.batches(epoch)
-        if yielded > batches:
-            raise ValueError(
-                f"{self._name}: yielded of the state must be at most {batches}, the number of "
-                f"batches in epoch {epoch}, got {yielded}"
+        one: Any = self._state_of_all(state)
+        needed = ("epoch", "consumed", "finished")
+        identity = self._identity()
+        world_size = one.get("world_size") if isinstance(one, dict) else None
+        if self.moves and "world_size" in identity:
+            identity["world_size"] = world_size
+        require_state(one, needed, identity, self._name, "sampler")
+        epoch = checked_integer(one["epoch"], f"{self._name}: epoch of the state", 0)
+        consumed = checked_integer(one["consumed"], f"{self._name}: consumed of the state", 0)
+        start = Start(consumed)
+        if consumed and "world_size" in identity and world_size != self.world_size:
+            start = Start(
+                consumed, checked_integer(world_size, f"{self._name}: world_size of the state", 1)
             )
-        finished = bool(state["finished"]) and yielded == 0
-        is_over = finished or yielded == batches
-        if is_over and self._said_by == "set_epoch" and self._epoch > epoch:
-            self._said_by = "set_epoch, and not the state"
+        units = self.units(epoch, start)
+        if consumed > units:
+            raise ValueError(
+                f"{self._name}: consumed of the state must be at most {units}, which epoch {epoch} has in "
+                f"all, got {consumed}"
+            )
+        finished = bool(one["finished"])
+        is_over = finished or self.batches(epoch, start) == 0
+        if is_over and not self._clock.load(epoch):
             return
-        self._epoch, self._start = (epoch + 1, 0) if finished else (epoch, yielded)
-        self._said_by = None if finished else "state"
-        self._position = EpochPosition(epoch, yielded, finished=finished)
+        if not finished:
+            self._clock.load(epoch, start)
+        self._pass = _Pass(epoch, start, finished=finished)
+
+    def _state_of_all(self, state: Any) -> Any:
+        if not isinstance(state, list | tuple) or not all(isinstance(one, dict) for one in state):
+            return state
+        if not state:
+            raise ValueError(f"{self._name}: state must be that of at least one rank, got none")
+        places = [(one.get("epoch"), one.get("consumed"), one.get("finished")) for one in state]
+        if len({*places}) > 1:
+            named = ", ".join(
+                f"rank {rank} has consumed {consumed} of epoch {epoch}"
+                for rank, (epoch, consumed, _) in enumerate(places)
+            )
+            raise ValueError(
+                f"{self._name}: the states of all ranks must be at the same step, got {named}; load states "
+                "that all ranks saved after the same step"
+            )
+        return state[0]
+
+    def _state(self, at: _Pass) -> dict[str, Any]:
+        consumed = at.start.consumed
+        if at.finished or (at.taken and at.taken >= self.batches(at.epoch, at.start)):
+            consumed = self.units(at.epoch, at.start)
+        elif at.taken:
+            consumed += at.taken * self.step
+        identity = self._identity()
+        if at.start.world_size is not None:
+            identity["world_size"] = at.start.world_size
+        return {
+            "epoch": at.epoch,
+            "consumed": consumed,
+            "finished": at.finished,
+            **identity,
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         # A plan is large and soon made again.
-        return self.__dict__ | {"_kept_plan": None, "_found_ranks": None}
+        own = {name: copy.copy(self.__dict__[name]) for name in ("_clock", "_pass")}
+        return self.__dict__ | own | {"_kept_plan": None, "_found_ranks": None}
 
     def __repr__(self) -> str:
         names = (*self.SHOWN, *self.SETTINGS)
         settings = ", ".join(f"{name.lstrip('_')}={getattr(self, name)!r}" for name in names)
         return (
             f"{self._name}({self.data_identity()['samples']} samples, {settings}, rank={self.rank}, "
-            f"epoch={self._epoch})"
+            f"epoch={self.epoch})"
         )
 
     @property
@@ -292,28 +357,26 @@ class EpochSampler(Sampler[Any]):
 
 
 @dataclass
-class EpochPosition:
-    """How far an iteration is.
+class _Pass:
+    """How far a pass is.
 
     Attributes:
         epoch: The epoch that it is of.
-        start: At which batch of the epoch it begins.
-        yielded: How many batches of the epoch were yielded, those before ``start`` included; 0 again
-            once all were.
-        finished: Whether all were.
-        has_begun: Whether a batch was asked for.
+        start: Where in the epoch it begins.
+        taken: The number of this rank's batches that it has yielded.
+        finished: Whether the last one was asked for another.
         is_under_way: Whether more may be asked for.
     """
 
     epoch: int
-    start: int = 0
-    yielded: int = 0
+    start: Start = FROM_THE_BEGINNING
+    taken: int = 0
     finished: bool = False
-    has_begun: bool = False
     is_under_way: bool = False
 
-    def __post_init__(self) -> None:
-        self.yielded = self.start
+    @property
+    def has_begun(self) -> bool:
+        return self.is_under_way or self.taken > 0 or self.finished
 
 
 #: The hint where a trainer makes a sampler like ours with arguments of its own.

@@ -15,7 +15,12 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, instead, positive_integer
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
-from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
+from pinfeed.samplers.epoch_sampler import (
+    FROM_THE_BEGINNING,
+    EpochSampler,
+    Start,
+    checked_column,
+)
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 _MOST_LENGTH = np.iinfo(np.int64).max
@@ -24,8 +29,8 @@ _MOST_LENGTH = np.iinfo(np.int64).max
 class LengthBucketSampler(EpochSampler):
     """Batches of samples of similar length, so that little padding is left; a ``batch_sampler``.
 
-    An epoch is planned ahead: samples are shuffled, sorted by length within large buckets, cut into
-    batches, and the batches are shuffled. The plan follows from the lengths, the seed and the epoch
+    An epoch is planned ahead: samples are dealt out to large buckets at random, sorted by length in
+    these, cut into batches, and the batches are shuffled. The plan follows from the lengths, the seed and the epoch
     alone, on every machine, and planning takes a few tenths of a second for a million samples. Epochs
     go on as those of `ShuffleSampler`, one loop at a time.
 
@@ -54,13 +59,12 @@ class LengthBucketSampler(EpochSampler):
         rank: Which of the ranks this is; see `ShuffleSampler`.
         world_size: How many ranks there are; see `ShuffleSampler`.
 
-    ``len()`` is the exact number of batches of this rank in a whole epoch. With ``max_tokens`` it
-    may differ between epochs.
+    ``len()`` is the number of batches of this rank in a whole epoch, the same in each.
 
     To resume within an epoch, save the ``state_dict()`` of a `DeviceLoader` or of torchdata's
     ``StatefulDataLoader`` around it. The sampler's own counts the batches that the workers of a plain
-    DataLoader fetch ahead as yielded, so save ``sampler.state_dict() | {"yielded": batches_trained}``
-    there. After ``load_state_dict`` the next iteration yields the batches that were left.
+    DataLoader fetch ahead, so save ``sampler.state_after(batches_trained)`` there. After
+    ``load_state_dict`` the next pass yields the batches that were left, on any number of ranks.
 
     Raises:
         TypeError: An argument is of the wrong kind; another sampler in the place of lengths, as when
@@ -127,6 +131,8 @@ class LengthBucketSampler(EpochSampler):
         self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
         self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
+        self._kept_cuts: tuple[int, _Cuts] | None = None  # those of all epochs, by the bucket
+        self._first_cuts: tuple[int, bool] | None = None  # how many, of the first random order
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
             index = int(self._padded_lengths.argmax())
             raise ValueError(
@@ -135,18 +141,31 @@ class LengthBucketSampler(EpochSampler):
                 "leave them out"
             )
 
+    @property
     @override
-    def batches(self, epoch: int) -> int:
-        return len(self._kept(self._plan, epoch).groups)
+    def step(self) -> int:
+        return self.world_size
 
     @override
-    def batch(self, epoch: int, number: int) -> IndexBatch:
-        order, cuts, groups = self._kept(self._plan, epoch)
-        place = groups[number, self.rank]
-        return IndexBatch(order[cuts[place] : cuts[place + 1]], epoch)
+    def units(self, epoch: int, start: Start) -> int:
+        return len(self._kept(self._plan, epoch, start).batches)
 
     @override
-    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
+        left = self.units(epoch, start) - start.consumed
+        return left // self.world_size if self.drop_last else -(-left // self.world_size)
+
+    @override
+    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+        rank, world_size = self._ranks()
+        order, cuts, batches = self._kept(self._plan, epoch, start)
+        # The last step ends with the last batch, and repeats some of the step before.
+        first = min(start.consumed + number * world_size, max(0, len(batches) - world_size))
+        batch = batches[(first + rank) % len(batches)]
+        return IndexBatch(order[cuts[batch] : cuts[batch + 1]], epoch)
+
+    @override
+    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
         if getattr(prepared_loader(), "batch_sampler", None) is self:
             raise RuntimeError(
                 f"{self._name}: accelerate's dispatch_batches cuts batches into equal parts and drops "
@@ -165,44 +184,105 @@ class LengthBucketSampler(EpochSampler):
             1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
             its samples are padded to × their number. 0.0 if there is no token.
         """
-        plan = self._kept(self._plan, self.epoch_at_hand)
-        starts = plan.cuts[:-1]
-        if len(plan.groups) == 0:
+        plan = self._kept(self._plan, self.epoch_at_hand, FROM_THE_BEGINNING)
+        count, world_size = len(plan.batches), self.world_size
+        if self.batches(self.epoch_at_hand) == 0:
             return 0.0
+        starts = plan.cuts[:-1]
         lengths = self._lengths[plan.order].astype(np.float64)  # no sum of these overflows
         longest = np.maximum.reduceat(self._padded_lengths[plan.order], starts)
         padded = longest.astype(np.float64) * np.diff(plan.cuts)
         tokens = np.add.reduceat(lengths, starts)
-        all_padded = padded[plan.groups].sum()
-        return float(1 - tokens[plan.groups].sum() / all_padded) if all_padded > 0 else 0.0
+        firsts = np.arange(self.batches(self.epoch_at_hand)) * world_size
+        firsts = np.minimum(firsts, max(0, count - world_size))
+        dealt_out = plan.batches[(firsts[:, None] + np.arange(world_size)) % count]
+        all_padded = padded[dealt_out].sum()
+        return float(1 - tokens[dealt_out].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def _plan(self, epoch: int) -> _Plan:
-        lengths, world_size = self._padded_lengths, self.world_size
-        batch_size, max_tokens = self._batch_size, self.max_tokens
-        count = len(lengths)
-        keys = random_keys(self.seed, (epoch,), 2 * ROUNDS)
+    def _plan(self, epoch: int, world_size: int) -> _Plan:
+        count = len(self._padded_lengths)
+        keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
-        sizes = np.maximum(lengths, 1)  # so that no batch has endless empty samples
-        if self.bucket_batches > 1:
-            samples = count if batch_size is None else batch_size
-            if max_tokens is not None:
-                samples = min(samples, max_tokens * count // _sum(sizes))
-            bucket = samples * self.bucket_batches * world_size
-            most = max(count // 4, samples) if self.shuffle else count
-            order = order[_bucket_order(lengths[order], min(bucket, most, count))]
-        if max_tokens is None:
-            assert batch_size is not None
-            cuts = np.append(np.arange(0, count, min(batch_size, count)), count)
-            is_full = count % batch_size == 0
+        bucket = self._bucket(world_size)
+        if not self.shuffle:
+            if bucket > 1:
+                order = order[_bucket_order(self._padded_lengths[order], bucket)]
+            cuts, is_full = self._cut(order)
+        elif bucket == 1:
+            order, cuts, is_full = self._random_cuts(order, epoch)
         else:
-            cuts, is_full = _cut(sizes[order], batch_size or max_tokens, max_tokens)
+            order, largest = _mixed_buckets(
+                self._padded_lengths, order, permutation(count, keys[2 * ROUNDS :]), bucket
+            )
+            if self._kept_cuts is None or self._kept_cuts[0] != bucket:
+                self._kept_cuts = bucket, self._cut_sizes(np.maximum(largest, 1))
+            cuts, is_full = self._kept_cuts[1]
         batches = len(cuts) - 1
         if self.drop_last and not is_full:
             batches -= 1
-        groups = _groups(batches, world_size, self.drop_last)
-        if self.shuffle:
-            groups = groups[permutation(len(groups), keys[ROUNDS:])]
-        return _Plan(order, cuts, groups)
+        # Neighbours are of similar lengths, so each step takes some.
+        steps = batches // world_size
+        groups = permutation(steps, keys[ROUNDS : 2 * ROUNDS]) if self.shuffle else np.arange(steps)
+        whole = (groups[:, None] * world_size + np.arange(world_size)).reshape(-1)
+        return _Plan(order, cuts, np.append(whole, np.arange(steps * world_size, batches)))
+
+    def _bucket(self, world_size: int) -> int:
+        """How many samples are sorted together; 1 if none are."""
+        if self.bucket_batches == 1:
+            return 1
+        count, batch_size, max_tokens = len(self._padded_lengths), self._batch_size, self.max_tokens
+        samples = count if batch_size is None else batch_size
+        if max_tokens is not None:
+            samples = min(samples, max_tokens * count // _sum(np.maximum(self._padded_lengths, 1)))
+        most = max(count // 4, samples) if self.shuffle else count
+        return max(2, min(samples * self.bucket_batches * world_size, most, count))
+
+    def _cut(self, order: npt.NDArray[np.int64]) -> _Cuts:
+        # An empty sample counts as one token, so that no batch has endless empty samples.
+        return self._cut_sizes(np.maximum(self._padded_lengths[order], 1))
+
+    def _cut_sizes(self, sizes: npt.NDArray[np.int64]) -> _Cuts:
+        count, batch_size = len(sizes), self._batch_size
+        if self.max_tokens is not None:
+            return _cut(sizes, batch_size or self.max_tokens, self.max_tokens)
+        assert batch_size is not None
+        return np.append(
+            np.arange(0, count, min(batch_size, count)), count
+        ), count % batch_size == 0
+
+    def _random_cuts(
+        self, order: npt.NDArray[np.int64], epoch: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
+        """An order without buckets, and its cuts, of which each epoch has as many as the first.
+
+        Where samples of an epoch need more batches, the first ones are sorted, as few as suffice: all
+        of them, the longest first, need the fewest that there can be. Where they need fewer, large
+        batches are halved.
+        """
+        if self.max_tokens is None:
+            return order, *self._cut(order)
+        if self._first_cuts is None:
+            keys = random_keys(self.seed, (0,), ROUNDS)
+            cuts, is_full = self._cut(permutation(len(order), keys))
+            self._first_cuts = len(cuts), is_full
+        target, is_full = self._first_cuts
+        count, stop = len(order), 2
+        cuts, _ = self._cut(order)
+        while len(cuts) > target:
+            stop = min(2 * stop, count)
+            first = order[:stop]
+            sorted_first = first[np.argsort(-self._padded_lengths[first], kind="stable")]
+            order = np.concatenate((sorted_first, order[stop:]))
+            cuts, _ = self._cut(order)
+        while len(cuts) < target:
+            sizes = np.diff(cuts)
+            largest = np.argsort(-sizes, kind="stable")[: target - len(cuts)]
+            largest = largest[sizes[largest] > 1]
+            cuts = np.sort(np.append(cuts, cuts[largest] + sizes[largest] // 2))
+        return order, cuts, is_full
+
+
+_Cuts = tuple[npt.NDArray[np.int64], bool]
 
 
 class _Plan(NamedTuple):
@@ -212,12 +292,12 @@ class _Plan(NamedTuple):
         order: int64 of shape (N,), the samples, batch after batch.
         cuts: int64 of shape (B + 1,), where in ``order`` batches begin, and where the last one
             ends.
-        groups: int64 of shape (steps, world_size), the number of each rank's batch in each step.
+        batches: int64, the numbers of the batches in the order in which ranks take them in turn.
     """
 
     order: npt.NDArray[np.int64]
     cuts: npt.NDArray[np.int64]
-    groups: npt.NDArray[np.int64]
+    batches: npt.NDArray[np.int64]
 
 
 def _sum(sizes: npt.NDArray[np.int64]) -> int:
@@ -256,14 +336,46 @@ def _cut(
     return np.array([0, *cuts, len(sizes)]), end == len(sizes)
 
 
-def _groups(batches: int, world_size: int, drop_last: bool) -> npt.NDArray[np.int64]:
-    """The numbers of neighbouring batches, ``world_size`` in each row."""
-    steps = batches // world_size if drop_last else -(-batches // world_size)
-    starts = np.arange(steps) * world_size
-    if not drop_last:
-        # The last row ends with the last batch, so what it repeats are batches of similar length.
-        starts = np.minimum(starts, batches - world_size)
-    return (starts[:, None] + np.arange(world_size)) % max(batches, 1)
+def _mixed_buckets(
+    lengths: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    draws: npt.NDArray[np.int64],
+    bucket: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sorted buckets that hold the same lengths in each epoch, but other samples.
+
+    Of as many samples as there are buckets, neighbours by their length, each bucket gets one, at random.
+    So the longest that can come at a position is the same in each epoch, and the batches that are cut
+    by it are as many. Buckets go up and down in turn: lengths go on where the next bucket begins, and
+    a batch may take samples of both.
+
+    Args:
+        lengths: Of all samples.
+        order: The samples in random order, which decides between equal lengths.
+        draws: A random number for each position, which decides between buckets.
+        bucket: The largest number of samples in a bucket.
+
+    Returns:
+        The samples, and for each position the longest that can come there.
+    """
+    count = len(order)
+    buckets = -(-count // bucket)
+    ordered = order[np.argsort(lengths[order], kind="stable")]
+    rest = count % buckets  # the shortest samples, one for each of the first buckets
+    samples = np.full((count // buckets + (rest > 0), buckets), -1)
+    longest = np.zeros_like(samples)
+    if rest:
+        samples[0, :rest] = ordered[:rest][np.argsort(draws[:rest])]
+        longest[0] = lengths[ordered[rest - 1]]
+    rows = ordered[rest:].reshape(-1, buckets)
+    samples[rest > 0 :] = np.take_along_axis(
+        rows, np.argsort(draws[rest:].reshape(-1, buckets), axis=1), axis=1
+    )
+    longest[rest > 0 :] = lengths[rows[:, -1:]]
+    for table in (samples, longest):
+        table[:, 1::2] = table[::-1, 1::2].copy()
+    flat = samples.T.reshape(-1)
+    return flat[flat >= 0], longest.T.reshape(-1)[flat >= 0]
 
 
 def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
-from pinfeed.samplers.epoch_sampler import EpochSampler
+from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, EpochSampler, Start
 
 MOST_SAMPLES = 2**62  # of an epoch
 ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation
@@ -26,13 +26,8 @@ class OrderSampler(EpochSampler):
     `ShuffleSampler`.
     """
 
-    SETTINGS: ClassVar[tuple[str, ...]] = (
-        "batch_size",
-        "seed",
-        "drop_last",
-        "even",
-        "world_size",
-    )
+    SETTINGS: ClassVar[tuple[str, ...]] = ("seed", "drop_last", "even")
+    SHOWN: ClassVar[tuple[str, ...]] = ("batch_size", "world_size")
 
     batch_size: int = 0
 
@@ -59,13 +54,22 @@ class OrderSampler(EpochSampler):
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         """The samples at these positions of an epoch's order, from 0 to ``count``."""
 
+    @property
     @override
-    def batches(self, epoch: int) -> int:
-        samples = self._rank_count(*self._ranks())
+    def step(self) -> int:
+        return self.batch_size * self.world_size
+
+    @override
+    def units(self, epoch: int, start: Start) -> int:
+        return self._count
+
+    @override
+    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
+        samples = self._rank_count(*self._ranks(), start)
         batches = samples // self.batch_size
         if not self.drop_last and samples % self.batch_size:
             batches += 1
-        if batches == 0 and self.even is not None:
+        if batches == 0 and self.even is not None and start.consumed == 0:
             smaller = f"a batch_size of at most {samples}" if samples else "fewer ranks"
             larger = "drop_last=False" if self.drop_last else "even='repeat'"
             raise ValueError(
@@ -75,8 +79,8 @@ class OrderSampler(EpochSampler):
         return batches
 
     @override
-    def batch(self, epoch: int, number: int) -> IndexBatch:
-        return IndexBatch(self.samples_at(epoch, *self._stretch(number)), epoch)
+    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+        return IndexBatch(self.samples_at(epoch, *self._stretch(number, start)), epoch)
 
     def samples_at(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         """The samples at these positions of an epoch's order, which begins anew behind its end."""
@@ -87,23 +91,23 @@ class OrderSampler(EpochSampler):
             start, stop = start % self._count, start % self._count + stop - start
         return self.order(epoch, start, stop)
 
-    def _stretch(self, number: int) -> tuple[int, int]:
+    def _stretch(self, number: int, start: Start) -> tuple[int, int]:
         """At which positions of an order a batch of this rank begins and ends."""
         rank, world_size = self._ranks()
-        first = number * self.batch_size * world_size  # of all ranks' batches of this step
-        size = self._rank_count(rank, world_size) - number * self.batch_size
+        first = start.consumed + number * self.batch_size * world_size  # of this step's batches
+        size = self._rank_count(rank, world_size, start) - number * self.batch_size
         size = min(size, self.batch_size)
         if self.even is not None:
-            start = first + rank * size
+            begin = first + rank * size
         else:
             left = min(self._count - first, self.batch_size * world_size)
             each, rest = divmod(left, world_size)
-            start = first + rank * each + min(rank, rest)
-        return start, start + size
+            begin = first + rank * each + min(rank, rest)
+        return begin, begin + size
 
-    def _rank_count(self, rank: int, world_size: int) -> int:
-        """The number of samples that a rank gets in an epoch, before ``drop_last``."""
-        each, rest = divmod(self._count, world_size)
+    def _rank_count(self, rank: int, world_size: int, start: Start) -> int:
+        """The number of samples that a rank gets from there on, before ``drop_last``."""
+        each, rest = divmod(self._count - start.consumed, world_size)
         if self.even == "drop":
             return each
         return each + (rest > 0 if self.even == "repeat" else rank < rest)

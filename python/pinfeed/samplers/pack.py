@@ -14,7 +14,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice
 from pinfeed.batches import IndexBatch, Packing
-from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
+from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, NOT_ANEW, EpochSampler, Start
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
@@ -78,7 +78,7 @@ class PackSampler(EpochSampler):
         rank: Which of the ranks this is; see `ShuffleSampler`.
         world_size: How many ranks there are; see `ShuffleSampler`.
 
-    ``len()`` is the exact number of batches of this rank; with ``"first_fit"`` epochs may differ.
+    ``len()`` is the number of batches of this rank in a whole epoch, the same in each.
 
     To resume within an epoch, see `LengthBucketSampler`.
 
@@ -104,8 +104,11 @@ class PackSampler(EpochSampler):
         1.0
     """
 
+    SHOWN = (
+        "_batch_size",
+        "world_size",
+    )  # not batch_size, which accelerate takes for that of samples
     SETTINGS = (
-        "_batch_size",  # not batch_size, which accelerate takes for the number of samples
         "seq_length",
         "strategy",
         "overflow",
@@ -114,7 +117,6 @@ class PackSampler(EpochSampler):
         "shuffle",
         "seed",
         "balance",
-        "world_size",
     )
 
     @instead(rows="it is batch_size", drop_last=f"all its batches have batch_size rows; {NOT_ANEW}")
@@ -191,16 +193,29 @@ class PackSampler(EpochSampler):
         )
         return int(self._taken.sum()) / slots
 
+    @property
     @override
-    def batches(self, epoch: int) -> int:
-        return -(
-            -len(self._kept(self._plan, epoch).row_order) // (self.world_size * self._batch_size)
-        )
+    def step(self) -> int:
+        return self.world_size * self._batch_size
+
+    @property
+    @override
+    def moves(self) -> bool:
+        return self.balance == "count"
 
     @override
-    def batch(self, epoch: int, number: int) -> IndexBatch:
-        plan = self._kept(self._plan, epoch)
-        documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, number))
+    def units(self, epoch: int, start: Start) -> int:
+        return len(self._kept(self._plan, epoch, start).row_order)
+
+    @override
+    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
+        return -(-(self.units(epoch, start) - start.consumed) // self.step)
+
+    @override
+    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+        plan = self._kept(self._plan, epoch, start)
+        first = start.consumed + number * self.step
+        documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
         rooms = self._rooms(lengths)
         places = np.cumsum(rooms) - rooms
         places += rows * self.seq_length - places[np.searchsorted(rows, rows)]
@@ -220,6 +235,11 @@ class PackSampler(EpochSampler):
     @override
     def data_identity(self) -> dict[str, Any]:
         return {"samples": len(self._totals), "lengths_crc32": self._checksum}
+
+    @override
+    def _identity(self) -> dict[str, Any]:
+        tied = {} if self.moves else {name.lstrip("_"): getattr(self, name) for name in self.SHOWN}
+        return super()._identity() | tied
 
     def _losses(self) -> tuple[npt.NDArray[np.int64], PackLosses]:
         """How many tokens are taken of each document, and what is not."""
@@ -246,11 +266,12 @@ class PackSampler(EpochSampler):
         multiple = self.documents_multiple_of
         return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
-    def _rows_of_rank(self, plan: _Plan, number: int) -> npt.NDArray[np.int64]:
-        """The rows of this rank's batch; all ranks have one before any has two."""
+    def _rows_of_rank(self, plan: _Plan, first: int) -> npt.NDArray[np.int64]:
+        """This rank's rows of a step; all ranks have one before any has two."""
         rank, world_size = self._ranks()
-        first = number * self._batch_size * world_size
-        rows = plan.row_order[first : first + self._batch_size * world_size]
+        rows = plan.row_order[first : first + self.step]
+        if len(rows) < world_size:  # then some of the epoch's first rows come again
+            rows = np.append(rows, plan.row_order[: world_size - len(rows)])
         if self.balance == "count":
             each, rest = divmod(len(rows), world_size)
             start = rank * each + min(rank, rest)
@@ -260,20 +281,21 @@ class PackSampler(EpochSampler):
         turn, place = np.divmod(positions, world_size)
         return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
 
-    def _plan(self, epoch: int) -> _Plan:
+    def _plan(self, epoch: int, world_size: int) -> _Plan:
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])
-        count, step = len(rows.offsets) - 1, self.world_size * self._batch_size
+        count = len(rows.offsets) - 1
         if count < self.world_size:
             raise ValueError(
                 f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "
                 "a batch; take fewer ranks or more documents"
             )
         order = self._order(count, keys[ROUNDS : 2 * ROUNDS])
-        if 0 < count % step < self.world_size:
-            order = np.append(order, order[: self.world_size - count % step])
-        if self.balance == "count" or self.world_size == 1:
+        if self.balance == "count" or world_size == 1:
             return _Plan(rows, order)
+        step = world_size * self._batch_size
+        if 0 < count % step < world_size:
+            order = np.append(order, order[: world_size - count % step])
         costs = -rows.costs(2 if self.balance == "attention" else 1)[order]
         # Where order matters, rows change their places within a step only.
         bucket = step * (_BUCKET_STEPS if self.shuffle else 1)
@@ -300,9 +322,20 @@ class PackSampler(EpochSampler):
             key = keys[0] if self.shuffle else None
             plan = _core.best_fit(rooms, self.seq_length, most, key)
         else:
-            order = self._order(len(rooms), keys) if self.shuffle else None
+            order = self._first_fit_order(keys) if self.shuffle else None
             plan = _core.first_fit(rooms, self.seq_length, most, order)
         return _FittedRows(self._taken, *plan)
+
+    def _first_fit_order(self, keys: list[int]) -> npt.NDArray[np.int64]:
+        """A random order whose lengths are the same in each epoch, and so is the number of rows."""
+        count = len(self._taken)
+        lengths = self._taken[permutation(count, random_keys(self.seed, (0,), ROUNDS))]
+        documents = permutation(count, keys)
+        order = np.empty(count, np.int64)
+        order[np.argsort(lengths, kind="stable")] = documents[
+            np.argsort(self._taken[documents], kind="stable")
+        ]
+        return order
 
 
 #: For each piece of a document: its document, its first token that is taken, how many are, and in

@@ -14,7 +14,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import Even
-from pinfeed.samplers.epoch_sampler import checked_column
+from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, Start, checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
 _DRAWS = 2**16  # are counted at once
@@ -167,23 +167,23 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(self._weights)
             return _core.draw_from_table(self._table, key, start, stop)
-        return self._kept(self._plan, epoch)[start:stop]
+        return self._kept(self._plan, epoch, FROM_THE_BEGINNING)[start:stop]
 
     @override
-    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
+    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
         """The batches, which know how often the epoch had each sample before."""
         if not self.replacement:
             yield from super().batches_from(epoch, start)
             return
         counts = np.zeros(len(self._weights), np.int64)
         counted = 0
-        for number in range(start, self.batches(epoch)):
-            first, last = self._stretch(number)
+        for number in range(self.batches(epoch, start)):
+            first, last = self._stretch(number, start)
             while counted < first:  # what other ranks and earlier batches draw
                 stop = min(first, counted + _DRAWS)
                 np.add.at(counts, self.samples_at(epoch, counted, stop), 1)
                 counted = stop
-            batch = self.batch(epoch, number)
+            batch = self.batch(epoch, number, start)
             batch.copies = counts[batch.indices]
             np.add.at(counts, batch.indices, 1)
             counted = last
@@ -191,7 +191,7 @@ class WeightedSampler(OrderSampler):
                 batch.copies += _earlier_in(batch.indices)
             yield batch
 
-    def _plan(self, epoch: int) -> npt.NDArray[np.int64]:
+    def _plan(self, epoch: int, _: int) -> npt.NDArray[np.int64]:
         """All samples of an epoch without replacement: those of the smallest keys, in their order."""
         (key,) = random_keys(self.seed, (epoch,), 1)
         keys = _core.draw_keys(self._weights, key, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -363,6 +364,8 @@ def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
     """Indices by themselves, and the epoch, the packing and the copies that a sampler told with them."""
     if isinstance(indices, IndexBatch):
         return indices.indices, indices.epoch, indices.packing, indices.copies
+    if isinstance(indices, list) and indices and isinstance(indices[0], IndexBatch):
+        operator.index(indices[0])  # raises, and says where the sampler goes
     return indices, None, None, None
 
 

@@ -11,6 +11,6 @@ own samples      dealt out in turn, where several workers read a shard     share
   ▼
 shuffled         in a buffer, which a resumed pass fills as it was         shuffle_buffer.py
 
-passes.py puts them together, and holds the state from which a pass goes on. epochs.py says of which
-epoch it is. packed_stream.py packs what it yields into rows.
+passes.py puts them together, and holds the state from which a pass goes on. Of which epoch it is says
+samplers/epoch_clock.py. packed_stream.py packs what it yields into rows.
 """

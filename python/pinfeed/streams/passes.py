@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pinfeed.arguments import checked_integer, require_state
 from pinfeed.batches import LastSample
-from pinfeed.streams.epochs import MOST_EPOCH
+from pinfeed.samplers.epoch_clock import MOST_EPOCH
 from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
@@ -99,7 +99,7 @@ class StreamPass:
         """Where another pass goes on after this one."""
         if self._buffer is None:
             self._reader.drop_starts(self._first_needed())
-        starts = [list(start) for start in self._reader.starts]
+        starts: list[Start] = [list(start) for start in self._reader.starts]
         return StreamState(self._epoch, self._counter.count, self._arrived, starts)
 
     def _first_needed(self) -> int:

@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from pinfeed.arguments import checked_integer, instead, require_choice
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
+from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.epochs import MOST_EPOCH, PassEpochs
 from pinfeed.streams.passes import StreamPass, StreamState
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
@@ -140,17 +140,15 @@ class StreamDataset(IterableDataset[Any]):
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
         self._cells = SharedCells([0] * (_SKIP_CELLS + 1), "StreamDataset")
-        self._epochs = PassEpochs("StreamDataset")
+        self._clock = EpochClock("StreamDataset")
         # By worker (None: no worker), because workers may be threads that share this object: the pass
-        # that began last, with the part of its state that doesn't change; and the state that the next pass takes.
+        # that began last, with the part of its state that doesn't change.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
-        self._loaded: dict[tuple[int, int] | None, StreamState] = {}
 
     @property
     def epoch(self) -> int:
         """The epoch of the next pass."""
-        loaded = self._loaded.get(_worker_key())
-        return self._epochs.next() if loaded is None else loaded.epoch
+        return self._clock.next
 
     @property
     def skipped(self) -> int:
@@ -167,25 +165,21 @@ class StreamDataset(IterableDataset[Any]):
             TypeError: ``epoch`` is no integer.
             ValueError: ``epoch`` is negative.
         """
-        epoch = checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH)
-        if epoch != self.epoch:
-            self._loaded.pop(_worker_key(), None)
-        self._epochs.set(epoch)
+        self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH))
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
         self._require_dealt_out_once()
         self._warn_of_uneven_ranks()
-        self._source.require_readable(workers, self._epochs.have_begun)
-        key = _worker_key()
-        if key is not None and None in self._loaded:
+        self._source.require_readable(workers, self._clock.have_begun)
+        key = worker_key()
+        if key is not None and self._clock.is_loaded_into_main:
             raise RuntimeError(
                 "StreamDataset: the state was loaded into the dataset itself, and this is worker "
                 f"{worker} of {workers}; save and load the state with a torchdata StatefulDataLoader, "
                 "which keeps one for each worker, or read without workers"
             )
-        loaded = self._loaded.pop(key, None)
-        epoch = self._epochs.begin(None if loaded is None else loaded.epoch)
+        epoch, loaded = self._clock.begin()
         state = loaded or StreamState.begin(epoch)
         share = self._share()
         order = self._order(epoch, share)
@@ -207,11 +201,11 @@ class StreamDataset(IterableDataset[Any]):
             ``yielded``, where the shards start that may be read again, and the settings. It is the
             state of this worker alone; a ``StatefulDataLoader`` saves those of several.
         """
-        key = _worker_key()
+        key = worker_key()
         if key in self._passes:
             stream_pass, identity = self._passes[key]
             return stream_pass.state()._asdict() | identity
-        state = self._loaded.get(key) or StreamState.begin(self.epoch)
+        state = self._clock.loaded or StreamState.begin(self.epoch)
         return state._asdict() | self._identity()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -225,13 +219,10 @@ class StreamDataset(IterableDataset[Any]):
                 settings; or it isn't complete.
         """
         share = self._share()
-        key = _worker_key()
-        self._loaded[key] = StreamState.loaded(
-            state,
-            self._identity(),
-            shards=len(share.of(range(self._source.shards))),
-        )
-        self._passes.pop(key, None)
+        shards = len(share.of(range(self._source.shards)))
+        loaded = StreamState.loaded(state, self._identity(), shards)
+        self._clock.load(loaded.epoch, loaded)
+        self._passes.pop(worker_key(), None)
 
     def _require_dealt_out_once(self) -> None:
         """Raises RuntimeError if accelerate deals out to processes what is dealt out to them already."""
@@ -334,7 +325,7 @@ class StreamDataset(IterableDataset[Any]):
             "_passes": {},
             # A worker's copy shares them, any other doesn't.
             "_cells": copy.copy(self._cells),
-            "_epochs": copy.copy(self._epochs),
+            "_clock": copy.copy(self._clock),
             "_found_ranks": group_ranks() or self._found_ranks,
         }
 
@@ -345,12 +336,6 @@ class StreamDataset(IterableDataset[Any]):
         )
 
 
-def _worker_key() -> tuple[int, int] | None:
-    """The number of this DataLoader worker, and that of all workers; None outside of workers."""
-    info = get_worker_info()
-    return None if info is None else (info.id, info.num_workers)
-
-
 def _worker() -> tuple[int, int]:
     """The same; outside of workers, the only one of one."""
-    return _worker_key() or (0, 1)
+    return worker_key() or (0, 1)

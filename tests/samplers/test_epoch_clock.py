@@ -1,0 +1,104 @@
+"""EpochClock: its table of transitions, for every sequence of events, of its own and shared."""
+
+import itertools
+import pickle
+
+import pytest
+
+from pinfeed.samplers.epoch_clock import EpochClock
+
+EVENTS = [
+    *(("set", epoch) for epoch in (0, 1, 5)),
+    *(("load", epoch, "start") for epoch in (1, 5)),
+    *(("load", epoch, None) for epoch in (1, 5)),
+    ("begin",),
+    ("goes_on",),
+    ("end",),
+]
+
+
+class Table:
+    """The table of the docstring, row by row."""
+
+    def __init__(self):
+        self.state = ("counted", 0)
+        self.under_way = None  # the epoch of the pass that began last
+        self.ignored = self.repeats = None
+
+    def next(self):
+        return self.state[1] if self.repeats is None else self.repeats
+
+    def set(self, epoch):
+        self.repeats = None
+        if self.state[:2] != ("loaded", epoch):
+            self.state = ("set", epoch)
+
+    def load(self, epoch, start):
+        kind, following = self.state[:2]
+        if start is None and kind == "set" and following > epoch:
+            self.ignored = following
+            return
+        self.ignored = self.repeats = None
+        self.state = ("counted", epoch + 1) if start is None else ("loaded", epoch, start)
+
+    def begin(self):
+        if self.repeats is not None:
+            epoch, start = self.repeats, None
+            if self.state[0] == "loaded":
+                start = self.state[2]
+                self.state = ("counted", epoch + 1)
+            self.repeats = None
+            return epoch, start
+        epoch, start = (*self.state[1:], None)[:2]
+        self.repeats = epoch if self.ignored == epoch else None
+        self.ignored = None
+        self.state, self.under_way = ("counted", epoch + 1), epoch
+        return epoch, start
+
+    def goes_on(self):
+        if self.state == ("set", self.under_way):
+            self.state = ("counted", self.under_way + 1)
+
+    def end(self):
+        self.repeats = None
+
+
+@pytest.mark.parametrize("owner", [None, "test"])
+def test_every_sequence_of_events_follows_the_table(owner):
+    length = 4 if owner is None else 3  # shared memory takes longer
+    for events in itertools.product(EVENTS, repeat=length):
+        clock, table = EpochClock(owner), Table()
+        assert clock.next == table.next() == 0
+        for event, *arguments in events:
+            if event == "goes_on":
+                if table.under_way is not None and table.state[0] == "set":
+                    clock.goes_on(table.under_way)
+                table.goes_on()
+            else:
+                found = getattr(clock, event)(*arguments)
+                expected = getattr(table, event)(*arguments)
+                assert event != "begin" or found == expected, events
+            assert clock.next == table.next(), events
+            assert clock.is_set == (table.state[0] == "set"), events
+
+
+def test_a_copy_goes_its_own_way():
+    for owner in (None, "test"):
+        clock = EpochClock(owner)
+        clock.set(3)
+        clock.begin()
+        copied = pickle.loads(pickle.dumps(clock))
+        clock.load(7, "start")
+        assert (clock.next, copied.next) == (7, 4)
+        assert copied.begin() == (4, None)
+        assert clock.begin() == (7, "start")
+
+
+def test_an_epoch_that_is_drawn():
+    clock = EpochClock()
+    assert clock.begin(lambda: 2**63 - 1) == (2**63 - 1, None)
+    clock.set(4)
+    assert clock.begin(lambda: 9) == (4, None)
+    clock.load(6, "start")
+    assert clock.begin(lambda: 9) == (6, "start")
+    assert clock.begin(lambda: 9) == (9, None)

@@ -1,0 +1,244 @@
+"""A state moves to other numbers of ranks and other batch sizes: each sample that was left comes once."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import pinfeed
+
+WORLDS = st.integers(1, 5)
+SIZES = st.integers(1, 9)
+
+
+def ranks_of(make, world_size, epoch=None, state=None):
+    """The samplers of all ranks."""
+    samplers = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+    for sampler in samplers:
+        if epoch is not None:
+            sampler.set_epoch(epoch)
+        if state is not None:
+            sampler.load_state_dict(json.loads(json.dumps(state)))
+    return samplers
+
+
+def steps_of(samplers):
+    """What all ranks get, step by step; no rank runs out before another one."""
+    return [[list(batch) for batch in step] for step in zip(*samplers, strict=True)]
+
+
+def first_steps(samplers, count):
+    """So many steps, as far as there are any, and the state then, which is that of all ranks."""
+    iterators = [iter(sampler) for sampler in samplers]
+    steps, states = [], [sampler.state_dict() for sampler in samplers]
+    while len(steps) < count:
+        step = [next(one, None) for one in iterators]
+        if None in step:
+            assert step == [None] * len(step)
+            break
+        steps.append([list(batch) for batch in step])
+        states = [sampler.state_dict() for sampler in samplers]
+    assert states == [states[0]] * len(states)
+    return steps, states[0]
+
+
+def moved(make_before, make_after, worlds, epoch, counts):
+    """All batches of an epoch that moves twice; what follows is as if nothing had happened."""
+    steps, state = first_steps(ranks_of(make_before, worlds[0], epoch), counts[0])
+    more, state = first_steps(ranks_of(make_after, worlds[1], None, state), counts[1])
+    samplers = ranks_of(make_after, worlds[2], None, state)
+    steps += more + steps_of(samplers)
+    assert steps_of(samplers) == steps_of(ranks_of(make_after, worlds[2], epoch + 1))
+    return [batch for step in steps for batch in step]
+
+
+POSITIONS = st.tuples(st.integers(0, 12), st.integers(0, 6))
+
+
+@given(
+    st.integers(5, 80),
+    st.tuples(SIZES, SIZES),
+    st.tuples(WORLDS, WORLDS, WORLDS),
+    st.sampled_from(["repeat", "drop", None]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 3),
+    POSITIONS,
+)
+def test_shuffled_samples(count, sizes, worlds, even, shuffle, drop_last, epoch, positions):
+    if (even is None and max(worlds) > 1) or (drop_last and count < max(sizes) * max(worlds)):
+        return  # ranks differ in their number of batches; or have none
+
+    def make(size):
+        options = {"even": even, "shuffle": shuffle, "drop_last": drop_last, "seed": 3}
+        return lambda **ranks: pinfeed.ShuffleSampler(count, size, **options, **ranks)
+
+    batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
+    times = Counter(sample for batch in batches for sample in batch)
+    again = sum(times.values()) - len(times)
+    assert again < sum(worlds) if even == "repeat" else again == 0
+    missing = count - len(times)
+    most = max(worlds) - 1 if even == "drop" else 0
+    if drop_last:
+        most += max(worlds) * max(sizes)
+    assert missing <= most
+
+
+@given(
+    st.integers(1, 60),
+    st.tuples(SIZES, SIZES),
+    st.tuples(WORLDS, WORLDS, WORLDS),
+    st.booleans(),
+    st.integers(0, 2),
+    POSITIONS,
+)
+def test_draws_by_weight(count, sizes, worlds, replacement, epoch, positions):
+    weights = np.arange(1, 61)
+
+    def make(size):
+        options = {"batch_size": size, "num_samples": count, "replacement": replacement}
+        return lambda **ranks: pinfeed.WeightedSampler(weights, **options, **ranks)
+
+    batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
+    times = Counter(sample for batch in batches for sample in batch)
+    alone = make(count)(rank=0, world_size=1)
+    alone.set_epoch(epoch)
+    (drawn,) = alone
+    assert not Counter(list(drawn)) - times  # each draw
+    assert times.total() - count < sum(worlds)
+
+
+LENGTHS = st.lists(st.integers(0, 20), min_size=10, max_size=60)
+
+
+@given(
+    LENGTHS,
+    st.sampled_from(
+        [{"batch_size": 3}, {"max_tokens": 40}, {"max_tokens": 40, "bucket_batches": 1}]
+    ),
+    st.tuples(WORLDS, WORLDS, WORLDS),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2),
+    POSITIONS,
+)
+def test_batches_of_similar_lengths(lengths, limits, worlds, shuffle, drop_last, epoch, positions):
+    def make(**ranks):
+        options = limits | {"shuffle": shuffle, "drop_last": drop_last}
+        return pinfeed.LengthBucketSampler(lengths, **options, **ranks)
+
+    batches = moved(make, make, worlds, epoch, positions)
+    different = {tuple(batch) for batch in batches}
+    times = Counter(sample for batch in different for sample in batch)
+    assert set(times.values()) <= {1}
+    if drop_last:
+        assert len(different) == len(batches)
+    else:
+        assert set(times) == set(range(len(lengths)))
+
+
+@given(
+    LENGTHS.filter(any),
+    st.sampled_from(["best_fit", "first_fit", "wrapped"]),
+    st.tuples(SIZES, SIZES),
+    st.tuples(*[st.integers(1, 3)] * 3),
+    st.booleans(),
+    st.integers(0, 2),
+    POSITIONS,
+)
+def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, positions):
+    def make(size):
+        options = {"seq_length": 20, "strategy": strategy, "shuffle": shuffle}
+        return lambda **ranks: pinfeed.PackSampler(lengths, size, **options, **ranks)
+
+    if len(make(1)(rank=0, world_size=1)) < max(worlds):
+        return
+    batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
+    found = {document for batch in batches for document in batch}
+    assert found == {i for i, length in enumerate(lengths) if length}
+    if strategy != "wrapped":
+        times = Counter(document for batch in batches for document in batch)
+        assert sum(times.values()) - len(times) <= 20 * sum(worlds)
+
+
+# What can't move.
+
+
+@pytest.mark.parametrize(
+    ("here", "message"),
+    [({"batch_size": 3}, "batch_size is 2 there and 3 here"),
+     ({"rank": 0, "world_size": 2}, "world_size is 1 there and 2 here")],
+)  # fmt: skip
+@pytest.mark.parametrize("balance", ["tokens", "attention"])
+def test_rows_that_are_balanced_over_ranks_stay_there(balance, here, message):
+    options = {"seq_length": 8, "batch_size": 2, "balance": balance}
+    sampler = pinfeed.PackSampler([3, 5, 8, 2, 6, 7, 1], **options)
+    next(iter(sampler))
+    other = pinfeed.PackSampler([3, 5, 8, 2, 6, 7, 1], **options | here)
+    with pytest.raises(ValueError, match=f"the state is of another sampler: {message}"):
+        other.load_state_dict(sampler.state_dict())
+
+
+def test_ranks_at_different_steps():
+    samplers = [pinfeed.ShuffleSampler(40, 4, rank=rank, world_size=3) for rank in range(3)]
+    states = []
+    for taken, sampler in zip((2, 2, 1), samplers, strict=True):
+        states.append(first_steps([sampler], taken)[1])
+    other = pinfeed.ShuffleSampler(40, 4)
+    message = (
+        "states of all ranks must be at the same step, got rank 0 has consumed 24 of epoch 0, rank 1 has "
+        "consumed 24 of epoch 0, rank 2 has consumed 12 of epoch 0; load states"
+    )
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(states)
+    other.load_state_dict(states[:2])
+    assert sum(len(batch) for batch in other) == 16
+    with pytest.raises(ValueError, match="that of at least one rank, got none"):
+        other.load_state_dict([])
+
+
+# Loaders.
+
+
+def arrays_of(rank, world_size, size, workers):
+    return pinfeed.from_numpy(
+        np.arange(101), size, shuffle=True, seed=2, device="cpu", rank=rank, world_size=world_size,
+        num_workers=workers,
+    )  # fmt: skip
+
+
+def device_loader_of(rank, world_size, size, workers):
+    sampler = pinfeed.ShuffleSampler(101, size, rank=rank, world_size=world_size)
+    loader = DataLoader(np.arange(101), batch_sampler=sampler, num_workers=workers)
+    return pinfeed.DeviceLoader(loader, "cpu", depth=4)
+
+
+@pytest.mark.parametrize("make", [arrays_of, device_loader_of])
+@pytest.mark.parametrize(("world_size", "size"), [(1, 4), (3, 4), (2, 2), (2, 8), (3, 8)])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_on_two_ranks_goes_on_elsewhere(make, world_size, size, workers):
+    if workers and (world_size, size) != (3, 8):
+        return  # starting workers takes long
+    seen, states = [], []
+    for rank in range(2):
+        loader = make(rank, 2, 4, workers)
+        batches = iter(loader)
+        seen += [next(batches) for _ in range(5)]
+        states.append(loader.state_dict())
+    assert states[0] == states[1]
+    after = [make(rank, world_size, size, workers) for rank in range(world_size)]
+    for loader in after:
+        loader.load_state_dict(states[0])
+        seen += list(loader)
+    times = Counter(torch.cat(seen).tolist())
+    assert set(times) == set(range(101))
+    assert times.total() - 101 < world_size
+    for rank, loader in enumerate(after):
+        fresh = make(rank, world_size, size, 0)
+        fresh.batch_sampler.set_epoch(1)
+        assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
