@@ -14,6 +14,17 @@ CPU_MASK = torch.tensor([True, False, True, False])
 JAGGED = pinfeed.JaggedBatch(torch.arange(9.0), torch.tensor([0, 2, 2, 6, 9]))
 JAGGED_ARRAYS = pinfeed.JaggedBatch(np.arange(9.0), np.array([0, 2, 2, 6, 9]))
 
+PADDED_PATCHES = pinfeed.Patches(1, 0.5, pad_to=40, mask=True)
+
+
+def seeded_crop():
+    """A crop of an epoch that was set."""
+    image = pinfeed.Image(augment=pinfeed.augment.RandomCrop(3))
+    collate = pinfeed.Collate({"image": image}, seed=1)
+    collate.set_epoch(3)
+    return collate(pinfeed.ArrayDataset({"image": IMAGES}).__getitems__([0, 1]))
+
+
 USES = {
     "row of a dataset": lambda: pinfeed.ArrayDataset((TABLE, RAGGED, IMAGES))[1],
     "ragged sequence": lambda: RAGGED[2],
@@ -39,6 +50,19 @@ USES = {
     "to_numpy": lambda: pinfeed.to_numpy([TABLE, TABLE]),
     "to_numpy jagged": lambda: list(pinfeed.to_numpy([JAGGED, JAGGED])),
     "DeviceLoader": lambda: list(pinfeed.DeviceLoader([TABLE, TABLE], device="cpu")),
+    "NumPy scalars": lambda: pinfeed.Collate()([np.float32(1), np.float32(2)]),
+    "bools": lambda: pinfeed.Collate()([True, False]),
+    "NumPy bools": lambda: pinfeed.Collate()([np.bool_(True), np.bool_(False)]),
+    "mixed numbers": lambda: pinfeed.Collate()([1, 2.5, True]),
+    "numbers and scalars": lambda: pinfeed.Collate()([np.float64(1), 2, np.int8(3)]),
+    "numbers and arrays": lambda: pinfeed.Collate()([np.array(1.0), 2.0]),
+    "numbers of lists": lambda: pinfeed.Collate(pinfeed.Stack("float16"))([[1, 2.5], [0.5, True]]),
+    "numbers cast": lambda: pinfeed.Collate(pinfeed.Stack("int8"))([True, 2]),
+    "two dtypes": lambda: pinfeed.Collate()([np.ones(2, "f4"), np.ones(2)]),
+    "patches": lambda: pinfeed.Collate(PADDED_PATCHES)(list(IMAGES)),
+    "no patches": lambda: pinfeed.Collate(PADDED_PATCHES)([None, []]),
+    "ends of patches": lambda: pinfeed.Collate(pinfeed.Patches(1, cu_seqlens=True))(list(IMAGES)),
+    "set_epoch": lambda: seeded_crop(),
     "StreamDataset": lambda: list(pinfeed.StreamDataset(range(9), 3)),
 }
 

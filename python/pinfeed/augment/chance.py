@@ -66,7 +66,7 @@ class SeededChance:
         """Goes to another epoch, here and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
         if self._cells is not None:
-            self._cells.values[:3] = torch.tensor([epoch, 1, 0])
+            self._cells.values.numpy()[:3] = epoch, 1, 0
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
         """The numbers of a batch, whose epoch is None unless its samples or their stream tell it."""

@@ -113,7 +113,7 @@ class _Numbers(Field):
         if not isinstance(samples[0], list | tuple):
             return self._cast(Stack().collate(samples, leaf), samples[0], leaf.name)
         try:
-            return torch.tensor(samples)
+            return torch.tensor(samples, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
             raise type(error)(f"{leaf.name}: {error}; {_LEAVE_OUT}") from error
 
