@@ -33,7 +33,9 @@ def test_nothing_of_the_users_changes():
     states = random.getstate(), torch.get_rng_state(), generator.get_state(), dataset.rng.random()
     numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
     dataset.rng = np.random.default_rng(0)
+    threads = {*threading.enumerate()}
     short(loader, lambda batch: torch.rand(1))
+    assert {*threading.enumerate()} == threads
     assert dataset.given == 0
     assert random.getstate() == states[0]
     assert torch.equal(torch.get_rng_state(), states[1])
@@ -42,12 +44,6 @@ def test_nothing_of_the_users_changes():
     assert np.random.get_state()[1].tolist() == numpy  # noqa: NPY002
     assert sampler.epoch == pinfeed.ShuffleSampler(64, 4).epoch
     assert list(sampler) == list(pinfeed.ShuffleSampler(64, 4))
-
-
-def test_no_thread_stays():
-    before = {*threading.enumerate()}
-    short(DataLoader(Sleeping(0.001), batch_size=4))
-    assert {*threading.enumerate()} == before
 
 
 def set_offset(worker):
@@ -100,38 +96,14 @@ class Once:
         return self.numbers
 
 
-def test_what_measuring_would_use_up():
-    batches = iter([[0], [1]])
-    message = "sampler is, or holds, an iterator, which measuring would use up"
-    with pytest.raises(TypeError, match=message):
-        pinfeed.diagnose(DataLoader([1, 2], batch_sampler=batches))
-    numbers = (i for i in range(2))
-    for sampler in (numbers, Once(numbers)):
-        with pytest.raises(TypeError, match=message):
-            pinfeed.diagnose(DataLoader([1, 2], sampler=sampler))
-    assert next(numbers) == 0
-    stream = Stream()
-    stream.samples = (i for i in range(3))
-    with pytest.raises(TypeError, match=r"dataset holds an iterator, which measuring would use up"):
-        pinfeed.diagnose(DataLoader(stream, batch_size=4))
-    assert next(batches) == [0]
-    assert next(stream.samples) == 0
-
-
 class OnceOnly(IterableDataset[int]):
-    def __init__(self):
-        self.left = 100
+    left = 100
 
     def __iter__(self):
         while self.left:
             self.left -= 1
             time.sleep(0.001)
             yield self.left
-
-
-class OfGenerator(OnceOnly):
-    def __init__(self):
-        self.numbers = (i for i in range(100))
 
 
 class BeginsAnew(OnceOnly):
@@ -148,28 +120,40 @@ class BeginsAnew(OnceOnly):
         return self.left
 
 
-def test_what_can_be_iterated_only_once():
-    with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
-        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
-    with pytest.raises(TypeError, match=r"dataset holds an iterator"):
-        pinfeed.diagnose(DataLoader(OfGenerator(), batch_size=4))
-    assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples > 3
-
-
 class Numbered(Sleeping):
-    def __init__(self):
-        super().__init__(0.001)
-        self.numbers = (i for i in range(1000))
+    numbers = None
 
     def __getitem__(self, index):
         return next(self.numbers)
 
 
-def test_a_generator_in_a_dataset_is_not_used_up():
-    dataset = Numbered()
-    with pytest.raises(TypeError, match=r"dataset holds an iterator.*begin it in its __iter__ or"):
-        pinfeed.diagnose(DataLoader(dataset, batch_size=4))
-    assert next(dataset.numbers) == 0
+def holding(dataset, numbers):
+    dataset.numbers = numbers
+    return dataset
+
+
+USED_UP = {
+    "batch sampler": (lambda it: DataLoader([1], batch_sampler=it), "sampler is, or holds,"),
+    "sampler": (lambda it: DataLoader([1], sampler=it), "sampler is, or holds,"),
+    "in a sampler": (lambda it: DataLoader([1], sampler=Once(it)), "sampler is, or holds,"),
+    "in a stream": (lambda it: DataLoader(holding(Stream(), it), 4), "dataset holds"),
+    "in a dataset": (lambda it: DataLoader(holding(Numbered(), it), 4), "dataset holds"),
+}
+
+
+@pytest.mark.parametrize("name", USED_UP)
+def test_what_measuring_would_use_up(name):
+    make, where = USED_UP[name]
+    numbers = (i for i in range(3))
+    with pytest.raises(TypeError, match=f"{where} an iterator, which measuring would use up"):
+        pinfeed.diagnose(make(numbers))
+    assert next(numbers) == 0
+
+
+def test_what_can_be_iterated_only_once():
+    with pytest.raises(TypeError, match="can be iterated only once: the second time it has no"):
+        pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
+    assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples > 3
 
 
 class Dealt(Stream):

@@ -4,6 +4,8 @@ import itertools
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -33,14 +35,6 @@ async def later(batch):
 
 def never(batch):
     yield
-
-
-@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
-def test_a_step_that_is_done_later():
-    for step, kind in ((later, "coroutine"), (never, "generator")):
-        message = f"must do its work when it is called, and returned a {kind}"
-        with pytest.raises(TypeError, match=message):
-            pinfeed.diagnose(DataLoader([1, 2]), step)
 
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch):
@@ -246,20 +240,36 @@ def test_the_users_own_error_with_its_sample():
         pinfeed.diagnose(DataLoader(Sleeping(), batch_size=4), fail)
 
 
-def test_what_is_no_loader():
-    with pytest.raises(TypeError, match=r"must be a torch DataLoader, .* got list; give"):
-        pinfeed.diagnose([1, 2])
-    with pytest.raises(TypeError, match="step must be callable"):
-        pinfeed.diagnose(DataLoader([1]), step=3)
-    with pytest.raises(ValueError, match="seconds must be from"):
-        pinfeed.diagnose(DataLoader([1]), seconds=0)
+ARGUMENTS = {
+    "a list": (([1, 2],), TypeError, r"must be a torch DataLoader, .* got list; give"),
+    "step": ((DataLoader([1]), 3), TypeError, "step must be callable"),
+    "seconds": ((DataLoader([1]), None, 0), ValueError, "seconds must be from"),
+    "empty": ((DataLoader([], batch_size=4),), ValueError, "has no batch"),
+    "dropped": ((DataLoader([1], 4, drop_last=True),), ValueError, "has no batch"),
+    "short": (
+        (DataLoader(Sleeping(0.2), 1), None, 0.1),
+        ValueError,
+        r"too short: the first batch took 0\.\d s; give at least",
+    ),
+    "later": (
+        (DataLoader([1, 2]), later),
+        TypeError,
+        "when it is called, and returned a coroutine",
+    ),
+    "never": (
+        (DataLoader([1, 2]), never),
+        TypeError,
+        "when it is called, and returned a generator",
+    ),
+}
 
 
-def test_an_empty_loader():
-    with pytest.raises(ValueError, match="has no batch"):
-        pinfeed.diagnose(DataLoader([], batch_size=4))
-    with pytest.raises(ValueError, match="has no batch"):
-        pinfeed.diagnose(DataLoader([1], batch_size=4, drop_last=True))
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments(name):
+    arguments, kind, message = ARGUMENTS[name]
+    with pytest.raises(kind, match=message):
+        pinfeed.diagnose(*arguments)
 
 
 def test_a_loader_in_the_middle_of_a_loop():
@@ -269,12 +279,6 @@ def test_a_loader_in_the_middle_of_a_loop():
     with pytest.raises(RuntimeError, match="in the middle of a loop"):
         pinfeed.diagnose(batches)
     loop.close()
-
-
-def test_too_short_a_time():
-    dataset = Sleeping(0.2)
-    with pytest.raises(ValueError, match=r"too short: the first batch took 0\.\d s; give at least"):
-        pinfeed.diagnose(DataLoader(dataset, batch_size=1), seconds=0.1)
 
 
 SPAWNED = """
@@ -294,29 +298,16 @@ print(pinfeed.diagnose(DataLoader(torch.arange(9)), seconds=1))
 
 
 @pytest.mark.slow
-def test_spawn_without_a_main_guard_where_the_loader_has_no_workers(tmp_path):
-    (tmp_path / "train.py").write_text(SPAWNED_FROM_HERE)
-    program = f"""
-import subprocess, sys
-done = subprocess.run([sys.executable, {str(tmp_path / "train.py")!r}], capture_output=True, text=True)
-assert done.stdout.count("The loop:") == 1, done.stdout
-print(done.stdout)
-"""
-    said = run_python(program)
-    assert "workers: 1: not measured" in said
+@pytest.mark.parametrize("program", [SPAWNED, SPAWNED_FROM_HERE])
+def test_spawn_without_a_main_guard(program, tmp_path):
+    """An error where the loader has workers, else a note."""
+    (tmp_path / "train.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "train.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == (program is SPAWNED)
+    said = done.stderr if program is SPAWNED else done.stdout
     assert "diagnose under if __name__ == '__main__'" in said
-
-
-@pytest.mark.slow
-def test_spawn_without_a_main_guard(tmp_path):
-    (tmp_path / "train.py").write_text(SPAWNED)
-    program = f"""
-import subprocess, sys
-done = subprocess.run([sys.executable, {str(tmp_path / "train.py")!r}], capture_output=True, text=True)
-assert done.returncode == 1
-print(done.stderr)
-"""
-    assert "diagnose under if __name__ == '__main__'" in run_python(program)
+    assert done.stdout.count("The loop:") == (program is SPAWNED_FROM_HERE)
 
 
 RANKS = """

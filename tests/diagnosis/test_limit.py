@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,9 @@ CASES = {
     "start": measured(run(1, wait=0.01, step=0.03, fetch=0.01, epoch=4, start=0.2)),
     "stragglers": measured(run(wait=0.03, fetch=0.01, slow=(50, 100, 150))),
     "lock": measured(run(2, wait=0.1, fetch=0.2, cpu=0.01), runs=ONE),
+    "cpus whose loop waits for one, too": measured(
+        run(4, wait=0.05, fetch=0.19, cpu=0.1, queued=0.09, lag=0.05)
+    ),
     "cpus": measured(run(4, wait=0.05, fetch=0.2, cpu=0.1, queued=0.1), runs=ONE),
     "gil": measured(run(wait=0.1, step=0.1, fetch=0.2, in_thread=True), runs=ONE),
 }
@@ -89,6 +93,11 @@ def test_the_limit(name):
     assert str(report).endswith(f"{cure}.")
     assert {case.split()[0] for case in CASES} == set(LIMITS) == set(CURES)
     assert all(key.isidentifier() and key.islower() for key in LIMITS)
+
+
+def test_the_page_has_each_limit():
+    page = (Path(__file__).parents[2] / "docs/my-gpu-waits.md").read_text(encoding="utf-8")
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [*LIMITS]
 
 
 def test_the_stages_of_a_slow_sampler_add_up():
@@ -139,6 +148,14 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
     assert ("gains below 1.40 × are not shown" in text) is (load > 0)
     shows = bool(after) and abs(change.gain) > case.least_gain
     assert ("× the batches" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
+
+
+def test_more_than_can_be_gained_is_no_gain():
+    """As of a thread over files that came into memory meanwhile."""
+    before, after = [1.0, 1.0], [0.1, 0.1]
+    for at_most in (2.0, None):
+        change = Change("name", "code", Settings(0), "", at_most, before=before, after=after)
+        assert change.is_recommended is (at_most is None)
 
 
 def test_the_printed_times_give_the_printed_gain():

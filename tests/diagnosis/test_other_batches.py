@@ -117,32 +117,19 @@ def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "note"),
-    [
-        (Sleeping(), None),
-        (Drawing(OfTheClass()), REPEAT),
-        (Stream(), WHOLE),
-    ],
+    ("dataset", "note"), [(Sleeping(), None), (Drawing(OfTheClass()), REPEAT), (Stream(), WHOLE)]
 )
-def test_what_workers_repeat_is_said(dataset, note):
-    report = short(DataLoader(dataset, batch_size=4))
-    notes = [one for one in report.notes if REPEAT in one or WHOLE in one]
-    assert bool(notes) is (note is not None)
-    assert note is None or note in notes[0]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "is_offered"),
-    [(Sleeping(), True), (Drawing(OfTheClass()), False), (Stream(), False)],
-)
-def test_workers_are_offered_where_they_make_the_same(dataset, is_offered, monkeypatch):
+def test_workers_are_offered_where_they_make_the_same(dataset, note, monkeypatch):
+    loader = DataLoader(dataset, batch_size=4)
+    report = short(loader)
+    assert [one[: len(note or "")] for one in report.notes if REPEAT in one or WHOLE in one] == (
+        [] if note is None else [note]
+    )
     for is_compared in (True, False):
-        with monkeypatch.context() as patched:
-            if not is_compared:
-                patched.setattr(LoaderCopy, "compare_workers", lambda self: None)
-            changes = changes_of(DataLoader(dataset, batch_size=4))
-        offered = [change for change in changes if change.name.endswith("workers")]
-        assert bool(offered) is (is_offered and is_compared)
+        if not is_compared:
+            monkeypatch.setattr(LoaderCopy, "compare_workers", lambda self: None)
+        offered = [change for change in changes_of(loader) if change.name.endswith("workers")]
+        assert bool(offered) is (note is None and is_compared)
 
 
 def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
@@ -188,4 +175,4 @@ def test_neither_thread_nor_workers_for_memory_that_is_written_again():
         names = {change.name for change in changes_of(loader, step=0.005)}
         assert ("2 workers" in names) is ("a thread beside the step" in names) is not is_reused
     report = short(loader)
-    assert any("memory that is written again" in note for note in report.notes)
+    assert any("memory that a later one overwrites" in note for note in report.notes)

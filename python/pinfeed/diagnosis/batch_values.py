@@ -6,7 +6,6 @@ import contextlib
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 
 from pinfeed.structure import is_container, leaves, parts, rebuild
@@ -52,13 +51,10 @@ def _types(node: Any) -> Any:
 
 def _are_equal(leaf: Any, twin: Any) -> bool:
     """Whether two of one type are equal; NaNs are."""
-    if hasattr(leaf, "dtype") and (leaf.dtype, leaf.shape) != (twin.dtype, twin.shape):
-        return False
-    if isinstance(leaf, np.ndarray) and leaf.strides != twin.strides:
-        return False
+    for name in ("dtype", "shape", "requires_grad", "strides"):
+        if getattr(leaf, name, None) != getattr(twin, name, None):
+            return False
     if isinstance(leaf, torch.Tensor) and leaf.stride() != twin.stride():
-        return False
-    if getattr(leaf, "requires_grad", False) != getattr(twin, "requires_grad", False):
         return False
     if names := getattr(getattr(leaf, "dtype", None), "names", None):
         return all(_are_equal(leaf[name], twin[name]) for name in names)

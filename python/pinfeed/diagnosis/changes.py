@@ -45,7 +45,9 @@ class Change:
     code: str  # what to write
     settings: Settings | None  # of the loop with it; None if it can't be tried
     note: str = ""  # what else there is to know
-    at_most: float | None = None  # how many times the batches it can give, if it can't be tried
+    at_most: float | None = (
+        None  # how many times the batches it can give; more is other work or files
+    )
     again: list[Any] | None = None  # the batches to make; None for the loader's next ones
     before: list[float] = field(default_factory=list)  # as it is
     after: list[float] = field(default_factory=list)
@@ -67,8 +69,9 @@ class Change:
         if len(self.after) < 2:  # one may be chance
             return False
         spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
-        rounds = zip(self.before, self.after, strict=True)
-        return self.gain > spread and min(b / a for b, a in rounds) > 1 + self.least
+        least = min(b / a for b, a in zip(self.before, self.after, strict=True))
+        is_possible = self.at_most is None or self.gain < 1.25 * self.at_most
+        return is_possible and self.gain > spread and least > 1 + self.least
 
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
@@ -103,7 +106,8 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if is_useful and not now.in_thread and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
-        yield Change(name, code, replace(alone, in_thread=True, pin_memory=False), note)
+        thread = replace(alone, in_thread=True, pin_memory=False)
+        yield Change(name, code, thread, note, at_most=None if now.workers else 2.0)
     if now.workers and limit == "stragglers":
         ahead = replace(now, prefetch_factor=4 * (now.prefetch_factor or 2))
         code = f"DataLoader(..., prefetch_factor={ahead.prefetch_factor})"
@@ -143,13 +147,14 @@ def more_workers(
 def _with_workers(measured: Measured, loader: LoaderCopy, one: Run, count: int) -> Change:
     now, epoch = loader.settings, loader.epoch
     # Workers of a loader that has none so far stay if they start too often.
-    is_short = one.startup > LEAST_GAIN * measured.loop.period * (epoch or 1 << 40) / count
+    is_short = one.startup > measured.loop.period * (epoch or 1 << 40) / count / 10
     stays = now.persistent or (is_short and not now.workers and not _is_told_epochs(loader))
     note = _STAY * (stays and not isinstance(loader.dataset, StreamDataset))
     code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * stays})"
     settings = replace(now, workers=count, persistent=stays, epoch=epoch)
     note = _STREAM if loader.is_stream and count > 1 else note
-    return Change(f"{count} worker{'s' * (count > 1)}", code, settings, note)
+    name = f"{count} worker{'s' * (count > 1)}"
+    return Change(name, code, settings, note, at_most=1 + count / max(1, now.workers))
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:

@@ -26,13 +26,7 @@ _NUMBERS = (int, float, bool, type(None))
 _MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in place
 _MOST_BYTES = 1_000_000
 _MOST_BYTES_TOGETHER = 50_000_000
-_SHARED = (
-    torch.nn.Module,
-    type,
-    types.FunctionType,
-    types.ModuleType,
-    pickle.PickleBuffer,
-)
+_SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType, pickle.PickleBuffer)
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:
@@ -123,21 +117,21 @@ class _Copier(pickle.Pickler):
 
     @override
     def persistent_id(self, value: Any) -> int | None:
-        if type(value) in _NUMBERS:  # of which there are many
+        kind = type(value)
+        if kind in _NUMBERS:  # of which there are many
             return None
-        if type(value) in _SIZED:
-            if not _is_long(value):
-                return None
-        elif type(value) is pickle.PickleBuffer:  # of an array that is copied
-            if value.raw().nbytes <= _MOST_BYTES:
-                return None
+        if kind in _SIZED:
+            is_copied = not _is_long(value)
+        elif kind is pickle.PickleBuffer:  # of an array that is copied
+            is_copied = value.raw().nbytes <= _MOST_BYTES
         elif isinstance(value, ARRAYS):
-            if self._copies(value):
-                return None
-        elif not isinstance(value, _SHARED):
-            if _can_be_copied(value):
-                return None
-            self.not_copied.append(value)
+            is_copied = self._copies(value)
+        else:
+            is_copied = not isinstance(value, _SHARED) and _can_be_copied(value)
+            if not is_copied and not isinstance(value, _SHARED):
+                self.not_copied.append(value)
+        if is_copied:
+            return None
         self.shared.append(value)
         return len(self.shared) - 1
 

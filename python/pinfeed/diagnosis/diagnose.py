@@ -161,13 +161,7 @@ class _Attempts:
         self._loader = loader
         self._interrupts = interrupts
 
-    def run(
-        self,
-        name: str,
-        settings: Settings,
-        step: Callable[[Any], Any] | None = None,
-        again: list[Any] | None = None,
-    ) -> Run | None:
+    def run(self, name: str, settings: Settings, step: Any = None, again: Any = None) -> Run | None:
         """A loop with such settings, if there is time for it."""
         run: Run | None = self(
             name, lambda: self._loader.run(settings, self.each, step, again=again)
@@ -276,43 +270,36 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     """What makes the numbers worse, and what was not measured."""
     if loader.not_copied:
         names = ", ".join(loader.not_copied)
-        yield (
-            f"objects that can't be copied ({names}) were used as they are, and keep what measuring "
-            "changed in them"
-        )
+        yield f"objects that can't be copied ({names}) keep what measuring changed in them"
     if loader.holds_files:
         yield (
-            "the dataset holds open files, whose position forked workers share, so more of them are not "
-            "advised; open each file when the first sample is asked for"
+            "the dataset holds open files, whose position forked workers share, so more workers were not "
+            "tried; open each file when the first sample is requested"
         )
     if loader.repeats and not loader.is_stream:
         now = ", as those of this loader do now," * (loader.settings.workers > 1)
         yield (
             f"two workers drew the same random numbers{now} from a generator of which each has a copy, so more "
-            "of them are not advised; seed it in worker_init_fn, or draw from the global ones of torch, NumPy "
-            "or Python, which are seeded for each worker"
+            "were not tried; seed it in worker_init_fn, or draw from the global ones of torch, NumPy or Python"
         )
     if vars(loader).get("reuses_memory"):
         yield (
-            "a batch lies in memory that is written again for a later one, so neither a thread nor workers "
-            "are advised, which make batches ahead"
+            "a batch lies in memory that a later one overwrites, so neither a thread nor workers were tried: "
+            "they make batches ahead"
         )
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
         yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
     if not stages.TELLS:
         yield "this system does not tell what is read from a disk, or who waits for a CPU"
     if loader.own_iter is not None:
-        yield f"{loader.own_iter} was not run: what a plain DataLoader does was measured"
+        yield f"{loader.own_iter} was not run: a plain DataLoader was measured"
     if loader.repeats and loader.is_stream:
         yield (
-            "each worker reads the whole stream, so several make the same batches: its __iter__ has to "
-            "split it by get_worker_info(), as pinfeed.StreamDataset does, or to seed its generator for each"
+            "each worker reads the whole stream, so several make the same batches: split it in __iter__ by "
+            "get_worker_info(), as pinfeed.StreamDataset does, or seed its generator for each"
         )
     if loader.is_stream:
-        yield (
-            "a stream can't be asked for a certain sample, so changes of its dataset were not tried, and "
-            "trials don't have the same samples"
-        )
+        yield "changes of a stream's dataset were not tried, and trials don't have the same samples"
 
 
 def _open_files() -> set[tuple[str, str]]:

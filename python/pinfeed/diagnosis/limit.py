@@ -21,7 +21,7 @@ LEAST_GAIN = 0.03
 _LITTLE_WAITING = 0.05
 #: A DataLoader has its own cost of less seconds for each batch, and so has measuring.
 _PER_BATCH = 5e-4
-#: A sample that takes as many times the median is slow; at most this share of samples are stragglers.
+#: A sample that takes as many times the mean is slow; at most this share of samples are stragglers.
 _SLOW, _FEW = 3.0, 0.1
 
 #: What bounds the loop.
@@ -161,12 +161,14 @@ class Measured:
         if not workers:
             beside = loop.period - max(step, loop.sampler + loop.made)
             missing = beside if is_thread else loop.unexplained
-            if missing > (wait - loop.queued - loop.queued_outside) / 2:
+            least = (wait - loop.queued - loop.queued_outside) / 2
+            if missing > max(least, wait / 8):  # a loop that mostly waits for a CPU tells little
                 return "batch" if missing < _PER_BATCH else "unexplained"
             return max(stages, key=stages.__getitem__)
         if step > max(loop.made / workers, loop.hand_off) and step > loop.period / 2:
             return "step"  # except for single batches
-        if loop.hand_off > loop.making:
+        # Batches may wait for the CPU of the loop while all workers are busy.
+        if loop.hand_off > loop.making and loop.made < 0.7 * workers * loop.period:
             return "hand_off"
         if self.has_lock(workers):
             return "lock"
@@ -192,16 +194,17 @@ class Measured:
             batches = run.batches[max(1, run.settings.workers) :]
             if len(batches) < 4:
                 continue
-            median = statistics.median(s for batch in batches for s in batch.sample_seconds)
+            samples = [seconds for batch in batches for seconds in batch.sample_seconds]
+            median, slow = statistics.median(samples), _SLOW * statistics.fmean(samples)
             for batch in batches:
                 taken = batch.sample_seconds
-                late = [seconds for seconds in taken if seconds > _SLOW * median]
+                late = [seconds for seconds in taken if seconds > slow]
                 own = max(batch.cpu_seconds, batch.seconds - batch.queued_seconds)
                 more = min(sum(late) - median * len(late), own - median * len(taken))
                 whole, count = whole + own, count + len(taken)
                 beyond, late_count = beyond + max(0.0, more), late_count + len(late) * (more > 0)
                 if batch.indices is not None and len(batch.indices) == len(taken):
                     for index, seconds in zip(batch.indices, taken, strict=True):
-                        least[index] = min(seconds / median, least.get(index, math.inf))
+                        least[index] = min(seconds / slow, least.get(index, math.inf))
         share = beyond / whole if whole and late_count <= _FEW * count else 0.0
-        return share, sorted(index for index, times in least.items() if times > _SLOW)
+        return share, sorted(index for index, times in least.items() if times > 1)

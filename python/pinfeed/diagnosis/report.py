@@ -51,9 +51,11 @@ class Report:
 
     @property
     def recommended(self) -> list[Change]:
-        """The changes whose trials showed a gain, the largest first."""
+        """The changes that gained in each trial; of gains within 10 % the simplest is first, then the largest."""
         found = [change for change in self.changes if change.is_recommended]
-        return sorted(found, key=lambda change: -change.gain)
+        most = max((1 + change.gain for change in found), default=1.0)
+        best = next((change for change in found if 1 + change.gain > 0.9 * most), None)
+        return sorted(found, key=lambda change: (change is not best, -change.gain))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in plain numbers and strings, for JSON; times are in seconds for one batch.

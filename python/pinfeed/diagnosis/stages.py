@@ -18,33 +18,21 @@ TELLS = os.path.exists("/proc/thread-self/schedstat")
 
 
 class Batch:
-    """When the stages of a batch ended, on the clock of `time.perf_counter`, which all processes share.
+    """When the stages of a batch ended, on the clock of `time.perf_counter`, which all processes share."""
 
-    Attributes:
-        worker: The worker's number; None in the process of the loop.
-        indices: The samples' indices; None for a stream.
-        sample_seconds: One number for each sample, or one for the batch if the dataset returns batches.
-        begun: When the first sample was requested.
-        fetched: When the samples were there.
-        collated: When the batch was there.
-        cpu_seconds: CPU time of this process, or of this thread without workers, between the two ends.
-        disk_bytes: Bytes that this process read from a disk meanwhile; the page cache doesn't count.
-        queued_before: Time in which the thread waited for a CPU, before the batch.
-        queued_seconds: Time in which the thread waited for a CPU; 0 in a DeviceLoader's thread, where
-            reading it releases the GIL and changes what is measured.
-        asked: When the loop requested the batch.
-        received: When the loop had it.
-        done: When the step ended.
-    """
+    asked = received = done = 0.0  # the loop requested it, had it, and its step had ended
+    fetched = collated = 0.0  # the samples were there, and the batch
+    # Not in a DeviceLoader's thread, where reading it releases the GIL and changes what is measured.
+    queued_seconds = 0.0  # in which the thread waited for a CPU meanwhile
 
     # Not a dataclass: a DeviceLoader searches those for tensors.
     def __init__(self, indices: list[int] | None) -> None:
         info = get_worker_info()
         self.worker = None if info is None else info.id
-        self.indices = indices
-        self.sample_seconds: list[float] = []
-        self.fetched = self.collated = self.asked = self.received = self.done = 0.0
-        self.queued_seconds = 0.0
+        self.indices = indices  # None for a stream
+        self.sample_seconds: list[float] = []  # of each sample, or one for a batch of the dataset
+        # CPU time of this process, or of this thread without workers; bytes that this process read from a
+        # disk: the page cache doesn't count; and the time that the thread had waited for a CPU before.
         self.cpu_seconds, self.disk_bytes, self.queued_before = self._used()
         self.begun = time.perf_counter()
 
@@ -128,9 +116,7 @@ class TimedDataset(Dataset[Any]):
 class TimedStream(TimedDataset, IterableDataset[Any]):
     """The same for an iterable dataset; without a size the dataset yields batches."""
 
-    def __init__(
-        self, dataset: Any, collate: Callable[[Any], Any], size: int | None, drop_last: bool
-    ) -> None:
+    def __init__(self, dataset: Any, collate: Any, size: int | None, drop_last: bool) -> None:
         super().__init__(dataset, collate, size is not None)
         self.size = size or 1
         self.drop_last = drop_last
