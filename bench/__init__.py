@@ -1,1 +1,1 @@
-"""Benchmarks: pinfeed beside what else one would use, and beside the physical limit."""
+"""Benchmarks: pinfeed beside what else one would use, and beside a reference."""

@@ -36,19 +36,22 @@ def samples_of(kind, count):
 @workload(
     *(
         at_least(
-            1, f"`default_collate`, {count} {kind}", f"`Collate()`, {count} {kind}", why=DISTURBED
+            1,
+            f"`default_collate`, {count} {kind}",
+            f"`Collate()`, {count} {kind}",
+            why=(0.86, DISTURBED),
         )
         for kind in KINDS
         for count in COUNTS
     )
 )
 def small_batches():
-    """8 and 256 samples of four leaves, or ints: what a drop-in costs."""
+    """Samples of four leaves, or ints, collated: what a drop-in costs."""
     ways = []
     for kind in KINDS:
         for count in COUNTS:
             samples, name = samples_of(kind, count), f"{count} {kind}"
-            expected = {"expected": default_collate(samples)}
+            expected = {"expected": default_collate(samples), "job": name}
             mine, theirs = (partial(f, samples) for f in (pinfeed.Collate(), default_collate))
             ways.append(ours(f"`Collate()`, {name}", mine, **expected))
             ways.append(other(f"`default_collate`, {name}", theirs, **expected))
@@ -56,22 +59,28 @@ def small_batches():
 
 
 @workload(
-    at_most(25, "8 rows", unit="µs", why="four leaves are four calls and four tensors, 7 µs each"),
+    at_most(
+        25, "8 rows", unit="µs", why=(38, "four leaves are four calls and four tensors, 7 µs each")
+    ),
     at_most(
         60,
         "8 rows, nothing in the CPU's caches",
         unit="µs",
-        why="what is cold is the code and the objects of Python and torch, not the rows",
+        why=(300, "what is cold is the code and the objects of Python and torch, not the rows"),
     ),
     at_most(1.2, "256 rows of a tensor", "256 rows of an ndarray"),
 )
 def rows():
-    """Rows of an ArrayDataset: 8 of four leaves, 256 of one array."""
+    """Rows of an ArrayDataset, by default of four leaves."""
     dataset, collate, arrays = pinfeed.ArrayDataset(columns(1000)), pinfeed.Collate(), columns(1000)
     table = np.random.default_rng(0).random((10_000, 16), np.float32)
     tensor, indices = torch.from_numpy(table), np.random.default_rng(1).integers(0, 10_000, 256)
-    few = {"expected": {key: array[100:108] for key, array in arrays.items()}}
-    eight, cold = list(range(100, 108)), {"prepare": empty_caches}
+    few = {"expected": {key: array[100:108] for key, array in arrays.items()}, "job": "8 rows"}
+    cold = few | {"prepare": empty_caches, "job": "8 rows, nothing in the CPU's caches"}
+    eight, many = (
+        list(range(100, 108)),
+        {"expected": table[indices], "job": "256 rows of one array"},
+    )
 
     def of_rows():
         return collate(dataset.__getitems__(eight))
@@ -82,12 +91,11 @@ def rows():
 
     return Job(
         ours("8 rows", of_rows, **few),
-        ours("8 rows, nothing in the CPU's caches", of_rows, **few, **cold),
-        ours("256 rows of an ndarray", of(table)),
-        ours("256 rows of a tensor", of(tensor)),
-        other("torch `tensor[indices]`", lambda: tensor[torch.from_numpy(indices)]),
-        other("NumPy `array[indices]`", lambda: table[indices]),
-        expected=table[indices],
+        ours("8 rows, nothing in the CPU's caches", of_rows, **cold),
+        ours("256 rows of an ndarray", of(table), **many),
+        ours("256 rows of a tensor", of(tensor), **many),
+        other("torch `tensor[indices]`", lambda: tensor[torch.from_numpy(indices)], **many),
+        other("NumPy `array[indices]`", lambda: table[indices], **many),
     )
 
 
@@ -102,7 +110,9 @@ TURNS = (
 
 @workload(
     *(at_most(16, name, unit="page faults") for name in TURNS),
-    at_least(1, "`default_collate` of lists", "lists of tensors", why="both call torch.stack"),
+    at_least(
+        1, "`default_collate` of lists", "lists of tensors", why=(0.85, "both call torch.stack")
+    ),
 )
 def mixtures():
     """Batches of several sizes in turns, each dropped before the next: page faults."""
@@ -121,15 +131,17 @@ def mixtures():
 
     def turns(name, make, *numbers):
         """What is made says how large it is."""
-        return ours(name, make(*numbers), expected=lambda sizes: float(sizes != [*numbers]))
+        made = make(*numbers)
+        return ours(name, made, job=name, expected=lambda sizes: float(sizes != [*numbers]))
 
     many = np.random.default_rng(0).integers(40, 320, 16).tolist()
     images = partial(loading, photos, pinfeed.Image())
-    beside = {"expected": torch.stack(small), "prepare": images(64)}
+    beside = {"expected": torch.stack(small), "prepare": images(64), "job": TURNS[4]}
+    of_three = {"expected": lambda sizes: float(sizes != [3]), "job": TURNS[2]}
     return Job(
         turns(TURNS[0], padding, 8, 240),
         turns(TURNS[1], images, 64, 24),
-        ours(TURNS[2], loading(leaves, fields, 64), expected=lambda sizes: float(sizes != [3])),
+        ours(TURNS[2], loading(leaves, fields, 64), **of_three),
         turns(TURNS[3], padding, *many),
         ours(TURNS[4], partial(pinfeed.Collate(), small), **beside),
         other("`default_collate` of lists", partial(default_collate, small), **beside),

@@ -24,9 +24,9 @@ from bench.harness import (
     at_most,
     built,
     difference,
-    limit,
     other,
     ours,
+    reference,
     workload,
 )
 
@@ -97,7 +97,7 @@ class ImageEpoch:
 
 
 @workload(
-    at_most(1.5, why="DataLoader and sampler alone take 0.2 of the limit"),
+    at_most(1.5, why=(1.82, "DataLoader and sampler alone take 0.2 of the reference")),
     at_least(10, "DataLoader(TensorDataset)"),
     at_least(60, "DataLoader, torchvision"),
     usual="DataLoader, torchvision v2 per sample",
@@ -120,8 +120,8 @@ def epoch():
 
     by_workers = partial(epoch.pinfeed, num_workers=2, persistent_workers=True)
     return Job(
-        limit("fill all of the output once", lambda: out.fill_(1)),
-        limit(ALONE, partial(iter, epoch.loader(Indices(count), list))),
+        reference("fill all of the output once", lambda: out.fill_(1)),
+        reference(ALONE, partial(iter, epoch.loader(Indices(count), list))),
         ours("`ArrayDataset`, `Collate(Image)`", iterated(epoch.pinfeed)),
         ours("the same in 2 worker processes", iterated(by_workers)),
         other("no DataLoader: slices + torch", sliced),
@@ -145,7 +145,9 @@ class Part:
         yield from self.indices[torch.randperm(len(self.indices))].tolist()
 
 
-@workload(at_least(10, "list of tensors", why=DISTURBED), usual="list of tensors, `pad_sequence`")
+@workload(
+    at_least(10, "list of tensors", why=(8.1, DISTURBED)), usual="list of tensors, `pad_sequence`"
+)
 def epoch_sequences():
     """250,000 of 1,000,000 sequences of 1–256 tokens, shuffled, padded."""
     rng = np.random.default_rng(0)
@@ -180,8 +182,8 @@ def epoch_sequences():
 
     copied = torch.from_numpy(values).split(step)[: len(part) // BATCH]
     return Job(
-        limit("copy as many values in order", lambda: map(target.copy_, copied)),
-        limit(ALONE, partial(iter, loader(Indices(len(lengths)), list))),
+        reference("copy as many values in order", lambda: map(target.copy_, copied)),
+        reference(ALONE, partial(iter, loader(Indices(len(lengths)), list))),
         ours("`ArrayDataset(RaggedArray)`, `Collate(Pad())`", iterated(by_pinfeed)),
         other("list of tensors, `pad_sequence`", iterated(by_tensors)),
         expected=error,
@@ -223,7 +225,7 @@ def epoch_arrow():
 
     from_arrow = pinfeed.ArrayDataset.from_arrow
     return Job(
-        limit("copy all rows in order", lambda: [*map(np.copyto, outs, columns.values())]),
+        reference("copy all rows in order", lambda: [*map(np.copyto, outs, columns.values())]),
         ours("`ArrayDataset.from_arrow`", by_pinfeed(from_arrow(Dataset(table)))),
         ours("`from_arrow` of a table in 16 chunks", by_pinfeed(from_arrow(chunked))),
         ours("`ArrayDataset` of plain arrays", by_pinfeed(pinfeed.ArrayDataset(columns))),
@@ -277,7 +279,7 @@ def epoch_packed():
     padded = by_pinfeed(padding, pinfeed.Pad(dtype="int64", lengths=False))
     words = torch.from_numpy(tokens).split(size * rows)
     return Job(
-        limit("tokens to int64, in order", lambda: (part.long() for part in words)),
+        reference("tokens to int64, in order", lambda: (part.long() for part in words)),
         ours("`PackSampler`, `Pack`", by_pinfeed(packing, pinfeed.Pack(size, dtype="int64"))),
         ours("`LengthBucketSampler`, `Pad`", padded),
         other("TRL `pack_dataset`, DataLoader", built(by_trl)),
@@ -291,7 +293,7 @@ def epoch_packed():
     at_least(1, "`torch.multinomial`", "`WeightedSampler`"),
 )
 def samplers():
-    """2,000,000 indices in random order, and 1,000,000 drawn from 10,000,000 by weight."""
+    """Batches of indices."""
     count, draws = 2_000_000, 1_000_000
     indices, weights = np.arange(count), np.random.default_rng(0).random(10_000_000)
     out, tensor = np.empty_like(indices), torch.from_numpy(weights)
@@ -309,14 +311,19 @@ def samplers():
     def multinomial():
         return [torch.multinomial(tensor, draws, replacement=True).numpy()]
 
-    drawn = {"expected": mean_error}
+    in_order = {"job": "2,000,000 in random order"}
+    drawn = {"expected": mean_error, "job": "1,000,000 drawn from 10,000,000 by weight"}
     first = "the first batch of 1,000,000,000 by `ShuffleSampler`"
+    is_first = {
+        "expected": lambda batch: float(len(batch) != BATCH),
+        "job": "the first of 1,000,000,000",
+    }
     return Job(
-        limit("copy the indices", lambda: np.copyto(out, indices)),
-        ours("`ShuffleSampler`", lambda: [*shuffled]),
-        ours(first, lambda: next(iter(endless)), expected=lambda batch: float(len(batch) != BATCH)),
+        reference("copy the indices", lambda: np.copyto(out, indices), **in_order),
+        ours("`ShuffleSampler`", lambda: [*shuffled], **in_order),
+        ours(first, lambda: next(iter(endless)), **is_first),
         ours("`WeightedSampler`", lambda: [*weighted], **drawn),
-        other("torch `RandomSampler` + `BatchSampler`", lambda: [*random]),
+        other("torch `RandomSampler` + `BatchSampler`", lambda: [*random], **in_order),
         other("`torch.multinomial`, in one batch", multinomial, **drawn),
         expected=lambda batches: once_each(batches, indices),
     )

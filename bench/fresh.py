@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader, default_collate
 
 import pinfeed
-from bench.harness import Job, at_most, limit, other, ours, workload
+from bench.harness import Job, at_most, other, ours, reference, workload
 
 PATHS, WORKERS, CHARACTERS = 1_000_000, 4, 53
 
@@ -55,7 +55,7 @@ def paths():
         return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
 
     return Job(
-        limit("its characters", lambda: CHARACTERS),
+        reference("its characters", lambda: CHARACTERS),
         ours("`RaggedArray.from_strings`", way("pinfeed")),
         other("a list of str", way("list")),
         other("`np.array(paths, object)`", way("objects")),

@@ -15,7 +15,17 @@ from torch.utils.data import DataLoader, TensorDataset
 import pinfeed
 from bench.command import main
 from bench.data import MEAN, STD, random_bytes
-from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+from bench.harness import (
+    Job,
+    at_least,
+    at_most,
+    built,
+    difference,
+    other,
+    ours,
+    reference,
+    workload,
+)
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
@@ -27,7 +37,9 @@ compiled = partial(torch.compile, mode="max-autotune-no-cudagraphs")
 def copying(name, size):
     """A copy within the device that reads and writes so many bytes together."""
     source = torch.zeros(size // 2, dtype=torch.uint8, device=DEVICE)
-    return limit(f"copy as many bytes as {name}", partial(torch.empty_like(source).copy_, source))
+    return reference(
+        f"copy as many bytes as {name}", partial(torch.empty_like(source).copy_, source)
+    )
 
 
 KINDS = [(dtype, layout) for dtype in ("float32", "bfloat16") for layout in ("NCHW", "NHWC")]
@@ -155,7 +167,7 @@ def epoch():
     most, few = (250, 25) if HAS_GPU else (40, 10)
     copies = partial(map, lambda _: target.copy_(pinned, non_blocking=True), range(most))
     return Job(
-        limit("one pinned buffer, again and again", **some(copies, most)),
+        reference("one pinned buffer, again and again", **some(copies, most)),
         ours("`DeviceLoader(fields=)`", **some(built(by_pinfeed), most), tolerance=0.02),
         other("DataLoader(TensorDataset), pinned", **some(by_torch, few)),
         expected=error,
@@ -194,7 +206,7 @@ def training():
         return loss.isfinite()
 
     return Job(
-        limit("on one batch", lambda: train([fixed] * steps), units=steps),
+        reference("on one batch", lambda: train([fixed] * steps), units=steps),
         ours("fed by `DeviceLoader`", lambda: train(batches), units=steps),
         expected=lambda is_finite: 0.0 if is_finite else float("inf"),
         wait=synchronize,

@@ -1,4 +1,4 @@
-"""Times several ways of doing one job: verified first, interleaved, beside the physical limit.
+"""Times several ways of doing one job: verified first, interleaved, beside a reference.
 
 A workload is a function with targets, under `workload`, that returns a `Job`. Its name is the
 workload's, its docstring the title.
@@ -33,12 +33,14 @@ Run = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing a job; `limit`, `ours` and `other` make them.
+    """One way of doing a job; `reference`, `ours` and `other` make them.
 
     Attributes:
         name: What a table calls it.
         run: Does the job and returns the result. An iterator, an epoch say, is gone through.
-        role: "limit", "pinfeed" or "other". A limit's result is not verified.
+        role: "reference", "pinfeed" or "other". A reference's result is not verified: its name says
+            what it measures.
+        job: Which of the workload's jobs, if it has several. Only ways of one job are compared.
         tolerance: Largest absolute difference from what is expected; the job's if None.
         expected: What the result has to be, if not what the job expects.
         prepare: Called before each sample, outside the timed region. A sample is one call then.
@@ -49,6 +51,7 @@ class Way:
     name: str
     run: Run
     role: str
+    job: str = ""
     tolerance: float | None = None
     expected: Any = None
     prepare: Run | None = None
@@ -56,7 +59,7 @@ class Way:
     units: int = 1
 
 
-limit = partial(Way, role="limit")
+reference = partial(Way, role="reference")
 ours = partial(Way, role="pinfeed", tolerance=0.0)
 other = partial(Way, role="other")
 
@@ -71,7 +74,7 @@ class Job:
     """The ways of doing a job, in the order of the table, and what they share.
 
     Args:
-        ways: Ratios refer to the first limit and to the first way of pinfeed.
+        ways: Ratios refer to the first reference and to the first way of pinfeed.
         expected: What a result has to be, as `difference` takes it; or a function that takes the
             result and returns its largest absolute difference from the reference.
         tolerance: What ways of others may differ by.
@@ -107,7 +110,8 @@ class Target:
         quantity: What is compared: "seconds", "faults" (page faults), "cpu" (of all processes),
             "own_cpu" (of this one), "peak" (memory).
         unit: Of an absolute value, a key of `UNITS`.
-        why: Why it is not met on the machine that the README speaks of; "" if it is.
+        why: If it is not met on the machine that the README speaks of: the worst figure that is
+            accepted, and the reason, measured or "not known".
     """
 
     sign: str
@@ -116,13 +120,11 @@ class Target:
     of: str = ""
     quantity: str = "seconds"
     unit: str = ""
-    why: str = ""
+    why: tuple[float, str] | None = None
 
 
 # A reason: met in another run on the same machine.
-DISTURBED = (
-    "met in another run; what other machines on the host do to the memory is in these ratios"
-)
+DISTURBED = "not known; met in another run"
 
 UNITS = {
     "s": ("seconds", 1.0),
@@ -135,7 +137,7 @@ UNITS = {
 
 
 def at_most(bound: float, way: str = "", of: str = "", **options: Any) -> Target:
-    """A way takes at most so many times what another takes: by default pinfeed's, of the limit."""
+    """A way takes at most so many times what another takes: by default pinfeed's, of the reference."""
     return Target("≤", bound, way, of, **options)
 
 
@@ -253,15 +255,15 @@ def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
 
 def _verify(way: Way, job: Job) -> dict[str, Any]:
     """Check a way's result, and choose how many calls make one sample."""
-    record = {"name": way.name, "role": way.role, "status": "ok", "note": "", "calls": 1}
-    record |= {"error": None, "peak": 0, "samples": {}}
+    record = {"name": way.name, "role": way.role, "job": way.job, "status": "ok", "note": ""}
+    record |= {"calls": 1, "error": None, "peak": 0, "samples": {}}
     tolerance = job.tolerance if way.tolerance is None else way.tolerance
     expected = job.expected if way.expected is None else way.expected
     try:
         for output in job.outputs:
             output.view(torch.uint8).fill_(255)
         _prepare(way, job)
-        if way.role == "limit" or job.returns:
+        if way.role == "reference" or job.returns:
             _use_up(way.run())
         else:
             check = expected if callable(expected) else partial(difference, expected=expected)
@@ -324,20 +326,22 @@ def measure(workload: Workload, seconds: float) -> dict[str, Any]:
 
 
 def ratio(one: Mapping[str, Any], two: Mapping[str, Any], quantity: str = "seconds") -> float:
-    """Return the median over the rounds, in which both took part, of the ratio in a round."""
+    """Return the ratio of the medians, which are what the tables show."""
     if quantity == "peak":
         return one["peak"] / two["peak"]
-    pairs = zip(one["samples"][quantity], two["samples"][quantity], strict=False)
-    return statistics.median(a / b for a, b in pairs)
+    return statistics.median(one["samples"][quantity]) / statistics.median(two["samples"][quantity])
 
 
 class NotMeasured(Exception):
     """The workload did not run, or the way in it did not."""
 
 
-def find(record: Mapping[str, Any], name: str, role: str) -> Mapping[str, Any]:
-    """Return the way whose name begins so; without a name, the first of a role."""
+def find(
+    record: Mapping[str, Any], name: str, role: str, job: str | None = None
+) -> Mapping[str, Any]:
+    """Return the way whose name begins so; without a name, the first of a role. None: of any job."""
     ways = [way for way in record["ways"] if way["role"] == role or name]
+    ways = [way for way in ways if job is None or way["job"] == job]
     if name == QUICKEST:
         ways = [way for way in ways if way["role"] == "other" and way["status"] == "ok"]
         ways.sort(key=lambda way: statistics.median(way["samples"]["seconds"]))
@@ -354,5 +358,5 @@ def measured(target: Target, record: Mapping[str, Any]) -> float:
     if target.unit:
         quantity, scale = UNITS[target.unit]
         return statistics.median(way["samples"][quantity]) / scale
-    base = find(record, target.of, "limit" if target.sign == "≤" else "pinfeed")
+    base = find(record, target.of, "reference" if target.sign == "≤" else "pinfeed")
     return ratio(way, base, target.quantity)

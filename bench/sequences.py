@@ -13,7 +13,17 @@ from torch.nn.utils.rnn import pad_sequence
 import pinfeed
 from bench import data
 from bench.data import lengths_of, padded
-from bench.harness import Job, at_least, at_most, built, difference, limit, other, ours, workload
+from bench.harness import (
+    Job,
+    at_least,
+    at_most,
+    built,
+    difference,
+    other,
+    ours,
+    reference,
+    workload,
+)
 
 SEQ_LENGTH, ROWS = 8192, 4
 FILL = "fill the output (`out.fill_`)"
@@ -42,7 +52,7 @@ def pad():
         return array, lengths
 
     return Job(
-        limit(FILL, lambda: out.fill_(1)),
+        reference(FILL, lambda: out.fill_(1)),
         ours("`pad`, pooled", lambda: pinfeed.pad(tensors)),
         ours("`pad(out=)`", lambda: pinfeed.pad(tensors, out=out)),
         ours("`Collate(Pad())`", lambda: collate(tensors)),
@@ -55,7 +65,9 @@ def pad():
 
 
 @workload(
-    at_least(100, "transformers", why="65,000 Python ints are read one by one, which takes 450 µs"),
+    at_least(
+        100, "transformers", why=(66, "65,000 Python ints are read one by one, which takes 450 µs")
+    ),
     at_least(2),
 )
 def pad_lists():
@@ -85,7 +97,7 @@ def pad_lists():
         return lambda: (collate(samples)["input_ids"], lengths())
 
     return Job(
-        limit("fill the output (`out.fill`)", lambda: out.fill(1)),
+        reference("fill the output (`out.fill`)", lambda: out.fill(1)),
         ours("`pad`, pooled", lambda: pinfeed.pad(lists)),
         other("NumPy `fromiter` + mask into `out`", masked),
         other("NumPy's `out` as a buffer for `struct.pack_into`", packed),
@@ -100,7 +112,10 @@ def pad_lists():
     at_least(
         9,
         "torch `pad_sequence`",
-        why="a tensor's object, storage and numbers are three places in memory, which both wait for",
+        why=(
+            2.8,
+            "a tensor's object, storage and numbers are three places in memory, which both wait for",
+        ),
     )
 )
 def pad_cold():
@@ -117,7 +132,7 @@ def pad_cold():
         return difference(batch, (padded([*map(torch.Tensor.numpy, chosen)]), lengths_of(chosen)))
 
     return Job(
-        limit(FILL, lambda: out.fill_(1)),
+        reference(FILL, lambda: out.fill_(1)),
         ours("`pad`, pooled", lambda: pinfeed.pad(chosen)),
         other("torch `pad_sequence`", lambda: by_torch(chosen)),
         expected=error,
@@ -156,8 +171,8 @@ def frames():
     from_padded = jagged(pinfeed.JaggedBatch.from_padded, in_rows, lengths)
     rows = {"expected": (in_rows, lengths)}
     return Job(
-        limit("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
-        limit("copy as many values (`copy_`)", lambda: target.copy_(joined)),
+        reference("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
+        reference("copy as many values (`copy_`)", lambda: target.copy_(joined)),
         ours("`pad`, pooled", lambda: pinfeed.pad(tensors), **rows),
         ours("`Collate(Jagged())`", jagged(collate, tensors)),
         ours("`JaggedBatch.from_padded`", from_padded),
@@ -186,7 +201,7 @@ ON_ROWS = "`DataCollatorForLanguageModeling` on an ArrayDataset"
         1.5,
         ON_ROWS,
         "`Collate(Pad())`",
-        why="it writes labels and an int64 mask too, three times as much memory",
+        why=(4.6, "it writes labels and an int64 mask too, three times as much memory"),
     ),
 )
 def collators():
@@ -254,7 +269,7 @@ def pack_plan():
         return {"run": run, "expected": lambda batch: 0.0 if batch == expected else np.inf}
 
     return Job(
-        limit("copy the lengths", lambda: np.copyto(out, lengths)),
+        reference("copy the lengths", lambda: np.copyto(out, lengths)),
         ours("`PackSampler`", lambda: len(pinfeed.PackSampler(lengths, seq_length=SEQ_LENGTH))),
         ours("the epoch's first batch", **resumed(0)),
         ours("batch 100,000", **resumed(100_000)),
@@ -264,12 +279,17 @@ def pack_plan():
 
 
 @workload(
-    at_most(1.3, "tokens alone", "copy as many bytes", why="the call takes some 20 µs, the copy 9"),
+    at_most(
+        1.3,
+        "tokens alone",
+        "copy as many bytes",
+        why=(5.4, "the call takes some 20 µs, the copy 9"),
+    ),
     at_most(
         2,
         "with all that models take",
         "copy as many, marks included",
-        why="the call takes some 20 µs, and asks for four more outputs",
+        why=(3.6, "the call takes some 20 µs, and asks for four more outputs"),
     ),
 )
 def pack_fill():
@@ -301,8 +321,8 @@ def pack_fill():
     expected = by_numpy()["input_ids"]
     alone, marked = by_pinfeed(), by_pinfeed(**dict.fromkeys(marks, True))
     return Job(
-        limit("copy as many bytes", copies(alone)),
-        limit("copy as many, marks included", copies(marked)),
+        reference("copy as many bytes", copies(alone)),
+        reference("copy as many, marks included", copies(marked)),
         ours("tokens alone", alone),
         ours("with all that models take", marked),
         other("NumPy, document by document", by_numpy),

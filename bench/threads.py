@@ -55,7 +55,7 @@ def threads_small():
     return gathered(64, 2000)
 
 
-@workload(at_least(1.5, ONE, TWO, why=DISTURBED))
+@workload(at_least(1.5, ONE, TWO, why=(1.2, DISTURBED)))
 def threads_large():
     """Batches of 4 MiB, by threads."""
     return gathered(4096, 50)
@@ -106,7 +106,9 @@ def beside_workers(dataset, collate, size=32):
     return Job(*ways, expected=lambda batches: difference(last(batches), expected))
 
 
-@workload(at_most(1.1, THREADS, WORKERS, why="decoding in Pillow holds the GIL now and then"))
+@workload(
+    at_most(1.1, THREADS, WORKERS, why=(1.21, "decoding in Pillow holds the GIL now and then"))
+)
 def threads_jpeg():
     """32 random crops of 224×224 of JPEGs, decoded with Pillow, which lets go of the GIL."""
     return beside_workers(Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD)))

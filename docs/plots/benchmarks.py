@@ -22,14 +22,14 @@ class Way(NamedTuple):
     """A way to do a job, and the median of what it took."""
 
     name: str
-    role: str  # pinfeed, other or limit
+    role: str  # pinfeed, other or reference
     value: float
 
 
 def bars(axes: Axes, ways: list[Way], unit: str, *, more_is_better: bool = False) -> None:
-    """Draws the bars of pinfeed on top, then the others from the best on; the limit is a line."""
+    """Draws the bars of pinfeed on top, then the others from the best on; the reference is a line."""
     sign = -1 if more_is_better else 1
-    drawn = [way for way in ways if way.role != "limit"]
+    drawn = [way for way in ways if way.role != "reference"]
     drawn.sort(key=lambda way: (way.role != "pinfeed", sign * way.value))
     longest = sorted(way.value for way in drawn)[-2] * 1.25  # one that is off the scale is cut
     bar = axes.barh(
@@ -47,7 +47,7 @@ def bars(axes: Axes, ways: list[Way], unit: str, *, more_is_better: bool = False
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     for way in ways:
-        if way.role == "limit":
+        if way.role == "reference":
             axes.axvline(way.value, color=LIMIT, linestyle=":")
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     """Draws the three plots that pages show."""
     records = json.loads(RESULTS.read_text())["workloads"]
     names = {
-        "fill all of the output once": "the limit",
+        "fill all of the output once": "filling the output",
         "pinfeed ArrayDataset, Collate(Image)": "pinfeed",
         "no DataLoader: slices + torch": "slices + torch",
         "DataLoader(TensorDataset) + torch on the batch": "TensorDataset + torch on the batch",
