@@ -313,6 +313,31 @@ def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
     assert len(list(loader(SAMPLES * 6, **options))) == 1
 
 
+class Collated(torch.utils.data.Dataset):
+    """Collates views of each sample, and keeps some of them."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        views = [np.full((250, 100), index + i, np.float32) for i in range(2)]
+        self.kept.append(pinfeed.Collate()(views))
+        return {"views": self.kept[-1], "sum": float(self.kept[0].sum())}
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_dataset_that_collates_does_not_wait_for_itself(method, limited):
+    options = {"num_workers": 1, "multiprocessing_context": method, "collate_fn": pinfeed.Collate()}
+    batches = list(DataLoader(Collated(), 4, timeout=60, **options))
+    views = torch.cat([batch["views"] for batch in batches])
+    assert views[:, :, 0, 0].tolist() == [[i, i + 1] for i in range(8)]
+    assert torch.cat([batch["sum"] for batch in batches]).tolist() == [25_000.0] * 8
+    assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
+
+
 def test_running_workers_obey_the_limit():
     iterator = iter(loader(SAMPLES * 20, num_workers=1, prefetch_factor=10))
     kept = [next(iterator)["x"] for _ in range(20)]

@@ -30,6 +30,8 @@ logger = logging.getLogger("pinfeed")
 
 #: Seconds that a worker waits for room while its trainer has no batch of it left to read.
 PATIENCE = 30.0
+#: Seconds that a batch takes at most from the worker's hands into a message.
+_UNSENT = 0.25
 #: Storages up to here travel as their bytes: cheaper than a slot, of which each takes two pages.
 SMALL_BYTES = 16 * 1024
 #: How loudly the log says that there are no slots: only where they could have been expected.
@@ -116,8 +118,8 @@ class WorkerArena:
         if size <= SMALL_BYTES:
             return torch.empty(shape, dtype=dtype, device="cpu")
         memory = self.allocate(size)
-        if memory is None:
-            memory = self._wait_for_room(size)
+        if memory is None and (memory := self._wait_for_room(size)) is None:
+            return torch.empty(shape, dtype=dtype, device="cpu")
         tensor = torch.empty(0, dtype=dtype, device="cpu")
         return tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]
 
@@ -216,14 +218,17 @@ class WorkerArena:
         for slot in self._slots.values():
             slot.retire()
 
-    def _wait_for_room(self, size: int) -> torch.Tensor:
-        """Waits until the trainer lets a batch go.
+    def _wait_for_room(self, size: int) -> torch.Tensor | None:
+        """Waits until the trainer lets a batch go; None if this worker holds all of them itself.
+
+        That is what a dataset does that collates in its ``__getitem__``, and nobody lets go of it.
 
         As long as the trainer has not read all that this worker sent, it is busy with other
         things. When it has, and still no room appears, it keeps its batches.
         """
         self._cells[trainer.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
+        is_own_until = time.monotonic() + _UNSENT
         while size <= self._max_bytes():
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -234,7 +239,14 @@ class WorkerArena:
             is_orphaned = os.getppid() != self._parent or trainer.has_ended(self._trainer)
             if self._done_event.is_set() or is_orphaned:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
-            if self._cells[trainer.SENT] > self._cells[trainer.RECEIVED]:
+            is_arriving = self._cells[trainer.SENT] > self._cells[trainer.RECEIVED]
+            with self._lock:
+                is_read = any(slot.readers > 0 for slot in self._slots.values())
+            if is_arriving or is_read or self._shortage:
+                is_own_until = time.monotonic() + _UNSENT
+            elif time.monotonic() > is_own_until:
+                return None
+            if is_arriving:
                 patient_until = time.monotonic() + PATIENCE
             elif time.monotonic() > patient_until:
                 break
