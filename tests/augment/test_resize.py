@@ -14,7 +14,7 @@ from arrays import as_kind, assert_same_bits, views
 from crops import what_is_seen
 from messages import check
 from pinfeed import augment
-from programs import run_python
+from programs import run_program
 
 pytestmark = pytest.mark.kernels
 
@@ -306,25 +306,5 @@ def test_samples(view, sizes, words):
 
 @pytest.mark.processes
 def test_more_than_there_is_memory_for_weights():
-    printed = run_python("""
-import resource
-import numpy as np, torch, pinfeed
-
-image = np.random.default_rng(0).integers(0, 256, (1, 4_000_000, 1), dtype=np.uint8)
-view = pinfeed.augment.Resize((1, 1_900_000))
-field = pinfeed.Image(dtype=torch.uint8, augment=view, interpolation="bilinear")
-collate = pinfeed.Collate(field)
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (used + 60 * 2**20, hard))
-for _ in range(2):
-    try:
-        collate([image])
-    except MemoryError as error:
-        print(error)
-resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-planes = torch.from_numpy(image).permute(2, 0, 1)[None]
-options = {"mode": "bilinear", "antialias": True}
-assert torch.equal(collate([image]), torch.nn.functional.interpolate(planes, (1, 1_900_000), **options))
-""")
+    printed = run_program("resize_weights_without_memory")
     assert printed == "Collate: no memory for what is kept beside the batch\n" * 2

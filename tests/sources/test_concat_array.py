@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import pinfeed
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
 from pinfeed import _core
-from programs import run_python
+from programs import run_program
 
 pytestmark = pytest.mark.kernels
 
@@ -130,34 +130,11 @@ def test_relative_paths(tmp_path, monkeypatch):
         assert pinfeed.Collate()(source.__getitems__([2, 1])).tolist() == [2, 1]
 
 
-MANY_ARRAYS = """
-import os, resource, sys
-import numpy as np, pinfeed
-folder, limit = sys.argv[1], int(sys.argv[2])
-for i in range(300):
-    np.save(f"{folder}/{i}.npy", np.full((2, 3), i))
-count_open = lambda: len(os.listdir("/proc/self/fd"))
-paths = [f"{folder}/{i}.npy" for i in range(300)]
-others = [open(os.devnull) for _ in range(int(sys.argv[3]))]
-resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-before = count_open()
-dataset = pinfeed.ArrayDataset({name: pinfeed.ConcatArray(paths) for name in "abcde"})
-for _ in range(3):
-    batch = pinfeed.Collate()(dataset.__getitems__(range(0, 600, 2)))
-    assert all(np.array_equal(rows[:, 0], np.arange(300)) for rows in batch.values())
-    assert count_open() <= before + min(limit // 4, 256)
-    spare = [open(os.devnull) for _ in range(limit // 4 if not others else 0)]
-    del spare
-del dataset
-assert count_open() == before
-"""
-
-
 @pytest.mark.parametrize(
     ("limit", "others"), [(1024, 0), (64, 0), (400, 380)], ids=["usual", "low", "used up"]
 )
 def test_several_arrays_share_what_may_be_open(tmp_path, limit, others):
-    run_python(MANY_ARRAYS, str(tmp_path), str(limit), str(others))
+    run_program("many_arrays", str(tmp_path), str(limit), str(others))
 
 
 def cut(path):
@@ -219,37 +196,8 @@ def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path):
         collate(dataset.__getitems__(every))
 
 
-PIPES = """
-import os, signal, sys
-import numpy as np, pinfeed
-signal.alarm(20)  # hangs don't last
-os.chdir(sys.argv[1])
-os.mkfifo("pipe.npy"), os.mkfifo("pipe.npz")
-np.save("0.npy", np.arange(3)), np.save("1.npy", np.arange(3))
-for make in (
-    lambda: pinfeed.ConcatArray(["0.npy", "pipe.npy"]),
-    lambda: pinfeed.ArrayDataset("pipe.npy"),
-    lambda: pinfeed.ArrayDataset("pipe.npz"),
-):
-    try:
-        make()
-    except ValueError as error:
-        assert "pipe.np" in str(error) and "no regular file" in str(error), error
-    else:
-        raise AssertionError("a pipe was taken for a file")
-dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(["0.npy", "1.npy"]))
-os.replace("pipe.npy", "1.npy")
-try:
-    pinfeed.Collate()(dataset.__getitems__([0, 4]))
-except OSError as error:
-    assert "1.npy: the file was replaced" in str(error), error
-else:
-    raise AssertionError("a pipe was read")
-"""
-
-
 def test_pipes_are_refused_at_once(tmp_path):
-    run_python(PIPES, str(tmp_path))
+    run_program("pipes", str(tmp_path))
 
 
 @pytest.mark.parametrize(

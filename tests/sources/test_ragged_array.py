@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from pinfeed.sources.ragged import RaggedArray
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 LENGTHS = [3, 0, 1, 5, 0, 2, 4]
@@ -242,28 +242,8 @@ def test_offsets_that_change_later(kind, offset, tmp_path):
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])
 
 
-LARGER_THAN_MEMORY = """
-import numpy as np, torch
-from pinfeed.sources.ragged import RaggedArray
-
-def try_selection(values, times):
-    n = len(values)
-    try:
-        RaggedArray(values, np.array([0, n]))[[0] * times]
-    except (ValueError, MemoryError) as error:
-        assert "larger than memory can be" in str(error) or "no memory for a result" in str(error)
-        print("refused")
-
-for times in (2, 4, 7, 8, 9, 16):
-    try_selection(np.broadcast_to(np.int8(1), 2**61), times)
-    try_selection(torch.ones(1, dtype=torch.int8).expand(2**61), times)
-    try_selection(np.broadcast_to(1.0, (2**48, 2**11)), times)
-try_selection(torch.empty((2**62, 0), dtype=torch.int8), 4)
-"""
-
-
 def test_selections_larger_than_memory():
-    assert run_python(LARGER_THAN_MEMORY).split() == ["refused"] * 19
+    assert run_program("larger_than_memory").split() == ["refused"] * 19
 
 
 def test_pickles_are_small():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arrays import NUMPY_DTYPES, views
 from pinfeed.sources.ragged import RaggedArray
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 
@@ -186,29 +186,9 @@ def test_an_error_of_the_iterable_passes_through():
         RaggedArray.from_sequences(5)
 
 
-MEMORY = """
-import re, sys
-import numpy as np
-from pinfeed.sources.ragged import RaggedArray
-
-def in_use(key):
-    return int(re.search(key + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
-
-make = lambda: (np.full(count, i, np.int32) for i in range(20_000_000 // count))
-count, kind = int(sys.argv[1]), sys.argv[2]
-sequences = list(make()) if kind == "list" else make()
-open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
-before = in_use("VmRSS")
-ragged = RaggedArray.from_sequences(sequences)
-data = ragged.values.nbytes + ragged.offsets.nbytes
-assert ragged.values.nbytes == 80_000_000
-print((in_use("VmHWM") - before) / data, (in_use("VmRSS") - before) / data)
-"""
-
-
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize(("count", "kind"), [(100, "generator"), (5000, "list")])
 def test_the_data_is_never_held_twice(count, kind):
-    peak, after = map(float, run_python(MEMORY, str(count), kind).split())
+    peak, after = map(float, run_program("memory_of_sequences", str(count), kind).split())
     assert peak < 1.4
     assert after < 1.1

@@ -1,0 +1,23 @@
+"""Memory that making a RaggedArray takes; argv: how many sequences, and of what kind."""
+
+import re
+import sys
+
+import numpy as np
+
+from pinfeed.sources.ragged import RaggedArray
+
+
+def in_use(key):
+    return int(re.search(key + r":\s+(\d+)", open("/proc/self/status").read())[1]) * 1024
+
+
+make = lambda: (np.full(count, i, np.int32) for i in range(20_000_000 // count))
+count, kind = int(sys.argv[1]), sys.argv[2]
+sequences = list(make()) if kind == "list" else make()
+open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
+before = in_use("VmRSS")
+ragged = RaggedArray.from_sequences(sequences)
+data = ragged.values.nbytes + ragged.offsets.nbytes
+assert ragged.values.nbytes == 80_000_000
+print((in_use("VmHWM") - before) / data, (in_use("VmRSS") - before) / data)
