@@ -21,7 +21,31 @@ MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
 BEYOND_1 = "expected values of 0..1, as mean and std of floats are for, got .* scale=1/255"
 
+DEEP = PHOTOS.astype(np.uint16) * 257  # as many values as PIL's "I;16" has
+DEEP_GRAY = np.ascontiguousarray(DEEP[1, ..., 0])
+BIG_ENDIAN = PIL.Image.frombytes("I;16B", DEEP_GRAY.shape[::-1], DEEP_GRAY.astype(">u2").tobytes())
+CLIP = PHOTOS[[0, 1, 2, 1]]
+CLIPS = Image(input="THWC", output="TCHW")
+CLIPS_BY_CHANNEL = Image(input="CTHW", output="TCHW", pad_value=0)
+TWO_CLIPS = Collate(CLIPS)([CLIP[:3], PHOTOS])
+
 HINTS: Hints = {
+    "a gray image of 16 bits among others": (by(Image()), [DEEP[0], DEEP_GRAY],
+        [DEEP[0], np.stack([DEEP_GRAY] * 3, -1)],
+        torch.from_numpy(np.stack([DEEP[0], np.stack([DEEP_GRAY] * 3, -1)]) / np.float32(65535)).permute(0, 3, 1, 2),
+        ValueError, r"sample 1: .*; np\.stack\(\[image\] \* 3, -1\)"),
+    "a channel of 16 bits among three": (by(Image()), [DEEP[0], DEEP_GRAY[..., None]],
+        [DEEP[0], np.repeat(DEEP_GRAY[..., None], 3, -1)],
+        torch.from_numpy(np.stack([DEEP[0], np.stack([DEEP_GRAY] * 3, -1)]) / np.float32(65535)).permute(0, 3, 1, 2),
+        ValueError, r"np\.repeat\(image, 3, -1\) of one channel"),
+    "16 bits of another byte order": (by(Image(input="HW")), [BIG_ENDIAN], [np.asarray(BIG_ENDIAN).astype(np.uint16)],
+        torch.from_numpy(DEEP_GRAY / np.float32(65535))[None, None],
+        TypeError, r"got 'I;16B'; np\.asarray\(image\)\.astype\(np\.uint16\) has its values"),
+    "clips of different length": (by(CLIPS), [CLIP, PHOTOS], [CLIP[:3], PHOTOS], TWO_CLIPS,
+        ValueError, r"take as many frames of each clip: clip\[:3\]$"),
+    "clips of different length by channel": (by(CLIPS_BY_CHANNEL), [clip.transpose(3, 0, 1, 2) for clip in (CLIP, PHOTOS)],
+        [clip.transpose(3, 0, 1, 2)[:, :3] for clip in (CLIP, PHOTOS)], TWO_CLIPS,
+        ValueError, r"clip\[:, :3\]$"),
     "floats": (by(Image(input="CHW")), DOUBLES, [planes.to(torch.float32) for planes in DOUBLES], torch.stack(FLOATS),
         TypeError, r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)"),
     "integers in a PIL image": (by(Image(input="HW")), [GREY.convert("I")],

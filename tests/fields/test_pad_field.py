@@ -258,3 +258,43 @@ def test_frames_as_nested_lists():
     padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # as the hint says
     assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
     assert padded.lengths.tolist() == [2, 1]
+
+
+def row(count, kind):
+    return kind([list(range(5, 5 + count))])
+
+
+@pytest.mark.parametrize(
+    "kind", [list, np.array, torch.tensor, lambda row: np.array(row, np.int32)]
+)
+@pytest.mark.parametrize("counts", [(3, 3), (3, 2)])
+@pytest.mark.parametrize("field", [pinfeed.Pad(0, mask="mask"), pinfeed.Pad(0), pinfeed.Jagged()])
+def test_tokens_in_rows_of_their_own(kind, counts, field):
+    collate = pinfeed.Collate({"input_ids": field})
+    samples = [{"input_ids": row(count, kind)} for count in counts]
+    with pytest.raises(
+        ValueError, match=r"sample 0: expected a row of tokens, .*; take sample\[0\]"
+    ):
+        collate(samples)
+    batch = collate([{"input_ids": sample["input_ids"][0]} for sample in samples])
+    values = batch["input_ids"]
+    if isinstance(field, pinfeed.Jagged):
+        assert values.lengths.tolist() == list(counts)
+    else:
+        assert values.shape == (2, 3)
+        assert values[1].tolist() == [5, 6, 7 if counts[1] == 3 else 0]
+
+
+def test_rows_that_are_no_tokens():
+    audio = [np.zeros((1, count), np.float32) for count in (3, 2)]
+    assert pinfeed.Collate(pinfeed.Pad(lengths=False))(audio).shape == (2, 1, 3)
+    boxes = [np.array([[1, 2, 3, 4]])] * 2
+    assert pinfeed.Collate({"boxes": pinfeed.Pad()})([{"boxes": b} for b in boxes])[
+        "boxes"
+    ].shape == (2, 1, 4)
+    tokens = [{"input_ids": np.arange(count)[None]} for count in (3, 2)]
+    assert pinfeed.Collate({"input_ids": pinfeed.Pad(axes=1)})(tokens)["input_ids"].shape == (
+        2,
+        1,
+        3,
+    )

@@ -10,7 +10,17 @@ import torch
 from torch.utils.data import DataLoader
 
 from hints import COLOUR, LABELS, PHOTOS, Hints, check_hint, done, first, rows
-from pinfeed import ArrayDataset, Collate, ConcatArray, Image, Jagged, Pad, RaggedArray, from_numpy
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    ConcatArray,
+    Image,
+    Jagged,
+    Pad,
+    RaggedArray,
+    from_numpy,
+    write_array,
+)
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)
@@ -119,3 +129,31 @@ def test_files_that_are_not_there(tmp_path, monkeypatch):
         ConcatArray("a-*.npy")
     files = ConcatArray(sorted(glob.glob("a-*.npy")))
     assert np.asarray(files).tolist() == [*LABELS, *LABELS + 1]
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i2", ">u4"])
+def test_files_of_another_byte_order_are_converted_row_by_row(tmp_path, dtype):
+    numbers = np.arange(24).reshape(6, 4).astype(dtype)
+    np.save(tmp_path / "big.npy", numbers)
+    mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
+    name = np.dtype(dtype).newbyteorder("=").name
+    for source in (mapped, tmp_path / "big.npy"):
+        with pytest.raises(TypeError, match=f"write_array.path, a, dtype='{name}'"):
+            ArrayDataset(source)
+    written = ArrayDataset(write_array(tmp_path / "native", mapped, dtype=name))
+    assert np.array_equal(Collate()(written.__getitems__(range(6))), numbers.astype(name))
+
+
+def test_files_of_doubles_are_converted_row_by_row(tmp_path):
+    images = np.random.default_rng(0).normal(size=(3, 4, 5, 3))
+    np.save(tmp_path / "images.npy", images)
+    rows = ArrayDataset(tmp_path / "images.npy").__getitems__([0, 2])
+    collate = Collate(Image(output="HWC"))
+    with pytest.raises(
+        TypeError, match=r"files with write_array\(path, images, dtype=np.float32\)"
+    ):
+        collate(rows)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    written = ArrayDataset(write_array(tmp_path / "floats", mapped, dtype=np.float32))
+    batch = collate(written.__getitems__([0, 2]))
+    assert np.array_equal(batch, images[[0, 2]].astype(np.float32))

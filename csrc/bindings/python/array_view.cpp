@@ -60,8 +60,10 @@ std::string hint_for(const py::dtype& dtype) {
 DType ndarray_dtype(const py::array& array, const Subject& subject) {
   const py::dtype dtype = array.dtype();
   if (dtype.byteorder() == '>') {
-    throw wrong_type(subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
-                     "convert with a.astype(a.dtype.newbyteorder('='))");
+    throw wrong_type(
+        subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
+        "convert with a.astype(a.dtype.newbyteorder('=')), and files, which that would "
+        "read as a whole, with write_array(path, a, dtype=...)");
   }
   const std::optional<ScalarKind> kind = kind_of(dtype.kind());
   const auto size = static_cast<std::size_t>(dtype.itemsize());

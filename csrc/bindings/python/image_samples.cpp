@@ -17,7 +17,14 @@ namespace {
 using kernels::ImageSize;
 using kernels::ImageSource;
 
-constexpr const char* kAlike = "PIL's .convert(\"RGB\") gives all images the same channels";
+// The way to give images one number of channels: PIL's RGB has bytes, and cuts other values off.
+std::string alike(DType dtype, int channel) {
+  if (dtype == kUint8) return "PIL's .convert(\"RGB\") gives all images the same channels";
+  const std::string axis = channel == 0 ? "0" : "-1";
+  return "np.stack([image] * 3, " + axis +
+         ") makes three channels of an image without, and np.repeat(" + "image, 3, " + axis +
+         ") of one channel";
+}
 
 // float32 has all values of these.
 bool becomes_float(DType dtype) {
@@ -40,7 +47,8 @@ std::string hint_for(DType from, DType to) {
     return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
            "masks take dtype=torch.int64";
   }
-  return "convert with .astype(np.float32) or .to(torch.float32)";
+  return "convert with .astype(np.float32) or .to(torch.float32), and files with "
+         "write_array(path, images, dtype=np.float32)";
 }
 
 // One over the largest value of an integer dtype.
@@ -75,8 +83,9 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
     throw py::value_error(
         name + ": expected a channel for each value of mean and std, got " +
         std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values; " +
-        (channels == 4 && given->size() == 3 ? "RGBA takes four, or PIL's .convert(\"RGB\")"
-                                             : "a single number serves all channels"));
+        (channels == 4 && given->size() == 3
+             ? "RGBA takes four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], leaves three"
+             : "a single number serves all channels"));
   }
   for (std::int64_t c = 0; c < channels; ++c) {
     const double mean = means.data()[means.ndim() == 0 ? 0 : c];
@@ -175,10 +184,10 @@ void Images::require_layout() const {
   if (samples_.shape().size() != axis_count) {
     std::string hint;
     if (axis_count == 3 && samples_.shape().size() == 2) {
-      hint = samples_.are_all_rows()
-                 ? "a single image needs images[None], grey images input=\"NHW\""
-                 : "for grey images say input=\"HW\"; among others, PIL's .convert(\"RGB\") "
-                   "makes them alike";
+      hint =
+          samples_.are_all_rows()
+              ? "a single image needs images[None], grey images input=\"NHW\""
+              : "for grey images say input=\"HW\"; among others, " + alike(dtype(), axes_.channel);
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
       hint = samples_.are_all_rows() ? "clips take input=\"NTHWC\", output=\"NCTHW\""
@@ -251,15 +260,21 @@ void Images::require_common(bool any_size) const {
     if (same_channels && (same_size || any_size)) continue;
     const Subject subject{name_, static_cast<std::int64_t>(i)};
     const std::string shape = shape_text(samples_.shape(i));
+    const std::string way = size(i, axes_.frame) == frames()
+                                ? alike(dtype(), axes_.channel)
+                                : "take as many frames of each clip: clip[" +
+                                      std::string(axes_.frame == 0 ? ":" : ":, :") +
+                                      std::to_string(std::min(size(i, axes_.frame), frames())) +
+                                      "]";
     if (any_size) {
       const std::string frames =
           axes_.frame < 0 ? "" : " and " + std::to_string(this->frames()) + " frames";
       throw wrong_value(subject,
                         std::to_string(channels()) + " channels" + frames + " as in sample 0",
-                        "shape " + shape, frames.empty() ? kAlike : "");
+                        "shape " + shape, same_channels ? "" : way);
     }
     throw wrong_value(subject, "shape " + shape_text(samples_.shape()) + " as in sample 0", shape,
-                      same_channels ? "pad_value pads images of different sizes" : kAlike);
+                      same_channels ? "pad_value pads images of different sizes" : way);
   }
 }
 

@@ -310,11 +310,15 @@ void Samples::require_common(const ArrayView& view, std::size_t position) const 
   }
   if (common_ == Common::rank) {
     if (view.axes() == axes_) return;
+    const bool are_gray = axes_ + view.axes() == 5;  // those of two axes, among others of three
+    const char* const alike =
+        dtype() == kUint8 ? "PIL's .convert(\"RGB\") gives all images the same channels"
+                          : "np.stack([image] * 3, -1) makes three channels of a gray image, or "
+                            "np.stack([image] * 3) where they come first";
     throw wrong_value(
         subject(position),
         std::to_string(axes_) + " axes as in sample 0 of shape " + shape_text(shape()),
-        "shape " + shape_text(view.shape),
-        "PIL's .convert(\"RGB\") gives all images the same channels");
+        "shape " + shape_text(view.shape), are_gray ? alike : "");
   }
   if (std::ranges::equal(view.shape, shape())) return;
   throw wrong_value(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import described, sample_after
+from pinfeed.arguments import ARRAYS, Problem, described, sample_after
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.geometry import Geometry
 from pinfeed.batches import Packing
@@ -228,6 +229,37 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
         return strings.values, strings.offsets
     return list(samples), None
 
+
+# Entries of tokens, of which a row is a sample.
+_TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
+
+
+def require_rows(samples: Sequence[Any], leaf: Leaf) -> None:
+    """Raises ValueError for samples (1, L) of tokens, as tokenizers return them with return_tensors.
+
+    Either their name says what they are, or they are integers whose lengths differ.
+    """
+    if not all(_is_one_row(sample) for sample in samples):
+        return
+    lengths = {len(sample[0]) for sample in samples}
+    if len(lengths) > 1 or _TOKENS.search(leaf.path):
+        expected, got = "a row of tokens", f"shape (1, {len(samples[0][0])})"
+        hint = "take sample[0], which a tokenizer gives without return_tensors"
+        raise ValueError(Problem(leaf.name, expected, got, hint, sample=0))
+
+
+def _is_one_row(sample: Any) -> bool:
+    """Whether these are integers of shape (1, L)."""
+    if isinstance(sample, list):
+        is_row = len(sample) == 1 and isinstance(sample[0], list) and len(sample[0]) > 0
+        return is_row and isinstance(sample[0][0], int)
+    if not isinstance(sample, ARRAYS) or getattr(sample, "is_nested", False):
+        return False
+    is_row = sample.ndim == 2 and len(sample) == 1
+    return is_row and str(sample.dtype).removeprefix("torch.") in _INTEGERS
+
+
+_INTEGERS = {"int32", "int64"}
 
 #: The batch of an optional leaf that no sample has.
 ABSENT = object()

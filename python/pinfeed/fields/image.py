@@ -481,8 +481,9 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
         way_out = "a mask takes dtype=torch.int64, an image .convert('RGB')"
         if is_mask:
             way_out = "colours take another dtype, such as torch.uint8"
-        if sample.mode == "I":  # .convert would cut off what is above 255
-            way_out = "np.asarray(image).astype(np.float32) has its values"
+        if sample.mode.startswith("I"):  # .convert would cut off what is above 255
+            dtype = "float32" if sample.mode == "I" else "uint16"
+            way_out = f"np.asarray(image).astype(np.{dtype}) has its values"
         expected = f"a PIL image of one of the modes {modes}"
         raise TypeError(Problem(name, expected, repr(sample.mode), way_out, sample=position))
     return np.asarray(sample)

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
-from pinfeed.fields.field import Beside, Field, Leaf, sequences_of
+from pinfeed.fields.field import Beside, Field, Leaf, require_rows, sequences_of
 from pinfeed.functions.padding import Side, check_side
 from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
@@ -72,6 +72,7 @@ class Jagged(Field):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        require_rows(samples, leaf)
         if "edge" in leaf.path:
             _require_edges_in_rows(samples, leaf)
         return self._join(*sequences_of(samples, leaf.name), None, leaf)

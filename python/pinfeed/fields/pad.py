@@ -20,6 +20,7 @@ from pinfeed.fields.field import (
     Request,
     check_request,
     padded_leaf,
+    require_rows,
     sequences_of,
 )
 from pinfeed.fields.stack import Stack
@@ -133,6 +134,8 @@ class Pad(Field):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        if self._padding.axes is None:
+            require_rows(samples, leaf)
         if self._padding.axes is None and _are_nested(samples):
             return self._pad_nested(samples, leaf)
         parts = self._padded(*sequences_of(samples, leaf.name), None, leaf)
