@@ -40,8 +40,6 @@ def split(pipeline, **options):
 
 def result(rest, image, sample):
     sample = sample if rest is None else rest(sample)
-    if isinstance(sample, torch.Tensor):
-        sample = sample.as_subclass(torch.Tensor)
     return pinfeed.Collate(image)([sample])[0]
 
 
@@ -129,6 +127,16 @@ def test_containers():
     found, expected = result(rest, image, PLANES), sequential(PLANES)
     torch.testing.assert_close(found, expected)
     assert split(transforms.ToTensor())[0] is None
+
+
+@pytest.mark.parametrize("first", [[], [transforms.Grayscale()]], ids=["L", "Grayscale"])
+def test_grey_images(first):
+    """As the tutorials about MNIST have it."""
+    pipeline = transforms.Compose(
+        [*first, transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))]
+    )
+    sample = pil() if first else pil(PIXELS[..., 0])
+    torch.testing.assert_close(result(*split(pipeline), sample), pipeline(sample))
 
 
 def test_the_transforms_of_weights():

@@ -58,8 +58,7 @@ CROP = augment.RandomCrop(4)
 # The field, samples, and what the error says; samples beyond the first are of another size.
 BAD_SAMPLES = {
     "float": (Image(), [IMAGE.astype(float)], TypeError, "uint8", "(H, W, C)", "float64 (4, 5, 3)"),
-    "grey": (Image(), [IMAGE[..., 0]], ValueError, "(H, W, C)", "(4, 5)", 'input="HW"'),
-    "grey PIL": (Image(), [PIXELS.convert("L")], ValueError, "(4, 5)", 'input="HW"'),
+    "a row of pixels": (Image(), [IMAGE[0]], ValueError, "(H, W, C)", "(5, 3)", 'input="HW"'),
     "shapes": (Image(), [IMAGE, IMAGE, IMAGE[:3]], ValueError, "sample 2", "expected shape (4, 5, 3) as in sample 0, got (3, 5, 3); pad_value"),
     "channels": (Image(), [IMAGE, IMAGE[..., :2]], ValueError, "got (4, 5, 2); PIL"),
     "ranks": (Image(), [IMAGE, IMAGE[0]], ValueError, "sample 1", "(4, 5, 3)", "(5, 3)"),
@@ -70,7 +69,7 @@ BAD_SAMPLES = {
     "a clip": (Image(), [CLIP], ValueError, "sample 0", 'clips take input="THWC", output="CTHW"'),
     "constants": (Image([0.5] * 4), [IMAGE], ValueError, "3 channels", "4 values"),
     "padded, float": (Image(**PADDED), [IMAGE / 255], TypeError, "expected uint8", "float64 (4, 5, 3)"),
-    "padded, grey": (Image(**PADDED), [IMAGE[..., 0]], ValueError, "expected images of shape", "uint8 (4, 5)"),
+    "padded, a row of pixels": (Image(**PADDED), [IMAGE[0]], ValueError, "expected images of shape", "uint8 (5, 3)"),
     "padded, channels": (Image(**PADDED), [IMAGE, OTHER[..., :2]], ValueError, "sample 1", "3 channels as in sample 0, got shape (3, 6, 2)"),
     "padded, rank": (Image(**PADDED), [IMAGE, OTHER[..., 0]], ValueError, "sample 1", "3 axes as in sample 0 of shape (4, 5, 3), got"),
     "padded, dtype": (Image(**PADDED), [IMAGE, OTHER.astype("i1")], TypeError, "sample 1", "dtype uint8 as in sample 0"),

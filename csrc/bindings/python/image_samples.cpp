@@ -116,7 +116,13 @@ Images::Images(py::object images, py::object indices, const ImageFormat& format,
     : name_(name),
       out_(out_dtype(format)),
       axes_(format.input),
+      are_chosen_(!indices.is_none()),
       samples_(std::move(images), py::none(), std::move(indices), name, Common::rank) {
+  // Grey images, unless they may be the rows of a single image.
+  if (format.is_guess && axes_.letters == "HWC" && samples_.shape().size() == 2 &&
+      samples_.shape()[1] > 4 && (samples_.are_separate() || are_chosen_)) {
+    axes_ = ImageAxes("HW");
+  }
   require_dtype();
   require_layout();
   if (format.is_guess) require_channels_last();

@@ -117,6 +117,7 @@ class Images {
   const std::string& name_;
   DType out_;
   ImageAxes axes_;
+  bool are_chosen_;  // of more images, by indices
   Samples samples_;
 };
 

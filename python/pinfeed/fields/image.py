@@ -70,9 +70,10 @@ class Image(Field):
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of a batch's
             first image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``.
         input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
-            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``. Samples are
-            ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or float32;
-            any strides, so crops and mirrored views cost nothing.
+            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or
+            ``"HW"`` of samples with two axes and more than 4 columns, such as PIL images of mode L.
+            Samples are ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or
+            float32; any strides, so crops and mirrored views cost nothing.
             A sample that looks channels first, because it would have more than 4 channels and as
             many as rows or columns, is an error unless you say what it is.
         output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
@@ -374,6 +375,8 @@ class Image(Field):
             raise TypeError(
                 f"{leaf.name}: Image() takes a tensor of images, got {type(batch).__name__}"
             )
+        if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # grey images
+            batch = batch[..., None]
         self._require_images(batch, leaf.name)
         if self.input is None:
             require_channels_last(batch.shape, leaf.name)
