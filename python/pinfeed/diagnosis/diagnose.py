@@ -127,6 +127,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         except KeyboardInterrupt:
             report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
+    for change in report.changes:
+        change.least = report.measured.least_gain
     report.seconds = time.perf_counter() - attempt.start
     report.is_complete &= not (attempt.too_late or attempt.has_failed)
     if attempt.too_late:
@@ -151,6 +153,7 @@ class _Attempts:
     """Runs for which there may be no time, or that the dataset may not allow."""
 
     def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int]) -> None:
+        self.seconds = seconds
         self.each = seconds / _RUNS  # for a run
         self.start = time.perf_counter()
         self.end = self.start + _OVERTIME * seconds  # when runs are left out
@@ -246,14 +249,22 @@ def _try(
     if loop is None:
         return
     period = loop.period
+    end, attempt.end = attempt.end, attempt.end - 0.3 * _OVERTIME * attempt.seconds
     report.changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
-    for change in report.changes:
-        if change.settings is not None:
-            run(change)
-    if best := more_workers(measured, loader, run, period):
-        report.changes.append(best)
+    is_workers, best = measured.limit() in ("dataset", "stragglers", "gil"), None
+    for is_first in (True, False):  # what is likely to help most comes first
+        if is_first is is_workers:
+            best = more_workers(measured, loader, run, period)
+        else:
+            for change in report.changes:
+                if change.settings is not None:
+                    run(change)
+    report.changes += [] if best is None else [best]
+    attempt.end, now = end, time.perf_counter()
+    # As many as there is time for, in each round beside the loop as it is.
+    most = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
     promising = [change for change in report.changes if change.gain > LEAST_GAIN]
-    tried = sorted(promising, key=lambda change: -change.gain)[:_MOST_TRIALS]
+    tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MOST_TRIALS))]
     for number in range(_ROUNDS if tried else 0):
         measured.load = max(measured.load, measured.cpus.load(min(0.1, attempt.each / 2)))
         if (loop := attempt.run("the loop again", own, step)) is None:
@@ -262,8 +273,6 @@ def _try(
         for change in tried:
             if run(change) and number == 0:  # the first trial chose it, which may be luck
                 change.before, change.after = change.before[1:], change.after[1:]
-    for change in report.changes:
-        change.least = measured.least_gain
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
