@@ -175,6 +175,28 @@ def test_datasets_and_loaders(tmp_path):
     assert rows["x"].tolist() == [0, 1, 2]
 
 
+class Chunked:
+    """Rows by their number, and a shape in place of a length, as zarr's arrays have it."""
+
+    shape = (3, 2)
+
+    def __getitem__(self, i):
+        return np.full(2, i)
+
+
+def test_what_has_a_shape_and_no_length(tmp_path):
+    assert write_array(tmp_path / "x.npy", Chunked()).tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_big_endian_files(tmp_path):
+    np.save(tmp_path / "big.npy", np.arange(6, dtype=">i2").reshape(3, 2))
+    big = np.load(tmp_path / "big.npy", mmap_mode="r")
+    with pytest.raises(TypeError, match=r"write_array\(path, a, dtype='int16'\)"):
+        pinfeed.ArrayDataset(tmp_path / "big.npy")
+    written = write_array(tmp_path / "x.npy", big, dtype=np.int16)
+    assert pinfeed.ArrayDataset(written)[2].tolist() == [4, 5]
+
+
 def test_dtypes(tmp_path):
     def write(samples, dtype=None, name="x"):
         return write_array(tmp_path / name, samples, dtype=dtype, overwrite=True).dtype

@@ -370,13 +370,37 @@ def test_no_array_at_all(structure):
     assert str(error.value).endswith(repr(structure))
 
 
-@pytest.mark.parametrize("index", [1.5, None, (1, 2), range(2), torch.arange(2)])
+@pytest.mark.parametrize("index", [1.5, None, (1, 2)])
 def test_what_is_no_index(index):
     expected = (
-        "ArrayDataset: expected an integer, a slice, a key, or a list or an ndarray of integers"
+        "ArrayDataset: expected an integer, a slice, a key, or integers or bools in a list, an ndarray "
+        "or a tensor"
     )
     with pytest.raises(TypeError, match=f"^{expected}, got {type(index).__name__}$"):
         pinfeed.ArrayDataset(values())[index]
+
+
+def test_a_part_by_any_selection():
+    dataset = pinfeed.ArrayDataset({"x": np.arange(11) * 10})
+    mask = np.arange(11) % 2 == 1
+    for index in (mask, torch.from_numpy(mask), range(1, 11, 2), torch.arange(1, 11, 2)):
+        part = dataset[index]
+        assert isinstance(part, pinfeed.ArrayDataset)
+        assert part["x"][1] == 30
+        assert [sample["x"] for sample in part] == [10, 30, 50, 70, 90]
+    assert dataset[torch.tensor(3)] == dataset[np.int64(3)] == {"x": 30}
+    for index, message in (
+        (mask[:3], r"mask of shape \(11,\)"),
+        (torch.tensor([11]), "out of range"),
+    ):
+        with pytest.raises(IndexError, match=message):
+            dataset[index]
+
+
+def test_a_tensor_dataset():
+    tensors = torch.arange(12).reshape(4, 3), torch.arange(4)
+    dataset = pinfeed.ArrayDataset(torch.utils.data.TensorDataset(*tensors))
+    assert [x.tolist() for x in dataset[2]] == [[6, 7, 8], 2]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -168,3 +169,10 @@ def test_the_path_of_a_parquet_file(kind, tmp_path):
         ValueError, match=r"the table has no column 'z'; it has \['x', 'y', 'text'\]"
     ):
         pinfeed.ArrayDataset.from_arrow(path, ["x", "z"])
+
+
+def test_frames_come_without_their_index():
+    frame = pd.DataFrame({"x": [1, 2], "name": ["a", "b"]}, index=[5, 9])
+    dataset = ArrayDataset.from_arrow(frame[::-1])
+    assert [dict(sample) for sample in dataset] == [{"x": 2, "name": "b"}, {"x": 1, "name": "a"}]
+    assert list(ArrayDataset.from_arrow(frame, ["name"])[0]) == ["name"]

@@ -307,3 +307,100 @@ def test_indices_are_checked_again():
         with pytest.raises(IndexError, match=f"leaf: index {index} is out of range for 5 samples"):
             gather(np.array([0, index]))
     assert gather(None).tolist() == [0] * 5
+
+
+@given(
+    st.sampled_from(NUMPY_DTYPES),
+    st.lists(st.integers(0, 4), max_size=3).map(tuple),
+    st.lists(st.integers(0, 4), min_size=1, max_size=9),
+)
+def test_files_of_one_sample_each(tmp_path, dtype, shape, rows):
+    arrays = random_array((5, *shape), dtype)
+    paths = in_files(tmp_path, *arrays)
+    concat = pinfeed.ConcatArray(paths, samples=True)
+    assert repr(concat).endswith(f"{shape} in 5 parts)")
+    for source in (concat, pickle.loads(pickle.dumps(concat))):
+        assert len(source) == 5
+        assert_same_bits(np.stack([source[i] for i in range(-5, 0)]), arrays)
+        dataset = pinfeed.ArrayDataset({"x": source, "y": np.arange(5)})
+        batch = pinfeed.Collate()(dataset.__getitems__(rows))
+        assert_same_bits(batch["x"].numpy(), arrays[rows])
+        assert batch["y"].tolist() == rows
+
+
+def test_files_of_one_sample_each_in_workers(tmp_path):
+    images = random_array((300, 8, 8, 3), np.uint8)
+    paths = in_files(tmp_path, *images)
+    dataset = pinfeed.ArrayDataset({"image": pinfeed.ConcatArray(paths, samples=True)})
+    for method in ("fork", "spawn"):
+        loader = torch.utils.data.DataLoader(
+            dataset,
+            100,
+            num_workers=2,
+            collate_fn=pinfeed.Collate(),
+            multiprocessing_context=method,
+        )
+        assert_same_bits(np.concatenate([batch["image"].numpy() for batch in loader]), images)
+
+
+def test_files_of_one_sample_each_that_are_refused(tmp_path):
+    image = random_array((32, 32, 3), np.uint8)
+    paths = in_files(tmp_path, image, image, image[:8])
+    with pytest.raises(
+        ValueError, match=r"part 2 .*part-2.npy\): .* the __getitem__ of a Dataset take"
+    ):
+        pinfeed.ConcatArray(paths, samples=True)
+    with pytest.raises(
+        TypeError, match=r"samples=True takes paths .* got ndarray; np.stack\(arrays"
+    ):
+        pinfeed.ConcatArray([image], samples=True)
+    np.save(paths[2], np.asfortranarray(image))
+    with pytest.raises(ValueError, match=r"part 2 .* expected C order, got Fortran order"):
+        pinfeed.ConcatArray(paths, samples=True)
+    np.save(paths[2], image)
+    by_hint = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths, samples=True))
+    assert_same_bits(by_hint[2], image)
+    # Whatever takes the rows of such files for samples says so.
+    for arrays, error in (
+        ({"image": list(map(str, paths))}, TypeError),
+        ({"image": pinfeed.ConcatArray(paths), "label": np.arange(3)}, ValueError),
+        ({"image": paths[0], "label": np.arange(1)}, ValueError),
+        (paths, TypeError),
+        (tmp_path, ValueError),
+        ({"image": tmp_path}, ValueError),
+    ):
+        with pytest.raises(
+            error, match=r"ConcatArray\(paths, samples=True\) takes files of one sample"
+        ):
+            pinfeed.ArrayDataset(arrays)
+    np.save(tmp_path / "scalar.npy", np.float32(3))
+    with pytest.raises(ValueError, match="got a 0-d array; samples=True takes files of one sample"):
+        pinfeed.ConcatArray([tmp_path / "scalar.npy"])
+
+
+def test_folders_of_several_entries_are_no_samples(tmp_path):
+    """Names that are not numbered, sizes that differ, or two of a kind."""
+    for names in (["left", "right", "depth"], ["a0", "b1", "c2"], ["0", "1"]):
+        folder = tmp_path / "-".join(names)
+        pinfeed.write_array(folder, ({name: np.zeros((2, 3)) for name in names} for _ in range(4)))
+        assert sorted(pinfeed.ArrayDataset(folder)[0]) == sorted(names)
+
+
+def test_directories(tmp_path):
+    samples = [{"image": np.full((2, 2), i), "tokens": [i] * i, "name": str(i)} for i in range(6)]
+    parts = [tmp_path / "part-0", tmp_path / "part-1"]
+    for part, rows in zip(parts, (samples[:4], samples[4:]), strict=True):
+        pinfeed.write_array(part, rows)
+    for key in ("tokens", "name"):
+        joined = pinfeed.ConcatArray([part / key for part in parts])
+        assert [list(joined[i]) for i in range(6)] == [list(sample[key]) for sample in samples]
+    with pytest.raises(
+        ValueError, match=r"part 0 .*part-0\): .*\['image.npy', 'name', 'tokens'\]; make"
+    ):
+        pinfeed.ConcatArray(parts)
+    images = pinfeed.ConcatArray([f"{part}/image.npy" for part in parts])
+    assert np.array_equal(images, [sample["image"] for sample in samples])
+    with pytest.raises(
+        ValueError, match=r"expected a \.npy file, or the directory of a RaggedArray"
+    ):
+        pinfeed.ConcatArray([part / "tokens" for part in parts], samples=True)

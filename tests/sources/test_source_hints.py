@@ -2,10 +2,14 @@
 
 import glob
 
+import datasets
+import h5py
 import numpy as np
 import pandas as pd
 import pyarrow
+import pyarrow.dataset
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import DataLoader
 
@@ -24,6 +28,11 @@ from pinfeed import (
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)
+HF = datasets.Dataset.from_pandas(FRAME)
+HDF5 = h5py.File("x.h5", "w", driver="core", backing_store=False).create_dataset(
+    "x", data=np.eye(2)
+)
+SPARSE = scipy.sparse.csr_array(np.eye(2))
 RAGGED, ALIKE = (
     np.array([np.arange(2), np.arange(3)], object),
     np.array([1, "", PHOTOS[0]], object)[2:],
@@ -43,7 +52,10 @@ def collated(samples):
 
 HINTS: Hints = {
     "samples in a list": (lambda images: rows({"image": images, "label": LABELS}), [*PHOTOS], np.stack([*PHOTOS]), BOTH,
-        ValueError, r"samples in a list are np.stack\(samples\)"),
+        TypeError, r"leaf \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
+    "samples of other shapes in a list": (lambda images: rows({"image": images, "label": LABELS}, {"image": Pad()})["label"],
+        [np.zeros(2), np.zeros(3), np.zeros(4)], RaggedArray.from_sequences([np.zeros(2), np.zeros(3), np.zeros(4)]), PAIR[1],
+        ValueError, r"samples in a list are np.stack\(samples\), or RaggedArray.from_sequences\(samples\)"),
     "labels in a list": (lambda labels: rows({"image": PHOTOS, "label": labels}), [2, 0, 1], np.array([2, 0, 1]), BOTH,
         TypeError, r"^ArrayDataset: leaf \['label'\]: expected an array, got a list of 3 numbers; pass np.array"),
     "lists of different lengths": (lambda ids: rows({"ids": ids}, {"ids": Pad()}), LISTS,
@@ -71,10 +83,12 @@ HINTS: Hints = {
         TypeError, r"np.stack\(array\) those of one shape"),
     "names of photographs": (lambda names: rows({"name": names, "label": LABELS[:1]})["name"], ["no.jpg"],
         RaggedArray.from_strings(["no.jpg"]), ["no.jpg"],
-        FileNotFoundError, r"leaf \['name'\]\[0\]: no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_st"),
+        TypeError, r"leaf \['name'\]: .* got a list of 1 paths or strings; RaggedArray.from_strings\(strings\) keeps"),
+    "the name of a photograph": (lambda name: rows(name), "no.jpg", RaggedArray.from_strings(["no.jpg"]), ["no.jpg"],
+        FileNotFoundError, r"no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_strings"),
     "names of photographs to load": (done, lambda: load(["a.jpg"], 1),
         lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))), Collate(Image())([PHOTOS[1]]),
-        TypeError, r"list of 1 paths; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image"),
+        TypeError, r"list of 1 paths or strings; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image"),
     "a path of another file": (rows, __file__, RaggedArray.from_strings([__file__]), [__file__],
         ValueError, r"is no complete .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings"),
     "two arrays": (lambda arrays: Collate()(ArrayDataset(*arrays)[[0, 1, 2]]), (PHOTOS, LABELS), ((PHOTOS, LABELS),),
@@ -86,11 +100,27 @@ HINTS: Hints = {
         PAIR,
         TypeError, r"but 3 .*were given; arrays go into one tuple or dict: from_numpy\(\(images, labels\)"),
     "a frame": (lambda make: Collate()(make()[[0, 1]]), lambda: ArrayDataset(FRAME),
-        lambda: ArrayDataset.from_arrow(TABLE),
+        lambda: ArrayDataset.from_arrow(FRAME),
         {"x": torch.tensor([0.5, 1.5], dtype=torch.float64), "y": torch.tensor([1, 2])},
-        TypeError, r"got DataFrame; ArrayDataset.from_arrow\(table\) takes Arrow's, pyarrow.table\(frame\)"),
-    "a frame to load": (lambda data: load(data, 2)["y"], FRAME, TABLE, torch.tensor([1, 2]),
-        TypeError, r"got .*DataFrame; pyarrow.table\(frame\) makes a table"),
+        TypeError, r"got DataFrame; ArrayDataset.from_arrow\(table\) takes it"),
+    "a dataset of Hugging Face": (lambda make: Collate()(make()[[0, 1]])["y"], lambda: ArrayDataset(HF),
+        lambda: ArrayDataset.from_arrow(HF), torch.tensor([1, 2]),
+        TypeError, r"got Dataset; ArrayDataset.from_arrow\(table\) takes it"),
+    "a column of Hugging Face": (lambda column: rows({"y": column})["y"], HF["y"], ArrayDataset.from_arrow(HF, ["y"])["y"],
+        torch.tensor([1, 2]),
+        TypeError, r"leaf \['y'\]: .* got Column; .*, ArrayDataset.from_arrow\(table, \['x'\]\)\['x'\]"),
+    "a path of a table": (lambda path: rows(path), "x.parquet", RaggedArray.from_strings(["x.parquet"]), ["x.parquet"],
+        ValueError, r"the path of a .npy or .npz file, got x.parquet; ArrayDataset.from_arrow\(path\) reads a Parquet"),
+    "several tables": (lambda tables: load(ArrayDataset.from_arrow(tables), 4)["y"], [TABLE, TABLE],
+        pyarrow.concat_tables([TABLE, TABLE]), torch.tensor([1, 2, 1, 2]),
+        TypeError, r"a DataFrame or the path of a Parquet file, got list; pyarrow.concat_tables\(tables\) joins"),
+    "a dataset of pyarrow": (lambda table: load(ArrayDataset.from_arrow(table), 2)["y"], pyarrow.dataset.dataset(TABLE),
+        pyarrow.dataset.dataset(TABLE).to_table(), torch.tensor([1, 2]),
+        TypeError, r"got InMemoryDataset; .to_table\(\) reads it into memory"),
+    "an HDF5 dataset": (rows, HDF5, np.asarray(HDF5), torch.eye(2, dtype=torch.float64),
+        TypeError, r"got Dataset; to_numpy\(\(rows.* copies rows to a file once, np.asarray\(rows\) into memory"),
+    "a sparse matrix": (rows, SPARSE, SPARSE.toarray(), torch.eye(2, dtype=torch.float64),
+        TypeError, r"got csr_array; pass .toarray\(\) of it; a CSR matrix without a copy is RaggedArray\(m.indices, m.indptr"),
     "a column of a frame": (lambda column: rows({"y": column})["y"], FRAME["y"], FRAME["y"].to_numpy(),
         torch.tensor([1, 2]),
         TypeError, r"leaf \['y'\]: .* got Series; pass .to_numpy\(\) of it"),

@@ -107,7 +107,8 @@ def write_array(
 
 def _iterable(samples: Any) -> Iterable[Any]:
     if not hasattr(samples, "__iter__") and hasattr(samples, "__getitem__"):
-        return (samples[i] for i in range(len(samples)))
+        length = known_length(samples)  # which zarr's arrays do not have
+        return (samples[i] for i in range(samples.shape[0] if length is None else length))
     if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
         is_dict = isinstance(samples, Mapping)
         hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict

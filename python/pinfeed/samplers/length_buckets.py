@@ -387,7 +387,8 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
             "column of an ArrayDataset, such as dataset['tokens'], or else "
             "[len(sample) for sample in dataset] (len(sample['tokens']) where samples are dicts)"
         )
-    if not hasattr(lengths, "lengths") and _are_samples(lengths):
+    is_column = hasattr(lengths, "is_ragged")
+    if not is_column and not hasattr(lengths, "lengths") and _are_samples(lengths):
         hint = "pass [len(d) for d in samples]"
         if type(lengths).__module__.partition(".")[0] == "datasets":
             hint += ", or faster a column of pinfeed.ArrayDataset.from_arrow(dataset)"

@@ -25,7 +25,8 @@ def table_columns(
     """Columns by name, each as a leaf of a dataset.
 
     Args:
-        table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, or the path of a Parquet file.
+        table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, a DataFrame of pandas or polars,
+            or the path of a Parquet file.
         columns: Those wanted, in that order; None: all of them.
         function: Who asks, for messages.
 
@@ -42,16 +43,17 @@ def table_columns(
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
         table, columns, order = _hugging_face(table, columns, function)
+    package = type(table).__module__.partition(".")[0]
+    if package == "pandas" and hasattr(table, "columns"):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    elif package == "polars" and hasattr(table, "to_arrow") and hasattr(table, "columns"):
+        table = table.to_arrow()
     if not isinstance(table, pa.Table | pa.RecordBatch):
-        hint = (
-            "StreamDataset takes streams"
-            if datasets is not None and isinstance(table, datasets.IterableDataset)
-            else "pyarrow.table(frame) makes a table of a pandas or polars frame"
+        text = (
+            f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset, a "
+            f"DataFrame or the path of a Parquet file, got {_type_name(table)}"
         )
-        raise TypeError(
-            f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset "
-            f"or the path of a Parquet file, got {_type_name(table)}; {hint}"
-        )
+        raise TypeError(f"{text}{_table_of(table)}")
     arrays = {}
     for name in _wanted(columns, table.column_names, function):
         try:
@@ -89,6 +91,20 @@ def _hugging_face(
     if dataset._indices is not None:  # what select(), filter() and shuffle() leave
         order = dataset._indices.column(0).to_numpy().view(np.int64)
     return dataset.data.table, shown["columns"] if columns is None else columns, order
+
+
+def _table_of(given: Any) -> str:
+    """How to make a table of what is none, as the end of a message."""
+    datasets = sys.modules.get("datasets")
+    if datasets is not None and isinstance(given, datasets.IterableDataset):
+        return "; StreamDataset takes streams"
+    if hasattr(given, "collect"):  # polars' LazyFrame
+        return "; .collect() makes a DataFrame of it"
+    if hasattr(given, "to_table"):  # a dataset of pyarrow
+        return "; .to_table() reads it into memory"
+    if isinstance(given, list | tuple):
+        return "; pyarrow.concat_tables(tables) joins tables without a copy"
+    return ""
 
 
 def _type_name(table: Any) -> str:

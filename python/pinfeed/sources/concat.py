@@ -14,11 +14,11 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS
+from pinfeed.arguments import ARRAYS, instead, require_flags
 from pinfeed.files.mapped import open_regular, require_size
 from pinfeed.files.npy import NpyHeader
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import (
     ArraySource,
     Selection,
@@ -36,8 +36,9 @@ class ConcatArray(Source):
 
     Args:
         parts: At least one, all of one kind, dtype and sample shape: paths of .npy files, ndarrays,
-            memmaps, CPU tensors, `RaggedArray`, or what `RaggedArray.split` makes without overlap.
-            Empty parts are fine.
+            memmaps, CPU tensors, `RaggedArray`, what `RaggedArray.split` makes without overlap, or
+            paths of directories that hold one `RaggedArray` each. Empty parts are fine.
+        samples: Whether each part, the path of a .npy file, is one sample and not many.
 
     Of files given as paths only the headers are read. A file is opened when its rows are read, and at
     most 256 are open at a time. The files must not change. One that was changed, replaced or cut
@@ -59,9 +60,18 @@ class ConcatArray(Source):
         (5, np.int64(10))
         >>> concat
         ConcatArray(5 samples of int64 () in 2 parts)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     paths = [f"{folder}/{i}.npy" for i in range(3)]
+        ...     for path in paths:
+        ...         np.save(path, np.zeros((32, 32, 3), np.uint8))
+        ...     pinfeed.ConcatArray(paths, samples=True)
+        ConcatArray(3 samples of uint8 (32, 32, 3) in 3 parts)
     """
 
-    def __init__(self, parts: Iterable[Any]) -> None:
+    @instead()
+    def __init__(self, parts: Iterable[Any], *, samples: bool = False) -> None:
+        require_flags("ConcatArray", samples=samples)
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
             is_pattern = isinstance(parts, str) and "*" in parts
             hint = f"; sorted(glob.glob({parts!r})) has the paths" if is_pattern else ""
@@ -73,10 +83,15 @@ class ConcatArray(Source):
         if not parts:
             raise ValueError("ConcatArray: expected at least one part, got none")
         is_path = isinstance(parts[0], str | os.PathLike)
+        if samples and not is_path:
+            raise TypeError(
+                "ConcatArray: samples=True takes paths of .npy files, got "
+                f"{type(parts[0]).__name__}; np.stack(arrays) is one array of samples in memory"
+            )
         self._parts: list[Any] = []  # of ArraySource, of RaggedArray, or of _FilePart
         for number, part in enumerate(parts):
-            source = _open_part(part, f"ConcatArray: part {number}", is_path)
-            _require_alike(self._parts[0] if number else source, source, number)
+            source = _open_part(part, f"ConcatArray: part {number}", is_path, samples)
+            _require_alike(self._parts[0] if number else source, source, number, samples)
             self._parts.append(source)
         self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in self._parts])
         self._rows: Any = None  # what the native side gathers from, made for the first batch
@@ -190,8 +205,8 @@ class _FilePart:
     string_type: ClassVar[None] = None
 
     @classmethod
-    def open(cls, path: str, name: str) -> _FilePart:
-        """Reads the header of a file."""
+    def open(cls, path: str, name: str, is_sample: bool) -> _FilePart:
+        """Reads the header of a file, whose rows are samples unless all of it is one."""
         with open_regular(path, name) as file:
             status = os.fstat(file.fileno())
             try:
@@ -200,16 +215,20 @@ class _FilePart:
                 raise ValueError(f"{name}: no .npy file of numbers: {error}") from error
         check_dtype(header.dtype, name)
         shape = header.shape
-        if not shape:
-            raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
-        if header.fortran_order and math.prod(shape) > max(shape):
+        if not shape and not is_sample:
+            raise ValueError(
+                f"{name}: expected an axis that counts samples, got a 0-d array; samples=True takes "
+                "files of one sample each"
+            )
+        if header.fortran_order and math.prod(shape) > max(shape, default=1):
             raise ValueError(
                 f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
                 "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
             )
         require_size(name, status.st_size, header.end)
         path, marks = os.path.abspath(path), _marks(status)
-        return cls(path, shape[0], header.dtype, shape[1:], header.offset, marks)
+        rows, row = (1, shape) if is_sample else (shape[0], shape[1:])
+        return cls(path, rows, header.dtype, row, header.offset, marks)
 
     def __len__(self) -> int:
         return self.rows
@@ -228,10 +247,18 @@ def _marks(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _open_part(part: Any, name: str, is_path: bool) -> Any:
+def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
     if isinstance(part, str | os.PathLike) and is_path:
         path = os.fsdecode(part)
-        return _FilePart.open(path, f"{name} ({path})")
+        if not os.path.isdir(path):
+            return _FilePart.open(path, f"{name} ({path})", is_sample)
+        if not is_sample and is_ragged_directory(path):
+            return RaggedArray.open(path)
+        raise ValueError(
+            f"{name} ({path}): expected a .npy file, or the directory of a RaggedArray, got a "
+            f"directory of {sorted(os.listdir(path))}; make a ConcatArray of each of them: "
+            'ConcatArray([f"{part}/x.npy" for part in parts])'
+        )
     if isinstance(part, RaggedArray) and not is_path:
         return part
     if isinstance(part, ARRAYS) and not is_path:
@@ -242,15 +269,18 @@ def _open_part(part: Any, name: str, is_path: bool) -> Any:
     )
 
 
-def _require_alike(first: Any, part: Any, number: int) -> None:
+def _require_alike(first: Any, part: Any, number: int, is_sample: bool) -> None:
     """Raises if a part is of another kind, dtype or shape than the first."""
     kinds = [(_kind(one), one.dtype, one.string_type) for one in (first, part)]
     if kinds[0] == kinds[1] and part.describe() == first.describe():
         return
     path = "" if part.is_ragged or part.path is None else f" ({part.path})"
+    hint = ""
+    if is_sample:
+        hint = "; the __getitem__ of a Dataset takes others: return np.load(paths[i])"
     raise (TypeError if kinds[0] != kinds[1] else ValueError)(
         f"ConcatArray: part {number}{path}: expected {_kind(first)} of {first.describe()} like "
-        f"part 0, got {_kind(part)} of {part.describe()}"
+        f"part 0, got {_kind(part)} of {part.describe()}{hint}"
     )
 
 

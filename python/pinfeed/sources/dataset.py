@@ -11,13 +11,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import TensorDataset
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.optional import add_note
 from pinfeed.sources.npz import npz_arrays
-from pinfeed.sources.ragged import OFFSETS, RAGGED_FILES, RaggedArray
+from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
 from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
@@ -30,8 +31,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     gathered natively and no sample is touched in Python.
 
     Args:
-        arrays: An array, or arrays in tuples, dicts, NamedTuples or dataclasses nested at will, and
-            in lists within these. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
+        arrays: An array, or arrays in tuples, dicts, NamedTuples or dataclasses nested at will, or a
+            ``TensorDataset``. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
             strings and samples of different lengths (an ndarray of strings becomes one), a
             `ConcatArray` of many arrays, or a path: of a .npy file
             (opened as a read-only memmap; nothing is unpickled, nothing is read yet), of a .npz file
@@ -72,7 +73,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 raise ValueError(
                     f"ArrayDataset: arrays must have the same length, got {self._length} in leaf "
                     f"{first_path} and {length} in leaf {path}; samples in a list are "
-                    "np.stack(samples), or RaggedArray.from_sequences(samples)"
+                    "np.stack(samples), or RaggedArray.from_sequences(samples); "
+                    f"{_OF_SAMPLES}"
                 )
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -95,10 +97,11 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         dataset.
 
         Args:
-            table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, or ``datasets.Dataset`` of Hugging
+            table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, ``datasets.Dataset`` of Hugging
                 Face, of which the stored values are taken, whatever ``with_format`` says; the rows
-                that ``select``, ``filter`` or ``shuffle`` left, in their order. Or the path of a
-                Parquet file, which is read into memory.
+                that ``select``, ``filter`` or ``shuffle`` left, in their order. Or a DataFrame of
+                pandas, without its index, or of polars; or the path of a Parquet file, which is read
+                into memory.
             columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
                 that the dataset's format shows.
 
@@ -156,22 +159,29 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int | slice | str | Sequence[int] | npt.NDArray[Any]) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         """One sample; or a part of the dataset.
 
         Args:
-            index: An integer: the sample. A slice: an ArrayDataset of those samples. A string: the
+            index: An integer: the sample. A slice, a range, a tensor, or an ndarray of bools: an
+                ArrayDataset of those samples, as `select` makes it. A string: the
                 arrays under this key, of samples that are dicts: for a sampler
                 (``PackSampler(dataset["input_ids"], 2048)``), or `RaggedArray.lengths`. A list or an
                 ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
         """
+        is_array = isinstance(index, ARRAYS) and index.ndim > 0
+        is_mask = is_array and str(index.dtype) in ("bool", "torch.bool")
+        if isinstance(index, range) or is_mask or (is_array and isinstance(index, torch.Tensor)):
+            return self.select(index)
         if isinstance(index, list | np.ndarray | IndexBatch):
             return self.__getitems__(index)
         if isinstance(index, slice):
             return self.select(range(*index.indices(self._length)))
         if isinstance(index, str):
             return self._column(index)
-        expected = "an integer, a slice, a key, or a list or an ndarray of integers"
+        expected = (
+            "an integer, a slice, a key, or integers or bools in a list, an ndarray or a tensor"
+        )
         return _sample(
             self._sources, checked_position(index, self._length, "ArrayDataset", expected)
         )
@@ -372,7 +382,13 @@ def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
 def _open_sources(arrays: Any, path: str) -> Any:
     if isinstance(arrays, str | os.PathLike):
         arrays = _in_path(os.fsdecode(arrays), _name(path))
-    if not is_container(arrays):
+    if type(arrays) is TensorDataset:
+        arrays = arrays.tensors
+    elif type(arrays).__module__.startswith("tensordict."):
+        arrays = dict(arrays.items())
+    # Other packages' arrays may be dataclasses and their columns sequences, of which nothing is ours.
+    is_foreign = type(arrays).__module__.partition(".")[0] in _FOREIGN
+    if is_foreign or not is_container(arrays):
         return _open_source(arrays, _name(path))
     if isinstance(arrays, list | tuple):
         _require_arrays(arrays, path)
@@ -382,6 +398,10 @@ def _open_sources(arrays: Any, path: str) -> Any:
 
 #: The hint where a string leads to no array.
 _NO_PATHS = "a string is the path of a .npy file; RaggedArray.from_strings(strings) keeps strings as they are"
+
+
+#: The hint where files may hold one sample each.
+_OF_SAMPLES = "ConcatArray(paths, samples=True) takes files of one sample each"
 
 
 def _name(path: str) -> str:
@@ -394,21 +414,34 @@ def _in_path(path: str, name: str) -> Any:
 
     That is by the names of the files in a directory, or of the members of a .npz file.
     """
+    if path.endswith((".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".zarr")):
+        is_table = not path.endswith((".h5", ".hdf5", ".zarr"))
+        hint = "ArrayDataset.from_arrow(path) reads a Parquet file" if is_table else _STORE
+        raise ValueError(Problem(name, "the path of a .npy or .npz file", path, hint))
     if not os.path.isdir(path):
         return npz_arrays(path, name) if path.endswith(".npz") else path
-    names = sorted(name for name in os.listdir(path) if not name.startswith("."))
-    if len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names):
+    if is_ragged_directory(path):
         return RaggedArray.open(path)
     arrays = {
         name.removesuffix(".npy"): os.path.join(path, name)
-        for name in names
-        if name.endswith(".npy") or os.path.isdir(os.path.join(path, name))
+        for name in sorted(os.listdir(path))
+        if (name.endswith(".npy") or os.path.isdir(os.path.join(path, name)))
+        and not name.startswith(".")
     }
     if not arrays:
         raise ValueError(
             f"{name}: {path} is a directory without .npy files; expected what write_array or "
             "RaggedArray.save wrote"
         )
+    if len(arrays) > 2 and len({name.rstrip("0123456789") for name in arrays}) == 1:
+        files = [file for file in arrays.values() if os.path.isfile(file)]
+        few = [ArraySource.open(file, name).describe() for file in files[:3]]
+        if len(files) == len(arrays) and len({*few}) == 1:
+            raise ValueError(
+                f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
+                f"sorted(glob.glob('{path}/*.npy')) has the paths: {_OF_SAMPLES}, and "
+                "ConcatArray(paths) files of many samples each; a dict of paths makes each file an entry"
+            )
     return arrays
 
 
@@ -421,23 +454,36 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     elif isinstance(first, list | tuple) and (not first or isinstance(first[0], int | float)):
         got = "lists of numbers"
         hint = "if they differ in length, pass RaggedArray.from_sequences(...) of it, else np.array(...)"
-    elif path or not items or not isinstance(items, list):
+    elif not items or not isinstance(items, list):
         return
-    elif isinstance(first, str | os.PathLike):
+    elif all(isinstance(item, str | os.PathLike) for item in items):
         got = "paths"
-        hint = (
-            "ConcatArray(paths) is one array of several .npy files; other files are read by the "
-            "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
-        )
+        hint = f"{_OF_SAMPLES}, ConcatArray(paths) .npy files of many"
+        if not os.fsdecode(items[0]).endswith(".npy"):
+            got = "paths or strings"
+            hint = (
+                "RaggedArray.from_strings(strings) keeps strings as they are; files are read by the "
+                "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
+            )
     elif isinstance(first, np.ndarray | torch.Tensor | Source):
+        if path and not (len(items) > 1 and _are_of_one_shape(items)):
+            return
         expected, got = "an array, or arrays in a tuple or dict", "arrays"
         hint = "pass np.stack(arrays), or a tuple of arrays for the leaves of a sample"
+    elif path:
+        return
     else:
         got = "samples"
         hint = "they need no dataset: DataLoader(samples, batch_size, collate_fn=Collate())"
     raise TypeError(
         Problem(_name(path), expected, f"a {type(items).__name__} of {len(items)} {got}", hint)
     )
+
+
+def _are_of_one_shape(items: Sequence[Any]) -> bool:
+    if not all(isinstance(item, ARRAYS) for item in items):
+        return False
+    return len({(str(item.dtype), tuple(item.shape)) for item in items}) == 1
 
 
 def _open_source(array: Any, name: str) -> Source:
@@ -471,17 +517,38 @@ def _open_source(array: Any, name: str) -> Source:
     raise TypeError(Problem(name, expected, type(array).__name__, _array_of(array)))
 
 
+#: What to do with the arrays and tables of other packages, by the names of those.
+_TABLE = "ArrayDataset.from_arrow(table) takes it; with a column's name, ArrayDataset.from_arrow(table, ['x'])['x']"
+_STORE = (
+    "to_numpy((rows[i : i + 1000] for i in range(0, rows.shape[0], 1000)), out='x.npy') copies rows to a "
+    "file once, np.asarray(rows) into memory; to leave them there, pass DataLoader a Dataset whose "
+    "__getitems__(indices) reads the rows of a batch"
+)
+_SPARSE = (
+    "pass .toarray() of it; a CSR matrix without a copy is RaggedArray(m.indices, m.indptr) and "
+    "RaggedArray(m.data, m.indptr)"
+)
+_FOREIGN = {
+    **dict.fromkeys(("pandas", "polars", "pyarrow", "datasets"), _TABLE),
+    **dict.fromkeys(("h5py", "zarr", "netCDF4", "xarray", "dask", "tables"), _STORE),
+    **dict.fromkeys(("scipy", "sparse"), _SPARSE),
+}
+
+
 def _array_of(given: Any) -> str:
     """How to make an array of what is none."""
     if isinstance(given, int | float):
         return f"np.full(length, {given}) has it for each sample"
-    if hasattr(given, "columns") or hasattr(given, "column_names"):  # a table
-        return "ArrayDataset.from_arrow(table) takes Arrow's, pyarrow.table(frame) makes one of pandas'"
-    if hasattr(given, "to_numpy"):  # a column of one
+    if hasattr(given, "to_numpy") and not hasattr(given, "columns"):  # a column of a table
         return "pass .to_numpy() of it"
+    if isinstance(given, torch.utils.data.Dataset):
+        return (
+            "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "
+            "write_array(path, dataset) makes files of its samples once"
+        )
     if isinstance(given, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
-    return ""
+    return _FOREIGN.get(type(given).__module__.partition(".")[0], "")
 
 
 def _sample(sources: Any, index: int) -> Any:

@@ -501,6 +501,12 @@ def holds_ragged(directory: str) -> bool:
     return RAGGED_FILES.issuperset(os.listdir(directory))
 
 
+def is_ragged_directory(path: str) -> bool:
+    """Whether a directory is that of a RaggedArray."""
+    names = [name for name in os.listdir(path) if not name.startswith(".")]
+    return len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names)
+
+
 def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
