@@ -90,7 +90,11 @@ def test_one_collate_in_all_of_them(dataset, samples):
 @pytest.mark.filterwarnings("ignore:.*samples come again")
 def test_what_is_random_follows_from_the_seed(dataset):
     crops = pinfeed.augment.RandomResizedCrop((8, 8))
-    fields = {"image": pinfeed.Image(augment=crops), "tokens": pinfeed.Pad()}
+    fields = {
+        "image": pinfeed.Image(augment=crops),
+        "tokens": pinfeed.Pad(),
+        "file": pinfeed.Stack(),
+    }
     collate = pinfeed.Collate(fields, seed=3)
     expected = [collate(dataset.__getitems__(chosen(i).tolist()))["image"] for i in range(8)]
 

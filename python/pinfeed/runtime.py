@@ -12,6 +12,8 @@ from pinfeed.arguments import checked_integer
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
+_process: Any = None  # what `_is_worker_loop` is about; another object after a fork
+_is_worker_loop = False
 
 
 def set_num_threads(count: int | None) -> None:
@@ -42,11 +44,13 @@ def is_worker_process() -> bool:
     The process decides, not torch's worker info alone: threads that work for a DataLoader have one
     too, and they belong to the trainer.
     """
-    if multiprocessing.parent_process() is None:
-        return False
-    loop = getattr(multiprocessing.current_process(), "_target", None)
-    is_loop = getattr(loop, "__name__", "") == "_worker_loop"  # torch's, and torchdata's
-    return is_loop and torch.utils.data.get_worker_info() is not None
+    global _process, _is_worker_loop
+    process = multiprocessing.current_process()
+    if process is not _process:
+        loop = getattr(process, "_target", None)  # torch's, or torchdata's
+        _is_worker_loop = getattr(loop, "__name__", "") == "_worker_loop"
+        _process = process
+    return _is_worker_loop and torch.utils.data.get_worker_info() is not None
 
 
 def get_num_threads() -> int:

@@ -31,11 +31,11 @@ def batch_allocator(pin: Pin) -> Allocator:
     into torch's shared memory where there is none. Neither is pinned, whatever ``pin`` says: DeviceLoader
     copies through memory that is. What a worker has forked is for the worker itself, so the pool serves.
     """
-    if is_worker():
-        return _shared_output if worker_arena() is None else _arena_output
-    if not is_pinning_wanted(pin) or is_worker_process():
+    if not is_worker_process():
+        return _pinned_output if pin and is_pinning_wanted(pin) else torch.Tensor
+    if not is_worker():
         return torch.Tensor
-    return _pinned_output
+    return _shared_output if worker_arena() is None else _arena_output
 
 
 def as_output(tensor: torch.Tensor, pin: Pin) -> torch.Tensor:
