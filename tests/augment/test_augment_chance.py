@@ -104,7 +104,7 @@ def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
     found, collate = {}, collate_by_name()
     for rank in range(2):
         streams = [
-            pinfeed.StreamDataset(named_samples(), shuffle_buffer=9, rank=rank, world_size=2)
+            pinfeed.StreamDataset(named_samples(), 9, even=None, rank=rank, world_size=2)
             for _ in range(2)
         ]
         begun, resumed = (DataLoader(stream, batch_size, collate_fn=collate) for stream in streams)

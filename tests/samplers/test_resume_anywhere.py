@@ -198,6 +198,9 @@ def test_ranks_at_different_steps():
         other.load_state_dict(states)
     other.load_state_dict(states[:2])
     assert sum(len(batch) for batch in other) == 16
+    loader = device_loader_of(0, 1, 4, 0)
+    with pytest.raises(ValueError, match="states of all ranks must be at the same step"):
+        loader.load_state_dict(states)
     with pytest.raises(ValueError, match="that of at least one rank, got none"):
         other.load_state_dict([])
 

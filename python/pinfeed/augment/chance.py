@@ -55,7 +55,7 @@ class SeededChance:
         if seed is None and leaf is not None:
             raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
         # Which the workers share: the epoch, and what `_watch` knows.
-        self._cells = None if seed is None else SharedCells([0] * 7, "Collate")
+        self._cells = None if seed is None else SharedCells([0] * 9, "Collate")
 
     @property
     def epoch(self) -> int:
@@ -102,33 +102,40 @@ class SeededChance:
         That is when the sample that came first comes again, after as many others as there are. If it
         comes earlier, a loop was broken off, or samples are drawn with replacement. Where a
         `Collate` serves several datasets, the longest is watched. Where nobody knows how many samples
-        there are, or only of a ``Subset``, it warns when the first sample comes for the third time
-        and nobody has ever called `set_epoch`.
+        there are, as of a ``Subset``, and nobody has called `set_epoch`, it warns when the first sample
+        and another one, of a later batch, have both come again; a look at one batch is no pass.
         """
         if self._cells is None:
             return
         length = sys.maxsize if dataset_length is None else dataset_length
         cells = self._cells.values.numpy()
-        epoch, was_set, watched_length, first, since, times, has_warned = cells.tolist()
+        epoch, was_set, watched_length, first, since, times, has_warned, other, others = (
+            cells.tolist()
+        )
         if has_warned or length < watched_length:
             return
         if length > watched_length:
-            cells[2:6] = length, numbers[0], len(numbers), 1
+            cells[2:9] = length, numbers[0], len(numbers), 1, 0, 0, 0
             return
-        if first in numbers:
-            times += 1
-            _, world_size = group_ranks() or (0, 1)
-            if since >= length // world_size or (times > 2 and not was_set):
-                cells[6] = 1
-                warnings.warn(
-                    f"Collate: samples come again in epoch {epoch}, and what is random is drawn for them "
-                    "as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
-                    "of pinfeed's, such as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose "
-                    "batches tell their epoch",
-                    stacklevel=2,
-                )
-            since = 0
-        cells[4:6] = since + len(numbers), times
+        is_first_again = first in numbers
+        times += is_first_again
+        if others == 0 and not is_first_again:
+            other, others = numbers[0], 1
+        elif others == 1 and other in numbers:
+            others = 2
+        _, world_size = group_ranks() or (0, 1)
+        is_over = is_first_again and since >= length // world_size
+        if is_over or (times > 1 and others > 1 and not was_set):
+            cells[6] = 1
+            warnings.warn(
+                f"Collate: samples come again in epoch {epoch}, and what is random is drawn for them "
+                "as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
+                "of pinfeed's, such as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose "
+                "batches tell their epoch",
+                stacklevel=2,
+            )
+        cells[4:6] = (0 if is_first_again else since) + len(numbers), times
+        cells[7:9] = other, others
 
 
 def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
