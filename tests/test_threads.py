@@ -94,6 +94,7 @@ def test_what_is_random_follows_from_the_seed(dataset):
         "image": pinfeed.Image(augment=crops),
         "tokens": pinfeed.Pad(),
         "file": pinfeed.Stack(),
+        "parts": pinfeed.Stack(),
     }
     collate = pinfeed.Collate(fields, seed=3)
     expected = [collate(dataset.__getitems__(chosen(i).tolist()))["image"] for i in range(8)]
