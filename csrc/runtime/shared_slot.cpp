@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <stdexcept>
 #include <system_error>
 
 namespace pinfeed::runtime {
@@ -59,6 +61,22 @@ void punch(std::byte*, std::size_t) noexcept {}
 
 #endif
 
+// A slot that was sent may have been made up: what lies beyond the file would end whoever reads it.
+void require_slot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
+  const std::size_t page = SharedSlot::page_bytes();
+  constexpr std::size_t kMost = std::size_t{1} << 60;
+  if (offset % page != 0 || capacity % page != 0 || offset > kMost || capacity > kMost) {
+    throw std::invalid_argument("SharedSlot: offset and capacity must be multiples of " +
+                                std::to_string(page) + ", got " + std::to_string(offset) + " and " +
+                                std::to_string(capacity));
+  }
+  struct stat status{};
+  if (!is_new && fstat(descriptor, &status) == 0 &&
+      static_cast<std::size_t>(status.st_size) < offset + page + capacity) {
+    throw std::invalid_argument("SharedSlot: the file ends before the slot does");
+  }
+}
+
 }  // namespace
 
 int create_shared_file(const std::string& name) {
@@ -76,6 +94,7 @@ std::size_t SharedSlot::page_bytes() {
 
 SharedSlot::SharedSlot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new)
     : offset_(offset), capacity_(capacity), process_(getpid()) {
+  require_slot(descriptor, offset, capacity, is_new);
   const std::size_t bytes = page_bytes() + capacity;
   if (is_new && !take_memory(descriptor, offset, bytes)) {
     throw std::system_error(errno, std::generic_category(), "fallocate");

@@ -35,7 +35,8 @@ class SharedSlot {
  public:
   // Maps a slot of a file with room for `capacity` bytes of data. A new one gets memory first, so
   // that no write can fail later. Both sizes are multiples of `page_bytes`, and the slot takes one
-  // page more than its capacity. Throws std::system_error.
+  // page more than its capacity. Throws std::system_error, and std::invalid_argument for a slot
+  // that no file has.
   SharedSlot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new);
   ~SharedSlot();
   SharedSlot(const SharedSlot&) = delete;

@@ -348,6 +348,19 @@ def test_bad_samples():
         Collate({key: Pack(4, position_ids=True) for key in ("a", "b")})
 
 
+@pytest.mark.parametrize("damage", [{"max_documents": 1}, {"max_documents": -1}, {"rows": 1}])
+def test_a_plan_that_has_more_than_it_says(damage):
+    """Its documents used to be written behind the end of cu_seqlens."""
+    tokens = RaggedArray.from_sequences([[i] for i in range(4000)])
+    dataset = ArrayDataset({"x": tokens})
+    sampler = PackSampler(tokens, 2, seq_length=500, shuffle=False)
+    batch = next(iter(sampler))
+    batch.packing = batch.packing._replace(**damage)
+    collate = Collate({"x": Pack(500, cu_seqlens=True)})
+    with pytest.raises(ValueError, match="make a new PackSampler|the plan of the batch is damaged"):
+        collate(dataset.__getitems__(batch))
+
+
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
 def test_many_tokens_by_several_threads(tmp_path, kind, dtype):

@@ -120,7 +120,12 @@ py::object permute(const py::object& array, const std::vector<std::size_t>& axes
                           shape_text(view.shape));
   }
   Shape shape(axes.size()), strides(axes.size());
+  std::vector<bool> is_taken(axes.size());
   for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] >= axes.size() || is_taken[axes[i]]) {
+      throw py::value_error(name + ": axes must be those of the array, each once");
+    }
+    is_taken[axes[i]] = true;
     shape[i] = view.shape[axes[i]];
     strides[i] = view.stride(axes[i]);
   }

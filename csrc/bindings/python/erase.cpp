@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -45,19 +46,43 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
     const std::size_t place = layout.find(axis);
     return place == std::string::npos ? 0 : static_cast<std::size_t>(view.stride(1 + place));
   };
+  std::string letters = layout;
+  std::ranges::sort(letters);
+  if (view.axes() != 1 + layout.size() || letters.find_first_not_of("CHTW") != std::string::npos ||
+      std::ranges::adjacent_find(letters) != letters.end()) {
+    throw py::value_error(name + ": the batch must have the axes N" + layout + ", each once");
+  }
+  if (!view.writable) throw py::value_error(name + ": the batch must be writable");
+  if (samples.size() != view.shape[0]) {
+    throw py::value_error(name + ": expected a number for each sample");
+  }
   const std::int64_t height = size('H'), width = size('W'), channels = size('C');
+  // A row of a rectangle is written as a run of pixels, or a run for each channel.
+  const auto item_stride = static_cast<std::int64_t>(item);
+  const bool are_pixels =
+      (channels == 1 || static_cast<std::int64_t>(stride('C')) == item_stride) &&
+      static_cast<std::int64_t>(stride('W')) == channels * item_stride;
+  if (width > 1 && !are_pixels && static_cast<std::int64_t>(stride('W')) != item_stride) {
+    throw py::value_error(name + ": the pixels of the batch must lie next to each other");
+  }
   std::vector<std::uint8_t> constants;
   kernels::ErasingValues values{};
   if (py::isinstance<py::list>(options.values)) {
     constants = fill_pixel(options.values, view.dtype, channels, name + ": RandomErasing's value");
     values = {constants.data(), false};
   } else {
-    values = {view_array(options.values, Subject{name}).data, true};
+    const ArrayView choice = view_array(options.values, Subject{name});
+    constexpr std::int64_t kValues = 1 << 16;
+    if (choice.dtype != view.dtype || !choice.contiguous() || choice.items() != kValues) {
+      throw py::value_error(name + ": expected 2**16 values of the batch's dtype");
+    }
+    values = {choice.data, true};
   }
   if (view.items() == 0) return;
   const kernels::Erasing erasing{options.probability, options.area, options.ratio};
   const auto count = static_cast<std::size_t>(view.shape[0]);
   const std::size_t bytes = static_cast<std::size_t>(view.items()) / count * item;
+  const std::int64_t step = view.stride(0);
   const kernels::ImagePlaces first{.data = view.data,
                                    .item_size = item,
                                    .frames = static_cast<std::size_t>(size('T')),
@@ -70,7 +95,7 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
   const auto erase = [&](std::size_t begin, std::size_t end) {
     kernels::ImagePlaces image = first;
     for (std::size_t i = begin; i < end; ++i) {
-      image.data = view.data + i * bytes;
+      image.data = view.data + static_cast<std::int64_t>(i) * step;
       kernels::erase(image, values, kernels::draw_rectangle(erasing, height, width, key, sample[i]),
                      key, sample[i]);
     }

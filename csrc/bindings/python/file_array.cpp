@@ -4,6 +4,7 @@
 
 #include <array>
 #include <exception>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,8 +37,14 @@ void raise_os_error(const runtime::FileError& error) {
                   number == 0 ? text.ptr() : py::object(py::make_tuple(number, text)).ptr());
 }
 
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
   runtime::Descriptor file(fd);  // closed from now on, whatever fails below
+  if (offset < 0 || offset > kMostBytes) {
+    throw py::value_error("FileArray: the offset must be in the file, got " +
+                          std::to_string(offset));
+  }
   std::vector<RowFile> files{{system_path(path), {}}};
   auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file));
   const std::int64_t size = opened->size(0);
@@ -50,6 +57,23 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
   if (paths.empty() || marks.size() != paths.size() || offsets.size() != paths.size() ||
       ends.size() != paths.size()) {
     throw py::value_error("FileArray: expected marks, an offset and an end for each path");
+  }
+  const ArrayView view = view_array(array, Subject{"FileArray"});
+  const std::int64_t row = view.axes() == 0 ? 0 : view.stride(0);
+  if (view.axes() == 0 || view.shape[0] != ends.back() || row < 0) {
+    throw py::value_error("FileArray: expected an array of all rows");
+  }
+  const std::vector<std::int64_t> strides = view.byte_strides();
+  const runtime::SampleBytes bytes(view.shape.subspan(1), std::span(strides).subspan(1),
+                                   view.dtype.item_size());
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const std::int64_t rows = ends[i] - begin, first = offsets[i], size = marks[i][1];
+    begin = ends[i];
+    if (rows < 0 || first < 0 || first > kMostBytes || bytes.begin < 0 ||
+        (rows > 0 && static_cast<__int128>(rows - 1) * row + first + bytes.end > size)) {
+      throw py::value_error("FileArray: part " + std::to_string(i) + " must lie in its file");
+    }
   }
   std::vector<RowFile> files;
   files.reserve(paths.size());

@@ -33,7 +33,9 @@ bool becomes_float(DType dtype) {
 }
 
 bool becomes(DType from, DType to) {
-  if (!to.is_integer()) return becomes_float(from);
+  if (!to.is_integer()) {
+    return becomes_float(from) && (to == kFloat32 || to == kFloat16 || to == kBfloat16);
+  }
   return from == kBool || (from.is_integer() && !may_not_fit(from, to));
 }
 
@@ -87,6 +89,8 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
              ? "RGBA takes four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], leaves three"
              : "a single number serves all channels"));
   }
+  scales.reserve(channels);  // raises where an image of no pixels has more than there is memory for
+  biases.reserve(channels);
   for (std::int64_t c = 0; c < channels; ++c) {
     const double mean = means.data()[means.ndim() == 0 ? 0 : c];
     const double std = stds.data()[stds.ndim() == 0 ? 0 : c];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <initializer_list>
 
 #include "bindings/python/scalar_types.h"
 
@@ -29,6 +31,7 @@ struct Names<kernels::GeometryStep::Kind> {
 
 namespace {
 
+using kernels::Border;
 using kernels::ColorStep;
 using kernels::GeometryStep;
 using kernels::ImageResize;
@@ -39,6 +42,21 @@ using kernels::Interpolation;
 using kernels::Misfit;
 using kernels::View;
 using kernels::Window;
+
+// Whether the kernels can follow a window of an image, whatever steps it comes from.
+bool is_sound(const Window& window, std::int64_t height, std::int64_t width, Border border) {
+  const auto is_axis_sound = [&](std::int64_t begin, std::int64_t size, std::int64_t extent) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 61;
+    if (size < 0 || extent < 0 || std::max({size, extent, std::abs(begin)}) > kMost) return false;
+    if (border == Border::constant || size == 0 || (begin >= 0 && begin + size <= extent)) {
+      return true;
+    }
+    if (border == Border::edge) return extent > 0;
+    return begin > -extent && begin + size < 2 * extent;
+  };
+  return is_axis_sound(window.top, window.height, height) &&
+         is_axis_sound(window.left, window.width, width);
+}
 
 [[noreturn]] void fail(const Images& images, std::size_t image, std::string expected,
                        std::string got, std::string hint = "") {
@@ -71,6 +89,19 @@ void require_fit(const Images& images, std::size_t image, const Window& window, 
       fail(images, image, subject + " would get a side of 0 pixels", "",
            "resize to a height and a width");
   }
+}
+
+void require_sound(const Images& images, std::size_t image, const View& view,
+                   const kernels::Borders& borders) {
+  const Window& source = view.source;
+  bool sound = is_sound(source, images.height(image), images.width(image), borders.source);
+  if (view.resized) {
+    sound = sound && std::min({source.height, source.width, view.height, view.width}) > 0 &&
+            is_sound(view.kept, view.height, view.width, borders.resized);
+  }
+  if (sound) return;
+  fail(images, image,
+       "an image of " + size_text(images.size_of(image)) + " has too few pixels for augment", "");
 }
 
 // `is_in_proportion`: no step says to which size images are resized.
@@ -116,6 +147,7 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
   const bool is_in_proportion = std::ranges::none_of(options.steps, [](const GeometryStep& step) {
     return step.kind == Kind::resize || step.kind == Kind::random_resized_crop;
   });
+  if (draw.objects) require_objects(*draw.objects, images.count(), images.name());
   kernels::Objects objects;
   for (std::size_t i = 0; i < images.count(); ++i) {
     if (draw.objects) {
@@ -147,6 +179,9 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
   const std::string fill = images.name() + ": fill";
   fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), fill),
             fill_pixel(options.resized_border.fill, resized, images.channels(), fill)};
+  if (!options.colors.empty() && draw.samples.size() != static_cast<py::ssize_t>(images.count())) {
+    throw py::value_error(images.name() + ": expected a number for each sample");
+  }
   colors_ = {options.colors, draw.key, draw.samples.data(),
              static_cast<std::size_t>(images.frames())};
   require_values();
@@ -233,13 +268,22 @@ bool Windows::any_is_resized() const {
 
 // A view is shared by images that lie upon each other.
 void Windows::require_sizes() const {
-  if (rows_.empty() && views_->views.size() != images_.count()) {
+  const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
+  if (images != images_.count()) {
     throw py::value_error(images_.name() + ": expected as many images as " + views_->leaf + " has");
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
+    if (row >= views_->views.size()) {
+      throw py::index_error(images_.name() + ": row " + std::to_string(row) +
+                            " is out of range for " + std::to_string(views_->views.size()) +
+                            " images");
+    }
     const ImageSize& size = views_->sources[row];
-    if (size == images_.size_of(i)) continue;
+    if (size == images_.size_of(i)) {
+      require_sound(images_, i, views_->views[row], borders_);  // which may be others
+      continue;
+    }
     fail(images_, row,
          "an image of " + size_text(size) + " as in " + views_->leaf +
              ", with which it shares augment",
@@ -262,6 +306,54 @@ void Windows::require_values() const {
       images_.name() + ": integers that stay what they are can't be interpolated" + got +
       "; interpolation=\"nearest-exact\" resizes masks, dtype=torch.float32 images");
 }
+
+void require_offsets(const Integers& offsets, std::size_t images, py::ssize_t items,
+                     const std::string& name) {
+  bool fits = offsets.size() == static_cast<py::ssize_t>(images) + 1;
+  std::int64_t last = 0;
+  for (py::ssize_t i = 0; fits && i < offsets.size(); ++i) {
+    fits = offsets.data()[i] >= last && offsets.data()[i] <= items;
+    last = offsets.data()[i];
+  }
+  if (fits) return;
+  throw py::value_error(name + ": offsets must increase from 0 to at most " +
+                        std::to_string(items) + ", one more than there are images");
+}
+
+void require_objects(const ObjectBoxes& objects, std::size_t images, const std::string& name) {
+  const auto& [corners, offsets, remain] = objects;
+  require_offsets(offsets, images, remain.size(), name);
+  if (corners.size() != 4 * remain.size()) {
+    throw py::value_error(name + ": expected four corners and a flag for each box");
+  }
+  if (!corners.writeable() || !remain.writeable()) {
+    throw py::value_error(name + ": corners and flags must be writable");
+  }
+}
+
+template <>
+struct Checks<GeometryStep> {
+  static void check(const GeometryStep& step) {
+    using Kind = GeometryStep::Kind;
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    const auto are_sizes = [](std::initializer_list<std::int64_t> sizes) {
+      return std::ranges::all_of(sizes, [](std::int64_t n) { return n >= 0 && n <= kMost; });
+    };
+    const auto are_numbers = [](const auto& numbers) {
+      return std::ranges::all_of(numbers, [](double n) { return n >= 0 && n <= kMost; });
+    };
+    const bool between = step.kind != Kind::resize_between || step.height <= step.width;
+    const bool chooses = (step.kind != Kind::resize_to_one_of || !step.sizes.empty()) &&
+                         (step.kind != Kind::iou_crop || !step.overlaps.empty());
+    if (between && chooses && step.trials < 1 << 15 && are_numbers(step.sizes) &&
+        are_sizes({step.height, step.width, step.above, step.left, step.below, step.right,
+                   step.trials}) &&
+        are_numbers(step.share) && are_numbers(step.range)) {
+      return;
+    }
+    throw py::value_error("GeometryStep: the numbers must be those of a step");
+  }
+};
 
 void register_augment_options(py::module_& m) {
   using Step = GeometryStep;

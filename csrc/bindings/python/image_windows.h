@@ -87,6 +87,11 @@ inline std::string size_text(const kernels::ImageSize& size) {
   return pair_text(static_cast<std::int64_t>(size.height), static_cast<std::int64_t>(size.width));
 }
 
+// Throws ValueError unless there are offsets from 0 to at most `items` for each of the images.
+void require_offsets(const Integers& offsets, std::size_t images, pybind11::ssize_t items,
+                     const std::string& name);
+void require_objects(const ObjectBoxes& objects, std::size_t images, const std::string& name);
+
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);
 

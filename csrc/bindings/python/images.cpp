@@ -42,6 +42,37 @@ struct ImagePaddingOptions {
   std::pair<std::int64_t, std::int64_t> least{0, 0};  // height and width of the batch
 };
 
+}  // namespace
+
+template <>
+struct Checks<ImagePaddingOptions> {
+  static void check(const ImagePaddingOptions& options) {
+    if (options.multiple_of.first > 0 && options.multiple_of.second > 0) return;
+    throw py::value_error("ImagePaddingOptions: multiple_of must be positive");
+  }
+};
+
+// The letters say which axes there are: without height and width there is no image.
+template <>
+struct Checks<ImageFormat> {
+  static void check(const ImageFormat& format) {
+    for (const std::string* const layout : {&format.input, &format.output}) {
+      std::string letters = *layout;
+      std::ranges::sort(letters);
+      const bool each_once = std::ranges::adjacent_find(letters) == letters.end();
+      const bool are_known = letters.find_first_not_of("CHTW") == std::string::npos;
+      if (each_once && are_known && letters.find('H') != std::string::npos &&
+          letters.find('W') != std::string::npos) {
+        continue;
+      }
+      throw py::value_error("ImageFormat: layouts must have H, W and maybe C and T, got " +
+                            *layout);
+    }
+  }
+};
+
+namespace {
+
 // How a batch of images is written. `windows`: what is seen of each, null for all of it. `padding`:
 // null for images of one size.
 struct BatchRequest {
@@ -66,6 +97,12 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
                     : axis == 'C' ? channels
                     : axis == 'H' ? height
                                   : width);
+  }
+  if ((axes.find('T') == std::string::npos && images.frames() != 1) ||
+      (axes.find('C') == std::string::npos && channels != 1)) {
+    throw py::value_error(request.function + ": output=\"" + axes + "\" has no axis for " +
+                          std::to_string(images.frames()) + " frames of " +
+                          std::to_string(channels) + " channels");
   }
   const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);

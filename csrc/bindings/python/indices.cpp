@@ -102,6 +102,7 @@ py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
 
 py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t length,
                                      const std::string& name) {
+  if (length < 0) throw py::value_error(name + ": the number of samples must not be negative");
   const bool is_list = PyList_Check(indices.ptr()) != 0;
   if (!is_list && !PyTuple_Check(indices.ptr())) {
     if (py::isinstance<py::sequence>(indices) && !py::isinstance<py::str>(indices) &&

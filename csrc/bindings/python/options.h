@@ -33,6 +33,13 @@ const Type* held_in(pybind11::handle object) {
   return object && pybind11::isinstance<Type>(object) ? object.cast<const Type*>() : nullptr;
 }
 
+// Specialized for options whose numbers size or index memory: throws ValueError for those that
+// can't be right. Nothing changes options once they are made, pickled ones included.
+template <class Options>
+struct Checks {
+  static void check(const Options&) {}
+};
+
 // Binds a struct as a class. `keywords` are all its members, in order.
 template <class Options, class... Values>
 pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
@@ -40,8 +47,13 @@ pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
   namespace py = pybind11;
   const Options defaults{};
   py::class_<Options> bound = bind_class<Options>(m, name);
-  bound.def(py::init<Values...>(), py::kw_only(),
-            (py::arg(keywords.name) = defaults.*keywords.member)...);
+  bound.def(py::init([keywords...](Values... values) {
+              Options options{};
+              ((options.*keywords.member = std::move(values)), ...);
+              Checks<Options>::check(options);
+              return options;
+            }),
+            py::kw_only(), (py::arg(keywords.name) = defaults.*keywords.member)...);
   bound.def("__repr__", [name, keywords...](const Options& self) {
     py::list parts;
     (parts.append(py::str("{}={!r}").format(keywords.name, self.*keywords.member)), ...);
@@ -53,6 +65,7 @@ pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
         Options options{};
         std::size_t i = 0;
         ((options.*keywords.member = state[i++].template cast<Values>()), ...);
+        Checks<Options>::check(options);
         return options;
       }));
   return bound;

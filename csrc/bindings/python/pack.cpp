@@ -75,6 +75,10 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
                Scale scale, const std::optional<Lengths>& lengths, const std::string& argument) {
   const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
+  if (max_length && *max_length < 0) {
+    throw py::value_error(name + ": max_length must not be negative, got " +
+                          std::to_string(*max_length));
+  }
   if (lengths) shorten(samples, *lengths, side == "left", name);
   for (std::size_t i = 0; max_length && i < samples.count(); ++i) {
     if (samples.shape(i)[0] > *max_length) samples.keep(i, 0, *max_length, side == "left");
@@ -201,11 +205,13 @@ Layout one_after_the_other(const Samples& samples, const std::string& name) {
   return layout;
 }
 
-// `through`: segments are counted through all rows.
-Layout in_rows(const Packing& packing, std::size_t count, bool through, const std::string& name) {
+// The samples have been cut to their pieces. `through`: segments are counted through all rows.
+Layout in_rows(const Packing& packing, const Samples& samples, bool through,
+               const std::string& name) {
+  const std::size_t count = samples.count();
   Layout layout;
   const std::int64_t row_length = packing.seq_length, multiple = packing.multiple_of;
-  if (packing.rows < 1 || row_length < 1 || multiple < 1 ||
+  if (packing.rows < 1 || row_length < 1 || multiple < 1 || multiple > row_length ||
       packing.rows > std::numeric_limits<std::int32_t>::max() / row_length) {
     too_many(name);
   }
@@ -228,8 +234,8 @@ Layout in_rows(const Packing& packing, std::size_t count, bool through, const st
     }
   };
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t begin = packing.places.data()[i], length = packing.lengths.data()[i];
-    if (begin < 0 || begin >= layout.places) {
+    const std::int64_t begin = packing.places.data()[i], length = samples.shape(i)[0];
+    if (begin < 0 || begin >= layout.places || length > row_length) {
       throw py::value_error(name + ": the plan of the batch is damaged");
     }
     finish_rows(begin / row_length);
@@ -262,6 +268,21 @@ std::int64_t few_values(std::int64_t number) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(number)));
 }
 
+// How long cu_seqlens is. Throws ValueError if the plan has more documents than it says.
+std::int64_t ends_size(const Layout& layout, const std::optional<Packing>& packing,
+                       const std::string& name) {
+  const auto ends = static_cast<std::int64_t>(layout.ends.size());
+  if (!packing) return ends;
+  if (!packing->max_documents) return 1 + few_values(ends - 1);
+  const std::int64_t most = std::min(*packing->max_documents, packing->seq_length);
+  const std::int64_t size = most < 0 ? 0 : 1 + packing->rows * (1 + most);
+  if (size >= ends) return size;
+  throw py::value_error(
+      name + ": expected at most max_documents=" + std::to_string(*packing->max_documents) +
+      " documents in each of " + std::to_string(packing->rows) + " rows, got a plan of " +
+      std::to_string(ends - 1) + "; make a new PackSampler");
+}
+
 PackedRows pack(py::object source, py::object offsets, py::object indices,
                 const py::object& packing_or_none, const PackOptions& options, py::object target,
                 const std::string& name, std::size_t threads) {
@@ -272,9 +293,13 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
     cut(samples, *packing, name);
   }
   samples.require_same_rows();
-  const std::size_t count = samples.count();
   const Layout layout =
-      packing ? in_rows(*packing, count, options.flat, name) : one_after_the_other(samples, name);
+      packing ? in_rows(*packing, samples, options.flat, name) : one_after_the_other(samples, name);
+  if (options.position_start > std::numeric_limits<std::int64_t>::max() - layout.places) {
+    throw py::value_error(name + ": position_start is larger than positions can be, got " +
+                          std::to_string(options.position_start));
+  }
+  const std::int64_t cumulative = options.cu_seqlens ? ends_size(layout, packing, name) : 0;
   const bool rows = packing.has_value() && !options.flat;
   const Shape box =
       rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
@@ -310,15 +335,10 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   mark(options.seq_idx, kInt32, packed.seq_idx, marks.numbers);
   mark(options.attention_mask, kBool, packed.attention_mask, marks.attention);
   if (options.cu_seqlens) {
-    auto size = static_cast<std::int64_t>(layout.ends.size());
-    if (packing) {
-      const std::int64_t most = std::min(packing->max_documents.value_or(0), packing->seq_length);
-      size = 1 + (most == 0 ? few_values(size - 1) : packing->rows * (1 + most));
-    }
-    const Output written = make_output(request, Shape{size}, kInt32, name);
+    const Output written = make_output(request, Shape{cumulative}, kInt32, name);
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
     std::ranges::copy(layout.ends, ends);
-    std::fill(ends + layout.ends.size(), ends + size, layout.ends.back());
+    std::fill(ends + layout.ends.size(), ends + cumulative, layout.ends.back());
     packed.cu_seqlens = written.array;
   }
 

@@ -38,6 +38,26 @@ struct PadOptions {
   bool is_left() const { return side == "left"; }
 };
 
+}  // namespace
+
+template <>
+struct Checks<PadOptions> {
+  static void check(const PadOptions& options) {
+    const std::size_t axes = options.axes ? options.axes->size() : 1;
+    const auto refuse = [](const char* what) {
+      throw py::value_error(std::string("PadOptions: ") + what);
+    };
+    if (axes == 0) refuse("axes must not be empty");
+    if (options.one_axis && axes != 1) refuse("one_axis is for a single axis");
+    if (options.max_length.value_or(0) < 0) refuse("max_length must not be negative");
+    if (!options.multiple_of) return;
+    if (options.multiple_of->size() != axes) refuse("multiple_of must have one for each axis");
+    if (*std::ranges::min_element(*options.multiple_of) < 1) refuse("multiple_of must be positive");
+  }
+};
+
+namespace {
+
 std::string axes_text(const AxisList& axes) {
   return axes.size() == 1 ? "axes=" + std::to_string(axes[0]) : "axes=" + shape_text(axes);
 }

@@ -1,5 +1,7 @@
 #include "bindings/python/part_arrays.h"
 
+#include <pybind11/numpy.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,6 +21,16 @@ bool same_row_strides(const ArrayView& a, const ArrayView& b) {
   return true;
 }
 
+py::tuple own_views(const py::tuple& arrays) {
+  py::tuple views(arrays.size());
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    py::object array = arrays[i];
+    if (py::isinstance<py::array>(array)) array = array.attr("view")();
+    views[i] = std::move(array);
+  }
+  return views;
+}
+
 }  // namespace
 
 PartArrays::PartArrays(py::tuple given, py::object given_offsets)
@@ -29,7 +41,9 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
   if (ragged && py::len(offset_arrays) != arrays.size()) {
     throw py::value_error("PartArrays: expected offsets for each part");
   }
-  if (ragged) offset_arrays = py::tuple(offset_arrays);
+  // The views outlive this call: objects of our own, whose shapes nobody else can set.
+  arrays = own_views(arrays);
+  if (ragged) offset_arrays = own_views(py::tuple(offset_arrays));
   std::int64_t end = 0;
   std::vector<std::int64_t> all_ends;
   for (std::size_t i = 0; i < arrays.size(); ++i) {

@@ -45,6 +45,42 @@ struct PatchOptions {
   std::int64_t pad_to = 0;    // patches that each image gets; 0: those of all follow one another
 };
 
+}  // namespace
+
+template <>
+struct Checks<PatchSizes> {
+  static void check(const PatchSizes& sizes) {
+    constexpr std::int64_t kMostPixels = 1 << 15, kMostPatches = std::int64_t{1} << 31;
+    constexpr double kMost = std::int64_t{1} << 52;
+    const auto is_in = [](auto value, auto least, auto most) {
+      return value >= least && value <= most;
+    };
+    if (is_in(sizes.patch, 1, kMostPixels) && is_in(sizes.multiple, 1, kMostPixels) &&
+        sizes.min_side >= 0 && is_in(sizes.min_pixels, 0.0, kMost) &&
+        is_in(sizes.max_pixels, 0.0, kMost) && is_in(sizes.max_patches, 0, kMostPatches)) {
+      return;
+    }
+    throw py::value_error("PatchSizes: the numbers must be those of patches of an image");
+  }
+};
+
+template <>
+struct Checks<PatchOptions> {
+  static void check(const PatchOptions& options) {
+    const bool are_whole =
+        options.merge == 1 || (options.merge > 0 && options.sizes.max_patches == 0 &&
+                               options.sizes.multiple % options.merge == 0);
+    if (options.sizes.patch > 0 && are_whole && options.temporal > 0 &&
+        options.temporal <= static_cast<std::int64_t>(PatchOrder::kMostFrames) &&
+        options.pad_to >= 0) {
+      return;
+    }
+    throw py::value_error("PatchOptions: the numbers must be those of patches of a clip");
+  }
+};
+
+namespace {
+
 // The height and width that an image gets. Throws ValueError.
 Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t width,
                   const Subject& subject) {
@@ -90,6 +126,14 @@ struct Clip {
   std::size_t out;  // its first patch
 };
 
+bool have_one_size(const kernels::View& a, const kernels::View& b) {
+  const auto same = [](const kernels::Window& one, const kernels::Window& other) {
+    return one.height == other.height && one.width == other.width;
+  };
+  return same(a.source, b.source) && a.resized == b.resized && a.height == b.height &&
+         a.width == b.width && same(a.kept, b.kept);
+}
+
 class Patches {
  public:
   // `frames`: how many images each clip has; none: images are no clips.
@@ -110,6 +154,7 @@ class Patches {
   py::tuple write(const OutputRequest& request, const std::string& function, std::size_t threads) {
     const DType dtype = out_dtype(format_);
     const std::int64_t p = options_.sizes.patch;
+    checked_bytes(Shape{images_.channels(), options_.temporal, p, p}, dtype, function);
     const std::int64_t values = images_.channels() * options_.temporal * p * p;
     const auto clips = static_cast<std::int64_t>(clips_.size());
     Shape shape{clips, options_.pad_to, values};
@@ -139,20 +184,27 @@ class Patches {
       clip.first = first;
       clip.frames = frames ? static_cast<std::size_t>(frames->at(static_cast<py::ssize_t>(i))) : 1;
       const Subject subject{images_.name(), static_cast<std::int64_t>(first)};
+      const std::size_t left = images_.count() - first;
       first += clip.frames;
-      if (clip.frames == 0 || first > images_.count()) {
+      if (clip.frames == 0 || clip.frames > left) {
         throw wrong_value(subject, "a clip of at least one frame", "none");
       }
       clip.groups = (clip.frames + temporal - 1) / temporal;
+      const kernels::View first_view = views->views[clip.first];
       for (std::size_t frame = clip.first; frame < first; ++frame) {
         kernels::View& view = views->views[frame];
+        if (!have_one_size(view, first_view)) {
+          throw wrong_value(subject, "a clip whose frames have one size", "frames of several");
+        }
         const auto [height, width] = Size{view.seen().height, view.seen().width};
         clip.size = patched_size(options_.sizes, height, width, subject);
         if (clip.size != Size{height, width}) view.resize(clip.size[0], clip.size[1]);
         clip.is_resized = view.resized;
       }
-      clip.patches = clip.groups * static_cast<std::size_t>(clip.size[0] / options_.sizes.patch *
-                                                            (clip.size[1] / options_.sizes.patch));
+      const std::int64_t p = options_.sizes.patch;
+      clip.patches = arrays::checked_bytes(
+          Shape{static_cast<std::int64_t>(clip.groups), clip.size[0] / p, clip.size[1] / p}, 1,
+          images_.name());
       const auto pad_to = static_cast<std::size_t>(options_.pad_to);
       if (pad_to > 0 && clip.patches > pad_to) {
         throw wrong_value(subject, "at most " + std::to_string(pad_to) + " patches, as pad_to says",
@@ -160,6 +212,7 @@ class Patches {
       }
       clip.out = pad_to > 0 ? i * pad_to : total_;
       total_ += clip.patches;
+      checked_bytes(Shape{static_cast<std::int64_t>(total_)}, kUint8, images_.name());
       clips_.push_back(clip);
     }
     return views;
@@ -198,7 +251,7 @@ class Patches {
       for (std::size_t i = begin; i < end; ++i) {
         ends.push_back((ends.empty() ? 0 : ends.back()) + units(clips_[i]));
       }
-      const std::size_t total = ends.back(), parts = threads > 1 ? 4 * threads : 1;
+      const std::size_t total = ends.back(), parts = threads > 1 ? 4 * std::min(threads, total) : 1;
       const py::gil_scoped_release unlocked;
       runtime::parallel_for_allocating(
           total, (total + parts - 1) / parts, threads, [&](std::size_t first, std::size_t last) {

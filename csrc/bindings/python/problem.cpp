@@ -20,6 +20,9 @@ void register_problem(py::module_& m) {
       if (raised) std::rethrow_exception(raised);
     } catch (const Problem& problem) {
       problem.raise();
+    } catch (const py::cast_error& error) {
+      // What a call reads of objects, such as a plan or a pickled state, may be of any type.
+      py::set_error(PyExc_TypeError, error.what());
     }
   });
 }

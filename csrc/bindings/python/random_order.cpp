@@ -2,6 +2,9 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <string>
+
 #include "bindings/python/parallel.h"
 #include "kernels/permutation.h"
 #include "kernels/weighted.h"
@@ -26,14 +29,20 @@ py::array_t<Item> filled(std::size_t count, const Fill& fill) {
   return out;
 }
 
+void require_range(std::uint64_t start, std::uint64_t stop, std::uint64_t most) {
+  if (start <= stop && stop <= most) return;
+  throw py::value_error("expected 0 <= start <= stop <= " + std::to_string(most) + ", got start " +
+                        std::to_string(start) + " and stop " + std::to_string(stop));
+}
+
 }  // namespace
 
-// The Python side has checked all numbers: 0 <= start <= stop <= size <= 2^62.
 void register_random_order(py::module_& m) {
   m.def(
       "permuted",
       [](std::uint64_t size, const kernels::Permutation::Keys& keys, std::uint64_t start,
          std::uint64_t stop) {
+        require_range(start, stop, std::min(size, std::uint64_t{1} << 62));
         return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
           kernels::Permutation(size, keys).map(start, stop - start, out);
         });
@@ -44,6 +53,8 @@ void register_random_order(py::module_& m) {
       [](const Weights& weights) {
         const double* data = weights.data();
         const auto count = static_cast<std::size_t>(weights.size());
+        if (count == 0)
+          throw py::value_error("alias_table: expected at least one weight, got none");
         // NumPy's memory of this size is huge pages where there are some, which draws from anywhere
         // in it gain by.
         Table table({weights.size(), py::ssize_t{2}});
@@ -58,6 +69,10 @@ void register_random_order(py::module_& m) {
   m.def(
       "draw_from_table",
       [](const Table& table, std::uint64_t key, std::uint64_t start, std::uint64_t stop) {
+        if (table.ndim() != 2 || table.shape(0) == 0 || table.shape(1) != 2) {
+          throw py::value_error("draw_from_table: the table must be one of alias_table");
+        }
+        require_range(start, stop, ~std::uint64_t{0});
         const auto* shares = reinterpret_cast<const kernels::AliasShare*>(table.data());
         const auto count = static_cast<std::size_t>(table.shape(0));
         return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {

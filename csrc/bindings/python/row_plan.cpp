@@ -4,8 +4,13 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +33,28 @@ py::array_t<Item> as_array(std::vector<Item>&& items) {
   return py::array_t<Item>(size, data, owner);
 }
 
+// As kernels/row_plan.h expects them.
+void require_documents(const kernels::Documents& documents) {
+  const std::span lengths(documents.lengths, documents.count);
+  const auto fits = [&](std::int32_t length) {
+    return length >= 0 && length <= documents.row_length;
+  };
+  if (documents.row_length < 1 || documents.most_in_row < 1 ||
+      documents.count > std::numeric_limits<std::uint32_t>::max() ||
+      !std::ranges::all_of(lengths, fits)) {
+    throw py::value_error("documents must have lengths from 0 to that of a row, " +
+                          std::to_string(documents.row_length));
+  }
+}
+
+void require_order(const DocumentNumbers& order, py::ssize_t count) {
+  const std::span numbers(order.data(), static_cast<std::size_t>(order.size()));
+  const auto fits = [&](std::int64_t number) { return number >= 0 && number < count; };
+  if (order.size() == count && std::ranges::all_of(numbers, fits)) return;
+  throw py::value_error("order must have a number of a document for each of " +
+                        std::to_string(count));
+}
+
 template <class Plan>
 py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
                   std::uint32_t most_in_row, const Plan& plan) {
@@ -35,6 +62,7 @@ py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
                                      .count = static_cast<std::size_t>(lengths.size()),
                                      .row_length = row_length,
                                      .most_in_row = most_in_row};
+  require_documents(documents);
   kernels::RowPlan rows;
   {
     const py::gil_scoped_release release;  // the caller holds the arrays
@@ -45,7 +73,6 @@ py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
 
 }  // namespace
 
-// The Python side has checked that all numbers are as kernels/row_plan.h expects them.
 void register_row_plan(py::module_& m) {
   m.def(
       "best_fit",
@@ -61,6 +88,7 @@ void register_row_plan(py::module_& m) {
       "first_fit",
       [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
          const std::optional<DocumentNumbers>& order) {
+        if (order) require_order(*order, lengths.size());
         const std::int64_t* const numbers = order ? order->data() : nullptr;
         return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {
           return kernels::first_fit(documents, numbers);

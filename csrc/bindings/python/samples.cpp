@@ -131,10 +131,7 @@ void Samples::view_rows(const py::object& indices) {
     const std::int64_t row =
         rows == nullptr ? static_cast<std::int64_t>(i) : checked(rows[i], length);
     data[i] = begin + row * step;
-  }
-  if (file == nullptr) return;
-  for (std::size_t i = 0; i < data_.size(); ++i) {
-    rows_.push_back(rows == nullptr ? static_cast<std::int64_t>(i) : rows[i]);
+    if (file != nullptr) rows_.push_back(row);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <pybind11/numpy.h>
 
 #include <memory>
+#include <string>
 #include <system_error>
 
 #include "bindings/python/options.h"
@@ -54,7 +55,11 @@ using Cells = py::array_t<std::int64_t, py::array::c_style>;
 
 // One step on a number that several processes share.
 bool compare_exchange(Cells cells, py::ssize_t place, std::int64_t expected, std::int64_t desired) {
-  return __atomic_compare_exchange_n(cells.mutable_data(place), &expected, desired, false,
+  if (place < 0 || place >= cells.size()) {
+    throw py::index_error("compare_exchange: place " + std::to_string(place) +
+                          " is out of range for " + std::to_string(cells.size()) + " cells");
+  }
+  return __atomic_compare_exchange_n(cells.mutable_data() + place, &expected, desired, false,
                                      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 

@@ -46,7 +46,7 @@ Output write_offsets(const std::int64_t* offsets, std::size_t images, const std:
   to[0] = 0;
   for (std::size_t i = 0; i < images; ++i) {
     const auto items = std::span(remain + offsets[i], remain + offsets[i + 1]);
-    to[i + 1] = to[i] + std::ranges::count(items, 1);
+    to[i + 1] = to[i] + std::ranges::count_if(items, [](std::uint8_t flag) { return flag != 0; });
   }
   return out;
 }
@@ -61,6 +61,7 @@ bool to_corners(Corners boxes, kernels::BoxFormat format) {
 // of shape (total, 4), with their offsets. `place`: height and width of the batch.
 py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const BoxOptions& options,
                      std::array<double, 2> place, py::object target, const std::string& name) {
+  require_objects(objects, views.views.size(), name);
   auto [corners, offsets, remain] = objects;
   const std::int64_t* const first = offsets.data();
   const std::size_t images = views.views.size();
@@ -92,6 +93,11 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
 // They become float32.
 py::tuple move_points(const ImageViews& views, const Corners& points, const Integers& offsets,
                       const Flags& remain, py::object target, const std::string& name) {
+  require_offsets(offsets, views.views.size(), remain.size(), name);
+  if (points.ndim() < 2 || points.shape(0) != remain.size() ||
+      (points.shape(points.ndim() - 1) != 2 && points.shape(points.ndim() - 1) != 3)) {
+    throw py::value_error(name + ": points must have shape (total, ..., 2 or 3) and a flag each");
+  }
   const std::int64_t* const first = offsets.data();
   const std::uint8_t* const flags = flags_of(remain);
   const std::size_t images = views.views.size();
