@@ -8,7 +8,8 @@
 namespace pinfeed::kernels {
 
 // Converts `count` items. Neither side needs to be aligned; they must not overlap. Returns whether
-// all integers fit: false if one became another number in an integer type that can't hold it.
+// all integers fit: false if one became another number in an integer type that can't hold it, or
+// infinite as float16. Floats may become infinite, and so may what is scaled.
 //
 // `scale` is for integers that become float32 or a 16-bit float: float(item) * scale, rounded as
 // float32 and then to the type. Other casts don't look at it.

@@ -29,6 +29,18 @@ PINFEED_AVX2 void round_to_float16(const std::byte* from, std::size_t count, std
   cast_items<float, Float16>(from + 4 * i, count - i, to + 2 * i);
 }
 
+// Whether integers, as float32, are finite as float16.
+PINFEED_AVX2 bool are_finite(const std::byte* from, std::size_t count) {
+  constexpr float kInfinite = 65520;
+  const auto* const floats = reinterpret_cast<const float*>(from);
+  int infinite = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    infinite |=
+        static_cast<int>(floats[i] >= kInfinite) | static_cast<int>(floats[i] <= -kInfinite);
+  }
+  return infinite == 0;
+}
+
 struct Avx2Cast {
   template <class From, class To>
   PINFEED_AVX2 static bool cast(const void* in, std::size_t count, void* out, float scale) {
@@ -43,6 +55,7 @@ struct Avx2Cast {
       round_to_float16(from, count, to);
     } else {
       alignas(32) std::byte tile[kTile * sizeof(float)];
+      bool fits = true;
       for (std::size_t begin = 0; begin < count; begin += kTile) {
         const std::size_t items = std::min(kTile, count - begin);
         const std::byte* const part = from + begin * sizeof(From);
@@ -52,8 +65,11 @@ struct Avx2Cast {
         } else {
           cast_items<From, float>(part, items, tile, scale);
           round_to_float16(tile, items, to + begin * sizeof(To));
+          if constexpr (may_not_fit<From, To>)
+            fits = fits && (scale != 1 || are_finite(tile, items));
         }
       }
+      return fits;
     }
     return true;
   }

@@ -107,9 +107,12 @@ template <class Integer>
 inline constexpr Integer kSign =
     static_cast<Integer>(std::make_unsigned_t<Integer>{1} << (8 * sizeof(Integer) - 1));
 
-// Whether an integer type has integers that another has not.
+// Whether an integer type has integers that another has not, or that are infinite there.
 template <class From, class To>
 inline constexpr bool may_not_fit = [] {
+  if constexpr (std::is_integral_v<From> && std::is_same_v<To, Float16>) {
+    return !std::in_range<std::int16_t>(std::numeric_limits<From>::max());
+  }
   if constexpr (std::is_integral_v<From> && std::is_integral_v<To>) {
     return !std::in_range<To>(std::numeric_limits<From>::max()) ||
            !std::in_range<To>(std::numeric_limits<From>::min());
@@ -156,7 +159,9 @@ template <class From, class To>
     std::memcpy(to + i * sizeof(To), &result, sizeof(To));
     if constexpr (may_not_fit<From, To>) {
       // Of types of one size, or from signed to a larger unsigned one, only the sign can be lost.
-      if constexpr (sizeof(From) <= sizeof(To)) {
+      if constexpr (std::is_same_v<To, Float16>) {
+        lost |= static_cast<From>((result.bits & 0x7fff) == 0x7c00);
+      } else if constexpr (sizeof(From) <= sizeof(To)) {
         lost |= item;
       } else {
         lost |= static_cast<From>(item ^ static_cast<From>(result));
@@ -167,7 +172,8 @@ template <class From, class To>
       }
     }
   }
-  if constexpr (may_not_fit<From, To> && sizeof(From) <= sizeof(To)) {
+  if constexpr (may_not_fit<From, To> && !std::is_same_v<To, Float16> &&
+                sizeof(From) <= sizeof(To)) {
     return (lost & kSign<From>) == 0;
   } else {
     return lost == 0;

@@ -357,7 +357,9 @@ def test_a_plan_that_has_more_than_it_says(damage):
     batch = next(iter(sampler))
     batch.packing = batch.packing._replace(**damage)
     collate = Collate({"x": Pack(500, cu_seqlens=True)})
-    with pytest.raises(ValueError, match="make a new PackSampler|the plan of the batch is damaged"):
+    with pytest.raises(
+        ValueError, match=r"make a new PackSampler|the plan of the batch is damaged"
+    ):
         collate(dataset.__getitems__(batch))
 
 

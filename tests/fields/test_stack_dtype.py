@@ -179,6 +179,11 @@ MISFITS = [
     (np.uint16, torch.int8, 127, 65480),
     (np.uint64, torch.int64, 2**63 - 1, 2**63),
     (np.int32, torch.uint16, 65535, 65536),
+    (np.uint16, torch.float16, 65519, 65520),
+    (np.int32, torch.float16, -65519, -65520),
+    (np.uint32, torch.float16, 65504, 2**32 - 1),
+    (np.int64, torch.float16, 65519, -(2**63)),
+    (np.uint64, torch.float16, 65504, 2**64 - 1),
 ]
 WAYS = {
     "Stack": lambda samples, dtype: Collate(Stack(dtype))(list(samples)),

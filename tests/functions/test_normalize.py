@@ -242,3 +242,37 @@ def test_forms_of_dtype(dtype):
     assert_same_bits(pinfeed.normalize(images, dtype=dtype), expected)
     result = pinfeed.normalize(torch.from_numpy(images), dtype="bfloat16")
     assert_same_bits(result, reference.images(images, dtype="bfloat16"))
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros])
+@pytest.mark.parametrize(("input", "output"), [("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NHW", "NHW")])
+def test_no_images(make, input, output):
+    shape = {"N": 0, "H": 5, "W": 4, "C": 3}
+    dtype = np.uint8 if make is np.zeros else torch.uint8
+    images = make(tuple(shape[letter] for letter in input), dtype=dtype)
+    expected = tuple(shape[letter] for letter in output)
+    batch = pinfeed.normalize(images, 0.5, 0.25, input=input, output=output)
+    assert (type(batch), tuple(batch.shape)) == (type(images), expected)
+    out = pinfeed.normalize(images, input=input, output=output, out=batch)
+    assert out is batch
+    assert pinfeed.permute(images, input, output).shape == expected
+    if "C" in input:
+        field = pinfeed.Image(0.5, 0.25, input=input[1:], output=output[1:])
+        assert field.apply(torch.as_tensor(images), None, pinfeed.Leaf("x")).shape == expected
+        with pytest.raises(ValueError, match="expected a channel for each value of mean and std"):
+            pinfeed.normalize(images, [0.5, 0.5], input=input, output=output)
+
+
+def test_integers_that_float16_has_not():
+    """They raise where they are cast, as in `pad`; results of arithmetic become infinite."""
+    images = np.full((2, 9, 7, 3), 65519, np.uint16)
+    batch = pinfeed.normalize(images, scale=1, dtype="float16")
+    assert (batch == 65504).all()
+    images[1, 8, 6, 2] = 65520
+    assert np.isinf(pinfeed.normalize(images, 1.0, scale=1.5, dtype="float16")).any()
+    assert pinfeed.normalize(images, dtype="float16").max() == 1
+    with pytest.raises(ValueError, match="normalize: images: expected integers that float16 can"):
+        pinfeed.normalize(images, scale=1, dtype="float16")
+    collate = pinfeed.Collate(pinfeed.Image(scale=1, dtype=torch.float16))
+    with pytest.raises(ValueError, match="expected integers that float16 can hold"):
+        collate([*images])

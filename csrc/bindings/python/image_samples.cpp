@@ -205,7 +205,21 @@ void Images::require_layout() const {
     }
     throw wrong_value(subject(), "images " + layout(), got(), hint);
   }
+}
+
+void Images::require_some() const {
   if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
+}
+
+void Images::require_finite(const Scaling& scaling, DType to, const std::byte* out,
+                            std::size_t bytes) const {
+  if (to != kFloat16 || dtype() != DType{ScalarType::uint16} || !scaling.is_identity()) return;
+  constexpr std::uint16_t kInfinity = 0x7c00;
+  const std::span items(reinterpret_cast<const std::uint16_t*>(out), bytes / sizeof(kInfinity));
+  const auto found = std::ranges::find(items, kInfinity);
+  if (found == items.end()) return;
+  throw wrong_value(subject(), "integers that float16 can hold", "more than 65519",
+                    "pass a wider dtype, or a scale");
 }
 
 // A layout that nobody asked for must not make channels of columns. (C, H, W) taken for (H, W, C)

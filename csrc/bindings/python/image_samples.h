@@ -81,6 +81,13 @@ class Images {
   // isn't dark tell.
   void require_fractions() const;
 
+  // Throws ValueError for no images. Only a batch as it is may have none.
+  void require_some() const;
+
+  // Throws ValueError if integers that were merely cast to `to` have become infinite.
+  void require_finite(const Scaling& scaling, DType to, const std::byte* out,
+                      std::size_t bytes) const;
+
   // Before sources() are asked for.
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 

@@ -134,6 +134,7 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
 
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string leaf) {
+  images.require_some();
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
   }
@@ -171,6 +172,7 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
       borders_{options.border.kind, options.resized_border.kind},
       views_(std::move(views)),
       rows_(std::move(rows)) {
+  images.require_some();
   require_sizes();
   interpolation_ = options.interpolation;
   in_floats_ = !takes_nearest(interpolation_) && images.become_floats() &&

@@ -168,6 +168,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
     });
   };
   images.write_when_read(images.count(), request.threads, request.function, write);
+  images.require_finite(scaling, dtype, out.data, bytes);
   return out.array;
 }
 
@@ -243,6 +244,7 @@ WrittenImages write_batch(Images& images, const BatchRequest& request) {
     const ImageSize place = windows == nullptr ? images.size_of(0) : windows->common_size();
     return {write_values(images, request, place, nullptr)};
   }
+  images.require_some();
   const ImagePaddingOptions& options = *request.padding;
   const std::string& name = request.function;
   const std::vector<ImageSize> sizes = windows == nullptr ? images.sizes() : windows->sizes();

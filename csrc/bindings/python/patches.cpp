@@ -265,6 +265,7 @@ class Patches {
           });
     };
     images_.write_when_read(clips_.size(), threads, function, write);
+    images_.require_finite(scaling_, dtype, out, bytes);
   }
 
   std::size_t patch_bytes(const ImageBatch& batch) const {

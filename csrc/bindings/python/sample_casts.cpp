@@ -52,7 +52,8 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   plans_.reserve(count());  // prepared_ points into it
   const std::string wanted = dtype.name();
   // Those that hold all integers of 64 bits are not asked for each sample.
-  const bool may_overflow = !scale && dtype != kInt64 && (dtype.is_integer() || dtype == kFloat16);
+  const bool may_overflow =
+      scale.value_or(1) == 1 && dtype != kInt64 && (dtype.is_integer() || dtype == kFloat16);
   std::optional<DType> from;
   kernels::Cast cast;
   // Where one entry stands for all samples, the first that is no empty array speaks for them: an

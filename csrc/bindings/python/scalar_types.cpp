@@ -77,6 +77,8 @@ void require_numpy_has(DType dtype, const std::string& function) {
 }
 
 bool may_not_fit(DType from, DType to) {
+  if (from.is_integer() && to == kFloat16)
+    return from == DType{ScalarType::uint16} || from.item_size() > 2;
   if (!from.is_integer() || !to.is_integer()) return false;
   const std::size_t from_size = from.item_size(), to_size = to.item_size();
   if (from.kind() == to.kind()) return to_size < from_size;

@@ -32,7 +32,7 @@ Types find_types(DType from, const std::string& to, const Subject& subject, Scal
 // Throws TypeError for a dtype that no cast knows.
 DType dtype_named(const std::string& dtype, const Subject& subject);
 
-// Whether integers of one dtype may not fit in the other.
+// Whether integers of one dtype may not fit in the other; in float16, whether any are infinite.
 bool may_not_fit(DType from, DType to);
 
 // Throws ValueError for the first integer of an array that does not fit in `to`, if there is one.

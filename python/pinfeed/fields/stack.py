@@ -61,7 +61,7 @@ class Stack(Field):
             are collated: ``torch.can_cast`` says no, because the cast would lose information (float
             to int, complex to real, number to bool); or what is to be scaled are no integers.
         ValueError: ``scale`` is 0 or not finite. When samples are collated: shapes differ, or an
-            integer does not fit in ``dtype``.
+            integer does not fit in ``dtype``; 65,520 and more don't fit in float16.
 
     Example:
         >>> pinfeed.Collate(pinfeed.Stack())([np.arange(3), np.arange(3)])

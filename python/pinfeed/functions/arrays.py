@@ -62,7 +62,7 @@ def normalize(
 
     Args:
         images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
-            any strides, read-only too. A CUDA tensor of uint8 is normalized there, on the current
+            any strides, read-only too, and any number of images, 0 included. A CUDA tensor of uint8 is normalized there, on the current
             stream. Other dtypes, and clips: on the CPU, and not while torch.compile traces.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: The same. None is 1.
@@ -75,7 +75,9 @@ def normalize(
             ``"NCTHW"`` or ``"NTHW"``.
         output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
-        dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only).
+        dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only). A result
+            that float16 can't hold becomes infinite; an integer that is neither scaled nor shifted
+            raises, as in `pinfeed.pad`.
         out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
             or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.
@@ -161,7 +163,7 @@ def permute(
         return permute_tensor(array, axes, out)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
-    if is_bytes and array.ndim == 4 and len(array) and {input, output} == {"NHWC", "NCHW"}:
+    if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
         made = _core.normalize_images(array, None, format, out, "permute", threads, "images")
