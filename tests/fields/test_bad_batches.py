@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
@@ -250,6 +251,23 @@ HINTS: Hints = {
     "lists of tokens": (of([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]), None, {"ids": Jagged()},
         {"ids": pinfeed.JaggedBatch(torch.tensor([0, 1, 0, 1, 2]), torch.tensor([0, 2, 5]))},
         ValueError, r"got 3; Pad\(\) and Jagged\(\) take samples of different sizes"),
+    "lists of arrays of other counts": (of([{"x": [PHOTOS[0]]}, {"x": []}]), None, {"x": Keep()}, {"x": [[PHOTOS[0]], []]},
+        ValueError, r"expected 1 items as in sample 0, got 0; Keep\(\) leaves lists"),
+    "lists of words of other counts": (of([{"x": ["a", "b"]}, {"x": ["a"]}]), None, {"x": Keep()}, {"x": [["a", "b"], ["a"]]},
+        ValueError, r"expected 2 items as in sample 0, got 1; Keep\(\) leaves lists"),
+    "arrays of other lengths, kept": (of([{"x": LABELS[:1]}, {"x": LABELS[:2]}]), None, {"x": Keep()}, {"x": [LABELS[:1], LABELS[:2]]},
+        ValueError, r"Keep\(\) leaves them as they are"),
+    "a mask with an axis in front": (lambda axes: Collate(Image(dtype=torch.int64, **axes))([np.ones((1, 4, 5), np.uint8)]),
+        {"input": "HW", "output": "HW"}, {"input": "CHW", "output": "CHW"}, torch.ones(1, 1, 4, 5, dtype=torch.int64),
+        ValueError, r'got uint8 \(1, 4, 5\); say input="CHW", output="CHW", or take mask\[0\]'),
+    "a mask with an axis behind": (lambda axes: Collate(Image(dtype=torch.int64, **axes))([np.ones((4, 5, 1), np.uint8)]),
+        {"input": "HW", "output": "HW"}, {"input": "HWC", "output": "CHW"}, torch.ones(1, 1, 4, 5, dtype=torch.int64),
+        ValueError, r'got uint8 \(4, 5, 1\); say input="HWC", output="CHW", or take mask\[..., 0\]'),
+    "a CT volume": (lambda dtype: Collate(Image(0.5, scale=1, input="HW"))([np.full((4, 5), -1000).astype(dtype)]),
+        np.int32, np.float32, torch.full((1, 1, 4, 5), -1000.5),
+        TypeError, r"got int32 \(4, 5\); .*, such as CT volumes, with .astype\(np.float32\)"),
+    "names of files": (lambda image: Collate(Image())([image]), "cat.jpg", PIL.Image.fromarray(PHOTOS[0]), IMAGE,
+        TypeError, r"got str; open files in the dataset's __getitem__: PIL.Image.open\(path\)"),
     "keys without a dict": (lambda lengths: Collate(Pad(lengths=lengths))([[1, 2], [3]]).lengths, "n", True,
         torch.tensor([2, 1]),
         ValueError, r"^Collate: fields: Pad names keys \['n'\], but is in no dict; .* \(Pad, Image: say True\)"),

@@ -47,7 +47,9 @@ std::string hint_for(DType from, DType to) {
   if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
   if (from.is_integer()) {
     return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
-           "masks take dtype=torch.int64";
+           "others, such as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they "
+           "fit, "
+           "to int16; masks take dtype=torch.int64";
   }
   return "convert with .astype(np.float32) or .to(torch.float32), and files with "
          "write_array(path, images, dtype=np.float32)";
@@ -202,6 +204,12 @@ void Images::require_layout() const {
     if (axis_count == 3 && samples_.shape().size() == 4) {
       hint = samples_.are_all_rows() ? "clips take input=\"NTHWC\", output=\"NCTHW\""
                                      : "clips take input=\"THWC\", output=\"CTHW\"";
+    }
+    if (axis_count == 2 && samples_.shape().size() == 3) {
+      if (samples_.shape().front() == 1)
+        hint = "say input=\"CHW\", output=\"CHW\", or take mask[0]";
+      if (samples_.shape().back() == 1)
+        hint = "say input=\"HWC\", output=\"CHW\", or take mask[..., 0]";
     }
     throw wrong_value(subject(), "images " + layout(), got(), hint);
   }

@@ -460,7 +460,7 @@ class _Structure:
                 raise self._differs(position, f"keys {list(first)}", str(list(sample)), hint)
             if kind is Sequence and len(sample) != len(first):
                 is_number = isinstance((*first, *sample)[0], int | float | np.generic)
-                hint = TAKE_ANY_LENGTH if is_number else ""
+                hint = TAKE_ANY_LENGTH if is_number else "Keep() leaves lists as they are"
                 raise self._differs(position, f"{len(first)} items", str(len(sample)), hint)
         if kind is Mapping:
             return [[sample[key] for sample in samples] for key in self._sources]

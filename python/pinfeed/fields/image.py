@@ -144,6 +144,8 @@ class Image(Field):
     shows_images = True
 
     @instead(
+        flip="Image(augment=pinfeed.augment.RandomHorizontalFlip()) flips",
+        normalize="mean and std normalize: Image(mean, std)",
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",
         resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
         transform="Image(augment=...) takes transforms of pinfeed.augment, several in its Compose",

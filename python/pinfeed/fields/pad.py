@@ -83,6 +83,10 @@ class Pad(Field):
     @instead(
         padding_value="it is pad_value",
         padding_side="it is side",
+        truncation="max_length=n cuts longer samples",
+        padding="batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
+        pad_token_id="it is pad_value",
+        pad_to_multiple_of="it is multiple_of",
         batch_first="the batch is (B, L, ...): .transpose(0, 1) puts it second",
         time_major="the batch is (B, L, ...): .transpose(0, 1)",
     )

@@ -15,6 +15,7 @@ from pinfeed.arguments import (
     Interpolation,
     Problem,
     checked_integer,
+    instead,
     require_instance,
     torch_dtype,
 )
@@ -93,6 +94,7 @@ class Patches(Field):
 
     takes_none = True
 
+    @instead()
     def __init__(
         self,
         patch_size: int,

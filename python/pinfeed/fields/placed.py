@@ -162,6 +162,8 @@ def samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
             'Image() takes PIL images, and masks as Image(input="HW", output="HW", '
             "dtype=torch.int64, pad_value=...)"
         )
+    if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
+        return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
     if isinstance(first, int | float) and field.pads:
         return "single numbers need no field: leave it out"
     return ""

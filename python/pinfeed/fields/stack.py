@@ -18,6 +18,7 @@ from pinfeed.arguments import (
     PLAIN_ARRAYS,
     DType,
     Problem,
+    instead,
     torch_dtype,
     torch_dtype_name,
     way_to_values,
@@ -35,7 +36,9 @@ _LARGE_BYTES = 8 << 20
 _LARGE_BYTES_OF_LARGE = 256 << 10
 _LARGE_SAMPLE_BYTES = 32 << 10
 #: The hint where samples differ in length, as native code has it.
-TAKE_ANY_LENGTH = "Pad() and Jagged() take samples of different sizes"
+TAKE_ANY_LENGTH = (
+    "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
+)
 #: Numbers of Python and NumPy, and what NumPy makes of them.
 _NUMBERS: dict[type, np.dtype[Any]] = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 _NUMBERS |= {bool: np.dtype(np.bool_)} | {np.dtype(c).type: np.dtype(c) for c in "?bBhHiIlLqQefdFD"}
@@ -69,6 +72,7 @@ class Stack(Field):
                 [0, 1, 2]])
     """
 
+    @instead()
     def __init__(self, dtype: DType | None = None, *, scale: float | None = None) -> None:
         asked = None if dtype is None else torch_dtype_name(torch_dtype(dtype, "Stack"))
         self.scale, self._dtype_name = checked_scale(scale, asked, "Stack")

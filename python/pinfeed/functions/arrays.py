@@ -40,6 +40,7 @@ _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 
 
 @instead(
+    'layouts have names: input="NHWC", output="NCHW"',
     windows="Collate(Image(augment=...)) crops, flips and resizes a list of images",
     size="Collate(Image(augment=...)) crops, flips and resizes a list of images",
 )

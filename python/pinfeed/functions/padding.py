@@ -9,6 +9,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Problem,
     as_integer,
     dtype_name,
     positive_integer,
@@ -71,7 +72,14 @@ def _number(value: Any, function: str) -> bool | int | float | complex:
     if isinstance(value, np.generic) or (isinstance(value, torch.Tensor) and value.ndim == 0):
         value = value.item()
     if not isinstance(value, _NUMBERS):
-        raise TypeError(f"{function}: pad_value must be a number, got {value!r}")
+        hint = ""
+        if value is None:  # of the tokenizers of GPT-2 and its kin
+            hint = (
+                "if it is tokenizer.pad_token_id, the tokenizer has none: tokenizer.pad_token = "
+                "tokenizer.eos_token gives it one"
+            )
+        text = f"{function}: pad_value must be a number, got {value!r}"
+        raise TypeError(Problem("", text, hint=hint))
     return value
 
 

@@ -182,6 +182,10 @@ class JaggedBatch(NamedTuple):
 @instead(
     padding_value="it is pad_value",
     padding_side="it is side",
+    truncation="max_length=n cuts longer samples",
+    padding="batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
+    pad_token_id="it is pad_value",
+    pad_to_multiple_of="it is multiple_of",
     time_major="the result is (B, L, ...): .transpose(0, 1)",
 )
 def pad(
@@ -329,7 +333,9 @@ def _padded_parts(
         axes = padded.axes if axes is None else axes
         padded = padded.values
     if lengths is None:
-        raise TypeError(f"{function}: expected lengths, or a Padded that has them: lengths=True")
+        raise TypeError(
+            f"{function}: expected lengths, or a Padded that has them: lengths=True, of Image sizes=True"
+        )
     side = "right" if side is None else side
     check_side(side, function)
     return padded, lengths, side, axes
