@@ -229,19 +229,6 @@ def test_streams_draw_apart(seed):
     assert kolmogorov_smirnov(windows["b"][:, 0], lambda x: (x + 1) / 299) < LIMIT
 
 
-def test_two_views_of_one_image():
-    view = augment.RandomCrop(4)
-    fields = {
-        "a": pinfeed.Image(augment=view).of("image"),
-        "b": pinfeed.Image(augment=view, stream=1).of("image"),
-    }
-    rows = pinfeed.ArrayDataset({"image": IMAGES}).__getitems__(np.arange(40))
-    batch = pinfeed.Collate(fields, seed=0)(rows)
-    assert list(batch) == ["a", "b"]
-    assert (batch["a"] != batch["b"]).flatten(1).any(1).sum() > 30
-    assert repr(fields["b"]).endswith("stream=1).of('image')")
-
-
 def test_resized_crops_have_the_distribution_of_torchvisions():
     fields = {"image": small(augment.RandomResizedCrop(1))}
     found = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)

@@ -146,6 +146,8 @@ def test_streams_erase_apart():
     batch = pinfeed.Collate(fields, seed=0)(rows)
     assert torch.equal(batch["b"], batch["c"])
     assert (batch["a"] != batch["b"]).flatten(1).any(1).sum() > 15
+    assert list(batch) == ["a", "b", "c"]
+    assert repr(fields["b"]).endswith("stream=1).of('x')")
 
 
 erasing = augment.RandomErasing
