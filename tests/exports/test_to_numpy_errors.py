@@ -161,3 +161,12 @@ def test_what_files_can_not_hold(tmp_path, batches, name, error, message):
     with pytest.raises(error, match=message):
         to_numpy(batches, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_of_one_that_was_squeezed():
+    batches = [torch.ones(4, 1, 3), torch.ones(1, 1, 3)]
+    with pytest.raises(
+        ValueError, match=r"got \(\); squeeze\(\) drops the batch axis .* squeeze\(1\)"
+    ):
+        pinfeed.to_numpy([batch.squeeze() for batch in batches])
+    assert pinfeed.to_numpy([batch.squeeze(1) for batch in batches]).shape == (5, 3)

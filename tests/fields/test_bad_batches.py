@@ -221,6 +221,11 @@ def seeded():
     return Collate(Image(augment=augment.RandomCrop(4)), seed=0)
 
 
+def key_points(samples):
+    collate = Collate({"image": Image(), "points": pinfeed.Points()})
+    return collate([{"image": PHOTOS[0], "points": points} for points in samples])["points"].values
+
+
 IMAGE = Collate(Image())([PHOTOS[0]])
 SAMPLE, BATCH = {"image": PHOTOS[0], "label": 1}, {"image": IMAGE, "label": torch.tensor([1])}
 
@@ -266,6 +271,12 @@ HINTS: Hints = {
     "a CT volume": (lambda dtype: Collate(Image(0.5, scale=1, input="HW"))([np.full((4, 5), -1000).astype(dtype)]),
         np.int32, np.float32, torch.full((1, 1, 4, 5), -1000.5),
         TypeError, r"got int32 \(4, 5\); .*, such as CT volumes, with .astype\(np.float32\)"),
+    "flat key points": (lambda points: key_points([points, points[:0]]), [1, 2, 2, 3, 4, 2],
+        np.reshape([1.0, 2, 2, 3, 4, 2], (-1, 3)), torch.tensor([[1.0, 2, 2], [3, 4, 2]]),
+        ValueError, r"got an array of shape \(6,\); np.reshape\(points, \(-1, 3\)\) makes points"),
+    "flat key points of each object": (lambda points: key_points([points, points]), [[1, 2, 2, 3, 4, 2]],
+        np.reshape([[1.0, 2, 2, 3, 4, 2]], (-1, 2, 3)), torch.tensor([[[1.0, 2, 2], [3, 4, 2]]] * 2),
+        ValueError, r"got an array of shape \(1, 6\); np.reshape\(points, \(-1, 2, 3\)\) makes points"),
     "names of files": (lambda image: Collate(Image())([image]), "cat.jpg", PIL.Image.fromarray(PHOTOS[0]), IMAGE,
         TypeError, r"got str; open files in the dataset's __getitem__: PIL.Image.open\(path\)"),
     "keys without a dict": (lambda lengths: Collate(Pad(lengths=lengths))([[1, 2], [3]]).lengths, "n", True,

@@ -244,7 +244,7 @@ class Points(_Target):
     def _checked(self, points: Any, offsets: Any, leaf: Leaf) -> tuple[Any, Any]:
         if points.ndim < 2 or points.shape[-1] not in (2, 3):
             expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
-            raise _wrong_shape(leaf, expected, points, offsets)
+            raise _wrong_shape(leaf, expected, points, offsets, _way_from_flat(points, offsets))
         require_pixels(known_points(points), "points", leaf.name)
         return points, offsets
 
@@ -380,11 +380,21 @@ def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name:
     return ValueError(Problem(name, expected, got, hint, sample=sample))
 
 
-def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any) -> ValueError:
+def _way_from_flat(points: Any, offsets: Any) -> str:
+    """The hint for points in one row of numbers, as COCO has x, y and visibility."""
+    if points.ndim == 1 and not (np.diff(offsets) % 3).any():
+        return "np.reshape(points, (-1, 3)) makes points of COCO's lists x, y, visibility, x, ..."
+    if points.ndim == 2 and points.shape[1] % 3 == 0:
+        shape = f"(-1, {points.shape[1] // 3}, 3)"
+        return f"np.reshape(points, {shape}) makes points of COCO's lists x, y, visibility, x, ..."
+    return ""
+
+
+def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any, hint: str = "") -> ValueError:
     """The error for items of a wrong shape, about the first sample that has any."""
     sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
     got = f"an array of shape {(int(offsets[sample + 1] - offsets[sample]), *items.shape[1:])}"
-    return ValueError(Problem(leaf.name, expected, got, sample=sample))
+    return ValueError(Problem(leaf.name, expected, got, hint, sample=sample))
 
 
 def _is_empty(sample: Any) -> bool:

@@ -134,10 +134,16 @@ class ArrayColumn(Column):
             )
 
     def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
-        return (
-            f"{self.where}: expected samples of shape {expected} as before, got {got}; for samples of "
-            "different lengths yield a pinfeed.JaggedBatch, or a pinfeed.Padded with lengths"
+        hint = (
+            "for samples of different lengths yield a pinfeed.JaggedBatch, or a pinfeed.Padded with "
+            "lengths"
         )
+        if len(got) < len(expected):
+            hint = (
+                "squeeze() drops the batch axis of a batch of one sample, too: name the axis, "
+                "squeeze(1), and leave axis 0"
+            )
+        return f"{self.where}: expected samples of shape {expected} as before, got {got}; {hint}"
 
     @override
     def write(self, part: Part) -> None:
