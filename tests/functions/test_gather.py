@@ -124,3 +124,25 @@ def test_what_an_index_raises_is_not_swallowed():
 
 def test_the_first_gathers_of_several_threads():
     run_program("first_gathers")
+
+
+@pytest.mark.parametrize("given", [np.uint16, np.int16, bool, np.float32])
+@pytest.mark.parametrize("dtype", [torch.int64, np.int64, np.float32, torch.float64])
+def test_dtypes(given, dtype):
+    tokens = np.arange(-3, 40).astype(given)
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, 5)
+    numpy = np.dtype(str(dtype).removeprefix("torch.")) if isinstance(dtype, torch.dtype) else dtype
+    indices = [7, 0, -1]
+    if given is np.float32 and np.dtype(numpy).kind == "i":
+        with pytest.raises(TypeError, match="gather: array"):
+            pinfeed.gather(windows, indices, dtype=dtype)
+        return
+    expected = windows[indices].astype(numpy)
+    for array in (windows, torch.from_numpy(windows.copy())):
+        result = pinfeed.gather(array, indices, dtype=dtype)
+        assert type(result) is type(array) or isinstance(array, np.ndarray)
+        np.testing.assert_array_equal(np.asarray(result), expected)
+        assert np.asarray(result).dtype == numpy
+        out = result[:2] * 0
+        assert pinfeed.gather(array, indices[:2], dtype=dtype, out=out) is out
+        np.testing.assert_array_equal(np.asarray(out), expected[:2])

@@ -14,6 +14,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import (
     ARRAYS,
+    DType,
     Problem,
     dtype_name,
     instead,
@@ -174,34 +175,48 @@ def permute(
 
 
 @instead()
-def gather(array: Array, indices: Any, *, out: Array | None = None) -> Array:
+def gather(
+    array: Array, indices: Any, *, dtype: DType | None = None, out: Array | None = None
+) -> Array:
     """Copies the rows ``array[indices]``.
 
     Args:
         array: Any numeric dtype or bool, any strides, at least 1-D; rows are along axis 0.
         indices: 1-D integers (list, ndarray or CPU tensor); negative ones count from the end.
-        out: Where to write: same kind and dtype as ``array``, C-contiguous, of shape
+        dtype: Of the result, NumPy's or torch's, to which values are cast as `Stack` casts them. None:
+            that of ``array``.
+        out: Where to write: same kind as ``array``, of that dtype, C-contiguous, of shape
             (len(indices), *array.shape[1:]), not overlapping ``array``.
 
     Returns:
         ``out``, or a new array in a pooled buffer.
 
     Raises:
-        TypeError: ``array`` is no numeric array on the CPU, or the indices are no integers.
+        TypeError: ``array`` is no numeric array on the CPU, or the indices are no integers; the
+            dtype would lose fractions.
         IndexError: An index is out of range.
         ValueError: ``out`` does not fit.
 
     Example:
         >>> pinfeed.gather(np.arange(5) * 10, [3, -1])
         array([30, 40])
+
+        Windows of tokens, as one line:
+
+        >>> tokens = np.arange(100, dtype=np.uint16)
+        >>> windows = np.lib.stride_tricks.sliding_window_view(tokens, 4)
+        >>> torch.from_numpy(pinfeed.gather(windows, [7, 20], dtype=torch.int64))
+        tensor([[ 7,  8,  9, 10],
+                [20, 21, 22, 23]])
     """
     require_same_kind(out, array, "gather")
+    cast = None if dtype is None else dtype_name(dtype, "gather")
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
-    return written(_core.gather(rows, checked, None, None, out, "gather", threads, "array"), out)
+    return written(_core.gather(rows, checked, cast, None, out, "gather", threads, "array"), out)
 
 
 def require_array(array: Any, name: str) -> Any:
