@@ -70,8 +70,14 @@ def test_any_images(isa, image_list, to, output, scale, channels_last):
     channels_last = channels_last and output == "CHW"
     if "float" in dtype:
         scale = scale or 1  # or images beyond 0..1 are refused
+    elif "16" in dtype:
+        scale = (
+            scale or 1 / np.iinfo(dtype).max
+        )  # the default, which few small values are refused by
+    unit = 1 if "float" in dtype or scale is None or scale * np.iinfo(dtype).max < 1.1 else 100
     channels = images[0].shape[input.index("C")] if "C" in input else 1
-    constants = {"mean": [0.5 - 0.04 * c for c in range(channels)], "std": 0.25, "scale": scale}
+    constants = {"mean": [unit * (0.5 - 0.04 * c) for c in range(channels)], "std": 0.25 * unit}
+    constants |= {"scale": scale}
     layouts = {"input": input, "output": output, "channels_last": channels_last}
     field = pinfeed.Image(**constants, **layouts, dtype=getattr(torch, to))
     batch = pinfeed.Collate(field)([of_dtype(image, dtype) for image in images])
@@ -88,6 +94,44 @@ def test_any_images(isa, image_list, to, output, scale, channels_last):
     assert np.array_equal(torch.isnan(batch).numpy(), nans)  # their payload follows no rule
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     assert batch.is_contiguous(memory_format=memory_format)
+
+
+BYTES = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), dtype=np.uint8)
+UNITS = {
+    "bytes": (BYTES, {"scale": 1}, "leave scale out", {}, 255),
+    "bytes in another unit": (BYTES, {"scale": 1 / 8}, "leave scale out", {}, 255),
+    "16 bits": (BYTES * np.uint16(257), {"scale": 1}, "leave scale out", {}, 65535),
+    "bytes in uint16": (BYTES.astype(np.uint16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
+    "bytes in int16": (BYTES.astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
+    "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("images", "wrong", "hint", "right", "most"), UNITS.values(), ids=UNITS)
+def test_constants_and_images_of_different_units(images, wrong, hint, right, most):
+    expected = (np.transpose(images, (0, 3, 1, 2)) / most - 0.45) / 0.22
+    calls = {
+        "field": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, **options))(list(images)),
+        "rows": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, **options))(pinfeed.ArrayDataset(images).__getitems__(range(len(images)))),
+        "function": lambda **options: pinfeed.normalize(images, 0.45, 0.22, **options),
+        "augmented": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, augment=augment.CenterCrop((20, 30)), **options))(list(images)),
+    }  # fmt: skip
+    for call in calls.values():
+        check(lambda call=call: call(**wrong), ValueError, hint)
+        np.testing.assert_allclose(np.asarray(call(**right)), expected, atol=1e-5)
+    check(lambda: pinfeed.patchify(list(images), 10, 0.45, 0.22, **wrong), ValueError, hint)
+
+
+def test_units_that_are_meant():
+    dark = np.full((2, 8, 8), 90, np.uint16)
+    assert pinfeed.Collate(pinfeed.Image(0.4, 0.2, input="HW"))(list(dark)).max() < -1.9
+    deep = [np.full((8, 8), 200, np.uint16), np.full((8, 8), 65535, np.uint16)]
+    batch = pinfeed.Collate(pinfeed.Image(0.4, 0.2, input="HW"))(deep)
+    assert batch[1].unique().tolist() == pytest.approx([3])
+    own = pinfeed.Image(mean=1, std=2, scale=1, input="HW")  # integers are no fractions
+    assert pinfeed.Collate(own)([np.full((8, 8), 5, np.uint8)]).unique().tolist() == [2]
+    unit = pinfeed.Image(0.5, 0.25, scale=1, input="HW")
+    assert pinfeed.Collate(unit)([np.ones((8, 8), np.float32)]).unique().tolist() == [2]
 
 
 def test_reference_rounds_once():

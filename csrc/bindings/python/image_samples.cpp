@@ -240,6 +240,47 @@ void Images::require_channels_last() const {
                         std::to_string(channels()) + " channels");
 }
 
+void Images::require_units(const ImageFormat& format) const {
+  if (!become_floats()) return;
+  if (format.scale && dtype().is_integer()) require_constants(format);
+  if (!format.scale && dtype().is_floating()) require_fractions();
+  if (!format.scale && dtype().is_integer() && dtype().item_size() == 2) require_depth();
+}
+
+// Fractions are the constants of values 0..1, which integers leave unless they are scaled.
+void Images::require_constants(const ImageFormat& format) const {
+  constexpr double kMost = 16, kMostOfFractions = 1.5;
+  if (std::abs(*format.scale) <= kMost / 255) return;  // which bytes take, in whatever dtype
+  bool are_fractions = false;
+  for (const Constants* given : {&format.mean, &format.std}) {
+    for (const double number : std::span(given->data(), static_cast<std::size_t>(given->size()))) {
+      if (std::abs(number) > kMostOfFractions) return;
+      are_fractions |= number != std::round(number);
+    }
+  }
+  if (!are_fractions) return;
+  throw py::value_error(name_ +
+                        ": expected mean and std in units of the images' own values, which scale=" +
+                        std::string(py::str(py::float_(*format.scale))) +
+                        " keeps, got constants of values 0..1; leave scale out");
+}
+
+// Bytes in integers of 16 bits: no image goes beyond 255, and one nearly does.
+void Images::require_depth() const {
+  constexpr float kByte = 255;
+  bool are_bytes = false;
+  for (std::size_t i = 0; i < count(); ++i) {
+    const float most = most_in_some_rows(i);
+    if (most > kByte) return;
+    are_bytes |= most > kByte / 2;
+  }
+  if (!are_bytes) return;
+  throw py::value_error(
+      name_ + ": expected " + dtype().name() +
+      " images whose values go to the largest of that dtype, got at most 255; say "
+      "scale=1/255 for values of 0..255, or convert with .astype(np.uint8)");
+}
+
 // The first image tells, unless it is dark. Some rows are enough, for hardly an image of bytes has
 // only dark ones; and all of an image that lies in a file would be read twice.
 void Images::require_fractions() const {

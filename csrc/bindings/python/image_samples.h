@@ -77,9 +77,8 @@ class Images {
     samples_.require_apart(out, bytes, function);
   }
 
-  // Throws ValueError for floats that go beyond 0..1 by far, as far as rows of the first image that
-  // isn't dark tell.
-  void require_fractions() const;
+  // Throws ValueError for values in another unit than the format has, as far as some rows tell.
+  void require_units(const ImageFormat& format) const;
 
   // Throws ValueError for no images. Only a batch as it is may have none.
   void require_some() const;
@@ -119,6 +118,9 @@ class Images {
   std::string got() const;
   void require_channels_last() const;
   void require_common(bool any_size) const;
+  void require_constants(const ImageFormat& format) const;
+  void require_fractions() const;
+  void require_depth() const;
   float most_in_some_rows(std::size_t image) const;
 
   const std::string& name_;

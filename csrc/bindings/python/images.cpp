@@ -107,8 +107,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);
   const Scaling scaling(request.format, images.dtype(), channels, images.name());
-  const bool guessed = !request.format.scale && images.dtype().is_floating();
-  if (guessed && bytes > 0 && !scaling.is_identity()) images.require_fractions();
+  if (bytes > 0 && !scaling.is_identity()) images.require_units(request.format);
 
   // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
   const auto item = static_cast<std::int64_t>(dtype.item_size());

@@ -145,9 +145,7 @@ class Patches {
         scaling_(format, images.dtype(), images.channels(), images.name()),
         windows_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
                  {}) {
-    if (!format.scale && images.dtype().is_floating() && !scaling_.is_identity()) {
-      images.require_fractions();
-    }
+    if (!scaling_.is_identity()) images.require_units(format);
   }
 
   // Returns the values, and the grid (clips, 3) of each clip's groups, rows and columns.

@@ -68,7 +68,8 @@ class Image(Field):
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of a batch's
-            first image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``.
+            first image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``. So do
+            bytes in an integer dtype of 16 bits, which raise without it.
         input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
             frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or
             ``"HW"`` of samples with two axes and more than 4 columns, such as PIL images of mode L.

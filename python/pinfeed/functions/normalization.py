@@ -88,6 +88,16 @@ class Normalization:
             )
         return format
 
+    def check_units(self, name: str) -> None:
+        """Raises ValueError for constants of values 0..1, where a scale leaves bytes as they are."""
+        numbers = np.array([*self.means, *self.stds])
+        are_fractions = (abs(numbers) <= 1.5).all() and (numbers != np.rint(numbers)).any()
+        if are_fractions and abs(self.factor) > 16 * BYTE_SCALE:
+            raise ValueError(
+                f"{name}: expected mean and std in units of the images' own values, which "
+                f"scale={self.factor} keeps, got constants of values 0..1; leave scale out"
+            )
+
     def check_channels(self, channels: int, name: str) -> None:
         """Raises ValueError if there are constants for another number of channels."""
         for values in self._native[:2]:

@@ -46,6 +46,7 @@ def normalize_tensor(
         raise ValueError(f"{name} must be {wanted}, got {got}")
     if constants is not None:
         constants.check_channels(images.shape[input.index("C")] if "C" in input else 1, name)
+        constants.check_units(name)
         options |= {"mean": constants.means, "std": constants.stds, "scale": constants.factor}
     op = torch.ops.pinfeed.normalize_images.default
     return _written(_call(op, images, input=input, **options), out, "normalize")
