@@ -44,7 +44,7 @@ def run(
         batch.fetched = batch.collated - collate
         batch.begun = batch.fetched - sum(batch.sample_seconds)
         batch.cpu_seconds, batch.disk_bytes = cpu, disk_bytes
-        batch.queued_seconds, batch.queued_before = queued, 0.0
+        batch.queued_seconds, batch.queued_before, batch.clock_seconds = queued, 0.0, 0.0
         run.batches.append(batch)
     return run
 
@@ -74,6 +74,10 @@ CASES = {
     "unexplained in a thread": measured(run(wait=0.1, fetch=0.02, in_thread=True)),
     "start": measured(run(1, wait=0.01, step=0.03, fetch=0.01, epoch=4, start=0.2)),
     "stragglers": measured(run(wait=0.03, fetch=0.01, slow=(50, 100, 150))),
+    "lock beside other work": measured(
+        run(2, wait=0.15, fetch=0.3, cpu=0.01, queued=0.12),
+        runs={1: run(1, wait=0.15, fetch=0.15, cpu=0.01, queued=0.06)},
+    ),
     "lock": measured(run(2, wait=0.1, fetch=0.2, cpu=0.01), runs=ONE),
     "cpus whose loop waits for one, too": measured(
         run(4, wait=0.05, fetch=0.19, cpu=0.1, queued=0.09, lag=0.05)

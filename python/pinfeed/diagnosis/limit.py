@@ -161,7 +161,7 @@ class Measured:
         if not workers:
             beside = loop.period - max(step, loop.sampler + loop.made)
             missing = beside if is_thread else loop.unexplained
-            least = (wait - loop.queued - loop.queued_outside) / 2
+            least = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
             if missing > max(least, wait / 8):  # a loop that mostly waits for a CPU tells little
                 return "batch" if missing < _PER_BATCH else "unexplained"
             return max(stages, key=stages.__getitem__)
@@ -179,9 +179,11 @@ class Measured:
     def has_lock(self, workers: int) -> bool:
         """Whether several workers make little more than one, and in the rest of their time nothing runs."""
         one, several = self.runs.get(1), self.runs.get(workers, self.loop)
-        if one is None or workers < 2 or workers * one.made / several.made > (1 + workers) / 2:
+        if one is None or workers < 2:
             return False
-        return bool(several.idle - one.idle > (several.made - one.made) / 2)
+        less, more = one.made - one.queued, several.made - several.queued  # whatever else runs
+        gains_little = workers * less < more * (1 + workers) / 2
+        return bool(gains_little and several.idle - one.idle > (more - less) / 2)
 
     def straggling(self) -> tuple[float, list[int]]:
         """The share of the time that a few slow samples take beyond the median, and these samples.

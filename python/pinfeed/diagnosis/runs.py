@@ -79,6 +79,7 @@ class Run:
     queued = _mean(lambda batch: batch.queued_seconds)  # for a CPU
     idle = _mean(lambda batch: max(0.0, batch.seconds - batch.cpu_seconds - batch.queued_seconds))
     disk_bytes = _mean(lambda batch: batch.disk_bytes)
+    clocks = _mean(lambda batch: batch.clock_seconds)
     step = _mean(lambda batch: batch.done - batch.received)
     _waited = _mean(lambda batch: batch.received - batch.asked)
     # The loop waited for a batch that was not made yet; the rest of the wait is for its way here.
@@ -107,7 +108,7 @@ class Run:
     @property
     def unexplained(self) -> float:
         """Seconds in which a loop without workers waited in none of its stages, and not for a CPU."""
-        missing = self._waited - self.sampler - self.made - self.queued_outside
+        missing = self._waited - self.sampler - self.made - self.queued_outside - self.clocks
         return float(max(0.0, missing))
 
     @property

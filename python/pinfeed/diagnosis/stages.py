@@ -27,6 +27,7 @@ class Batch:
 
     # Not a dataclass: a DeviceLoader searches those for tensors.
     def __init__(self, indices: list[int] | None) -> None:
+        start = time.perf_counter()
         info = get_worker_info()
         self.worker = None if info is None else info.id
         self.indices = indices  # None for a stream
@@ -35,6 +36,7 @@ class Batch:
         # disk: the page cache doesn't count; and the time that the thread had waited for a CPU before.
         self.cpu_seconds, self.disk_bytes, self.queued_before = self._used()
         self.begun = time.perf_counter()
+        self.clock_seconds = self.begun - start  # of measuring itself
 
     def finish(self) -> None:
         """Ends the clock of making the batch."""
@@ -43,6 +45,7 @@ class Batch:
         self.cpu_seconds = cpu_seconds - self.cpu_seconds
         self.disk_bytes = disk_bytes - self.disk_bytes
         self.queued_seconds = queued_seconds - self.queued_before
+        self.clock_seconds += time.perf_counter() - self.collated
 
     def _used(self) -> tuple[float, int, float]:
         cpu_seconds = time.thread_time() if self.worker is None else time.process_time()
