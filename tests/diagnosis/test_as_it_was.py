@@ -35,6 +35,8 @@ def test_nothing_of_the_users_changes():
     dataset.rng = np.random.default_rng(0)
     threads = {*threading.enumerate()}
     short(loader, lambda batch: torch.rand(1))
+    for thread in {*threading.enumerate()} - threads:
+        thread.join(10)  # which may be ending
     assert {*threading.enumerate()} == threads
     assert dataset.given == 0
     assert random.getstate() == states[0]

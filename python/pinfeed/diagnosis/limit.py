@@ -149,8 +149,10 @@ class Measured:
         wait = loop.period if is_thread else loop.wait
         if loop.starting > wait / 2:
             return "start"
-        stages = {"sampler": loop.sampler, "dataset": loop.fetch, "collate": loop.collate}
-        if loop.sampler > wait / 2:
+        outside = 0.0 if workers or is_thread else loop.queued_outside
+        sampler = max(0.0, loop.sampler - outside)
+        stages = {"sampler": sampler, "dataset": loop.fetch, "collate": loop.collate}
+        if sampler > max((wait - outside) / 2, wait / 8):
             return "sampler"
         if loop.made > wait / 2:  # several workers may all wait for one batch
             least = (loop.made - loop.queued) / (4 if self.reads_too_much else 2)

@@ -108,7 +108,8 @@ class Run:
     @property
     def unexplained(self) -> float:
         """Seconds in which a loop without workers waited in none of its stages, and not for a CPU."""
-        missing = self._waited - self.sampler - self.made - self.queued_outside - self.clocks
+        drawing = max(self.sampler, self.queued_outside)  # which may be the same time
+        missing = self._waited - drawing - self.made - self.clocks
         return float(max(0.0, missing))
 
     @property
