@@ -334,10 +334,9 @@ def test_a_state_of_other_shards(shards, same, other):
 def test_workers_that_are_threads(monkeypatch):
     """As torch has it: one dataset, and a worker info of each thread."""
     local = threading.local()
-    for module in ("stream_dataset", "epochs"):
-        monkeypatch.setattr(
-            f"pinfeed.streams.{module}.get_worker_info", lambda: getattr(local, "info", None)
-        )
+    monkeypatch.setattr(
+        "pinfeed.samplers.epoch_clock.get_worker_info", lambda: getattr(local, "info", None)
+    )
     stream = StreamDataset(range(100), shuffle_buffer=7, seed=3)
     barrier = threading.Barrier(3)
 
