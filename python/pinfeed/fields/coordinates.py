@@ -46,8 +46,10 @@ def canvases(samples: Sequence[Any]) -> list[Any] | None:
     return [getattr(sample, "canvas_size", None) for sample in samples]
 
 
-def plain(samples: Sequence[Any]) -> list[Any]:
+def plain(samples: Sequence[Any]) -> Sequence[Any]:
     """Samples as they are, and torchvision's, whose format and canvas are looked at, as tensors."""
+    if {*map(type, samples)} <= _PLAIN:
+        return samples
     return [
         sample.as_subclass(torch.Tensor)
         if isinstance(sample, torch.Tensor) and vars(sample).keys() <= _KNOWN

@@ -56,7 +56,6 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             for entry in entries
             for key, field in entry.fields
             if isinstance(field, Image) and field.augment is not None
-            if not getattr(field, "windows", False)
         ]
         if not images:
             return
