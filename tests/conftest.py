@@ -15,6 +15,9 @@ import torch.utils.data
 import pinfeed
 import torchvision_operators  # noqa: F401
 
+# Programs that tests start: --doctest-modules would import them here, limits on memory and all.
+collect_ignore = ["programs"]
+
 # A shell that starts something in the background has it ignore interrupts, and all it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
