@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import filterfalse
 from typing import Any, ClassVar, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Packing(NamedTuple):
     max_documents: int | None
 
 
-_reads = threading.local()  # `batch`: the `IndexBatch` that was read last
+_reads = threading.local()  # `batch`: a weak reference to the `IndexBatch` that was read last
 
 
 class IndexBatch(Sequence[int]):
@@ -57,7 +57,7 @@ class IndexBatch(Sequence[int]):
         copies: int64 of shape (B,): how often the epoch had each sample before. None: never.
     """
 
-    __slots__ = ("copies", "epoch", "indices", "packing")
+    __slots__ = ("__weakref__", "copies", "epoch", "indices", "packing")
 
     def __init__(
         self,
@@ -76,10 +76,12 @@ class IndexBatch(Sequence[int]):
         """The batch of ``count`` indices that this thread read last, unless this was asked before.
 
         A ``Subset``, or a dataset of one sample at a time, reads the indices of a batch and hands over
-        samples that don't know their epoch. DataLoader collates these at once, in the same thread.
+        samples that don't know their epoch. DataLoader collates these at once, in the same thread, and
+        holds the indices meanwhile: a batch that nobody holds any more is of an earlier loop.
         """
-        batch: IndexBatch | None = getattr(_reads, "batch", None)
+        reference = getattr(_reads, "batch", None)
         _reads.batch = None
+        batch: IndexBatch | None = None if reference is None else reference()
         return batch if batch is not None and len(batch) == count else None
 
     def __len__(self) -> int:
@@ -95,12 +97,12 @@ class IndexBatch(Sequence[int]):
         return iter(self.tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        _reads.batch = self
+        _reads.batch = ref(self)
         return np.array(self.indices, dtype, copy=copy)
 
     def tolist(self) -> list[int]:
         """The indices as Python integers."""
-        _reads.batch = self
+        _reads.batch = ref(self)
         return self.indices.tolist()
 
     # accelerate fills the last batch up from the first ones, with `+`.

@@ -22,7 +22,6 @@ BAD_IMAGES = {
     "one image": (IMAGES[0], ValueError, "(N, H, W, C)", "(4, 5, 3)"),
     "clips": (IMAGES[None], ValueError, "got uint8 (1, 2, 4, 5, 3)", 'clips take input="NTHWC"'),
     "0-d": (np.uint8(1)[...], ValueError, "0-d"),
-    "none": (IMAGES[:0], ValueError, "at least one", "none"),
     "list": ([IMAGES[0]], TypeError, "NumPy array or a torch tensor", "list"),
 }
 

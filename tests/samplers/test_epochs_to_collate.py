@@ -222,3 +222,18 @@ def test_what_is_no_second_pass(capfd):
                 list(DataLoader(ARRAYS, 7, collate_fn=unseeded))
 
     assert warned(loops, capfd) == 0
+
+
+def test_the_indices_of_an_earlier_loop_tell_nothing():
+    """What a call of one's own fetches is of the epoch that was set, not of a batch read before."""
+
+    def collated():
+        collate = new_collate()
+        collate.set_epoch(3)
+        return collate(ARRAYS.__getitems__(range(7)))["image"]
+
+    expected = collated()
+    for batch in pinfeed.ShuffleSampler(ARRAYS, 7):
+        assert len([*batch]) <= 7
+    del batch
+    assert torch.equal(collated(), expected)
