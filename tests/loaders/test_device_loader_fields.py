@@ -293,6 +293,103 @@ def test_leaves_that_a_field_can_not_take(kind, way):
     assert caught.value.__notes__ == ["DeviceLoader: raised while batch 0 was moved to the device"]
 
 
+# Padding keeps the value that the Collate was given, or nothing is made.
+
+SMALL, LARGE = np.full((2, 3, 3), 200, np.uint8), np.full((4, 5, 3), 100, np.uint8)
+BYTES = Image(dtype=torch.uint8, pad_value=0)
+NORMAL = Image(MEAN, STD, input="CHW")
+FROM_HWC = Image(MEAN, STD)
+
+
+def padded_loader(fields, wrap, **options):
+    samples = [wrap(SMALL), wrap(LARGE)] * 2
+    return torch.utils.data.DataLoader(samples, 2, collate_fn=Collate(fields), **options)
+
+
+NORMALIZED_PADDING = {
+    "alone": (BYTES, NORMAL, lambda image: image, ""),
+    "in a dict": ({"x": BYTES}, {"x": NORMAL}, lambda image: {"x": image}, "['x']"),
+    "in a tuple": ((BYTES, None), [NORMAL, None], lambda image: (image, 1), "[0]"),
+    "deep": ({"a": (BYTES,)}, {"a": (NORMAL,)}, lambda image: {"a": (image,)}, "['a'][0]"),
+    "of another entry": ({"y": BYTES.of("x")}, {"y": NORMAL}, lambda image: {"x": image}, "['y']"),
+    "named mask": (
+        {"x": Image(dtype=torch.uint8, pad_value=0, mask="m")}, {"x": NORMAL}, lambda image: {"x": image}, "['x']",
+    ),
+    "sizes inside": (
+        Image(dtype=torch.uint8, pad_value=0, sizes=True), pinfeed.Padded(NORMAL, None, None),
+        lambda image: image, ".values",
+    ),
+    "channels last": (
+        Image(dtype=torch.uint8, pad_value=0, output="HWC"), FROM_HWC, lambda image: image, "",
+    ),
+    "white": (Image(dtype=torch.uint8, pad_value=255), Image(input="CHW"), lambda image: image, ""),
+    "one channel of three": (BYTES, Image((0, 0, 0.5), input="CHW"), lambda image: image, ""),
+    "Pad": (Pad(axes=(0, 1)), pinfeed.Padded(FROM_HWC, None, None), lambda image: image, ".values"),
+    "Pad to bytes": (
+        {"x": Pad(255, axes=(0, 1), dtype=torch.uint8)}, {"x": FROM_HWC}, lambda image: {"x": image}, "['x']",
+    ),
+    "Pad in a dict": ({"x": Pad(0, axes=(0, 1))}, {"x": FROM_HWC}, lambda image: {"x": image}, "['x']"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NORMALIZED_PADDING)
+def test_fields_that_would_normalize_padding(kind):
+    before, fields, wrap, place = NORMALIZED_PADDING[kind]
+    loader = padded_loader(before, wrap)
+    for given in (loader, DeviceLoader(loader, "cpu")):
+        with pytest.raises(ValueError, match="must not normalize padding, got Image") as caught:
+            DeviceLoader(given, "cpu", fields=fields)
+        assert str(caught.value).startswith(f"DeviceLoader: fields{place} must")
+
+
+def test_what_normalized_padding_becomes_is_told():
+    with pytest.raises(ValueError, match=r"turns pad_value=0 .* into -2\.12; normalize in the Co"):
+        DeviceLoader(padded_loader(BYTES, lambda image: image), fields=NORMAL)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_ways_to_normalize_images_that_are_padded(workers):
+    wrap = lambda image: {"x": image}
+    fields = {"x": Image(MEAN, STD, pad_value=0, mask="mask")}
+    bytes_ = {"x": Image(dtype=torch.uint8, pad_value=0, mask="mask")}
+    one = DeviceLoader(padded_loader(fields, wrap, num_workers=workers), "cpu")
+    other = DeviceLoader(padded_loader(bytes_, wrap, num_workers=workers), "cpu")
+    for _ in range(2):
+        for in_collate, in_loop in zip(one, other, strict=True):
+            images = pinfeed.normalize(in_loop["x"], MEAN, STD, input="NCHW")
+            assert (in_collate["x"][0, :, 2:] == 0).all()
+            assert (images[0, :, 2:] < -1).all()
+            outside = ~in_loop["mask"][:, None]
+            assert_same(images.masked_fill(outside, 0), in_collate["x"])
+
+
+@pytest.mark.parametrize(
+    ("before", "fields"),
+    [
+        (BYTES, None),
+        (BYTES, Image(input="CHW")),  # 0 stays 0
+        (BYTES, Image(std=STD, input="CHW")),
+        (Image(dtype=torch.uint8, pad_value=7), Image(input="CHW", dtype=torch.uint8)),
+        (Image(dtype=torch.uint8, pad_value=7), Image(input="CHW", scale=1)),
+        (Pad(axes=(0, 1), lengths=False), Image()),
+    ],
+)
+def test_padding_that_keeps_its_value(before, fields):
+    (batch, _) = DeviceLoader(padded_loader(before, lambda image: image), "cpu", fields=fields)
+    images = batch.permute(0, 3, 1, 2) if batch.shape[3] == 3 else batch
+    padding = before.byte_padding
+    assert (images[0, :, 2:] == padding).all()
+    assert (images[0, :, :2, :3] != padding).all()
+
+
+def test_images_beside_padding_are_normalized():
+    wrap = lambda image: {"x": image, "y": image[:2, :3], "ids": image[0, 0]}
+    fields = {"x": BYTES, "y": Image(dtype=torch.uint8), "ids": Pad()}
+    loader = padded_loader(fields, wrap)
+    for batch in DeviceLoader(loader, "cpu", fields={"y": NORMAL}):
+        assert_same(batch["y"][0], torch.from_numpy(pinfeed.normalize(SMALL[None], MEAN, STD)[0]))
+
+
 def test_leaves_of_other_kinds():
     with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a tensor"):
         applied({"x": Image()}, {"x": IMAGE.numpy()})

@@ -77,6 +77,7 @@ class Field(ABC):
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
         varying_axes: Which axes of the batch are as long as its largest sample.
+        byte_padding: The value it pads batches of bytes with; None if it doesn't.
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
         is_random: Whether any of that is drawn for each sample.
         shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
@@ -92,6 +93,7 @@ class Field(ABC):
     packs: bool = False
     pads: bool = False
     varying_axes: tuple[int, ...] = ()
+    byte_padding: Any = None
     augments: bool = False
     is_random: bool = False
     shows_images: bool = False

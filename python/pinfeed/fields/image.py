@@ -87,7 +87,8 @@ class Image(Field):
             ``"CTHW"`` in channels_last_3d.
         pad_value: What stands below and to the right of images smaller than the batch's largest
             height and width: a number in units of the batch, after normalization, that ``dtype``
-            can hold. None: all images must have one size, or get one by ``augment``.
+            can hold, and which no field of a `DeviceLoader` may change. None: all images must have one
+            size, or get one by ``augment``.
         multiple_of: Round the batch's height and width up to a multiple of this, or of a pair
             (height, width).
         sizes: Each image's height and width, int64 (B, 2), as the ``lengths`` of a `Padded`, or as
@@ -187,6 +188,7 @@ class Image(Field):
         self.pad_value = pad_value
         if pad_value is not None:
             self.varying_axes = (2, 3) if output == "CHW" else (1, 2)
+            self.byte_padding = pad_value if dtype == torch.uint8 else None
         self.multiple_of = multiple_of
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")
@@ -387,6 +389,20 @@ class Image(Field):
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, leaf.name), np.arange(len(batch)), leaf)
         return self._apply_with_ops(batch, leaf.name)
+
+    def require_same_padding(self, collated: Field, name: str) -> None:
+        """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
+        pad_value = collated.byte_padding
+        if pad_value is None or self.dtype in _INTEGERS:
+            return
+        for value in self._constants.of(pad_value):
+            if value != pad_value:
+                raise ValueError(
+                    f"{name} must not normalize padding, got {self!r}, which turns pad_value={pad_value} "
+                    f"of the loader's {collated!r} into {value:.3g}; normalize in the Collate, "
+                    "Image(mean, std, pad_value=...), or, to normalize padding too, leave this out of "
+                    "fields and call pinfeed.normalize in the loop"
+                )
 
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         target, threads = batch_allocator(leaf.pin), get_num_threads()

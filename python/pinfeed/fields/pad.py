@@ -114,6 +114,8 @@ class Pad(Field):
             dtype=dtype,
             scale=scale,
         )
+        if self._padding.dtype in (None, "uint8"):
+            self.byte_padding = self._padding.pad_value
         self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
         self.mask = check_request(mask, "Pad: mask")
         if mask_dtype is not None and self.mask is False:

@@ -10,12 +10,14 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, nearest
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
+from pinfeed.fields.image import Image
 from pinfeed.fields.pad import warn_of_other_padding
 from pinfeed.structure import (
     children,
     is_container,
     is_dataclass,
     is_namedtuple,
+    leaves,
     rebuild,
     rebuild_mapping,
     step_name,
@@ -247,6 +249,21 @@ class BatchFields:
 
     def __bool__(self) -> bool:
         return self._fields is not None
+
+    def require_same_padding(self, collated: Any) -> None:
+        """Raises ValueError if a field changes the padding of batches that have been collated.
+
+        Args:
+            collated: The fields of the `Collate`.
+        """
+        is_field = lambda node: isinstance(node, Field)
+        padded = dict(leaves(collated, is_field))
+        for steps, field in leaves(self._fields, is_field):
+            if isinstance(field, Image):
+                # An image with sizes is a Padded, whose values have a step of their own.
+                before = padded.get(steps) or padded.get(steps[:-1])
+                if isinstance(before, Field):
+                    field.require_same_padding(before, f"DeviceLoader: fields{''.join(steps)}")
 
     def apply(self, batch: Any, host: Any) -> Any:
         """The batch with all fields applied; ``host`` is the same before it was moved there."""

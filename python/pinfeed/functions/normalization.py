@@ -88,6 +88,11 @@ class Normalization:
             )
         return format
 
+    def of(self, value: float) -> list[float]:
+        """What a value of a byte image becomes: one number for all channels or one for each."""
+        pairs = np.broadcast(self.means, self.stds)
+        return [(value * self.factor - mean) / std for mean, std in pairs]
+
     def check_units(self, name: str) -> None:
         """Raises ValueError for constants of values 0..1, where a scale leaves bytes as they are."""
         numbers = np.array([*self.means, *self.stds])

@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from pinfeed.arguments import checked_integer, instead
+from pinfeed.fields.collate import Collate
 from pinfeed.fields.placed import BatchFields
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
@@ -92,7 +93,9 @@ class DeviceLoader:
     Raises:
         TypeError: ``loader`` is no iterable of batches, ``depth`` no integer, ``device`` no
             device; the fields hold one that takes no whole batches.
-        ValueError: ``depth`` is less than 1. When a loop begins: there is no such device.
+        ValueError: ``depth`` is less than 1; the fields normalize images that the loader's
+            `Collate` pads as bytes, which changes the padding. When a loop begins: there is no
+            such device.
 
     Example:
         >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
@@ -135,6 +138,9 @@ class DeviceLoader:
         self.fields = fields
         self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
         self._begin_anew()
+        collate = getattr(loader, "collate_fn", None)
+        if isinstance(collate, Collate):
+            self._batch_fields.require_same_padding(collate.fields)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
