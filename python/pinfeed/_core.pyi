@@ -163,6 +163,7 @@ class AugmentOptions:
         in_floats: bool,
         colors: Sequence[ColorStep] = (),
         may_be_small: bool = False,
+        problem_with_one_channel: str = "",
     ) -> None: ...
 
 class ImageViews:

@@ -239,6 +239,34 @@ def test_what_may_be_a_mask_says_how_it_is_resized(options):
     classes_of(pinfeed.Image(**options, augment=augment.RandomCrop(9)))  # moves pixels only
 
 
+@pytest.mark.parametrize("source", ["samples", "rows", "file", "parts"])
+def test_masks_are_refused_before_anything_is_drawn(source, tmp_path):
+    masks = random_array((3, 8, 6, 1))
+    np.save(tmp_path / "masks.npy", masks)
+    arrays = {
+        "rows": masks,
+        "file": tmp_path / "masks.npy",
+        "parts": pinfeed.ConcatArray([masks[:1], masks[1:]]),
+    }
+    samples = list(masks)
+    if source != "samples":
+        samples = pinfeed.ArrayDataset(arrays[source]).__getitems__([0, 2])
+    view = augment.Compose([augment.Resize((5, 5)), augment.RandomCrop(9)])
+    for options, words in [
+        ({}, "Collate: interpolation must be given"),
+        ({"interpolation": "bilinear"}, "is too small for RandomCrop"),
+    ]:
+        field = pinfeed.Image(dtype=torch.uint8, augment=view, **options)
+        with pytest.raises(ValueError, match=words):
+            pinfeed.Collate(field)(samples)
+
+
+@pytest.mark.parametrize("input", ["HW", "HWC"])
+def test_augment_of_bytes_is_of_pinfeed(input):
+    with pytest.raises(TypeError, match=r"augment must be of pinfeed\.augment"):
+        pinfeed.Image(input=input, dtype=torch.uint8, augment=len)
+
+
 IMAGES = {
     "colors": ({}, (8, 6, 3)),
     "colors as bytes": ({"dtype": torch.uint8, "input": "CHW"}, (3, 8, 6)),

@@ -379,7 +379,8 @@ void register_augment_options(py::module_& m) {
                Keyword{"interpolation", &AugmentOptions::interpolation},
                Keyword{"in_floats", &AugmentOptions::in_floats},
                Keyword{"colors", &AugmentOptions::colors},
-               Keyword{"may_be_small", &AugmentOptions::may_be_small});
+               Keyword{"may_be_small", &AugmentOptions::may_be_small},
+               Keyword{"problem_with_one_channel", &AugmentOptions::problem_with_one_channel});
   bind_class<ImageViews, std::shared_ptr<ImageViews>>(m, "ImageViews")
       .def_property_readonly("sources", [](const ImageViews& views) {
         py::list sizes;

@@ -43,6 +43,7 @@ struct AugmentOptions {
   bool in_floats = false;  // whether bytes are interpolated without being rounded
   std::vector<kernels::ColorStep> colors;
   bool may_be_small = false;  // whether random crops take what there is of smaller images
+  std::string problem_with_one_channel;  // if not empty, the error for images that have one
 };
 
 // Objects of the images of a batch: corners x1, y1, x2, y2 of their boxes, float64 of shape

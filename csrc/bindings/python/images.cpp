@@ -285,6 +285,10 @@ WrittenImages view_images(py::object images, py::object indices, const ImageForm
                           std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
                           const std::optional<ImagePaddingOptions>& padding) {
   Images checked(std::move(images), std::move(indices), format, true, name);
+  checked.require_some();
+  if (!options.problem_with_one_channel.empty() && checked.channels() == 1) {
+    throw wrong_value({name}, options.problem_with_one_channel);
+  }
   const Draw draw{key, samples, objects ? &*objects : nullptr};
   if (!views) views = find_views(checked, options, draw, leaf);
   Windows windows(checked, options, draw, views, std::move(rows));

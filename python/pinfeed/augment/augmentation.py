@@ -43,6 +43,7 @@ class Augmentation:
         dtype: torch.dtype,
         fill: Any,
         is_padded: bool,
+        problem_with_one_channel: str,
     ) -> None:
         self._geometry = geometry
         self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
@@ -75,6 +76,7 @@ class Augmentation:
         self._options = _core.AugmentOptions(
             **({} if geometry is None else geometry.native(fill)),
             may_be_small=is_padded,
+            problem_with_one_channel=problem_with_one_channel,
             interpolation=kind,
             in_floats=in_floats,
             colors=[one.native for one in self._colors],

@@ -212,6 +212,7 @@ class Image(Field):
             dtype,
             fill,
             pad_value is not None,
+            self._problem_with_one_channel() if dtype == torch.uint8 else "",
         )
         self.augments = bool(self._augmentation.parts)
         self.is_random = self._augmentation.is_random
@@ -319,24 +320,27 @@ class Image(Field):
         if self.dtype in _INTEGERS[1:]:
             return "nearest-exact"
         keeps_values = self.dtype == torch.uint8 or self.scale == 1
-        if "C" not in self.axes and (keeps_values or "C" not in self.output):
-            self._require_interpolation("Image")
+        may_be_masks = "C" not in self.axes and (keeps_values or "C" not in self.output)
+        if may_be_masks and (problem := self._problem_with_one_channel()):
+            raise ValueError(f"Image: {problem}")
         return "bilinear"
 
-    def _require_interpolation(self, name: str) -> None:
-        """Raises ValueError if images of one channel are resized, and may be masks."""
-        steps = () if self.augment is None else self.augment.steps
+    def _problem_with_one_channel(self) -> str:
+        """What to say of images of one channel that are resized, and may be masks; empty: nothing."""
+        # Augmentation raises for all that is not a Geometry.
+        steps = self.augment.steps if isinstance(self.augment, Geometry) else ()
         is_image = self.color is not None or not self.mean is self.std is None
         if (
             self.interpolation is None
             and not is_image
             and any(isinstance(step, Resizing) for step in steps)
         ):
-            raise ValueError(
-                f"{name}: interpolation must be given, because images of one channel are resized, and "
+            return (
+                "interpolation must be given, because images of one channel are resized, and "
                 'may be masks; say interpolation="nearest-exact" for masks, dtype=torch.int64 for masks '
                 'of classes, or interpolation="bilinear" for gray images'
             )
+        return ""
 
     def _check_padding(self) -> None:
         if self.pad_value is None:
@@ -434,9 +438,6 @@ class Image(Field):
             leaf.name,
             leaf.path,
         )
-        channel = self._format.output.find("C")
-        if self.dtype == torch.uint8 and batch.values.shape[1 + channel] == 1 and channel >= 0:
-            self._require_interpolation(leaf.name)
         if scene is not None:
             order = self._format.output
             height, width = (batch.values.shape[1 + order.index(axis)] for axis in "HW")
