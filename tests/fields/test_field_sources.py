@@ -93,7 +93,7 @@ def test_documents_and_their_labels():
 @pytest.mark.parametrize("absent", ["missing", "None", "present"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_are_there_in_training_only(kind, absent):
-    collate = Collate({"input_ids": Pad(0), "labels": Pad(-100).optional()})
+    collate = Collate({"input_ids": Pad(0), "labels": Pad(-100, like=False).optional()})
     labels = {"missing": {}, "None": {"labels": None}, "present": {"labels": [1]}}[absent]
     batch = collate([kind({"input_ids": ids} | labels) for ids in IDS])
     expected = {"labels": [[1], [1]]} if absent == "present" else {}

@@ -484,7 +484,7 @@ ERRORS = [
     (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
-    (made(BOXES), ValueError, "follows the images under 'image'", "make the samples dicts"),
+    (made(BOXES), ValueError, "follows 'image' of the same dict", "make the samples dicts"),
     (made((None, BOXES)), ValueError, "stands in none"),
     (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes'] follows 'image', which is no Image() there"),
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is no Image() there"),

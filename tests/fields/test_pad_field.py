@@ -1,6 +1,7 @@
 """Pad in a Collate: against `pinfeed.pad`, in every place of the fields, with keys beside its leaf."""
 
 import collections
+import pickle
 import re
 
 import numpy as np
@@ -239,6 +240,8 @@ PADDINGS = {
     "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(-100)}, None),
     "dicts of their own": ({"prompt": {"ids": Pad(0, side="left")}, "answer": {"ids": Pad(0)}}, None),
     "another field": ({"ids": Pad(0, side="left"), "labels": Jagged()}, None),
+    "as the warning says": ({"ids": Pad(0, side="left", max_length=8), "labels": Pad(-100, like="ids")}, None),
+    "or": ({"ids": Pad(0, side="left"), "answer": Pad(-100, like=False)}, None),
 }  # fmt: skip
 
 
@@ -249,6 +252,125 @@ def test_paddings_of_one_dict_that_differ(fields, words, recwarn):
     assert len(found) == (words is not None)
     if words is not None:
         assert re.search(words, found[0])
+
+
+TOKENS = [{"input_ids": [], "labels": []}, {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}]
+SHORTER = [*TOKENS, {"input_ids": [8, 9], "labels": [9]}]
+
+
+def array_rows(samples):
+    """The same samples of arrays, which are gathered."""
+    arrays = {
+        key: pinfeed.RaggedArray.from_sequences([np.array(s[key], np.int64) for s in samples])
+        for key in samples[0]
+    }
+    return pinfeed.ArrayDataset(arrays).__getitems__(range(len(samples)))
+
+
+@pytest.mark.parametrize("given", [list, array_rows])
+@pytest.mark.parametrize("labels_first", [False, True])
+def test_labels_like_their_tokens(given, labels_first):
+    options = {"side": "left", "max_length": 5, "multiple_of": 4}
+    fields = {
+        "input_ids": Pad(0, **options, mask="mask"),
+        "labels": Pad(-100, like="input_ids", lengths="n"),
+    }
+    if labels_first:
+        fields = dict(reversed(fields.items()))
+    collate = pickle.loads(pickle.dumps(Collate(fields)))
+    for samples in (TOKENS, TOKENS[::-1], [{key: [1] * 9 for key in fields}]):
+        batch = collate(given(samples))
+        for key, fill in (("input_ids", 0), ("labels", -100)):
+            expected = pinfeed.pad([np.array(s[key], np.int64) for s in samples], fill, **options)
+            assert torch.equal(batch[key], torch.from_numpy(expected.values))
+        assert torch.equal(batch["n"], batch["mask"].sum(1))
+    words = "expected length 2 as in ['input_ids'], got 1; give every item"
+    check(
+        lambda: collate(given(SHORTER)), ValueError, words, "-100 where it has none", "like=False"
+    )
+    filled = [*TOKENS, {"input_ids": [8, 9], "labels": [-100, 9]}]  # as the hint says
+    assert collate(given(filled))["labels"].shape == (3, 4)
+
+
+# Fields, and whether labels of other lengths than their tokens warn.
+LABELS = {
+    "of their own": ({"input_ids": Pad(0), "labels": Pad(-100)}, True),
+    "first": ({"labels": Pad(-100), "input_ids": Pad(0)}, True),
+    "of one object": (dict.fromkeys(["input_ids", "labels"], Pad(0, lengths=False)), True),
+    "a decoder's": ({"input_ids": Pad(0), "labels": Pad(-100, like=False)}, False),
+    "an encoder's": ({"input_ids": Pad(0, like=False), "labels": Pad(-100)}, False),
+    "made of them": ({"input_ids": Pad(0), "labels": Pad(-100).of("input_ids")}, False),
+    "no tokens": ({"labels": Pad(-100)}, False),
+    "another name": ({"input_ids": Pad(0), "labels": Pad(-100, like="labels_mask"), "labels_mask": Pad(0)}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [list, array_rows])
+@pytest.mark.parametrize(("fields", "warns"), LABELS.values(), ids=LABELS)
+def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
+    fill = {"labels_mask": "labels", "input_ids": "input_ids", "labels": "labels"}
+    make = lambda samples: given(
+        [{key: s[fill[key]] for key in fields if key in fill} for s in samples]
+    )
+    if "input_ids" not in fields:
+        make = lambda samples: [{"labels": s["labels"]} for s in samples]
+    collate = Collate(fields)
+    same = [{"input_ids": s["input_ids"], "labels": s["input_ids"]} for s in TOKENS]
+    collate(make(same))
+    assert not recwarn
+    for _ in range(2):
+        collate(make(SHORTER))
+    found = [str(warning.message) for warning in recwarn]
+    assert len(found) == warns
+    assert all("['labels'] of sample" in text and "like=False" in text for text in found)
+
+
+def test_labels_cut_shorter_than_their_tokens():
+    same = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}]
+    fields = {"input_ids": Pad(0, max_length=3), "labels": Pad(-100, max_length=2)}
+    with pytest.warns(UserWarning, match="expected length 3 .* got 2; .* both the same max_length"):
+        Collate(fields)(same)
+    Collate({**fields, "labels": Pad(-100, max_length=3)})(same)  # as the hint says
+
+
+def test_like_in_lists_of_sequences_and_batches_without_tokens():
+    collate = Collate(
+        {"input_ids": Pad(0).optional(), "labels": Pad(-100, like="input_ids").optional()}
+    )
+    assert collate([{"labels": [1]}])["labels"].tolist() == [[1]]
+    assert list(collate([{"input_ids": [1]}])) == ["input_ids"]
+    nested = [{"input_ids": [[1, 2], [3]], "labels": [[1, 2], [3]]}]
+    assert collate(nested)["labels"].tolist() == [[[1, 2], [3, -100]]]
+    nested[0]["labels"] = [[1, 2], []]
+    check(
+        lambda: collate(nested),
+        ValueError,
+        "sample 0: expected length [2, 1] as in ['input_ids'], got [2, 0]",
+    )
+    nested[0]["labels"] = [[1, 2]]
+    check(
+        lambda: collate(nested), ValueError, "expected length [2, 1] as in ['input_ids'], got [2]"
+    )
+
+
+# What raises, the error, and words of its message.
+BAD_LIKES = {
+    "a number": (lambda: Pad(like=1), TypeError, "like must be the key of another Pad, False or None, got 1"),
+    "nothing": (lambda: Pad(like=""), TypeError, "got ''"),
+    "a side too": (lambda: Pad(like="ids", side="left"), ValueError, "like='ids' takes side from", "leave out side"),
+    "a limit too": (lambda: Pad(like="ids", max_length=4), ValueError, "leave out max_length"),
+    "itself": (lambda: Collate({"ids": Pad(like="ids")}), ValueError, "another Pad()"),
+    "another field": (lambda: Collate({"ids": Jagged(), "x": Pad(like="ids")}), ValueError, "fields['x'] has like='ids'", "got Jagged()"),
+    "a chain": (lambda: Collate({"a": Pad(), "b": Pad(like="a"), "c": Pad(like="b")}), ValueError, "without like=; got Pad(lengths=False, like='a')"),
+    "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "follows 'ids' of the same dict", "make the samples dicts"),
+    "of a device": (lambda: pinfeed.DeviceLoader([], fields={"ids": Pad(), "x": Pad(like="ids")}), TypeError, "are for Collate"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_LIKES)
+def test_bad_likes(case):
+    make, error, *words = BAD_LIKES[case]
+    check(make, error, *words)
 
 
 def test_frames_as_nested_lists():

@@ -420,9 +420,11 @@ class _Structure:
                 return make(place, part, batch._replace(scene=scene))
             except ValueError as error:
                 problem = Problem.of(error)
-                if problem.hint == TAKE_ANY_LENGTH and getattr(part[0], "ndim", 0) == 3:
+                if not following.are_shown or problem.hint != TAKE_ANY_LENGTH:
+                    raise
+                if getattr(part[0], "ndim", 0) == 3:
                     problem.hint = "masks of objects take InstanceMasks()"
-                elif problem.hint == TAKE_ANY_LENGTH and is_of_boxes(key):
+                elif is_of_boxes(key):
                     problem.hint = drops(key, following.labels)
                 raise
 

@@ -24,7 +24,7 @@ from pinfeed.sources.strings import encode
 
 @dataclasses.dataclass
 class Scene:
-    """What the leaves of one dict know of one another: images, and what follows them.
+    """What the leaves of one dict know of one another: images or tokens, and what follows them.
 
     Attributes:
         objects: The boxes of the images' objects: corners x1, y1, x2, y2 in pixels of the images,
@@ -34,12 +34,14 @@ class Scene:
         views: What is seen of each image; None before the batch of images is made.
         size: The height and width of that batch.
         augment: The geometry that the views were found for.
+        lengths: Of padded samples that others are as long as; None: there are no such samples.
     """
 
     objects: Any = None
     views: Any = None
     size: tuple[int, int] = (0, 0)
     augment: Geometry | None = None
+    lengths: Any = None
 
 
 class Leaf(NamedTuple):
@@ -52,7 +54,7 @@ class Leaf(NamedTuple):
         chance: What is random in the batch; None unless a field of the `Collate` augments.
         packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
         epoch: The epoch that the batch is of; None if nobody told.
-        scene: What its images show, or those that it follows; None: it neither follows images nor
+        scene: What its images show, or those that it follows, or how long samples are; None: it neither follows images nor
             is followed.
     """
 
@@ -81,7 +83,7 @@ class Field(ABC):
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
         is_random: Whether any of that is drawn for each sample.
         shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
-        follows: The key of the images, in the same dict, that it follows; None: it follows none. What
+        follows: The key of the images, or the padded samples, in the same dict, that it follows; None: it follows none. What
             `collate` makes of its samples is handed to `follow` when the images are there.
         objects_of: The keys in the same dict that have a value for each of its items,
             and lose those that it drops.

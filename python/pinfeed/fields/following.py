@@ -1,4 +1,4 @@
-"""The order in which the leaves of a dict are made where some follow others: boxes, then images."""
+"""The order in which the leaves of a dict are made where some follow others: boxes images, labels tokens."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Following:
         keys = list(leaf_fields)
         followers = {key: field for key, field in leaf_fields.items() if _follows(field)}
         self.images = {field.follows for field in followers.values()}
+        self.are_shown = not all(field.pads for field in followers.values())
         # Those that drop objects come before others that follow the same images.
         self._followers = sorted(followers, key=lambda key: not followers[key].objects_of)
         self._first = [*self._followers, *(key for key in keys if key in self.images)]
@@ -48,6 +49,8 @@ class Following:
         labelled: dict[Any, Any] = {}
         for key, field in followers.items():
             shown = leaf_fields.get(field.follows, given.get(field.follows))
+            if field.pads:
+                continue  # what its entry is like is checked where fields are placed
             if not (isinstance(shown, Field) and shown.shows_images):
                 hint = f"say by image= which of {keys} it follows, and give that leaf an Image()"
                 if field.follows not in leaf_fields:

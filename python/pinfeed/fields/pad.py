@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,11 @@ class Pad(Field):
         mask: The same for a bool mask of shape (B, L).
         mask_dtype: The mask's dtype instead of bool, such as torch.int64, which tokenizers give and
             models that calculate with the mask take.
+        like: The key of another `Pad` in the same dict whose ``side``, ``axes``, ``max_length`` and
+            ``multiple_of`` this one takes. Each sample must have the same length here as there, like
+            the labels of a decoder and its tokens. None: of its own, and `Collate` warns once where
+            lengths of ``labels`` and ``input_ids`` differ. False: a sequence of its own, like the
+            labels of an encoder-decoder; nothing is compared.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -62,11 +67,14 @@ class Pad(Field):
         >>> collate = pinfeed.Collate(
         ...     {
         ...         "input_ids": pinfeed.Pad(0, mask="attention_mask", multiple_of=8),
-        ...         "labels": pinfeed.Pad(-100, multiple_of=8),
+        ...         "labels": pinfeed.Pad(-100, like="input_ids"),
         ...     }
         ... )
         >>> batch = collate(
-        ...     [{"input_ids": [5, 6], "labels": [6]}, {"input_ids": [7], "labels": []}]
+        ...     [
+        ...         {"input_ids": [5, 6], "labels": [-100, 6]},
+        ...         {"input_ids": [7], "labels": [7]},
+        ...     ]
         ... )
         >>> list(batch), batch["input_ids"].shape
         (['input_ids', 'attention_mask', 'labels'], torch.Size([2, 8]))
@@ -103,6 +111,7 @@ class Pad(Field):
         lengths: Request | None = None,
         mask: Request = False,
         mask_dtype: DType | None = None,
+        like: str | Literal[False] | None = None,
     ) -> None:
         self._padding = Padding(
             "Pad",
@@ -125,6 +134,19 @@ class Pad(Field):
         self.mask_dtype = (
             None if mask_dtype is None else torch_dtype(mask_dtype, "Pad", "mask_dtype")
         )
+        if like is not None and like is not False and (not isinstance(like, str) or not like):
+            raise TypeError(
+                f"Pad: like must be the key of another Pad, False or None, got {like!r}"
+            )
+        taken = {"side": side, "axes": axes, "max_length": max_length, "multiple_of": multiple_of}
+        own = [name for name, value in taken.items() if value not in (None, "right")]
+        if like and own:
+            raise ValueError(
+                f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
+            )
+        self.like = like
+        self.follows = like or None
+        self._has_warned = False
 
     @override
     def placed(self, in_dict: bool) -> Pad:
@@ -178,7 +200,8 @@ class Pad(Field):
             batch_allocator(leaf.pin),
             leaf.name,
             get_num_threads(),
-            **self._asked,
+            lengths=bool(self._lengths) or leaf.scene is not None,
+            mask=bool(self.mask),
         )
 
     def _in_batch(self, parts: tuple[Any, Any, Any], leaf: Leaf) -> Any:
@@ -187,7 +210,39 @@ class Pad(Field):
         if mask is not None and self.mask_dtype is not None:
             mask = Stack(self.mask_dtype).apply(mask, mask, leaf)
         kind = LeftPadded if self._padding.side == "left" else Padded
-        return padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
+        batch = padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
+        if leaf.scene is None:
+            return batch
+        if self.follows is not None:
+            return batch, lengths  # for follow
+        leaf.scene.lengths = lengths
+        return batch
+
+    @override
+    def follow(self, batch: Any, leaf: Leaf) -> Any:
+        assert leaf.scene is not None
+        made, lengths = batch
+        known = leaf.scene.lengths
+        if known is None or self._has_warned or torch.equal(lengths, known):
+            return made
+        is_same = lengths.shape == known.shape  # otherwise lists of other numbers of sequences
+        sample = (
+            int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
+        )
+        limits = "" if self.like else ", and both the same max_length"
+        problem = Problem(
+            leaf.name,
+            f"length {known[sample].tolist()} as in [{self.follows!r}]",
+            str(lengths[sample].tolist()),
+            f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
+            "this is a sequence of its own, such as the labels of an encoder-decoder, say like=False",
+            sample=sample,
+        )
+        if self.like:
+            raise ValueError(problem)
+        self._has_warned = True
+        warnings.warn(str(problem), stacklevel=2)
+        return made
 
     def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
@@ -226,12 +281,58 @@ class Pad(Field):
     def _asked(self) -> dict[str, Any]:
         return {"lengths": bool(self._lengths), "mask": bool(self.mask)}
 
+    def beside(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
+        """The field as it behaves under a key beside other fields of a dict."""
+        sibling = self.like or "input_ids"
+        other = fields.get(sibling)
+        is_other = isinstance(other, Pad) and not other.like and key != sibling
+        if self.like and not is_other:
+            raise ValueError(
+                f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
+                f"same dict, without like=; got {other!r} there"
+            )
+        if not is_other or self.like is False:
+            return self
+        assert isinstance(other, Pad)
+        field, own, padding = copy.copy(self), self._padding, other._padding
+        if self.like:
+            field._padding = Padding(
+                "Pad",
+                own.pad_value,
+                side=padding.side,
+                axes=padding.axes,
+                max_length=padding.max_length,
+                multiple_of=padding.multiple_of,
+                dtype=own.dtype,
+                scale=own.scale,
+            )
+        elif (
+            key == "labels"
+            and other.like is None
+            and own.axes == padding.axes
+            and (self.source or key) != (other.source or "input_ids")
+        ):
+            field.follows = "input_ids"
+        return field
+
     @override
     def _call(self) -> str:
-        return described(self, **vars(self._padding))
+        padding = vars(self._padding)
+        own = ("pad_value", "dtype", "scale") if self.like else padding
+        return described(self, **{name: padding[name] for name in own})
 
 
-def warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
+def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
+    """The fields of a dict, with those that pad like another padded so; warns of other padding."""
+    made = {
+        key: field.beside(key, fields, name) if isinstance(field, Pad) else field
+        for key, field in fields.items()
+    }
+    _warn_of_other_padding(made, name)
+    return list(made.values())
+
+
+def _warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
     """Warns of fields of one dict whose padding is not where that of the first is, or cut.
 
     Tokens and their labels, say, no longer stand in the same columns. Sequences of other axes are
@@ -239,7 +340,7 @@ def warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
     """
     first: tuple[Any, Padding] | None = None
     for key, field in fields.items():
-        if not isinstance(field, Pad):
+        if not isinstance(field, Pad) or field.like is False:
             continue
         padding = field._padding
         if first is None:
@@ -255,9 +356,9 @@ def warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
             continue
         warnings.warn(
             f"{name}: {known!r} has {ways[0]} and {key!r} has {ways[1]}, so what belongs together is in "
-            "other columns, or missing; pass the same to both, or, if these are sequences of their own, "
-            "give them to dicts of their own",
-            stacklevel=5,
+            f"other columns, or missing; say like={known!r} instead, or, if these are sequences of "
+            "their own, like=False",
+            stacklevel=6,
         )
 
 

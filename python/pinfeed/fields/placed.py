@@ -11,7 +11,7 @@ from pinfeed.arguments import ARRAYS, Problem, nearest
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
 from pinfeed.fields.image import Image
-from pinfeed.fields.pad import warn_of_other_padding
+from pinfeed.fields.pad import padded_alike
 from pinfeed.structure import (
     children,
     is_container,
@@ -57,8 +57,8 @@ def placed(
             )
         if field.follows is not None and not in_dict:
             raise ValueError(
-                f"{name} follows the images under {field.follows!r} of the same dict, but stands in "
-                "none; make the samples dicts"
+                f"{name} follows {field.follows!r} of the same dict, but stands in none; make the "
+                "samples dicts"
             )
         return field
     if not is_container(fields):
@@ -69,7 +69,7 @@ def placed(
     parts = [placed(child, name + step, check, in_dict=is_dict) for step, child in children(fields)]
     if is_dict:
         _check_names(fields, parts, name)
-        warn_of_other_padding(dict(zip(fields, parts, strict=True)), name)
+        parts = padded_alike(dict(zip(fields, parts, strict=True)), name)
     return rebuild(fields, parts)
 
 
@@ -280,8 +280,8 @@ def _require_applicable(field: Field, name: str) -> None:
             f"{name} must be one of those that take whole batches, Image(), Pad() "
             f"and Stack(), got {field!r}; give it to Collate"
         )
-    if field.source is not None or field.is_optional:
-        raise TypeError(f"{name}: fields with of() or optional() are for Collate")
+    if field.source is not None or field.is_optional or field.follows is not None:
+        raise TypeError(f"{name}: fields with of(), optional() or like= are for Collate")
 
 
 def _applied(fields: Any, node: Any, host: Any, path: str) -> Any:

@@ -141,7 +141,7 @@ def _numbers(source: str) -> Field:
 
 @functools.lru_cache
 def _padded(fill: int, side: Any, multiple: int | None, of: str, **options: Any) -> Field:
-    defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False}
+    defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False, "like": False}
     return Pad(fill, side=side, multiple_of=multiple, **defaults | options).of(of).optional()
 
 
