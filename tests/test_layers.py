@@ -64,7 +64,7 @@ LAYERS = {
     "bindings/python": {
         "layers": {"arrays", "bindings/python", "dispatch", "kernels", "runtime"},
         "without": THREADS | FILES,
-        "plus": {"pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"}
+        "plus": {"atomic", "pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h"}
         | {"pybind11/critical_section.h", "pybind11/gil_safe_call_once.h"},
     },
 }  # fmt: skip

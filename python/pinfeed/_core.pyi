@@ -79,6 +79,7 @@ class ImageFormat:
         scale: float | None,
         input: str,
         is_guess: bool = False,
+        remembers: bool = False,
         output: str,
         dtype: str,
     ) -> None: ...

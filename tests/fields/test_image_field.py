@@ -134,6 +134,22 @@ def test_units_that_are_meant():
     assert pinfeed.Collate(unit)([np.ones((8, 8), np.float32)]).unique().tolist() == [2]
 
 
+def test_dark_batches_of_deep_images_are_no_mistake():
+    """Once a field has seen values that bytes don't have; and those of 0 and 1 are no bytes at all."""
+    deep, dark = np.full((8, 8, 1), 9000, np.int16), np.full((8, 8, 1), 200, np.int16)
+    for first in (deep, -deep):
+        collate = pinfeed.Collate(pinfeed.Image(mean=0.25, std=0.75 if first is deep else 0.5))
+        assert collate([first]).shape == (1, 1, 8, 8)
+        assert collate([dark]).max() < 0
+    collate = pinfeed.Collate(pinfeed.Image(mean=0.125))
+    with pytest.raises(ValueError, match="for images that are so dark say scale=1/32767"):
+        collate([dark])
+    same = pinfeed.Collate(pinfeed.Image(mean=0.125, scale=1 / 32767))([dark])
+    assert torch.allclose(same, torch.full_like(same, 200 / 32767 - 0.125))
+    flags = np.eye(8, dtype=np.uint8)[:, :, None]
+    assert pinfeed.Collate(pinfeed.Image(0.5, 0.5, scale=1))([flags]).unique().tolist() == [-1, 1]
+
+
 def test_reference_rounds_once():
     rng = np.random.default_rng(0)
     values = rng.standard_normal(2000).astype(np.float32) * np.float32(1e3)

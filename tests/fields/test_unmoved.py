@@ -125,3 +125,13 @@ def test_what_has_nothing_to_do_with_the_image():
     assert pinfeed.Collate({"image": Image()})([still])["scene"].shape == (1, 24, 32)
     views = {"a": RANDOM.of("image"), "b": Image(augment=FLIP).of("image"), "image": Stack()}
     assert pinfeed.Collate(views)([photo()])["image"].shape == (1, 24, 32, 3)
+
+
+def test_arrays_that_only_look_like_boxes_are_stacked_if_asked():
+    image = np.zeros((32, 48, 3), np.uint8)
+    sample = {"image": image, "tabular": np.array([[1.5, 2.5, 40.0, 30.0]])}
+    fields = {"image": pinfeed.Image(augment=augment.RandomHorizontalFlip())}
+    with pytest.raises(ValueError, match=r"looks like boxes .*, Stack\(\) or Keep\(\)"):
+        pinfeed.Collate(fields)([sample] * 2)
+    batch = pinfeed.Collate(fields | {"tabular": pinfeed.Stack()})([sample] * 2)
+    assert batch["tabular"].tolist() == [[[1.5, 2.5, 40, 30]]] * 2

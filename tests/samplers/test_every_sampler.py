@@ -131,6 +131,27 @@ def test_attributes_are_read_only(make):
 
 
 @every_sampler
+def test_subclasses_have_attributes_of_their_own(make):
+    class Counting(type(make())):
+        total = property(
+            lambda self: self._total, lambda self, value: setattr(self, "_total", value)
+        )
+
+        def __iter__(self):
+            self.calls = getattr(self, "calls", 0) + 1
+            self.total = self.calls
+            return super().__iter__()
+
+    sampler = make()
+    sampler.__class__ = Counting
+    for number in (1, 2):
+        assert list(sampler)
+        assert sampler.calls == sampler.total == number
+    with pytest.raises(AttributeError, match="Counting: seed can't be changed"):
+        sampler.seed = 1
+
+
+@every_sampler
 def test_epochs_and_seeds_differ_and_are_the_same_again(make):
     found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
     assert len(found) == 4

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 #include <span>
 #include <utility>
 
@@ -244,7 +245,7 @@ void Images::require_units(const ImageFormat& format) const {
   if (!become_floats()) return;
   if (format.scale && dtype().is_integer()) require_constants(format);
   if (!format.scale && dtype().is_floating()) require_fractions();
-  if (!format.scale && dtype().is_integer() && dtype().item_size() == 2) require_depth();
+  if (!format.scale && dtype().is_integer() && dtype().item_size() == 2) require_depth(format);
 }
 
 // Fractions are the constants of values 0..1, which integers leave unless they are scaled.
@@ -258,7 +259,11 @@ void Images::require_constants(const ImageFormat& format) const {
       are_fractions |= number != std::round(number);
     }
   }
-  if (!are_fractions) return;
+  const auto is_bright = [&](std::size_t image) { return range_in_some_rows(image).most > kMost; };
+  if (!are_fractions ||
+      std::ranges::none_of(std::views::iota(std::size_t{0}, count()), is_bright)) {
+    return;  // values of 0 and 1, for instance
+  }
   throw py::value_error(name_ +
                         ": expected mean and std in units of the images' own values, which scale=" +
                         std::string(py::str(py::float_(*format.scale))) +
@@ -266,19 +271,25 @@ void Images::require_constants(const ImageFormat& format) const {
 }
 
 // Bytes in integers of 16 bits: no image goes beyond 255, and one nearly does.
-void Images::require_depth() const {
+void Images::require_depth(const ImageFormat& format) const {
   constexpr float kByte = 255;
+  if (format.has_depth->load(std::memory_order_relaxed)) return;
   bool are_bytes = false;
   for (std::size_t i = 0; i < count(); ++i) {
-    const float most = most_in_some_rows(i);
-    if (most > kByte) return;
-    are_bytes |= most > kByte / 2;
+    const Range range = range_in_some_rows(i);
+    if (range.least < 0 || range.most > kByte) {
+      if (format.remembers) format.has_depth->store(true, std::memory_order_relaxed);
+      return;
+    }
+    are_bytes |= range.most > kByte / 2;
   }
   if (!are_bytes) return;
   throw py::value_error(
       name_ + ": expected " + dtype().name() +
       " images whose values go to the largest of that dtype, got at most 255; say "
-      "scale=1/255 for values of 0..255, or convert with .astype(np.uint8)");
+      "scale=1/255 for values of 0..255, or convert with .astype(np.uint8); for images that are so "
+      "dark say scale=1/" +
+      std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535"));
 }
 
 // The first image tells, unless it is dark. Some rows are enough, for hardly an image of bytes has
@@ -286,7 +297,7 @@ void Images::require_depth() const {
 void Images::require_fractions() const {
   constexpr float kMost = 16;  // four stops beyond white
   for (std::size_t i = 0; i < count(); ++i) {
-    const float most = most_in_some_rows(i);
+    const float most = range_in_some_rows(i).most;
     if (most > kMost) {
       throw wrong_value(Subject{name_, static_cast<std::int64_t>(i)},
                         "values of 0..1, as mean and std of floats are for",
@@ -298,8 +309,8 @@ void Images::require_fractions() const {
   }
 }
 
-// The largest finite value in 16 to 31 rows, of the first frame; at least 0.
-float Images::most_in_some_rows(std::size_t image) const {
+// Of the finite values in 16 to 31 rows, of the first frame, and 0.
+Images::Range Images::range_in_some_rows(std::size_t image) const {
   constexpr std::int64_t kRows = 16;
   const std::span<const std::int64_t> sizes = samples_.shape(image);
   std::vector<std::int64_t> shape(sizes.begin(), sizes.end());
@@ -317,11 +328,13 @@ float Images::most_in_some_rows(std::size_t image) const {
                        types.cast(), sizeof(float))
       .run(*dispatch::active_isa().permute, samples_.data(image),
            reinterpret_cast<std::byte*>(values.data()), false);
-  float most = 0;
+  Range range;
   for (const float value : values) {
-    if (std::isfinite(value)) most = std::max(most, value);
+    if (!std::isfinite(value)) continue;
+    range.least = std::min(range.least, value);
+    range.most = std::max(range.most, value);
   }
-  return most;
+  return range;
 }
 
 void Images::require_common(bool any_size) const {

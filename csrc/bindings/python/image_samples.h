@@ -4,8 +4,10 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -29,6 +31,9 @@ struct ImageFormat {
   bool is_guess = false;        // nobody said so
   std::string output;           // and of what it becomes
   std::string dtype;            // of that
+  bool remembers = false;       // `has_depth`: the format of a field, which sees many batches
+  // Whether integers of 16 bits were seen that bytes don't have: then a dark batch is no mistake.
+  std::shared_ptr<std::atomic<bool>> has_depth = std::make_shared<std::atomic<bool>>(false);
 };
 
 DType out_dtype(const ImageFormat& format);
@@ -120,8 +125,11 @@ class Images {
   void require_common(bool any_size) const;
   void require_constants(const ImageFormat& format) const;
   void require_fractions() const;
-  void require_depth() const;
-  float most_in_some_rows(std::size_t image) const;
+  void require_depth(const ImageFormat& format) const;
+  struct Range {
+    float least = 0, most = 0;
+  };
+  Range range_in_some_rows(std::size_t image) const;
 
   const std::string& name_;
   DType out_;

@@ -309,6 +309,7 @@ void register_images(py::module_& m) {
   bind_options(m, "ImageFormat", Keyword{"mean", &ImageFormat::mean},
                Keyword{"std", &ImageFormat::std}, Keyword{"scale", &ImageFormat::scale},
                Keyword{"input", &ImageFormat::input}, Keyword{"is_guess", &ImageFormat::is_guess},
+               Keyword{"remembers", &ImageFormat::remembers},
                Keyword{"output", &ImageFormat::output}, Keyword{"dtype", &ImageFormat::dtype})
       .def_readonly("output", &ImageFormat::output);
   bind_options(m, "ImagePaddingOptions", Keyword{"value", &ImagePaddingOptions::value},

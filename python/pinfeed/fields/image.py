@@ -222,7 +222,11 @@ class Image(Field):
         # As the native side reads them.
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
-            self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None
+            self.axes,
+            order,
+            torch_dtype_name(dtype),
+            is_guess=self.input is None,
+            remembers=True,
         )
         self._padding = None
         if pad_value is not None:

@@ -42,8 +42,8 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
     """Raises ValueError for an entry that should follow an augmented image, and does not.
 
     It looks like boxes, points or a mask of an image that an `Image` crops, flips or resizes, and has
-    no field. Boxes and points with a field that leaves them where they are count too, where the
-    geometry is random: nobody can move them later.
+    no field. Entries named like boxes or points whose field leaves them where they are count too, where
+    the geometry is random: nobody can move them later.
 
     Args:
         fields: As `Collate` has them.
@@ -73,13 +73,14 @@ def _require_moved(entry: _Entry, image: _Entry, key: Any, field: Image) -> None
         return
     what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key))
     is_random = any(step.is_random for step in field.augment.steps)
-    if not what or (others and not (is_random and what in ("boxes", "points"))):
+    is_named = bool(_BOXES.search(entry.key) or _POINTS.search(entry.key))
+    if not what or (others and not (is_random and is_named and what in ("boxes", "points"))):
         return
     if image.parent != entry.parent or not image.path.endswith("']"):
         way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'
     text = f"looks like {what} for the image in {image.path}, which augment= moves"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{way}, Keep() leaves them as they are"
+    hint = f"{way}, {'Keep()' if is_named else 'Stack() or Keep()'} leaves them as they are"
     raise ValueError(Problem("", f"Collate: entry {entry.path} {text}", hint=hint))
 
 

@@ -57,7 +57,7 @@ class Normalization:
         self.stds: list[float] = stds.reshape(-1).tolist()
         self.factor = BYTE_SCALE if scale is None else float(factor)
         self._native = means, stds, None if scale is None else self.factor
-        self._formats: dict[tuple[str, str, str, bool], _core.ImageFormat] = {}
+        self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow is told below
             constants = [(factor / stds).astype(np.float32), (-means / stds).astype(np.float32)]
         if not all(np.isfinite(values).all() for values in constants):
@@ -67,13 +67,20 @@ class Normalization:
             )
 
     def format(
-        self, input: str, output: str, dtype: str, *, is_guess: bool = False
+        self,
+        input: str,
+        output: str,
+        dtype: str,
+        *,
+        is_guess: bool = False,
+        remembers: bool = False,
     ) -> _core.ImageFormat:
         """What native code takes. ``input`` and ``output`` have a letter for each axis of an image.
 
         ``is_guess``: nobody said ``input``, so images that look like another one are refused.
+        ``remembers``: a dark batch of 16-bit images is taken once a brighter one was seen.
         """
-        key = input, output, dtype, is_guess
+        key = input, output, dtype, is_guess, remembers
         format = self._formats.get(key)
         if format is None:
             mean, std, scale = self._native
@@ -83,6 +90,7 @@ class Normalization:
                 scale=scale,
                 input=input,
                 is_guess=is_guess,
+                remembers=remembers,
                 output=output,
                 dtype=dtype,
             )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +37,14 @@ class Start(NamedTuple):
 
 
 FROM_THE_BEGINNING = Start()
+
+
+@functools.cache
+def _arguments_of(kind: type) -> frozenset[str]:
+    """The names of the arguments of a sampler's class that is ours; a subclass may have others."""
+    ours = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "pinfeed"]
+    names = {name for one in ours for name in inspect.signature(one).parameters}
+    return frozenset(names | {"drop_last"})
 
 
 class EpochSampler(Sampler[Any]):
@@ -76,8 +86,9 @@ class EpochSampler(Sampler[Any]):
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name[0] != "_":  # private ones change with every batch
-                is_property = isinstance(getattr(type(self), name, None), property)
-                if is_property or name in self.__dict__:
+                own = getattr(type(self), name, None)
+                is_fixed = isinstance(own, property) and own.fset is None
+                if is_fixed or (name in self.__dict__ and name in _arguments_of(type(self))):
                     raise AttributeError(
                         f"{self._name}: {name} can't be changed, because the batches of an epoch "
                         f"follow from it; make a new {self._name}"

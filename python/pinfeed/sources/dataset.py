@@ -439,7 +439,8 @@ def _in_path(path: str, name: str) -> Any:
         if len(files) == len(arrays) and len({*few}) == 1:
             raise ValueError(
                 f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
-                f"sorted(glob.glob('{path}/*.npy')) has the paths: {_OF_SAMPLES}, and "
+                f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) has the paths by number: "
+                f"{_OF_SAMPLES}, and "
                 "ConcatArray(paths) files of many samples each; a dict of paths makes each file an entry"
             )
     return arrays
