@@ -143,7 +143,8 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     if len(shape) == 3 and shape[1:] == size:
         return "masks", f"the field InstanceMasks({image}) moves masks along"
     if shape == size:
-        field = 'Image(input="HW", output="HW", dtype=torch.int64, augment=...)'
+        kind = "" if "float" in str(array.dtype) else "dtype=torch.int64, "
+        field = f'Image(input="HW", output="HW", {kind}augment=...)'
         return "a mask", f"the field {field} with the same geometry moves it along"
     if len(shape) == 3 and shape[:2] == size:
         return "another image", "the field Image(augment=...) with the same geometry moves it along"
