@@ -508,6 +508,17 @@ def test_tokens_that_do_not_count(name, key, kind):
     assert key == "labels" or key not in batch
 
 
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+def test_padding_that_samples_bring_is_no_label(kind):
+    features = [
+        {"input_ids": kind([5, 6, 9]), "attention_mask": kind([1, 1, 0])},
+        {"input_ids": kind([8]), "attention_mask": kind([1])},
+    ]
+    batch = collator_of("DataCollatorForLanguageModeling")(features)
+    assert batch["labels"].tolist() == [[5, 6, -100], [8, -100, -100]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 0], [1, 0, 0]]
+
+
 COLUMNS = {
     **dict.fromkeys(LOSS_MASKS, KEPT),
     "seq_lengths": [[2, 1], [1]],

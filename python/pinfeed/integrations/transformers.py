@@ -388,8 +388,8 @@ class DataCollatorForLanguageModeling(
     """Takes the place of transformers' ``DataCollatorForLanguageModeling``.
 
     With ``mlm=False`` ``labels`` are the features' own, or the tokens; with -100 wherever the padding
-    token is, also in the middle of a text, and where ``completion_mask``, ``assistant_masks`` or
-    ``loss_mask`` is 0. With ``mlm=True`` transformers masks the padded tokens: its draws, from the
+    token is, also in the middle of a text, where tokens that are the labels have an
+    ``attention_mask`` of 0, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0. With ``mlm=True`` transformers masks the padded tokens: its draws, from the
     same generator; features may have labels that are equal to the tokens. Features that are sequences
     of tokens instead of dicts are left to transformers. Arguments and errors are otherwise those of
     `DataCollatorWithPadding`.
@@ -414,6 +414,8 @@ class DataCollatorForLanguageModeling(
         if not self.mlm:
             tokens, targets = (batch[key].numpy() for key in ("input_ids", "labels"))
             targets[tokens == tokenizer.pad_token_id] = -100
+            if not has_labels and "attention_mask" in first:  # padding that the samples bring
+                targets[batch["attention_mask"].numpy() == 0] = -100
             for key in _LOSS_MASKS:
                 if key in batch:
                     targets[batch.pop(key).numpy() == 0] = -100
