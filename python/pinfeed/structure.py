@@ -11,8 +11,9 @@ from typing import Any
 
 
 def is_dataclass(node: Any) -> bool:
-    """Whether ``node`` is an instance of a dataclass."""
-    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+    """Whether ``node`` is an instance of a dataclass, but not an array that is one, as zarr's are."""
+    is_instance = dataclasses.is_dataclass(node) and not isinstance(node, type)
+    return is_instance and not hasattr(node, "__array__")
 
 
 def is_namedtuple(node: Any) -> bool:

@@ -1,5 +1,6 @@
 """Types that carry more than their values: read with that, or refused, never without a word."""
 
+import dataclasses
 import enum
 import re
 import warnings
@@ -287,3 +288,22 @@ def test_a_memory_mapped_array(tmp_path):
 def test_arrays_of_a_dataset(array, words, follow):
     with pytest.raises(TypeError, match="expected "):
         ArrayDataset({"x": array})
+
+
+@dataclasses.dataclass
+class StoredArray:
+    """An array whose parts are private, as zarr's are."""
+
+    store: dict
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.store["values"], dtype)
+
+
+def test_arrays_that_are_dataclasses_are_no_structures():
+    sample = {"x": StoredArray({"values": [1, 2]})}
+    with pytest.raises(
+        TypeError, match=r"\['x'\] of sample 0: expected .*got StoredArray; np\.asarray"
+    ):
+        Collate()([sample])
+    assert Collate()([{"x": np.asarray(sample["x"])}])["x"].tolist() == [[1, 2]]
