@@ -510,3 +510,18 @@ def test_what_takes_masks_of_pil():
     options = {"input": "HW", "output": "HW", "dtype": torch.int64, "pad_value": 255}
     batch = pinfeed.Collate(pinfeed.Image(**options))(masks)
     assert batch.tolist() == [[[2, 2, 255]] * 2, [[3, 3, 3]] * 2]
+
+
+def test_names_of_boxes_are_numbers_if_some_boxes_are_dropped():
+    boxes = [[30, 20, 60, 40], [1, 1, 5, 5]]
+    sample = photo(64, 96, boxes=boxes, labels=[1, 2], names=["a", "b"])
+    crop = {"augment": augment.CenterCrop(16)}
+    hint = "make them numbers, so that Boxes(labels=('labels', 'names')) drops values"
+    check(lambda: collated(sample, crop, boxes=pinfeed.Boxes()), ValueError, "['names']", hint)
+    kept = collated(sample, crop, boxes=pinfeed.Boxes(), names=pinfeed.Keep())
+    assert kept["names"] == [["a", "b"]]
+    named = pinfeed.Boxes(labels=("labels", "names"))
+    batch = collated(sample | {"names": [7, 8]}, crop, boxes=named)
+    assert batch["names"].values.tolist() == [7]
+    whole = collated(sample, boxes=pinfeed.Boxes())
+    assert whole["names"] == [("a",), ("b",)]

@@ -18,7 +18,7 @@ from pinfeed.functions.sequences import JaggedBatch, Padded
 
 # What detection datasets have for each box. Under other names, this many images tell.
 _OF_BOXES = re.compile(
-    "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|"
+    "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|names|"
     "annotation|^ids?$",
     re.IGNORECASE,
 )
@@ -128,6 +128,8 @@ class Following:
             if tells and np.array_equal(_counts(made[key], len(counts)), counts):
                 text = f"has a value for each box of [{boxes!r}], and some boxes no longer show"
                 hint = f"{drops(key, labels)}, Keep() leaves them as they are"
+                if isinstance(made[key], list) and isinstance(made[key][0], tuple):  # of strings
+                    hint = f"make them numbers, so that {hint}"
                 raise ValueError(Problem("", f"Collate: entry [{key!r}] {text}", hint=hint))
 
 
@@ -144,8 +146,8 @@ def drops(key: Any, labels: Sequence[Any]) -> str:
 def _counts(batch: Any, samples: int) -> Any:
     """How many items each sample has; None if nobody knows."""
     batch = batch.leaf if isinstance(batch, Beside) else batch
-    if isinstance(batch, list) and batch:  # of lists of numbers, which have one length
-        shapes = {getattr(part, "shape", None) for part in batch}
+    if isinstance(batch, list) and batch:  # of lists of numbers or strings, which have one length
+        shapes = {(len(x),) if isinstance(x, tuple) else getattr(x, "shape", None) for x in batch}
         return np.full(samples, len(batch)) if shapes == {(samples,)} else None
     if isinstance(batch, JaggedBatch):
         return np.diff(batch.offsets)
