@@ -12,8 +12,9 @@ from typing import Any
 
 def is_dataclass(node: Any) -> bool:
     """Whether ``node`` is an instance of a dataclass, but not an array that is one, as zarr's are."""
-    is_instance = dataclasses.is_dataclass(node) and not isinstance(node, type)
-    return is_instance and not hasattr(node, "__array__")
+    if not dataclasses.is_dataclass(node) or isinstance(node, type):
+        return False
+    return not all(hasattr(type(node), name) for name in ("__array__", "shape", "dtype"))
 
 
 def is_namedtuple(node: Any) -> bool:

@@ -67,7 +67,7 @@ def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse():
     # Far from exact, for a busy system takes pages away: the figures come from `make bench`.
     assert peaks.pop("cat") > 1.5  # the measure sees what is there
     assert len(peaks) == 3
-    assert all(0.5 < peak < 1.2 for peak in peaks.values()), peaks
+    assert all(0.5 < peak < 1.4 for peak in peaks.values()), peaks
     count, message = refused.split(maxsplit=1)
     assert message.startswith("the system has no memory for an array of")
     assert int(count) >= 12

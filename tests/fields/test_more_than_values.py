@@ -295,6 +295,7 @@ class StoredArray:
     """An array whose parts are private, as zarr's are."""
 
     store: dict
+    shape = dtype = property(lambda self: None)
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self.store["values"], dtype)

@@ -124,7 +124,7 @@ def test_attributes_are_read_only(make):
     for name in set(settings) - constants:
         message = f"{type(sampler).__name__}: {name} can't be changed, .*; make a new "
         with pytest.raises(AttributeError, match=message):
-            setattr(sampler, name, 1)
+            setattr(sampler, name, -7)
     assert [list(first), *lists(batches)] == plan
     for copied in (copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
         assert repr(copied) == repr(sampler)
@@ -663,3 +663,19 @@ def test_the_column_is_not_asked_again(make):
     sampler = make(data=column)
     column[:] = 1
     assert lists(sampler) == epochs(make, 1)[0]
+
+
+def test_a_subclass_may_set_what_no_argument_of_ours_is():
+    class Counted(pinfeed.ShuffleSampler):
+        def __init__(self, dataset, batch_size, seed):
+            self.seed = seed
+            super().__init__(dataset, batch_size, seed=seed)
+            self.dataset, self.count = dataset, 0
+
+        def __iter__(self):
+            self.count += 1
+            return super().__iter__()
+
+    sampler = Counted(range(10), 3, 2**70)
+    assert [len(list(sampler)) for _ in range(2)] == [4, 4]
+    assert sampler.count == 2

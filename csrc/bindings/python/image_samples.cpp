@@ -241,6 +241,14 @@ void Images::require_channels_last() const {
                         std::to_string(channels()) + " channels");
 }
 
+namespace {
+
+std::span<const double> span_of(const Constants& constants) {
+  return {constants.data(), static_cast<std::size_t>(constants.size())};
+}
+
+}  // namespace
+
 void Images::require_units(const ImageFormat& format) const {
   if (!become_floats()) return;
   if (format.scale && dtype().is_integer()) require_constants(format);
@@ -273,7 +281,10 @@ void Images::require_constants(const ImageFormat& format) const {
 // Bytes in integers of 16 bits: no image goes beyond 255, and one nearly does.
 void Images::require_depth(const ImageFormat& format) const {
   constexpr float kByte = 255;
-  if (format.has_depth->load(std::memory_order_relaxed)) return;
+  const bool has_constants =
+      std::ranges::any_of(span_of(format.mean), [](double x) { return x != 0; }) ||
+      std::ranges::any_of(span_of(format.std), [](double x) { return x != 1; });
+  if (!has_constants || format.has_depth->load(std::memory_order_relaxed)) return;
   bool are_bytes = false;
   for (std::size_t i = 0; i < count(); ++i) {
     const Range range = range_in_some_rows(i);

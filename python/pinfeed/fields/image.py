@@ -401,7 +401,8 @@ class Image(Field):
     def require_same_padding(self, collated: Field, name: str) -> None:
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
         pad_value = collated.byte_padding
-        if pad_value is None or self.dtype in _INTEGERS:
+        # Other bytes, such as white, are meant to be pixels; 0 is nothing, before and after.
+        if pad_value != 0 or self.dtype in _INTEGERS:
             return
         for value in self._constants.of(pad_value):
             if value != pad_value:

@@ -12,10 +12,11 @@ from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.keep import Keep
+from pinfeed.fields.stack import Stack
 from pinfeed.structure import children, is_container
 
-_BOXES = re.compile("box|bbox|rect|roi(?![a-z])|rois", re.IGNORECASE)
-_POINTS = re.compile("point|kpt|landmark|joint", re.IGNORECASE)
+_BOXES = re.compile("box|(?<![a-z])rect(?!i)|roi(?![a-z])|rois", re.IGNORECASE)
+_POINTS = re.compile("(?<!view)point|kpt|landmark|joint", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
 _SAMPLES = 16
 
@@ -74,8 +75,12 @@ def _require_moved(entry: _Entry, image: _Entry, key: Any, field: Image) -> None
     what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key))
     is_random = any(step.is_random for step in field.augment.steps)
     is_named = bool(_BOXES.search(entry.key) or _POINTS.search(entry.key))
-    if not what or (others and not (is_random and is_named and what in ("boxes", "points"))):
+    if not what:
         return
+    if others:  # which a table may have; but Jagged() and Pad() are for objects
+        is_meant = isinstance(others[0], Stack) and not is_named
+        if is_meant or not is_random or what not in ("boxes", "points"):
+            return
     if image.parent != entry.parent or not image.path.endswith("']"):
         way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'
     text = f"looks like {what} for the image in {image.path}, which augment= moves"

@@ -414,8 +414,9 @@ class DataCollatorForLanguageModeling(
         if not self.mlm:
             tokens, targets = (batch[key].numpy() for key in ("input_ids", "labels"))
             targets[tokens == tokenizer.pad_token_id] = -100
-            if not has_labels and "attention_mask" in first:  # padding that the samples bring
-                targets[batch["attention_mask"].numpy() == 0] = -100
+            mask = None if has_labels else batch.get("attention_mask")
+            if mask is not None and mask.shape == targets.shape:  # padding that the samples bring
+                targets[mask.numpy() == 0] = -100
             for key in _LOSS_MASKS:
                 if key in batch:
                     targets[batch.pop(key).numpy() == 0] = -100

@@ -44,7 +44,7 @@ def _arguments_of(kind: type) -> frozenset[str]:
     """The names of the arguments of a sampler's class that is ours; a subclass may have others."""
     ours = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "pinfeed"]
     names = {name for one in ours for name in inspect.signature(one).parameters}
-    return frozenset(names | {"drop_last"})
+    return frozenset(names - {"count", "dataset", "flags", "lengths", "weights"} | {"drop_last"})
 
 
 class EpochSampler(Sampler[Any]):
@@ -88,7 +88,9 @@ class EpochSampler(Sampler[Any]):
             if name[0] != "_":  # private ones change with every batch
                 own = getattr(type(self), name, None)
                 is_fixed = isinstance(own, property) and own.fset is None
-                if is_fixed or (name in self.__dict__ and name in _arguments_of(type(self))):
+                before = self.__dict__.get(name, value)
+                is_changed = type(before) is not type(value) or before != value
+                if is_fixed or (is_changed and name in _arguments_of(type(self))):
                     raise AttributeError(
                         f"{self._name}: {name} can't be changed, because the batches of an epoch "
                         f"follow from it; make a new {self._name}"
