@@ -4,6 +4,10 @@ import multiprocessing
 
 import numpy as np
 import torch
+
+# What pickles a tensor imports this. Imported first by the thread that pickles the first batch, it
+# would be half imported in a worker that is forked meanwhile.
+import torch.nested._internal.nested_tensor
 from torch.utils.data import DataLoader
 
 import arena  # noqa: F401
