@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import active_children
 from typing import NamedTuple
@@ -392,6 +393,16 @@ def test_slots_grow_with_the_batches():
         # Eight slots of up to 450 kB, not one of each size.
         assert pinfeed.testing.worker_memory_stats()["resident_bytes"] < 8 * 2**19
         del batch
+
+
+def test_many_batches_kept_for_a_while():
+    kept = deque(maxlen=50)
+    samples = [np.full(5_000, i) for i in range(500)]
+    for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
+        kept.append(batch)
+        assert (kept[0] == max(0, i - 49)).all()
+        stats = pinfeed.testing.worker_memory_stats()
+        assert stats["resident_bytes"] < 3 * 50 * 2**16  # at most 2**16 bytes for each array
 
 
 def test_info_says_where_batches_go():

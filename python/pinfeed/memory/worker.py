@@ -6,14 +6,16 @@ are pickled by torch as ever, down to the storage that they share.
 
 from __future__ import annotations
 
+import bisect
+import collections
 import ctypes
 import inspect
-import itertools
 import logging
 import math
 import mmap
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from multiprocessing import reduction, util
@@ -32,6 +34,8 @@ logger = logging.getLogger("pinfeed")
 PATIENCE = 30.0
 #: Seconds that a batch takes at most from the worker's hands into a message.
 _UNSENT = 0.25
+#: Slots of one capacity that an allocation looks at, before it makes another.
+_PROBES = 16
 #: Storages up to here travel as their bytes: cheaper than a slot, of which each takes two pages.
 SMALL_BYTES = 16 * 1024
 #: How loudly the log says that there are no slots: only where they could have been expected.
@@ -91,6 +95,10 @@ class WorkerArena:
 
     A slot has the size of the array that it was made for, rounded up by at most a quarter, and serves
     others down to half of it. One that is outgrown gives its memory back when a larger one is made.
+
+    The main process says only in the slot itself that it released an array. So an allocation looks at
+    slots in turn, the least recently used first, and at a limited number, because a program may keep
+    thousands of batches.
     """
 
     def __init__(self) -> None:
@@ -107,6 +115,9 @@ class WorkerArena:
         self._cells[trainer.MAX_BYTES] = trainer.arena_limit() // info.num_workers
         self._token = os.getpid(), time.monotonic_ns()
         self._slots: dict[int, _core.SharedSlot] = {}
+        self._free_numbers: list[int] = []  # below the highest one in use
+        self._by_capacity: dict[int, collections.deque[int]] = {}  # numbers, in the order of use
+        self._by_address: list[tuple[int, int]] = []  # with the number, sorted
         self._lock = threading.Lock()
         self._shortage = ""
         reduction.register(torch.UntypedStorage, self.reduce_storage)
@@ -130,12 +141,14 @@ class WorkerArena:
         with self._lock:
             while self._resident() > self._max_bytes() and self._discard_one():
                 pass
-            for slot in self._slots.values():
-                if size <= slot.capacity <= 2 * capacity:
-                    memory = slot.claim(size)
-                    if memory is not None:
-                        return memory
-            self._discard_one(size // 2, size)  # it was outgrown
+            for held, numbers in self._by_capacity.items():
+                if size <= held <= 2 * capacity:
+                    for _ in range(min(len(numbers), _PROBES)):
+                        memory = self._slots[numbers[0]].claim(size)
+                        numbers.rotate(-1)
+                        if memory is not None:
+                            return memory
+            self._discard_one(size // 2, size, _PROBES)  # it was outgrown
             return self._grow(size, capacity)
 
     def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
@@ -168,12 +181,13 @@ class WorkerArena:
     def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
         """Number and slot that hold these bytes, and where they begin in it."""
         with self._lock:
-            slots = list(self._slots.items())
-        for number, slot in slots:
-            start = address - slot.address
-            if start >= 0 and start + size <= slot.capacity:
-                return number, slot, start
-        return None
+            place = bisect.bisect_left(self._by_address, (address + 1,)) - 1
+            if place < 0:
+                return None
+            begin, number = self._by_address[place]
+            slot = self._slots[number]
+        start = address - begin
+        return (number, slot, start) if start + size <= slot.capacity else None
 
     def _grow(self, size: int, capacity: int) -> torch.Tensor | None:
         """Memory in a new slot, for which free ones give theirs where there is not enough."""
@@ -189,23 +203,37 @@ class WorkerArena:
                 if not self._discard_one():
                     return None
         self._end += _core.page_bytes + capacity
-        number = next(n for n in itertools.count() if n not in self._slots)
+        number = self._free_numbers.pop() if self._free_numbers else len(self._slots)
         self._slots[number] = slot
+        self._by_capacity.setdefault(capacity, collections.deque()).append(number)
+        bisect.insort(self._by_address, (slot.address, number))
         self._cells[trainer.GROWS] += 1
-        self._count()
+        self._cells[trainer.RESIDENT_BYTES] += capacity
         return slot.claim(size)
 
-    def _discard_one(self, least: int = 0, most: int = 2**63) -> bool:
+    def _discard_one(self, least: int = 0, most: int = 2**63, probes: int = sys.maxsize) -> bool:
         """Gives the memory of a free slot back, one of such a capacity."""
-        for number, slot in self._slots.items():
-            if least <= slot.capacity < most and slot.discard():
-                del self._slots[number]
-                self._count()
-                return True
+        for capacity, numbers in self._by_capacity.items():
+            if not least <= capacity < most:
+                continue
+            for _ in range(min(len(numbers), probes)):
+                number = numbers[0]
+                if self._slots[number].discard():
+                    self._forget(number)
+                    return True
+                numbers.rotate(-1)
         return False
 
-    def _count(self) -> None:
-        self._cells[trainer.RESIDENT_BYTES] = sum(slot.capacity for slot in self._slots.values())
+    def _forget(self, number: int) -> None:
+        """Removes a slot that was discarded, the first of its capacity."""
+        slot = self._slots.pop(number)
+        numbers = self._by_capacity[slot.capacity]
+        numbers.popleft()
+        if not numbers:
+            del self._by_capacity[slot.capacity]
+        del self._by_address[bisect.bisect_left(self._by_address, (slot.address, number))]
+        self._free_numbers.append(number)
+        self._cells[trainer.RESIDENT_BYTES] -= slot.capacity
 
     def _resident(self) -> int:
         return self._cells[trainer.RESIDENT_BYTES]
