@@ -13,7 +13,8 @@ ifeq ($(origin CXX),default)
 endif
 export CXX
 
-# torchvision is installed without its dependencies, for it asks for a torch of its own choice.
+# Both are named beside whatever else is installed, because some packages ask for a torch of any version,
+# and get the newest CUDA build.
 TORCH := torch==2.13.0
 TORCHVISION := torchvision==0.28.0
 
@@ -125,16 +126,15 @@ $(VENV)/.installed: $(VENV)/.torch $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.torch
-	$(PIP_INSTALL) --group dev
-	$(PIP_INSTALL) --no-deps $(TORCHVISION)
+	$(PIP_INSTALL) $(TORCH) $(TORCHVISION) --group dev
 	@touch $@
 
 $(VENV)/.tensorflow: pyproject.toml | $(VENV)/.torch
-	$(PIP_INSTALL) --group tensorflow
+	$(PIP_INSTALL) $(TORCH) --group tensorflow
 	@touch $@
 
 $(VENV)/.integrations: pyproject.toml | $(VENV)/.torch
-	$(PIP_INSTALL) --group integrations
+	$(PIP_INSTALL) $(TORCH) --group integrations
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.build
@@ -142,10 +142,9 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.build
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.torch
-	$(PIP_INSTALL) --group demo
+	$(PIP_INSTALL) $(TORCH) --group demo
 	@touch $@
 
 $(VENV)/.bench: pyproject.toml | $(VENV)/.torch
-	$(PIP_INSTALL) --group bench
-	$(PIP_INSTALL) --no-deps $(TORCHVISION)
+	$(PIP_INSTALL) $(TORCH) $(TORCHVISION) --group bench
 	@touch $@
