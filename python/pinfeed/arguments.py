@@ -197,6 +197,22 @@ def positive_integer(value: Any, name: str) -> int | None:
     return None if value is None else checked_integer(value, name, 1, 2**63 - 1)
 
 
+def checked_multiples(multiple_of: Any, axes: int, name: str, hint: str = "") -> tuple[int, ...]:
+    """What sizes along a number of axes are rounded up to: one for all, or one for each; 1 for None."""
+    several = isinstance(multiple_of, tuple | list)
+    if several and len(multiple_of) != axes:
+        raise ValueError(
+            f"{name} must be an integer or have one for each of the {axes} axes, got {multiple_of!r}{hint}"
+        )
+    numbers = multiple_of if several else [multiple_of] * axes
+    return tuple(positive_integer(number, name) or 1 for number in numbers)
+
+
+def rounded_up(size: Any, multiple: int) -> Any:
+    """The size, or the array of sizes, rounded up to a multiple."""
+    return size if multiple == 1 else -(-size // multiple) * multiple
+
+
 def checked_number(
     value: Any, name: str, least: float = -math.inf, most: float = math.inf
 ) -> float:

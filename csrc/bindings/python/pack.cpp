@@ -239,7 +239,7 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
       throw py::value_error(name + ": the plan of the batch is damaged");
     }
     finish_rows(begin / row_length);
-    const std::int64_t room = (length + multiple - 1) / multiple * multiple;
+    const std::int64_t room = rounded_up(length, multiple, name);
     if (begin != end || room == 0 || room > (row + 1) * row_length - begin) {
       throw py::value_error(name + ": the plan of the batch is damaged");
     }

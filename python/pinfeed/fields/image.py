@@ -17,8 +17,8 @@ from pinfeed.arguments import (
     DType,
     Interpolation,
     Problem,
+    checked_multiples,
     instead,
-    positive_integer,
     torch_dtype,
     torch_dtype_name,
 )
@@ -201,6 +201,7 @@ class Image(Field):
         self.color = color
         self.erase = erase
         self.stream = stream
+        multiples = checked_multiples(multiple_of, 2, "Image: multiple_of")
         self._check_layout()
         self._augmentation = Augmentation(
             augment,
@@ -218,7 +219,6 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
-        self._multiples = _multiples(multiple_of)
         # As the native side reads them.
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
@@ -232,7 +232,7 @@ class Image(Field):
         if pad_value is not None:
             self._padding = _core.ImagePaddingOptions(
                 value=pad_value,
-                multiple_of=self._multiples,
+                multiple_of=multiples,
                 sizes=sizes is not False,
                 mask=mask is not False,
             )
@@ -484,17 +484,6 @@ class Image(Field):
             channels_last=self.channels_last,
             name=name,
         )
-
-
-def _multiples(multiple_of: Any) -> tuple[int, int]:
-    """Of height and width."""
-    pair = multiple_of if isinstance(multiple_of, tuple | list) else (multiple_of, multiple_of)
-    if len(pair) != 2:
-        raise ValueError(
-            f"Image: multiple_of must be an integer or a pair of them, got {multiple_of!r}"
-        )
-    height, width = (positive_integer(number, "Image: multiple_of") for number in pair)
-    return height or 1, width or 1
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:

@@ -11,6 +11,7 @@ from pinfeed import _core
 from pinfeed.arguments import (
     Problem,
     as_integer,
+    checked_multiples,
     dtype_name,
     positive_integer,
     require_choice,
@@ -51,7 +52,9 @@ class Padding:
         self.axes = _axes(axes, function)
         self.max_length = positive_integer(max_length, f"{function}: max_length")
         self.multiple_of = multiple_of
-        self.multiples = _multiples(multiple_of, self.axes, function)
+        count = len(self.axes) if isinstance(self.axes, tuple) else 1
+        hint = "; name the axes of a sample: axes=(0, 1)"
+        self.multiples = checked_multiples(multiple_of, count, f"{function}: multiple_of", hint)
         named = None if dtype is None else dtype_name(dtype, function)
         self.scale, self.dtype = checked_scale(scale, named, function)
         if self.dtype is not None:
@@ -96,21 +99,6 @@ def _axes(axes: Any, function: str) -> Axes:
     if max(abs(number) for number in checked) > _MOST_AXES:
         raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
     return checked if several else checked[0]
-
-
-def _multiples(multiple_of: Any, axes: Axes, function: str) -> tuple[int, ...] | None:
-    """One for each axis."""
-    if multiple_of is None:
-        return None
-    count = len(axes) if isinstance(axes, tuple) else 1
-    several = isinstance(multiple_of, tuple | list)
-    if several and len(multiple_of) != count:
-        raise ValueError(
-            f"{function}: multiple_of must be an integer or have one for each of the {count} axes, "
-            f"got {multiple_of!r}; name the axes of a sample: axes=(0, 1)"
-        )
-    numbers = multiple_of if several else [multiple_of] * count
-    return tuple(positive_integer(number, f"{function}: multiple_of") or 1 for number in numbers)
 
 
 def check_side(side: Any, function: str) -> None:

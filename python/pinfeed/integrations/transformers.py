@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
+from pinfeed.arguments import rounded_up
 from pinfeed.fields.collate import Collate
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.pack import Pack
@@ -255,8 +256,7 @@ class _Padding(_Collator):
                 f"{type(self).__name__}: padding='max_length' needs max_length, because the "
                 "tokenizer has no model_max_length"
             )
-        multiple = self.pad_to_multiple_of or 1
-        return int(-(-length // multiple) * multiple)
+        return int(rounded_up(length, self.pad_to_multiple_of or 1))
 
     def _widened(self, values: Any, width: int, fill: int, lengths: Any = None) -> Any:
         """The values in this width, which the field that rounds up did not know of."""

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, instead, positive_integer
+from pinfeed.arguments import checked_integer, instead, positive_integer, rounded_up
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
 from pinfeed.samplers.epoch_sampler import (
@@ -129,7 +129,7 @@ class LengthBucketSampler(EpochSampler):
         self.shuffle = shuffle
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
         self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
-        self._padded_lengths = _rounded_up(self._lengths, self.multiple_of or 1)
+        self._padded_lengths = _padded(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
         self._kept_cuts: tuple[int, _Cuts] | None = None  # those of all epochs, by the bucket
         self._first_cuts: tuple[int, bool] | None = None  # how many, of the first random order
@@ -417,11 +417,11 @@ def _are_samples(lengths: Any) -> bool:
         return False
 
 
-def _rounded_up(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np.int64]:
-    if -(-int(lengths.max()) // multiple) * multiple > _MOST_LENGTH:
+def _padded(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np.int64]:
+    if rounded_up(int(lengths.max()), multiple) > _MOST_LENGTH:
         raise ValueError(
             f"LengthBucketSampler: lengths rounded up to a multiple_of={multiple} must be at most "
             f"{_MOST_LENGTH}, got {lengths.max()}"
         )
     # Pad gives a batch of empty samples at least one multiple.
-    return lengths if multiple == 1 else -(-np.maximum(lengths, 1) // multiple) * multiple
+    return lengths if multiple == 1 else np.asarray(rounded_up(np.maximum(lengths, 1), multiple))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice
+from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice, rounded_up
 from pinfeed.batches import IndexBatch, Packing
 from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, NOT_ANEW, EpochSampler, Start
 from pinfeed.samplers.length_buckets import lengths_of_samples
@@ -216,7 +216,7 @@ class PackSampler(EpochSampler):
         plan = self._kept(self._plan, epoch, start)
         first = start.consumed + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
-        rooms = self._rooms(lengths)
+        rooms = rounded_up(lengths, self.documents_multiple_of)
         places = np.cumsum(rooms) - rooms
         places += rows * self.seq_length - places[np.searchsorted(rows, rows)]
         packing = Packing(
@@ -260,11 +260,6 @@ class PackSampler(EpochSampler):
         taken[long] = self.seq_length if self.overflow == "truncate" else 0
         lost = sum(totals[long].tolist()) - int(taken[long].sum())  # may be beyond 64 bits
         return taken, PackLosses(len(long) if self.overflow == "drop" else 0, lost, empty)
-
-    def _rooms(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """How much of a row each document takes."""
-        multiple = self.documents_multiple_of
-        return lengths if multiple == 1 else -(-lengths // multiple) * multiple
 
     def _rows_of_rank(self, plan: _Plan, first: int) -> npt.NDArray[np.int64]:
         """This rank's rows of a step; all ranks have one before any has two."""
@@ -316,7 +311,7 @@ class PackSampler(EpochSampler):
             tokens = int(ends[-1]) if len(ends) else 0
             cuts = np.append(np.arange(0, tokens, self.seq_length), tokens)
             return _WrappedRows(self._taken, documents, ends, cuts)
-        rooms = self._rooms(self._taken).astype(np.int32)
+        rooms = rounded_up(self._taken, self.documents_multiple_of).astype(np.int32)
         most = min(self.max_documents or _MOST_DOCUMENTS, _MOST_DOCUMENTS)
         if self.strategy == "best_fit":
             key = keys[0] if self.shuffle else None

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import torch_dtype_name
+from pinfeed.arguments import rounded_up, torch_dtype_name
 from pinfeed.functions.normalization import Normalization
 from pinfeed.functions.padding import Padding
 from pinfeed.functions.scaling import scaled
@@ -90,8 +90,8 @@ def pad_tensor(
         )
     dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
     most = longest if padding.max_length is None else min(longest, padding.max_length)
-    multiple = padding.multiples[0] if padding.multiples else 1
-    length = -(-max(most, int(multiple > 1)) // multiple) * multiple
+    multiple = padding.multiples[0]
+    length = rounded_up(max(most, int(multiple > 1)), multiple)
     if out is not None and out.ndim > 1:
         length = max(length, out.shape[1])
     options: dict[str, Any] = {
