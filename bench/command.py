@@ -107,7 +107,11 @@ def main(module: str) -> int:
     (options.results / "results.md").write_text("\n\n".join(parts) + "\n")
     print(f"\n{targets}")
     if options.write:
-        _write_page(ROOT / "README.md", f"{report.readme_table(records)}\n\n{heading}")
+        short = (
+            f"Measured by `python -m {module}` on {report.short_facts_line(saved['facts'])}. "
+            "The factors say how much longer the others take."
+        )
+        _write_page(ROOT / "README.md", f"{report.readme_table(records)}\n\n{short}")
         missed = report.target_table(verdicts, missed=True)
         table = f"{heading}\n\n{report.main_table(records)}\n\n{missed}"
         _write_page(ROOT / "bench" / "README.md", table)

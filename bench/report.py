@@ -46,6 +46,12 @@ def facts_line(facts: Record) -> str:
     return f"{machine}, {packages}; instruction set: {facts['isa']}"
 
 
+def short_facts_line(facts: Record) -> str:
+    """Return the machine and the versions that matter most in one line."""
+    machine = f"{facts['cpu']} ({facts['isa'].upper()}), {facts['cpus']} CPUs, {facts['system']}"
+    return f"{machine}, Python {facts['python']}, torch {facts['packages']['torch']}"
+
+
 def _digits(value: float) -> str:
     """Write a number to three digits, without an exponent."""
     if value >= 100:
@@ -207,15 +213,24 @@ def main_table(records: Mapping[str, Record]) -> str:
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
-    """Return the workloads that have a usual way, what that takes, and what the quickest other takes."""
+    """Return the workloads that have a usual way: pinfeed's time, and how much longer others take."""
     rows = [
         [
             record["title"],
             _time(record, "", "pinfeed"),
-            _time(record, usual, "other"),
-            _time(record, QUICKEST, "other"),
+            _factor(record, usual),
+            _factor(record, QUICKEST),
         ]
         for name, record in records.items()
         if (usual := WORKLOADS[name].usual)
     ]
-    return table(["job, one thread", "pinfeed", "usual way", "quickest other way"], rows)
+    header = ["one CPU thread", "pinfeed", "usual PyTorch code", "fastest alternative"]
+    return table(header, rows)
+
+
+def _factor(record: Record, name: str) -> str:
+    try:
+        way = find(record, name, "other")
+    except NotMeasured:
+        return "-"
+    return f"{_times(record, way, 'pinfeed').replace(' x', '×')} ({way['name']})"
