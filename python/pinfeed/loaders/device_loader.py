@@ -69,9 +69,10 @@ class DeviceLoader:
     - Where the loader has a ``state_dict``, or its ``batch_sampler`` is one of pinfeed's, there is one
       here too, and a ``load_state_dict``. It is the state after the last batch that you got, whatever
       was fetched ahead by threads or workers. Load it before a loop begins, which then yields the
-      batches that were left. A loader's own state that failed is an error when it is asked for, and
-      while a loop's first batch is made, it isn't known: in a signal handler set a flag, and save
-      after the batch.
+      batches that were left. A list of the states of all ranks goes on with other ranks and workers,
+      where the sampler or the stream does. A loader's own state that failed is an error when it is asked
+      for, and while a loop's first batch is made, it isn't known: in a signal handler set a flag, and
+      save after the batch.
     - A loop waits for the thread of the one before to leave the loader. Where the loader has one
       iterator for all (a generator, persistent workers), a second loop ends the first, which raises
       a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
@@ -254,6 +255,10 @@ class DeviceLoader:
         if self._feed is not None and self._feed.is_closed:
             self._feed.close(None)  # until its thread has left the loader
         stateful: Any = self.loader if self._counted is None else self._counted
+        dataset = getattr(self.loader, "dataset", None)
+        if isinstance(state, list) and isinstance(dataset, IterableDataset):
+            stateful.load_state_dict({})  # a StatefulDataLoader forgets what it has begun
+            stateful = dataset  # from which its workers get it
         stateful.load_state_dict(state)
         self._feed = None  # what an iteration under way still gets is of no interest
 

@@ -35,7 +35,8 @@ class EpochClock:
     pass, with new copies of its dataset, and nothing is called in the main process. The workers of a pass
     know each other by the seed that DataLoader drew for all of them: the first that begins takes the
     next epoch, and the others find it. (If torch is seeded alike before each pass, the epoch repeats, as
-    with ``shuffle=True`` of a DataLoader.) Threads may be workers too, so what was loaded is by worker.
+    with ``shuffle=True`` of a DataLoader.) Threads may be workers too, so what was loaded is by worker;
+    what the main process has loaded for whichever workers come counts until a pass has begun.
     """
 
     def __init__(self, owner: str | None = None) -> None:
@@ -46,6 +47,8 @@ class EpochClock:
         self.sets = 0  # how often `set` was called
         self._begun: dict[int | None, int] = {}  # passes in this copy, by worker
         self._loaded: dict[tuple[int, int] | None, tuple[int, Any]] = {}
+        # An epoch, where its workers begin, and the pass that had begun last when that was loaded.
+        self._loaded_anywhere: tuple[int, Any, _Pass] | None = None
         self._ignored_epoch: int | None = (
             None  # of a state that `set` overruled, until a pass began
         )
@@ -57,7 +60,7 @@ class EpochClock:
         """The epoch of the next pass."""
         if self._repeats is not None:
             return self._repeats
-        loaded = self._loaded.get(worker_key())
+        loaded = self._load_at_hand()
         if loaded is not None:
             return loaded[0]
         return self._said_now().epoch_after(self._places.get(_LAST))
@@ -65,7 +68,8 @@ class EpochClock:
     @property
     def loaded(self) -> Any:
         """Where the next pass begins, if that was loaded."""
-        return self._loaded.get(worker_key(), (0, None))[1]
+        loaded = self._load_at_hand()
+        return None if loaded is None else loaded[1]
 
     @property
     def is_set(self) -> bool:
@@ -80,21 +84,24 @@ class EpochClock:
 
     @property
     def is_loaded_into_main(self) -> bool:
-        """Whether a state was loaded into the main process."""
-        return None in self._loaded
+        """Whether a state was loaded into the main process, from which workers can't go on."""
+        return None in self._loaded and self._loaded_anywhere is None
 
     def set(self, epoch: int) -> None:
         """Says which epoch the next pass is of."""
-        loaded = self._loaded.get(worker_key())
+        loaded = self._load_at_hand()
         if loaded is not None and loaded[0] != epoch:
-            del self._loaded[worker_key()]
+            self._loaded.pop(worker_key(), None)
+            self._loaded_anywhere = None
         self._repeats = None
         self.sets += 1
         self._said = _Pass(0, self._said.call % 255 + 1, epoch)
         self._places.put(_SAID, self._said)
 
-    def load(self, epoch: int, start: Any = None) -> bool:
+    def load(self, epoch: int, start: Any = None, anywhere: Any = None) -> bool:
         """Says where the next pass goes on: from ``start``, or behind the epoch if that is None.
+
+        ``anywhere`` is where workers begin, if this is the main process.
 
         Returns:
             Whether it does; False if the epoch is finished and `set` has said a later one.
@@ -112,7 +119,9 @@ class EpochClock:
         if start is None:
             last = last._replace(epoch=epoch)
         if key is None:  # what was set before is overruled
-            self._places.put(_LAST, last._replace(call=self._said.call))
+            last = last._replace(call=self._said.call)
+            self._places.put(_LAST, last)
+            self._loaded_anywhere = None if anywhere is None else (epoch, anywhere, last)
         return True
 
     def begin(self, draw: Callable[[], int] | None = None) -> tuple[int, Any]:
@@ -124,22 +133,31 @@ class EpochClock:
             Its epoch, and where it begins: what was loaded, or None.
         """
         info = get_worker_info()
-        epoch, start = self._loaded.pop(worker_key(), (None, None))
+        epoch, start = self._load_at_hand() or (None, None)
+        anywhere = None
+        if info is None:
+            self._loaded_anywhere = None
+        elif worker_key() not in self._loaded and self._loaded_anywhere is not None:
+            epoch, start, anywhere = self._loaded_anywhere
+        self._loaded.pop(worker_key(), None)
         if self._repeats is not None:
             epoch, self._repeats = self._repeats, None
             return epoch, start
         said = self._said_now()
         worker = None if info is None else info.id
         self._begun[worker] = self._begun.get(worker, 0) + 1
-        key = 0
-        if info is not None:
-            loader = info.seed - info.id
-            key = 1 + hash((loader, self._begun[worker], said.call, epoch is None)) % (2**24 - 1)
         while True:
+            key = 0
+            if info is not None:
+                what = info.seed - info.id, self._begun[worker], said.call, epoch is None
+                key = 1 + hash(what) % (2**24 - 1)
             last, *earlier = self._places.begun()
             for known in (last, *earlier) if epoch is None else (last,):
                 if key == known.key != 0 and epoch in (None, known.epoch):
                     return known.epoch, start
+            if anywhere is not None and last != anywhere:  # a pass has begun with it
+                epoch = start = anywhere = None
+                continue
             is_counted = said.call == last.call
             found = said.epoch_after(last) if epoch is None else epoch
             if draw is not None and epoch is None and is_counted:
@@ -167,6 +185,18 @@ class EpochClock:
         # A worker's copy shares the places; any other copy goes its own way.
         own = {name: copy.copy(self.__dict__[name]) for name in ("_places", "_begun", "_loaded")}
         return self.__dict__ | own
+
+    def _load_at_hand(self) -> tuple[int, Any] | None:
+        """What was loaded for this worker."""
+        key, anywhere = worker_key(), self._loaded_anywhere
+        if anywhere is not None and self._places.get(_LAST) != anywhere[2]:
+            anywhere = None  # a pass has begun with it
+            if key is None:
+                self._loaded_anywhere = None
+                self._loaded.pop(None, None)
+        if key in self._loaded or key is None:
+            return self._loaded.get(key)
+        return None if anywhere is None else anywhere[:2]
 
     def _said_now(self) -> _Pass:
         info = get_worker_info()

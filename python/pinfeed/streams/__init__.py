@@ -11,6 +11,7 @@ own samples      dealt out in turn, where several workers read a shard     share
   ▼
 shuffled         in a buffer, which a resumed pass fills as it was         shuffle_buffer.py
 
-passes.py puts them together, and holds the state from which a pass goes on. Of which epoch it is says
-samplers/epoch_clock.py. packed_stream.py packs what it yields into rows.
+passes.py puts them together, and holds the state from which a pass goes on. moved.py finds what is left
+for other ranks and workers. samplers/epoch_clock.py says which epoch a pass is of. packed_stream.py packs
+what a stream yields into rows.
 """

@@ -26,24 +26,30 @@ class StreamState(NamedTuple):
         yielded: How many samples the worker has yielded.
         arrived: How many samples of its own the worker has in all, if it has read them all.
         starts: The starts of the shards that may be read again.
+        left: The shards that were left when the epoch was dealt out to other ranks or workers, each as its
+            place in the epoch's order and how many of its samples had been read; the last one stands for
+            all from its place on.
     """
 
     epoch: int
     yielded: int
     arrived: int | None
     starts: list[Start]
+    left: list[Start]
 
     @classmethod
-    def begin(cls, epoch: int) -> StreamState:
-        """The state before the first sample."""
-        return cls(epoch, 0, None, [[0, 0]])
+    def begin(cls, epoch: int, left: list[Start] | None = None) -> StreamState:
+        """The state before the first sample, or the first of those that are left."""
+        return cls(epoch, 0, None, [[0, 0]], left or [[0, 0]])
 
     @classmethod
-    def loaded(cls, state: Any, identity: Mapping[str, Any], shards: int) -> StreamState:
+    def loaded(
+        cls, state: Any, identity: Mapping[str, Any], shards: int, share: Share
+    ) -> StreamState:
         """The state in a dict that `StreamDataset.state_dict` returned.
 
         ``identity`` is the part of it that must be the same in the stream that goes on. The worker
-        reads so many ``shards``.
+        has a ``share`` of so many ``shards``.
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format
@@ -51,11 +57,13 @@ class StreamState(NamedTuple):
         arrived = state["arrived"]
         if arrived is not None:
             arrived = checked_integer(arrived, name("arrived"), yielded, _MOST_SAMPLES)
+        left = _checked_left(state["left"], shards)
         return cls(
             checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
             yielded,
             arrived,
-            _checked_starts(state["starts"], shards),
+            _checked_starts(state["starts"], len(share.of(left_shards(left, shards)))),
+            left,
         )
 
 
@@ -66,7 +74,8 @@ class StreamPass:
         make_reader: Makes a `ShardReader` of the worker's shards. It takes the starts of shards that
             are known, and a function that returns the first position that may be read again.
         share: Which of the shards' samples are the worker's own.
-        buffer: Shuffles them; None keeps their order.
+        buffers: Of all ranks that must get equally many samples, so that one state is that of all; the
+            first shuffles the worker's own. None keep the order.
         state: Where the pass begins.
     """
 
@@ -74,11 +83,11 @@ class StreamPass:
         self,
         make_reader: Callable[[Iterable[Start], Callable[[], int]], ShardReader],
         share: Share,
-        buffer: ShuffleBuffer | None,
+        buffers: list[ShuffleBuffer],
         state: StreamState,
     ) -> None:
-        self._share, self._buffer = share, buffer
-        self._epoch, self._arrived = state.epoch, state.arrived
+        self._share, self._buffers = share, buffers
+        self._epoch, self._arrived, self._left = state.epoch, state.arrived, state.left
         self._counter = Counter(state.yielded)
         self._last = LastSample(state.epoch)
         self._reader = make_reader(state.starts, self._first_needed)
@@ -89,25 +98,27 @@ class StreamPass:
         The pass keeps no reference to the iterator: an open file and the buffer are freed as soon as
         the caller drops it.
         """
-        if self._buffer is None:
-            samples = self._own_samples(self._counter.count)
+        samples: Iterator[Any]
+        if self._buffers:
+            samples = chain.from_iterable(self._shuffled(self._buffers[0]))
         else:
-            samples = chain.from_iterable(self._shuffled(self._buffer))
+            samples = self._own_samples(self._counter.count)
         return self._last.keeping(self._counter.counting(samples))
 
     def state(self) -> StreamState:
         """Where another pass goes on after this one."""
-        if self._buffer is None:
+        if not self._buffers:
             self._reader.drop_starts(self._first_needed())
         starts: list[Start] = [list(start) for start in self._reader.starts]
-        return StreamState(self._epoch, self._counter.count, self._arrived, starts)
+        return StreamState(self._epoch, self._counter.count, self._arrived, starts, self._left)
 
     def _first_needed(self) -> int:
         """The first sample of the group's shards that a pass which goes on from here reads."""
         number = self._counter.count
-        if self._buffer is not None:
+        if self._buffers:
             steps = self._steps()
-            number = int(self._buffer.origins(steps).min()) if steps else 0
+            firsts = (int(buffer.origins(steps).min()) for buffer in self._buffers)
+            number = min(firsts) if steps else 0
         return number * self._share.turns
 
     def _own_samples(self, number: int) -> Iterator[Any]:
@@ -130,10 +141,9 @@ class StreamPass:
 
     def _steps(self) -> int:
         """How many samples have left the buffer for another that came in."""
-        assert self._buffer is not None
         if self._arrived is None:
             return self._counter.count
-        return max(0, self._arrived - self._buffer.size)
+        return max(0, self._arrived - self._buffers[0].size)
 
     def _refilled(self, buffer: ShuffleBuffer) -> tuple[list[Any], Iterator[Any]]:
         """The samples that the buffer held, read again, and the iterator of those that follow."""
@@ -156,11 +166,37 @@ class StreamPass:
         return held, samples
 
 
-def _checked_starts(starts: Any, shards: int) -> list[Start]:
+def left_shards(left: list[Start], shards: int) -> list[Start]:
+    """Each of the shards that are left, out of so many."""
+    return [*left[:-1], *([place, 0] for place in range(left[-1][0], shards))]
+
+
+def _pairs(pairs: Any) -> list[Start]:
     try:
-        checked: list[Start] = [[operator.index(i), operator.index(n)] for i, n in starts]
+        return [[operator.index(i), operator.index(n)] for i, n in pairs]
     except (TypeError, ValueError):
-        checked = []
+        return []
+
+
+def _checked_left(left: Any, shards: int) -> list[Start]:
+    checked = _pairs(left)
+    places = [place for place, _ in checked]
+    if (
+        not checked
+        or min(map(min, checked)) < 0
+        or any(a >= b for a, b in pairwise(places))
+        or places[-1] > shards
+        or checked[-1][1] != 0
+    ):
+        raise ValueError(
+            "StreamDataset: left of the state must be pairs of integers for shards in order, out of "
+            f"{shards}, as state_dict() has them; got {left!r}"
+        )
+    return checked
+
+
+def _checked_starts(starts: Any, shards: int) -> list[Start]:
+    checked = _pairs(starts)
     if (
         not checked
         or min(checked[0]) < 0

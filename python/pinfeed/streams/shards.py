@@ -178,6 +178,7 @@ class ShardReader:
             raised.
         first_needed: Returns the first position that may be read again. It is asked when many starts
             are noted, and those before that position are forgotten.
+        read_before: How many samples of a shard are left out at its beginning, by its number.
     """
 
     def __init__(
@@ -188,8 +189,10 @@ class ShardReader:
         starts: Iterable[Start],
         on_skip: Callable[[str], None] | None,
         first_needed: Callable[[], int],
+        read_before: Mapping[int, int],
     ) -> None:
         self.starts: list[Start] = list(starts)
+        self._read_before = read_before
         self._shards, self._open_shard, self._name = shards, open_shard, name
         self._on_skip, self._first_needed = on_skip, first_needed
         self._most_starts = max(_MOST_STARTS, 2 * len(self.starts))
@@ -212,6 +215,8 @@ class ShardReader:
         known = deque(self.starts)
         while (start := known.popleft())[0] < len(self._shards):
             place, first = start
+            read_before = self._read_before.get(self._shards[place], 0)
+            first -= read_before  # where its own first sample lies
             length = known[0][1] - first if known else None
             counter = Counter()
             try:
@@ -219,7 +224,7 @@ class ShardReader:
                 if length is not None:
                     samples = islice(samples, length)
                 samples = counter.counting(samples)
-                deque(islice(samples, max(0, position - first)), maxlen=0)
+                deque(islice(samples, max(read_before, position - first)), maxlen=0)
                 yield from samples
             except Exception as error:
                 where = f"{self._name(self._shards[place])}, after {counter.count} of its samples"
@@ -228,7 +233,8 @@ class ShardReader:
                     raise
                 self._on_skip(f"{where}: {type(error).__name__}: {error}")
             if length is None:
-                self._require(place, counter.count, position - first - beyond)
+                needed = max(read_before, position - first - beyond)
+                self._require(place, counter.count, needed)
                 known.append((place + 1, first + counter.count))
                 self._note(known[0])
             else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
 from pinfeed.ranks import Even
 
-Shards = TypeVar("Shards", range, list[int])
+Shards = TypeVar("Shards", range, list[int], list[Sequence[int]])
 
 
 @dataclass(frozen=True)

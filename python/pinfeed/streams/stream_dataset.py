@@ -17,7 +17,8 @@ from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.passes import StreamPass, StreamState
+from pinfeed.streams.moved import PLACE, WholePass, is_finished, states_in
+from pinfeed.streams.passes import StreamPass, StreamState, left_shards
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
@@ -25,7 +26,7 @@ from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 _ON_ERROR = ("raise", "skip")
 
 # Goes up whenever the same settings would give a worker other samples: older states are refused.
-_PLANNING = 3
+_PLANNING = 4
 
 # Each worker counts the shards that it skips in a cell of its own.
 _SKIP_CELLS = 512
@@ -76,7 +77,7 @@ class StreamDataset(IterableDataset[Any]):
     In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
     are not opened again; the current one is read again from its beginning. With a buffer of n samples,
     reading starts about n × ln(n) samples earlier, to fill the buffer as it was. The state is some
-    numbers, and no samples.
+    numbers, and no samples. Without a buffer, other ranks and workers can go on: see `load_state_dict`.
 
     Raises:
         TypeError: An argument is of the wrong kind. When a pass begins: the source may deal out its
@@ -85,8 +86,8 @@ class StreamDataset(IterableDataset[Any]):
         ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
         RuntimeError: ``source`` is an iterator, and this is a second pass, or there are several
-            workers; or a state was loaded into the dataset itself, and this is a worker; or
-            accelerate's ``prepare`` would deal out once more what is dealt out to ranks.
+            workers; or a state that can't move was loaded into the dataset itself, and this is a worker;
+            or accelerate's ``prepare`` would deal out once more what is dealt out to ranks.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -182,14 +183,8 @@ class StreamDataset(IterableDataset[Any]):
         epoch, loaded = self._clock.begin()
         state = loaded or StreamState.begin(epoch)
         share = self._share()
-        order = self._order(epoch, share)
-        buffer = None
-        if self.shuffle_buffer > 1:
-            rank, world_size = self._ranks()
-            part = worker * world_size + rank, workers * world_size
-            buffer = ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part))
-        reader = functools.partial(self._reader, epoch, order, share)
-        stream_pass = StreamPass(reader, share, buffer, state)
+        reader = functools.partial(self._reader, epoch, share, state.left)
+        stream_pass = StreamPass(reader, share, self._buffers(epoch), state)
         self._passes[key] = stream_pass, self._identity()
         return stream_pass.samples()
 
@@ -198,8 +193,9 @@ class StreamDataset(IterableDataset[Any]):
 
         Returns:
             Ints, strings, None and short lists of ints: the ``epoch``, how many samples were
-            ``yielded``, where the shards start that may be read again, and the settings. It is the
-            state of this worker alone; a ``StatefulDataLoader`` saves those of several.
+            ``yielded``, where the shards start that may be read again, which shards were ``left`` when
+            ranks or workers were others, and the settings. It is the state of this worker alone; a
+            ``StatefulDataLoader`` saves those of several. With ``even`` it is that of all ranks.
         """
         key = worker_key()
         if key in self._passes:
@@ -213,15 +209,41 @@ class StreamDataset(IterableDataset[Any]):
 
         The pass after that is of the next epoch, or of a different one that `set_epoch` was given.
 
+        Other ranks and workers can go on if nothing is shuffled but shards (``shuffle_buffer`` is at most
+        1), and each shard was read by one worker, or with ``even`` by one worker of each rank. Load the
+        states of all into the stream itself, on each rank, before its workers start. What is left is dealt
+        out anew: finished shards are not opened again, the ones read in part go on where they were.
+
+        Args:
+            state: The state of this worker; or a list of the states of all ranks, which may be those of
+                ``StatefulDataLoader``, with all their workers. With ``even``, that of one rank will do.
+
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
-            ValueError: The state is of another stream, another rank or another worker, or has other
-                settings; or it isn't complete.
+            ValueError: The state is of another stream, or has other settings; or it isn't complete; ranks
+                that must be equally far are not; or it is of another rank or worker, and can't move.
         """
-        share = self._share()
-        shards = len(share.of(range(self._source.shards)))
-        loaded = StreamState.loaded(state, self._identity(), shards)
-        self._clock.load(loaded.epoch, loaded)
+        identity, shards = self._identity(), self._source.shards
+        if self.even is not None:
+            del identity["rank"]
+        states = [*states_in(state)]
+        here = {key: identity[key] for key in PLACE if key in identity}
+        own = next((one for one in states if here.items() <= one.items()), None)
+        whole = WholePass(states, shards, self.even) if states else None
+        can_move = whole is not None and whole.moves and self.shuffle_buffer <= 1
+        loaded = anywhere = None
+        if own is not None or not can_move:
+            given = own or next(iter(states), state)
+            loaded = StreamState.loaded(given, identity, shards, self._share())
+        if whole is not None and can_move and (own is None or whole.missing is None):
+            others = {key: value for key, value in identity.items() if key not in PLACE}
+            anywhere = whole.what_is_left(others)
+        one = loaded or anywhere
+        assert one is not None
+        if states[0] is not state and is_finished(state):
+            self._clock.load(one.epoch)
+        else:
+            self._clock.load(one.epoch, one, anywhere)
         self._passes.pop(worker_key(), None)
 
     def _require_dealt_out_once(self) -> None:
@@ -280,23 +302,32 @@ class StreamDataset(IterableDataset[Any]):
         shards = self._source.shards
         return share_of(shards, *self._ranks(), *_worker(), self.even)
 
-    def _order(self, epoch: int, share: Share) -> list[int]:
-        shards = range(self._source.shards)
+    def _order(self, epoch: int) -> list[int]:
+        count = self._source.shards
         if self.shuffle_buffer == 0:
-            return list(share.of(shards))
-        return share.of(
-            permutation(len(shards), random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
-        )
+            return [*range(count)]
+        return permutation(count, random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
+
+    def _buffers(self, epoch: int) -> list[ShuffleBuffer]:
+        """That of this worker, then with ``even`` those of the same worker of other ranks."""
+        if self.shuffle_buffer <= 1:
+            return []
+        (rank, world_size), (worker, workers) = self._ranks(), _worker()
+        ranks = [rank] if self.even is None else [rank, *range(rank), *range(rank + 1, world_size)]
+        parts = [(worker * world_size + one, workers * world_size) for one in ranks]
+        return [ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part)) for part in parts]
 
     def _reader(
         self,
         epoch: int,
-        order: list[int],
         share: Share,
+        left: list[Start],
         starts: Iterable[Start],
         first_needed: Callable[[], int],
     ) -> ShardReader:
         worker, workers = _worker()
+        order = self._order(epoch)
+        own = share.of(left_shards(left, len(order)))
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # in one group all skip the same shards
@@ -304,7 +335,7 @@ class StreamDataset(IterableDataset[Any]):
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
-            order,
+            [order[place] for place, _ in own],
             functools.partial(
                 self._source.samples,
                 workers=workers,
@@ -316,6 +347,7 @@ class StreamDataset(IterableDataset[Any]):
             starts,
             on_skip if self.on_error == "skip" else None,
             first_needed,
+            {order[place]: read for place, read in own if read},
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,133 @@
+"""What is left of a pass, for other numbers of ranks and workers."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinfeed.arguments import checked_integer
+from pinfeed.ranks import Even
+from pinfeed.streams.passes import StreamState, left_shards
+from pinfeed.streams.shards import Start
+from pinfeed.streams.share import Share, share_of
+
+#: The parts of a state that say whose it is.
+PLACE = ("rank", "world_size", "worker", "workers")
+
+
+def states_in(state: Any) -> Iterator[dict[str, Any]]:
+    """The states of a stream in that of a ``StatefulDataLoader``, or in a list of states.
+
+    Raises ValueError if a loader has yielded more batches than its state tells of.
+    """
+    if isinstance(state, list | tuple):
+        for one in state:
+            yield from states_in(one)
+    if not isinstance(state, dict):
+        return
+    if {"starts", "yielded", "left"} <= {*state}:
+        yield state
+        return
+    if state.get("_steps_since_snapshot"):
+        raise ValueError(
+            "StreamDataset: state must be that of the last batch, got one of a StatefulDataLoader that has "
+            f"yielded {state['_steps_since_snapshot']} more; save with snapshot_every_n_steps=1"
+        )
+    if "stream" not in state:  # or it is a PackedStream's, which counts batches
+        for one in state.values():
+            yield from states_in(one)
+
+
+def is_finished(state: Any) -> bool:
+    """Whether loaders say that the pass has ended, in whose states those of a stream are."""
+    states = state if isinstance(state, list | tuple) else [state]
+    return all(isinstance(one, dict) and one.get("_iterator_finished") for one in states)
+
+
+class WholePass:
+    """The states of all workers of all ranks, put together.
+
+    Args:
+        states: The states. Where ranks are equally far (``even=``), that of any rank will do.
+        shards: The number of shards.
+        even: As in `StreamDataset`.
+
+    Attributes:
+        moves: Whether others can go on with what is left, because each shard is read by one worker, or by
+            ranks that are equally far.
+        missing: A rank and a worker whose state is not there, or None.
+    """
+
+    def __init__(self, states: list[dict[str, Any]], shards: int, even: Even) -> None:
+        self._shards = shards
+        self._world_size, self._workers = (
+            checked_integer(states[0].get(name), f"StreamDataset: {name} of the state", 1)
+            for name in ("world_size", "workers")
+        )
+        states_by_place = {(one.get("rank"), one.get("worker")): one for one in states}
+        # By group the ranks whose states are there.
+        self._groups: dict[int, dict[int, tuple[dict[str, Any], Share]]] = {}
+        self.missing: tuple[int, int] | None = None
+        share = Share(1, 0, 1, 0)
+        for worker in range(self._workers):
+            for rank in range(self._world_size):
+                share = share_of(shards, rank, self._world_size, worker, self._workers, even)
+                group = self._groups.setdefault(share.group, {})
+                if (rank, worker) in states_by_place:
+                    group[rank] = states_by_place[rank, worker], share
+                elif self.missing is None and even is None:
+                    self.missing = rank, worker
+            if not group:
+                self.missing = self.missing or (0, worker)
+        self.moves = share.turns in (1, share.level)
+
+    def what_is_left(self, identity: Mapping[str, Any]) -> StreamState:
+        """The state before the first sample that is left, for whoever goes on.
+
+        ``identity`` is the part of the states that must be the same there.
+        """
+        if self.missing is not None:
+            raise ValueError(
+                f"StreamDataset: state must be the list of the states of all {self._world_size} ranks with "
+                f"{self._workers} workers each, where the stream goes on with others, and that of rank "
+                f"{self.missing[0]}, worker {self.missing[1]} is missing; save them on every rank"
+            )
+        sizes = {"world_size": self._world_size, "workers": self._workers}
+        found: dict[tuple[int, int], StreamState] = {}
+        left: list[Start] = []
+        for number, group in self._groups.items():
+            for rank, (state, share) in group.items():
+                one = StreamState.loaded(state, {**identity, **sizes}, self._shards, share)
+                found[number, rank] = one
+            left += self._left_of(one, share)
+        self._require_same_step(found)
+        left.sort(key=lambda start: start[0])
+        beyond = self._shards
+        while left and left[-1] == [beyond - 1, 0]:
+            left.pop()
+            beyond -= 1
+        return StreamState.begin(one.epoch, [*left, [beyond, 0]])
+
+    def _left_of(self, state: StreamState, share: Share) -> list[Start]:
+        shards = share.of(left_shards(state.left, self._shards))
+        starts, position = state.starts, state.yielded * share.turns
+        if starts[-1][0] == len(shards):  # it has seen the end
+            return []
+        place, first = starts[bisect_right(starts, position, key=lambda start: start[1]) - 1]
+        (shard, read_before), *rest = shards[place:]
+        return [[shard, read_before + position - first], *rest]
+
+    def _require_same_step(self, found: dict[tuple[int, int], StreamState]) -> None:
+        steps = {(group, one.yielded) for (group, _), one in found.items()}
+        epochs = {(one.epoch, str(one.left)) for one in found.values()}
+        if len(steps) == len(self._groups) and len(epochs) == 1:
+            return
+        named = ", ".join(
+            f"rank {rank} has had {one.yielded} samples of epoch {one.epoch}"
+            for (_, rank), one in found.items()
+        )
+        raise ValueError(
+            f"StreamDataset: the states of all ranks must be at the same step, got {named}; load states "
+            "that all ranks saved after the same step"
+        )

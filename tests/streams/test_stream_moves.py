@@ -1,0 +1,292 @@
+"""A stream's state moves to other ranks and workers: each sample that was left comes once."""
+
+import contextlib
+import copy
+import itertools
+import json
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from pinfeed import DeviceLoader, PackedStream, StreamDataset
+from pinfeed.samplers.epoch_clock import EpochClock
+from streams import as_worker, numbered
+
+SIZES = st.lists(st.integers(0, 6), min_size=9, max_size=25)
+WORLDS, WORKERS = st.integers(1, 3), st.integers(0, 3)
+
+
+def readers_of(world_size, workers):
+    return list(itertools.product(range(world_size), range(max(workers, 1))))
+
+
+def worker_of(workers, worker, seed):
+    return as_worker(worker, workers, seed) if workers else contextlib.nullcontext()
+
+
+class Job:
+    """All ranks of a job: as in each, a stream that its workers share."""
+
+    def __init__(self, make, world_size, workers, states=None):
+        self.workers = workers
+        self.readers = readers_of(world_size, workers)
+        self.streams = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+        self.passes = 0
+        if states is not None:
+            for stream in self.streams:
+                stream.load_state_dict(json.loads(json.dumps(states)))
+
+    def read(self, counts):
+        """So many samples of each reader in one pass, and the states then."""
+        samples, states = [], []
+        self.passes += 1
+        for (rank, worker), count in zip(self.readers, counts, strict=True):
+            with worker_of(self.workers, worker, 100 * self.passes):
+                samples.append(list(itertools.islice(iter(self.streams[rank]), count)))
+                states.append(self.streams[rank].state_dict())
+        return samples, states
+
+
+@given(
+    SIZES,
+    st.lists(st.tuples(WORLDS, WORKERS), min_size=2, max_size=4),
+    st.sampled_from([None, "drop", "repeat"]),
+    st.sampled_from([0, 1]),
+    st.integers(0, 2),
+    st.data(),
+)
+def test_each_sample_that_was_left_comes_once(sizes, jobs, even, buffer, epoch, data):
+    shards = numbered(sizes)
+
+    def make(**ranks):
+        return StreamDataset(shards, buffer, open_shard=iter, even=even, **ranks)
+
+    seen, states = Counter(), None
+    for number, (world_size, workers) in enumerate(jobs):
+        job = Job(make, world_size, workers, states)
+        if states is None:
+            for stream in job.streams:
+                stream.set_epoch(epoch)
+        is_last = number == len(jobs) - 1
+        counts = [None if is_last else data.draw(st.integers(0, 12)) for _ in job.readers]
+        if even is not None:  # ranks are equally far
+            counts = [counts[worker] for _, worker in job.readers]
+        samples, states = job.read(counts)
+        seen.update(itertools.chain(*samples))
+        if even is not None:
+            states = states[: max(workers, 1)]  # those of one rank will do
+    assert set(seen) <= set(range(sum(sizes)))
+    short = sum((world_size - 1) * max(workers, 1) for world_size, workers in jobs)
+    if even == "drop":
+        assert set(seen.values()) <= {1}
+        assert sum(sizes) - len(seen) <= short
+    else:
+        assert len(seen) == sum(sizes)
+        assert seen.total() - len(seen) <= (short if even else 0)
+    # The next epoch is as if nothing had happened.
+    fresh = Job(make, world_size, workers)
+    for stream in fresh.streams:
+        stream.set_epoch(epoch + 1)
+    everything = [None] * len(job.readers)
+    assert job.read(everything)[0] == fresh.read(everything)[0]
+
+
+def test_finished_shards_are_not_opened_again():
+    opened = []
+
+    def open_shard(number):
+        opened.append(number)
+        return range(10 * number, 10 * number + 10)
+
+    def make(**ranks):
+        return StreamDataset(range(12), open_shard=open_shard, even=None, **ranks)
+
+    _, states = Job(make, 2, 2).read([13, 11, 4, 0])
+    opened.clear()
+    samples, _ = Job(make, 3, 0, states).read([None] * 3)
+    # Shards 0 and 2 are finished, 4, 6 and 1 were read in part, and 3 was not begun.
+    assert samples[0][:7] == [*range(14, 20), 50]
+    assert sorted(opened) == [1, *range(3, 12)]
+    assert len(list(itertools.chain(*samples))) == 120 - 28
+
+
+# Loaders.
+
+
+def open_range(number):
+    return range(9 * number, 9 * number + 9)
+
+
+def loader_of(rank, world_size, size, workers, kind=StatefulDataLoader, **options):
+    stream = StreamDataset(
+        range(13), open_shard=open_range, rank=rank, world_size=world_size, **options
+    )
+    loader = kind(stream, size, num_workers=workers)
+    return DeviceLoader(loader, "cpu") if kind is StatefulDataLoader else loader
+
+
+@pytest.mark.parametrize(
+    ("workers", "world_size", "size", "workers_after", "kind"),
+    [
+        (0, 1, 4, 0, StatefulDataLoader),
+        (0, 3, 8, 0, StatefulDataLoader),
+        (0, 3, 2, 2, DataLoader),
+        (2, 1, 4, 0, StatefulDataLoader),
+        (2, 2, 4, 3, StatefulDataLoader),
+    ],
+)
+@pytest.mark.parametrize("even", [None, "repeat"])
+def test_loaders_of_two_ranks_go_on_elsewhere(even, workers, world_size, size, workers_after, kind):
+    if even and workers_after == 2:
+        return  # starting workers takes long
+    seen, states = [], []
+    for rank in range(2):
+        loader = loader_of(rank, 2, 4, workers, even=even)
+        loop = iter(loader)
+        seen += [next(loop) for _ in range(5)]
+        states.append(loader.state_dict())
+        loop.close()
+    states = json.loads(json.dumps(states))
+    after = [
+        loader_of(rank, world_size, size, workers_after, kind, even=even)
+        for rank in range(world_size)
+    ]
+    for loader in after:
+        if isinstance(loader, DeviceLoader):
+            loader.load_state_dict(states)
+        else:
+            loader.dataset.load_state_dict(states)
+        assert loader.dataset.epoch == 0
+        loader.dataset.set_epoch(0)  # as training loops do
+        seen += list(loader)
+    times = Counter(torch.cat(seen).tolist())
+    assert set(times) == set(range(13 * 9))
+    assert times.total() - 13 * 9 <= (0 if even is None else 2 * 2 + 3 * 3)
+    for rank, loader in enumerate(after):
+        fresh = loader_of(rank, world_size, size, workers_after, kind, even=even)
+        fresh.dataset.set_epoch(1)
+        assert loader.dataset.epoch == 1
+        assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
+
+
+def test_loaders_that_have_ended():
+    states = []
+    for rank in range(2):
+        loader = loader_of(rank, 2, 4, 0, even=None)
+        list(loader)
+        states.append(loader.state_dict())
+    moved = loader_of(0, 1, 4, 0, even=None)
+    moved.load_state_dict(states)
+    assert moved.dataset.epoch == 1
+    assert sum(map(len, moved)) == 13 * 9
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("buffer", [0, 30])
+def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, workers):
+    """As Lightning has it, which saves that of rank 0."""
+    shards = numbered([1, 2] * 90)
+
+    def make(**ranks):
+        return StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
+
+    counts = [100, 80, 100, 80][: 2 * max(workers, 1)] if workers else [120, 120]
+    job = Job(make, 2, workers)
+    whole, _ = Job(make, 2, workers).read([None] * len(counts))
+    samples, states = job.read(counts)
+    for (rank, worker), first, all_samples in zip(job.readers, samples, whole, strict=True):
+        other = make(rank=rank, world_size=2)
+        with worker_of(workers, worker, 0):
+            other.load_state_dict(states[worker])
+            assert first + list(other) == all_samples
+
+
+def test_what_can_not_move():
+    def make(world_size=1, rank=0, **options):
+        options = {"source": range(6), "open_shard": open_range, "even": None} | options
+        return StreamDataset(**options, rank=rank, world_size=world_size)
+
+    def states_of(world_size, **options):
+        streams = [make(world_size, rank, **options) for rank in range(world_size)]
+        for stream in streams:
+            list(itertools.islice(stream, 5))
+        return [stream.state_dict() for stream in streams]
+
+    sizes = "world_size is 2 there and 3 here"
+    with pytest.raises(ValueError, match=f"the state is of another stream: {sizes}"):
+        make(3, shuffle_buffer=9).load_state_dict(states_of(2, shuffle_buffer=9))
+    with pytest.raises(ValueError, match="another stream: world_size is 7 there and 3 here"):
+        make(3).load_state_dict(states_of(7))  # more readers than shards
+    states = states_of(2)
+    message = (
+        "the states of all 2 ranks with 1 workers each, .* that of rank 0, worker 0 is missing"
+    )
+    for one in (states[1], states[1:]):
+        with pytest.raises(ValueError, match=message):
+            make(3).load_state_dict(one)
+    make(3).load_state_dict(states)
+    with pytest.raises(ValueError, match="another stream: shards is 6 there and 7 here"):
+        make(3, source=range(7)).load_state_dict(states)
+    states = states_of(2, even="drop")
+    states[1]["yielded"] += 1
+    message = "same step, got rank 0 has had 5 samples of epoch 0, rank 1 has had 6 samples"
+    with pytest.raises(ValueError, match=message):
+        make(3, even="drop").load_state_dict(states)
+    loader = StatefulDataLoader(make(), 4, num_workers=1, snapshot_every_n_steps=4)
+    list(itertools.islice(loader, 3))
+    with pytest.raises(ValueError, match=r"yielded \d more; save with snapshot_every_n_steps=1"):
+        make(3).load_state_dict([loader.state_dict()])
+    packed = PackedStream(make(), seq_length=4, key=0)
+    with pytest.raises(TypeError, match="state must be a dict, got list"):
+        make(3).load_state_dict([packed.state_dict()])
+
+
+def test_a_shard_that_became_shorter_than_what_was_read():
+    sizes = [9, 9]
+
+    def make(**ranks):
+        return StreamDataset(range(2), open_shard=lambda n: range(sizes[n]), even=None, **ranks)
+
+    _, states = Job(make, 2, 0).read([6, 5])
+    sizes[1] = 4
+    moved = make()
+    moved.load_state_dict(states)
+    with pytest.raises(ValueError, match=r"shard 1 of 2, 1 has 4 samples, .* that it had 5"):
+        list(moved)
+
+
+def begin_as_worker(clock, worker, seed):
+    with as_worker(worker, 2, seed):
+        return clock.begin()
+
+
+@pytest.mark.parametrize("copies", [False, True])  # processes, or threads that share the clock
+def test_what_is_loaded_anywhere_counts_for_one_pass_of_all_workers(copies):
+    clock = EpochClock("test")
+    assert [begin_as_worker(clock, worker, 5) for worker in range(2)] == [(0, None)] * 2
+    for epoch, seed in ((4, 10), (2, 20)):
+        clock.load(epoch, "own", "anywhere")
+        assert (clock.next, clock.loaded) == (epoch, "own")
+        clock.set(epoch)
+        clocks = [copy.copy(clock) for _ in range(2)] if copies else [clock] * 2
+        for one in clocks:
+            one._places = clock._places  # as in a worker
+        for worker, one in enumerate(clocks):
+            assert begin_as_worker(one, worker, seed) == (epoch, "anywhere")
+        assert (clock.next, clock.loaded) == (epoch + 1, None)
+        for worker, one in enumerate(clocks):
+            assert begin_as_worker(one, worker, seed) == (epoch + 1, None)
+    clock.load(7, "own", "anywhere")
+    assert clock.begin() == (7, "own")
+    assert begin_as_worker(clock, 0, 30) == (8, None)
+    clock.load(7, "own", "anywhere")
+    clock.set(3)
+    assert begin_as_worker(clock, 1, 40) == (3, None)
+    clock.load(7, "own", "anywhere")
+    clock.load(6)
+    assert begin_as_worker(clock, 1, 50) == (7, None)
