@@ -280,7 +280,10 @@ def epoch_packed():
     words = torch.from_numpy(tokens).split(size * rows)
     return Job(
         reference("tokens to int64, in order", lambda: (part.long() for part in words)),
-        ours("`PackSampler`, `Pack`", by_pinfeed(packing, pinfeed.Pack(size, dtype="int64"))),
+        ours(
+            "`PackSampler`, `Pack`",
+            by_pinfeed(packing, pinfeed.Pack(seq_length=size, dtype="int64")),
+        ),
         ours("`LengthBucketSampler`, `Pad`", padded),
         other("TRL `pack_dataset`, DataLoader", built(by_trl)),
         expected=error,

@@ -79,13 +79,13 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pad: 256 arrays", lambda: pinfeed.pad(texts)
     yield "pad: 256 lists", lambda: pinfeed.pad(lists)
     tokens = pinfeed.RaggedArray.from_sequences(texts)
-    ragged, pad = pinfeed.ArrayDataset(tokens), pinfeed.Collate(pinfeed.Pad(0, mask=True))
+    ragged, pad = pinfeed.ArrayDataset(tokens), pinfeed.Collate(pinfeed.Pad(pad_value=0, mask=True))
     yield "Pad: 256 rows", lambda: pad(ragged.__getitems__(many))
     jagged = pinfeed.Collate(pinfeed.Jagged())
     yield "Jagged: 256 rows", lambda: jagged(ragged.__getitems__(many))
 
-    packs = pinfeed.PackSampler(tokens, 4, seq_length=256)
-    pack = pinfeed.Collate(pinfeed.Pack(256))
+    packs = pinfeed.PackSampler(tokens, batch_size=4, seq_length=256)
+    pack = pinfeed.Collate(pinfeed.Pack(seq_length=256))
     first = next(iter(packs))
     yield "Pack: 4 rows of 256", lambda: pack(ragged.__getitems__(first))
 
@@ -101,7 +101,7 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         "ShuffleSampler": pinfeed.ShuffleSampler(10_000, 64),
         "WeightedSampler": pinfeed.WeightedSampler(lengths, batch_size=64),
         "LengthBucketSampler": pinfeed.LengthBucketSampler(lengths, 64),
-        "PackSampler": pinfeed.PackSampler(lengths, 4, seq_length=512),
+        "PackSampler": pinfeed.PackSampler(lengths, batch_size=4, seq_length=512),
     }
     for name, sampler in samplers.items():
         yield f"{name}: an epoch of 10,000", lambda sampler=sampler: sum(1 for _ in sampler)

@@ -254,7 +254,7 @@ def pack_plan():
     """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""
     lengths = data.document_lengths(10_000_000, 6, SEQ_LENGTH)
     least, out = -(-int(lengths.sum()) // SEQ_LENGTH), np.empty_like(lengths)
-    sampler = pinfeed.PackSampler(lengths, ROWS, seq_length=SEQ_LENGTH)
+    sampler = pinfeed.PackSampler(lengths, batch_size=ROWS, seq_length=SEQ_LENGTH)
     sampler.set_epoch(1)
     state = sampler.state_dict()
 
@@ -297,12 +297,14 @@ def pack_fill():
     offsets = data.offsets_of(data.document_lengths(2_000, 6, SEQ_LENGTH))
     tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1])
     ragged = pinfeed.RaggedArray(tokens, offsets)
-    indices = next(iter(pinfeed.PackSampler(ragged, ROWS, seq_length=SEQ_LENGTH)))
+    indices = next(iter(pinfeed.PackSampler(ragged, batch_size=ROWS, seq_length=SEQ_LENGTH)))
     samples = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(indices)
     marks = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
 
     def by_pinfeed(**options):
-        return partial(pinfeed.Collate({"input_ids": pinfeed.Pack(SEQ_LENGTH, **options)}), samples)
+        return partial(
+            pinfeed.Collate({"input_ids": pinfeed.Pack(seq_length=SEQ_LENGTH, **options)}), samples
+        )
 
     def copies(run):
         source = torch.ones(sum(leaf.nbytes for leaf in run().values()), dtype=torch.uint8)

@@ -70,7 +70,7 @@ def dataset(tmp_path):
 
 @pytest.mark.parametrize("samples", ["rows", "list"])
 def test_one_collate_in_all_of_them(dataset, samples):
-    fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(0)}
+    fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(pad_value=0)}
     collate = pinfeed.Collate(fields)
 
     def run(number):
@@ -124,7 +124,7 @@ def test_documents_packed_and_exported():
     dataset = pinfeed.ArrayDataset({"tokens": pinfeed.RaggedArray.from_sequences(TOKENS)})
     lengths = [len(tokens) for tokens in TOKENS]
     batches = list(pinfeed.PackSampler(lengths, seq_length=64, batch_size=2))
-    collate = pinfeed.Collate({"tokens": pinfeed.Pack(64)})
+    collate = pinfeed.Collate({"tokens": pinfeed.Pack(seq_length=64)})
     expected = [collate(dataset.__getitems__(batch))["tokens"] for batch in batches]
 
     def run(number):

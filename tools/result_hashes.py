@@ -92,7 +92,10 @@ def pad(rng: np.random.Generator) -> Any:
     if rng.integers(3) == 0:
         samples = [sample.tolist() for sample in samples]
     jagged = pinfeed.Jagged(max_length=options["max_length"], side=options["side"])
-    return [pinfeed.Collate(pinfeed.Pad(3, **options))(samples), pinfeed.Collate(jagged)(samples)]
+    return [
+        pinfeed.Collate(pinfeed.Pad(pad_value=3, **options))(samples),
+        pinfeed.Collate(jagged)(samples),
+    ]
 
 
 def pack(rng: np.random.Generator) -> Any:
@@ -101,9 +104,11 @@ def pack(rng: np.random.Generator) -> Any:
     documents = [rng.integers(0, 99, rng.integers(1, length + 1)) for _ in range(30)]
     tokens = pinfeed.RaggedArray.from_sequences(documents)
     options = {"seed": int(rng.integers(9)), "shuffle": bool(rng.integers(2))}
-    sampler = pinfeed.PackSampler(tokens, 3, seq_length=length, **options)
+    sampler = pinfeed.PackSampler(tokens, batch_size=3, seq_length=length, **options)
     names = {"position_ids": "p", "document_ids": "d", "attention_mask": "a"}
-    field = pinfeed.Pack(length, 7, flat=bool(rng.integers(2)), cu_seqlens="c", **names)
+    field = pinfeed.Pack(
+        seq_length=length, pad_value=7, flat=bool(rng.integers(2)), cu_seqlens="c", **names
+    )
     dataset = pinfeed.ArrayDataset({"x": tokens})
     collate = pinfeed.Collate({"x": field})
     return [collate(dataset.__getitems__(batch)) for batch in sampler]
@@ -119,7 +124,7 @@ def samplers(rng: np.random.Generator) -> Any:
         pinfeed.ShuffleSampler(n, batch, drop_last=bool(rng.integers(2)), **ranks),
         pinfeed.WeightedSampler(lengths, batch_size=batch, **ranks),
         pinfeed.LengthBucketSampler(lengths, batch, **ranks),
-        pinfeed.PackSampler(lengths, batch, seq_length=64, **ranks),
+        pinfeed.PackSampler(lengths, batch_size=batch, seq_length=64, **ranks),
     ]
     return [[list(map(int, batch)) for batch in sampler] for sampler in made for _ in range(2)]
 

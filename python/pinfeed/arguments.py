@@ -7,6 +7,7 @@ import functools
 import inspect
 import math
 import operator
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
@@ -152,6 +153,12 @@ def _misfit(
         if option not in parameters:
             hint = ways.get(option) or nearest(option, parameters) or otherwise
             return Problem(name, f"there is no argument {option!r}", hint=hint)
+    by_keyword = [key for key, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
+    extra = arguments[len(parameters) - len(by_keyword) :]
+    missing = [key for key in by_keyword if key not in options]
+    if extra and missing and not otherwise:
+        value = reprlib.repr(extra[0])
+        return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
     text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
     return Problem("", text, hint=otherwise)
 
@@ -320,7 +327,9 @@ def described(instance: Any, **more: Any) -> str:
     for name, argument in inspect.signature(type(instance)).parameters.items():
         value = values.get(name, argument.default)
         if repr(value) != repr(argument.default):
-            is_needed = argument.default is argument.empty
+            is_needed = (
+                argument.default is argument.empty and argument.kind is not argument.KEYWORD_ONLY
+            )
             texts.append(repr(value) if is_needed else f"{name}={value!r}")
     return f"{type(instance).__name__}({', '.join(texts)})"
 

@@ -90,7 +90,7 @@ def test_collate_bucketed_batches_and_workers():
     loader = DataLoader(
         pinfeed.ArrayDataset({"tokens": ragged, "id": np.arange(200)}),
         batch_sampler=sampler,
-        collate_fn=pinfeed.Collate({"tokens": pinfeed.Pad(-1, lengths=True)}),
+        collate_fn=pinfeed.Collate({"tokens": pinfeed.Pad(pad_value=-1, lengths=True)}),
         num_workers=2,
     )
     result = to_numpy(loader)

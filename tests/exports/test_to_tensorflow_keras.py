@@ -146,7 +146,7 @@ def test_ragged_and_padded_batches(keras):
         made.compile("sgd", "mse")
         return made.fit(pairs, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
 
-    assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(0))
+    assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(pad_value=0))
 
 
 ON_TORCH = """

@@ -50,8 +50,8 @@ def test_shapes_of_named_leaves():
     """What a language model takes: widths differ, and nothing in the first batch says so."""
     samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
     fields = {
-        "input_ids": pinfeed.Pad(0, lengths="n", mask="attention_mask"),
-        "labels": pinfeed.Pad(-100),
+        "input_ids": pinfeed.Pad(pad_value=0, lengths="n", mask="attention_mask"),
+        "labels": pinfeed.Pad(pad_value=-100),
     }
     loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(fields))
     dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))

@@ -55,11 +55,14 @@ FIELDS = {
     "Patches": (Patches(2, 0.5, 0.25, min_pixels=16, max_pixels=64, grid="grid"), UNEVEN),
     "Patches augmented": (Patches(2, augment=VIEW, min_pixels=16, max_pixels=64), UNEVEN),
     "Pad": (Pad(), TOKENS),
-    "Pad left": (Pad(-1, side="left", mask=True, multiple_of=4, dtype=torch.int32), TOKENS),
-    "Pad of frames": (Pad(1.5, axes=0, max_length=4), FRAMES),
+    "Pad left": (
+        Pad(pad_value=-1, side="left", mask=True, multiple_of=4, dtype=torch.int32),
+        TOKENS,
+    ),
+    "Pad of frames": (Pad(pad_value=1.5, axes=0, max_length=4), FRAMES),
     "Jagged": (Jagged(), FRAMES),
     "Jagged cut": (Jagged(torch.float32, max_length=2, side="left"), TOKENS),
-    "Pack": (Pack(None, first=-100, dtype="int32"), TOKENS),
+    "Pack": (Pack(seq_length=None, first=-100, dtype="int32"), TOKENS),
     "Keep": (Keep(), TOKENS),
 }
 every_field = pytest.mark.parametrize(("field", "samples"), FIELDS.values(), ids=FIELDS)
@@ -258,7 +261,7 @@ DTYPES = {
     "Patches": (lambda dtype: Patches(3, 0.5, dtype=dtype, grid=False), [PHOTOS[0][:, :6]]),
     "Pad": (lambda dtype: Pad(dtype=dtype), TOKENS),
     "Jagged": (lambda dtype: Jagged(dtype), TOKENS),
-    "Pack": (lambda dtype: Pack(None, dtype=dtype), TOKENS),
+    "Pack": (lambda dtype: Pack(seq_length=None, dtype=dtype), TOKENS),
 }
 
 

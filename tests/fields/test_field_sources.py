@@ -36,8 +36,8 @@ def test_leaves_of_others(kind):
     samples = rows(SAMPLES) if kind is rows else [kind(sample) for sample in SAMPLES]
     collate = Collate(
         {
-            "input_ids": Pad(0, side="left", mask="mask"),
-            "labels": Pad(-100, side="left").of("input_ids"),
+            "input_ids": Pad(pad_value=0, side="left", mask="mask"),
+            "labels": Pad(pad_value=-100, side="left").of("input_ids"),
             "score": Stack(torch.float32).of("label"),
         }
     )
@@ -84,7 +84,10 @@ def test_which_leaves_a_batch_has(keys, made_of):
 
 
 def test_documents_and_their_labels():
-    fields = {"input_ids": Pack(None), "labels": Pack(None, first=-100).of("input_ids")}
+    fields = {
+        "input_ids": Pack(seq_length=None),
+        "labels": Pack(seq_length=None, first=-100).of("input_ids"),
+    }
     batch = Collate(fields)(SAMPLES)
     assert batch["labels"].tolist() == [[-100, 6, 7, -100]]
     assert list(batch) == ["input_ids", "label", "labels"]
@@ -93,7 +96,9 @@ def test_documents_and_their_labels():
 @pytest.mark.parametrize("absent", ["missing", "None", "present"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_are_there_in_training_only(kind, absent):
-    collate = Collate({"input_ids": Pad(0), "labels": Pad(-100, like=False).optional()})
+    collate = Collate(
+        {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False).optional()}
+    )
     labels = {"missing": {}, "None": {"labels": None}, "present": {"labels": [1]}}[absent]
     batch = collate([kind({"input_ids": ids} | labels) for ids in IDS])
     expected = {"labels": [[1], [1]]} if absent == "present" else {}

@@ -505,7 +505,7 @@ def test_errors(call, error, words):
 
 def test_what_takes_masks_of_pil():
     masks = [PIL.Image.fromarray(np.full((2, n), n, np.uint8)).convert("P") for n in (2, 3)]
-    pad = pinfeed.Pad(255, axes=(0, 1), dtype=torch.int64)
+    pad = pinfeed.Pad(pad_value=255, axes=(0, 1), dtype=torch.int64)
     check(lambda: pinfeed.Collate(pad)(masks), TypeError, 'Image(input="HW", output="HW"')
     options = {"input": "HW", "output": "HW", "dtype": torch.int64, "pad_value": 255}
     batch = pinfeed.Collate(pinfeed.Image(**options))(masks)

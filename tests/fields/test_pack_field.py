@@ -134,8 +134,15 @@ def test_rows(tmp_path_factory, lengths, options, kind, stored, dtype, first, st
         "lists": lambda: IndexedDataset([d.tolist() for d in documents]),
     }[kind]()
     sampler = PackSampler(lengths, seq_length=12, **options)
-    fields = {"leaf": Pack(12, 5, first, dtype, position_start=start, **ALL_MARKS)}
-    both = Collate(Pack(12, 5, first, dtype)), Collate(Pack(12, 5, first, dtype, flat=True))
+    fields = {
+        "leaf": Pack(
+            seq_length=12, pad_value=5, first=first, dtype=dtype, position_start=start, **ALL_MARKS
+        )
+    }
+    both = (
+        Collate(Pack(seq_length=12, pad_value=5, first=first, dtype=dtype)),
+        Collate(Pack(seq_length=12, pad_value=5, first=first, dtype=dtype, flat=True)),
+    )
     for indices in sampler:
         samples = data.__getitems__(pickle.loads(pickle.dumps(indices)))
         expected = reference(documents, indices, 5, first, start)
@@ -171,8 +178,8 @@ class DictOf(Dataset[Any]):
 
 def test_flat_marks_count_through_all_rows():
     tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
-    sampler = PackSampler(tokens, 2, seq_length=4, shuffle=False)
-    collate = Collate({"leaf": Pack(4, flat=True, **ALL_MARKS)})
+    sampler = PackSampler(tokens, batch_size=2, seq_length=4, shuffle=False)
+    collate = Collate({"leaf": Pack(seq_length=4, flat=True, **ALL_MARKS)})
     (indices,) = sampler
     batch = collate(ArrayDataset({"leaf": tokens}).__getitems__(indices))
     assert {
@@ -190,8 +197,10 @@ def test_flat_marks_count_through_all_rows():
 
 def test_tokens_that_are_more_than_a_number():
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
-    (indices,) = PackSampler(frames, 2, seq_length=4, shuffle=False)
-    batch = Collate(Pack(4, 0.5, first=9))(ArrayDataset(frames).__getitems__(indices))
+    (indices,) = PackSampler(frames, batch_size=2, seq_length=4, shuffle=False)
+    batch = Collate(Pack(seq_length=4, pad_value=0.5, first=9))(
+        ArrayDataset(frames).__getitems__(indices)
+    )
     expected = np.full((2, 4, 2, 2), 0.5, np.float32)
     expected[0, :3], expected[0, 3], expected[1, :2] = frames[2], frames[1], frames[0]
     for row, place in ((0, 0), (0, 3), (1, 0)):
@@ -241,13 +250,13 @@ def test_any_dataset_hands_its_rows_on(name, workers):
     if dataset is None:
         found = hugging_face()
         dataset = ArrayDataset.from_arrow(found) if name == "arrow" else IndexedDataset(found)
-    sampler = PackSampler([*map(len, TOKENS)], 2, seq_length=5, seed=1)
+    sampler = PackSampler([*map(len, TOKENS)], batch_size=2, seq_length=5, seed=1)
     expected = list(sampler)
     sampler.set_epoch(0)
     loader = DataLoader(
         dataset,
         batch_sampler=sampler,
-        collate_fn=Collate({"tokens": Pack(5, -1), "id": Keep()}),
+        collate_fn=Collate({"tokens": Pack(seq_length=5, pad_value=-1), "id": Keep()}),
         num_workers=workers,
     )
     for batch, indices in zip(loader, expected, strict=True):
@@ -257,8 +266,8 @@ def test_any_dataset_hands_its_rows_on(name, workers):
 
 def test_samples_that_do_not_know_their_rows():
     arrays = ArrayDataset(RaggedArray.from_sequences(TOKENS))
-    sampler = PackSampler([*map(len, TOKENS)], 2, seq_length=5)
-    collate = Collate(Pack(5))
+    sampler = PackSampler([*map(len, TOKENS)], batch_size=2, seq_length=5)
+    collate = Collate(Pack(seq_length=5))
     loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
     message = (
         r"Collate: Pack needs the rows that a PackSampler has planned: DataLoader\(dataset, batch_sampler="
@@ -281,9 +290,9 @@ def test_samples_that_do_not_know_their_rows():
 def test_lengths_that_are_not_those_of_the_samples(as_rows):
     lengths = [*map(len, TOKENS)]
     lengths[4] += 1
-    sampler = PackSampler(lengths, 8, seq_length=5, shuffle=False)
+    sampler = PackSampler(lengths, batch_size=8, seq_length=5, shuffle=False)
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS)) if as_rows else IndexedDataset(TOKENS)
-    loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(5)))
+    loader = DataLoader(data, batch_sampler=sampler, collate_fn=Collate(Pack(seq_length=5)))
     with pytest.raises(
         ValueError,
         match=r"Collate: sample \d of the batch \(index 4\): expected 3 tokens, as its "
@@ -294,25 +303,25 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows):
 
 def test_a_source_that_changes_under_the_plan():
     ragged = RaggedArray.from_sequences(TOKENS)
-    (indices,) = PackSampler(ragged, 8, seq_length=5)
+    (indices,) = PackSampler(ragged, batch_size=8, seq_length=5)
     ragged.offsets[2] -= 1
     with pytest.raises(
         ValueError, match=r"expected \d tokens, as its lengths told the PackSampler"
     ):
-        Collate(Pack(5))(ArrayDataset(ragged).__getitems__(indices))
+        Collate(Pack(seq_length=5))(ArrayDataset(ragged).__getitems__(indices))
     ragged.offsets[2] = 999
     with pytest.raises(ValueError, match="offsets must increase from 0 to at most 17"):
-        Collate(Pack(5))(ArrayDataset(ragged).__getitems__(indices))
+        Collate(Pack(seq_length=5))(ArrayDataset(ragged).__getitems__(indices))
 
 
 def test_another_seq_length_than_the_sampler_s():
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
-    (indices,) = PackSampler([*map(len, TOKENS)], 8, seq_length=5)
+    (indices,) = PackSampler([*map(len, TOKENS)], batch_size=8, seq_length=5)
     with pytest.raises(
         ValueError, match="Pack and PackSampler must have the same seq_length, got 4 and 5"
     ):
-        Collate(Pack(4))(data.__getitems__(indices))
-    joined = Collate(Pack(None))(data.__getitems__(indices))
+        Collate(Pack(seq_length=4))(data.__getitems__(indices))
+    joined = Collate(Pack(seq_length=None))(data.__getitems__(indices))
     assert joined.tolist() == [[token for i in indices for token in TOKENS[i]]]
 
 
@@ -336,16 +345,16 @@ def test_bad_arguments(arguments, error, message):
 
 def test_bad_samples():
     with pytest.raises(ValueError, match="sample 1: expected the shape of sample 0 but for axis 0"):
-        Collate(Pack(None))([np.zeros((2, 3)), np.zeros((2, 4))])
+        Collate(Pack(seq_length=None))([np.zeros((2, 3)), np.zeros((2, 4))])
     half = np.broadcast_to(np.uint8(0), 2**30)
     with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
-        Collate(Pack(None))([half, half])
+        Collate(Pack(seq_length=None))([half, half])
     with pytest.raises(
         ValueError, match=r"Collate: fields: Pack names keys \['position_ids'\], but is in no dict"
     ):
-        Collate(Pack(4, position_ids=True))
+        Collate(Pack(seq_length=4, position_ids=True))
     with pytest.raises(ValueError, match="two fields for the key 'position_ids'"):
-        Collate({key: Pack(4, position_ids=True) for key in ("a", "b")})
+        Collate({key: Pack(seq_length=4, position_ids=True) for key in ("a", "b")})
 
 
 @pytest.mark.parametrize("damage", [{"max_documents": 1}, {"max_documents": -1}, {"rows": 1}])
@@ -353,10 +362,10 @@ def test_a_plan_that_has_more_than_it_says(damage):
     """Its documents used to be written behind the end of cu_seqlens."""
     tokens = RaggedArray.from_sequences([[i] for i in range(4000)])
     dataset = ArrayDataset({"x": tokens})
-    sampler = PackSampler(tokens, 2, seq_length=500, shuffle=False)
+    sampler = PackSampler(tokens, batch_size=2, seq_length=500, shuffle=False)
     batch = next(iter(sampler))
     batch.packing = batch.packing._replace(**damage)
-    collate = Collate({"x": Pack(500, cu_seqlens=True)})
+    collate = Collate({"x": Pack(seq_length=500, cu_seqlens=True)})
     with pytest.raises(
         ValueError, match=r"make a new PackSampler|the plan of the batch is damaged"
     ):
@@ -376,8 +385,10 @@ def test_many_tokens_by_several_threads(tmp_path, kind, dtype):
         "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
         "list": lambda: IndexedDataset([{"leaf": document} for document in ragged]),
     }[kind]()
-    sampler = PackSampler(lengths, 16, seq_length=60_000, documents_multiple_of=8)
-    collate = Collate({"leaf": Pack(60_000, 7, 9, dtype, **ALL_MARKS)})
+    sampler = PackSampler(lengths, batch_size=16, seq_length=60_000, documents_multiple_of=8)
+    collate = Collate(
+        {"leaf": Pack(seq_length=60_000, pad_value=7, first=9, dtype=dtype, **ALL_MARKS)}
+    )
     threads = pinfeed.get_num_threads()
     try:
         pinfeed.set_num_threads(3)

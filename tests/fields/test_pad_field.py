@@ -187,7 +187,7 @@ SEQUENCES = st.lists(st.integers(-9, 9), max_size=5)
 def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
     """Each as its sequences alone would be."""
     keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
-    field = Pad(-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
+    field = Pad(pad_value=-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
     sequences = [sequence for sample in samples for sequence in sample]
     expected = pinfeed.pad(sequences, -1, **keywords, mask=True, dtype=torch.int64)
     nested = [[convert(sequence) for sequence in sample] for sample in samples]
@@ -230,18 +230,18 @@ def test_empty_samples_are_as_wide_as_multiple_of_says():
 
 # Fields of one dict, and words of the warning; None: there is none.
 PADDINGS = {
-    "sides": ({"ids": Pad(0, side="left"), "labels": Pad(-100)}, "'ids' has side='left' and 'labels' has side='right'"),
-    "the third": ({"ids": Pad(0), "mask": Pad(0), "labels": Pad(-100, side="left")}, "'ids' has side='right' and 'labels' has"),
-    "a limit": ({"ids": Pad(0, max_length=8), "labels": Pad(-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
-    "deeper": ({"text": {"ids": Pad(0), "labels": Pad(-100, side="left")}}, r"Collate: fields\['text'\]: 'ids'"),
-    "of one source": ({"ids": Pad(0), "labels": Pad(-100, side="left").of("ids")}, "'labels' has side='left'"),
-    "alike": ({"ids": Pad(0, side="left", max_length=8), "labels": Pad(-100, side="left", max_length=8)}, None),
-    "two limits": ({"ids": Pad(0, max_length=8), "labels": Pad(-100, max_length=4)}, None),
-    "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(-100)}, None),
-    "dicts of their own": ({"prompt": {"ids": Pad(0, side="left")}, "answer": {"ids": Pad(0)}}, None),
-    "another field": ({"ids": Pad(0, side="left"), "labels": Jagged()}, None),
-    "as the warning says": ({"ids": Pad(0, side="left", max_length=8), "labels": Pad(-100, like="ids")}, None),
-    "or": ({"ids": Pad(0, side="left"), "answer": Pad(-100, like=False)}, None),
+    "sides": ({"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}, "'ids' has side='left' and 'labels' has side='right'"),
+    "the third": ({"ids": Pad(pad_value=0), "mask": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}, "'ids' has side='right' and 'labels' has"),
+    "a limit": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
+    "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"Collate: fields\['text'\]: 'ids'"),
+    "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").of("ids")}, "'labels' has side='left'"),
+    "alike": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
+    "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, None),
+    "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(pad_value=-100)}, None),
+    "dicts of their own": ({"prompt": {"ids": Pad(pad_value=0, side="left")}, "answer": {"ids": Pad(pad_value=0)}}, None),
+    "another field": ({"ids": Pad(pad_value=0, side="left"), "labels": Jagged()}, None),
+    "as the warning says": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, like="ids")}, None),
+    "or": ({"ids": Pad(pad_value=0, side="left"), "answer": Pad(pad_value=-100, like=False)}, None),
 }  # fmt: skip
 
 
@@ -272,8 +272,8 @@ def array_rows(samples):
 def test_labels_like_their_tokens(given, labels_first):
     options = {"side": "left", "max_length": 5, "multiple_of": 4}
     fields = {
-        "input_ids": Pad(0, **options, mask="mask"),
-        "labels": Pad(-100, like="input_ids", lengths="n"),
+        "input_ids": Pad(pad_value=0, **options, mask="mask"),
+        "labels": Pad(pad_value=-100, like="input_ids", lengths="n"),
     }
     if labels_first:
         fields = dict(reversed(fields.items()))
@@ -294,14 +294,14 @@ def test_labels_like_their_tokens(given, labels_first):
 
 # Fields, and whether labels of other lengths than their tokens warn.
 LABELS = {
-    "of their own": ({"input_ids": Pad(0), "labels": Pad(-100)}, True),
-    "first": ({"labels": Pad(-100), "input_ids": Pad(0)}, True),
-    "of one object": (dict.fromkeys(["input_ids", "labels"], Pad(0, lengths=False)), True),
-    "a decoder's": ({"input_ids": Pad(0), "labels": Pad(-100, like=False)}, False),
-    "an encoder's": ({"input_ids": Pad(0, like=False), "labels": Pad(-100)}, False),
-    "made of them": ({"input_ids": Pad(0), "labels": Pad(-100).of("input_ids")}, False),
-    "no tokens": ({"labels": Pad(-100)}, False),
-    "another name": ({"input_ids": Pad(0), "labels": Pad(-100, like="labels_mask"), "labels_mask": Pad(0)}, False),
+    "of their own": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100)}, True),
+    "first": ({"labels": Pad(pad_value=-100), "input_ids": Pad(pad_value=0)}, True),
+    "of one object": (dict.fromkeys(["input_ids", "labels"], Pad(pad_value=0, lengths=False)), True),
+    "a decoder's": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False)}, False),
+    "an encoder's": ({"input_ids": Pad(pad_value=0, like=False), "labels": Pad(pad_value=-100)}, False),
+    "made of them": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100).of("input_ids")}, False),
+    "no tokens": ({"labels": Pad(pad_value=-100)}, False),
+    "another name": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like="labels_mask"), "labels_mask": Pad(pad_value=0)}, False),
 }  # fmt: skip
 
 
@@ -327,15 +327,21 @@ def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
 
 def test_labels_cut_shorter_than_their_tokens():
     same = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}]
-    fields = {"input_ids": Pad(0, max_length=3), "labels": Pad(-100, max_length=2)}
+    fields = {
+        "input_ids": Pad(pad_value=0, max_length=3),
+        "labels": Pad(pad_value=-100, max_length=2),
+    }
     with pytest.warns(UserWarning, match="expected length 3 .* got 2; .* both the same max_length"):
         Collate(fields)(same)
-    Collate({**fields, "labels": Pad(-100, max_length=3)})(same)  # as the hint says
+    Collate({**fields, "labels": Pad(pad_value=-100, max_length=3)})(same)  # as the hint says
 
 
 def test_like_in_lists_of_sequences_and_batches_without_tokens():
     collate = Collate(
-        {"input_ids": Pad(0).optional(), "labels": Pad(-100, like="input_ids").optional()}
+        {
+            "input_ids": Pad(pad_value=0).optional(),
+            "labels": Pad(pad_value=-100, like="input_ids").optional(),
+        }
     )
     assert collate([{"labels": [1]}])["labels"].tolist() == [[1]]
     assert list(collate([{"input_ids": [1]}])) == ["input_ids"]
@@ -390,7 +396,9 @@ def row(count, kind):
     "kind", [list, np.array, torch.tensor, lambda row: np.array(row, np.int32)]
 )
 @pytest.mark.parametrize("counts", [(3, 3), (3, 2)])
-@pytest.mark.parametrize("field", [pinfeed.Pad(0, mask="mask"), pinfeed.Pad(0), pinfeed.Jagged()])
+@pytest.mark.parametrize(
+    "field", [pinfeed.Pad(pad_value=0, mask="mask"), pinfeed.Pad(pad_value=0), pinfeed.Jagged()]
+)
 def test_tokens_in_rows_of_their_own(kind, counts, field):
     collate = pinfeed.Collate({"input_ids": field})
     samples = [{"input_ids": row(count, kind)} for count in counts]

@@ -271,7 +271,7 @@ def test_without_ray():
 
 
 def test_ray_knows_it_and_it_pickles():
-    collate = RayCollate({"x": pinfeed.Pad(-1, multiple_of=4)})
+    collate = RayCollate({"x": pinfeed.Pad(pad_value=-1, multiple_of=4)})
     assert isinstance(collate, ArrowBatchCollateFn)
     table = pa.table({"x": [[1], [2, 3]]})
     other = pickle.loads(pickle.dumps(collate))

@@ -16,7 +16,7 @@ ROWS, BATCH = 100, 32
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
 SPEC = {
     "image": pinfeed.Image(MEAN, STD),
-    "tokens": pinfeed.Pad(-1, lengths="lengths", mask="mask"),
+    "tokens": pinfeed.Pad(pad_value=-1, lengths="lengths", mask="mask"),
     "boxes": pinfeed.Jagged(offsets="first_box"),
 }
 

@@ -33,7 +33,7 @@ def collated(make, samples, dtype, as_tensors=False):
     return pinfeed.Collate(make(dtype=getattr(torch, dtype.name)))(samples)[0]
 
 
-Pad, Jagged, Pack = pinfeed.Pad, pinfeed.Jagged, functools.partial(pinfeed.Pack, None)
+Pad, Jagged, Pack = pinfeed.Pad, pinfeed.Jagged, functools.partial(pinfeed.Pack, seq_length=None)
 WAYS = {
     "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
     "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],

@@ -52,10 +52,10 @@ def packed_batch(**options):
     documents = [rng.integers(0, 50, n) for n in rng.integers(1, 20, 16)]
     tokens = RaggedArray.from_sequences(documents)
     fields = {
-        "input_ids": Pack(SEQ_LENGTH, position_ids=True, document_ids=True),
-        "labels": Pack(SEQ_LENGTH, pad_value=-100, first=-100),
+        "input_ids": Pack(seq_length=SEQ_LENGTH, position_ids=True, document_ids=True),
+        "labels": Pack(seq_length=SEQ_LENGTH, pad_value=-100, first=-100),
     }
-    sampler = PackSampler(tokens, 9, seq_length=SEQ_LENGTH, **options)
+    sampler = PackSampler(tokens, batch_size=9, seq_length=SEQ_LENGTH, **options)
     (indices,) = sampler
     rows = ArrayDataset({"input_ids": tokens, "labels": tokens}).__getitems__(indices)
     packing = indices.packing

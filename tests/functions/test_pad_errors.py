@@ -319,11 +319,11 @@ def test_values_that_do_not_fit(dtype, value):
     with pytest.raises(ValueError, match=message):
         pinfeed.pad([sample], value)  # nothing to pad
     with pytest.raises(ValueError, match="Pad: pad_value must be"):
-        pinfeed.Pad(value, dtype=dtype)
+        pinfeed.Pad(pad_value=value, dtype=dtype)
 
 
 @pytest.mark.parametrize("value", [None, "0", [0], np.zeros(1), torch.zeros(1), np.longdouble(1)])
 def test_values_that_are_no_number(value):
-    for function in (lambda: pinfeed.pad([[1]], value), lambda: pinfeed.Pad(value)):
+    for function in (lambda: pinfeed.pad([[1]], value), lambda: pinfeed.Pad(pad_value=value)):
         with pytest.raises(TypeError, match="pad_value must be a number"):
             function()

@@ -55,7 +55,9 @@ def test_every_int16(isa, dtype, scale):
         assert_same_bits(collate(pinfeed.ArrayDataset(source).__getitems__(range(2048))), expected)
     assert_same_bits(collate(clips[:3].tolist()), expected[:3])
     assert_same_bits(collate(clips[5].tolist()), expected[5])
-    padded = Collate(Pad(7, dtype=dtype, scale=scale, multiple_of=1025, lengths=False))([*clips])
+    padded = Collate(Pad(pad_value=7, dtype=dtype, scale=scale, multiple_of=1025, lengths=False))(
+        [*clips]
+    )
     assert_same_bits(padded[:, :1024], expected)
     assert (padded[:, 1024] == 7).all()
 

@@ -130,7 +130,9 @@ def test_pad_cuts_where_a_tokenizer_truncates(side):
         max_length=4,
         return_tensors="pt",
     )
-    field = pinfeed.Pad(0, side=side, max_length=4, mask="attention_mask", mask_dtype=torch.int64)
+    field = pinfeed.Pad(
+        pad_value=0, side=side, max_length=4, mask="attention_mask", mask_dtype=torch.int64
+    )
     samples = [
         {"input_ids": tokenizer(text, add_special_tokens=False)["input_ids"]} for text in texts
     ]
@@ -336,7 +338,8 @@ def test_a_collate_in_their_trainer(side, options, got_rows, tmp_path):
     ragged = pinfeed.RaggedArray.from_sequences(TEXTS, dtype=np.uint16)
     dataset = pinfeed.ArrayDataset({"input_ids": ragged, "labels": ragged})
     pad = functools.partial(pinfeed.Pad, side=side, multiple_of=8, dtype=torch.int64)
-    collate = WatchedCollate({"input_ids": pad(0, mask="attention_mask"), "labels": pad(-100)})
+    fields = {"input_ids": pad(mask="attention_mask"), "labels": pad(pad_value=-100)}
+    collate = WatchedCollate(fields)
     found = trained(
         *(kind, config, features if options is None else dataset, collate, tmp_path),
         **options or {},
@@ -351,7 +354,7 @@ def test_a_collate_where_the_mask_matters(tmp_path):
     features = [{"input_ids": ids, "labels": len(ids) % 2} for ids in TEXTS]
     masked = [feature | {"attention_mask": [1] * len(feature["input_ids"])} for feature in features]
     own = transformers.DataCollatorWithPadding(tokenizer_of())
-    collate = pinfeed.Collate({"input_ids": pinfeed.Pad(0, mask="attention_mask")})
+    collate = pinfeed.Collate({"input_ids": pinfeed.Pad(pad_value=0, mask="attention_mask")})
     found = trained(kind, config, features, collate, tmp_path)
     assert_same_training(found, trained(kind, config, masked, own, tmp_path))
 

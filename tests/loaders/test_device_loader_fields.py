@@ -124,18 +124,22 @@ def tokens(dtype=np.int64, shape=(), empty=False):
 
 PADS = {
     "plain": lambda **options: Pad(**options),
-    "pad_value": lambda **options: Pad(-7, **options),
-    "left": lambda **options: Pad(9, side="left", **options),
-    "cut": lambda **options: Pad(9, max_length=4, **options),
-    "cut left": lambda **options: Pad(9, max_length=4, side="left", **options),
-    "multiple": lambda **options: Pad(9, multiple_of=8, **options),
-    "multiple left": lambda **options: Pad(9, multiple_of=4, max_length=5, side="left", **options),
-    "axis 0": lambda **options: Pad(9, axes=0, **options),
-    "axes (0,)": lambda **options: Pad(9, axes=(0,), max_length=4, **options),
-    "cast": lambda **options: Pad(0.5, dtype=torch.float32, **options),
-    "bfloat16": lambda **options: Pad(0.5, dtype=torch.bfloat16, **options),
-    "scale": lambda **options: Pad(0.5, scale=0.1, **options),
-    "scale float16": lambda **options: Pad(0.5, scale=0.1, dtype=torch.float16, **options),
+    "pad_value": lambda **options: Pad(pad_value=-7, **options),
+    "left": lambda **options: Pad(pad_value=9, side="left", **options),
+    "cut": lambda **options: Pad(pad_value=9, max_length=4, **options),
+    "cut left": lambda **options: Pad(pad_value=9, max_length=4, side="left", **options),
+    "multiple": lambda **options: Pad(pad_value=9, multiple_of=8, **options),
+    "multiple left": lambda **options: Pad(
+        pad_value=9, multiple_of=4, max_length=5, side="left", **options
+    ),
+    "axis 0": lambda **options: Pad(pad_value=9, axes=0, **options),
+    "axes (0,)": lambda **options: Pad(pad_value=9, axes=(0,), max_length=4, **options),
+    "cast": lambda **options: Pad(pad_value=0.5, dtype=torch.float32, **options),
+    "bfloat16": lambda **options: Pad(pad_value=0.5, dtype=torch.bfloat16, **options),
+    "scale": lambda **options: Pad(pad_value=0.5, scale=0.1, **options),
+    "scale float16": lambda **options: Pad(
+        pad_value=0.5, scale=0.1, dtype=torch.float16, **options
+    ),
 }
 
 
@@ -151,7 +155,11 @@ def test_pads(kind, shape, empty, way):
 @pytest.mark.parametrize("several", [False, True])
 def test_axis_0_counted_from_the_end(shape, mask, several, way):
     axis = -1 - len(shape)
-    same(Pad(9, axes=(axis,) if several else axis, mask=mask), tokens(shape=shape), Jagged())
+    same(
+        Pad(pad_value=9, axes=(axis,) if several else axis, mask=mask),
+        tokens(shape=shape),
+        Jagged(),
+    )
 
 
 UNSIGNED = [np.uint16, np.uint32, np.uint64]
@@ -164,12 +172,12 @@ def test_unsigned_integers_beyond_the_signed_ones(dtype, side, way):
     samples = [largest - sample for sample in tokens(dtype)]
     high = largest // 2 + 1
     for value in (0, 1.0, True, high, *([] if dtype is np.uint64 else [largest])):
-        same(Pad(value, side=side, lengths=True, mask=True), samples, Jagged())
-    same(Pad(0.5, side=side, dtype=torch.float64), samples, Jagged())
-    same(Pad(high, side=side, dtype=getattr(torch, dtype.__name__)), tokens(), Jagged())
+        same(Pad(pad_value=value, side=side, lengths=True, mask=True), samples, Jagged())
+    same(Pad(pad_value=0.5, side=side, dtype=torch.float64), samples, Jagged())
+    same(Pad(pad_value=high, side=side, dtype=getattr(torch, dtype.__name__)), tokens(), Jagged())
     if dtype is np.uint64 and way == "ops":  # which take a float64
         with pytest.raises(ValueError, match=f"float64 holds, got {largest}; pad on the CPU"):
-            applied(Pad(largest, side=side), Collate(Jagged())(samples))
+            applied(Pad(pad_value=largest, side=side), Collate(Jagged())(samples))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +187,7 @@ def test_unsigned_integers_beyond_the_signed_ones(dtype, side, way):
     ("lengths", "mask"), list(itertools.product([None, False, True], [False, True]))
 )
 def test_pads_of_every_kind(dtype, lengths, mask, way):
-    same(Pad(1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
+    same(Pad(pad_value=1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
 
 
 def test_modes_of_the_consumer_are_not_for_fields(way):
@@ -279,7 +287,7 @@ MISFITS = {
     "images without channels": (Image(), IMAGE[0], ValueError, r"\(N, H, W, C\), got \(4, 4, 3\)"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
     "uncastable": (Pad(dtype=torch.int64), JAGGED._replace(values=torch.ones(3)), TypeError, "cast"),
-    "a value that does not fit": (Pad(-1), JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)), ValueError, "got -1"),
+    "a value that does not fit": (Pad(pad_value=-1), JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)), ValueError, "got -1"),
     "floats to scale": (Pad(scale=2), JAGGED._replace(values=torch.ones(3)), TypeError, "scale is for integers, got float32"),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
 }  # fmt: skip
@@ -324,7 +332,7 @@ NORMALIZED_PADDING = {
     ),
     "one channel of three": (BYTES, Image((0, 0, 0.5), input="CHW"), lambda image: image, ""),
     "Pad": (Pad(axes=(0, 1)), pinfeed.Padded(FROM_HWC, None, None), lambda image: image, ".values"),
-    "Pad in a dict": ({"x": Pad(0, axes=(0, 1))}, {"x": FROM_HWC}, lambda image: {"x": image}, "['x']"),
+    "Pad in a dict": ({"x": Pad(pad_value=0, axes=(0, 1))}, {"x": FROM_HWC}, lambda image: {"x": image}, "['x']"),
 }  # fmt: skip
 
 

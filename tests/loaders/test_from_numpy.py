@@ -28,7 +28,10 @@ def by_hand(arrays, batch_size, *, shuffle=False, fields=None, **options):
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_is_the_loader_by_hand(workers, drop_last):
     arrays = {"image": IMAGES, "label": LABELS, "tokens": TOKENS}
-    fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(-1, lengths="lengths")}
+    fields = {
+        "image": pinfeed.Image(0.5, 0.25),
+        "tokens": pinfeed.Pad(pad_value=-1, lengths="lengths"),
+    }
     options = {"shuffle": True, "fields": fields, "drop_last": drop_last, "num_workers": workers}
     if workers:
         options["multiprocessing_context"] = "fork"

@@ -77,7 +77,7 @@ def sample(number):
 SPEC = {
     "image": Image(0.5, 0.25, channels_last=True),
     "photo": Image(0.5, 0.25, pad_value=0, sizes="sizes", mask="seen"),
-    "tokens": Pad(-1, mask="attention_mask", multiple_of=4),
+    "tokens": Pad(pad_value=-1, mask="attention_mask", multiple_of=4),
     "values": Jagged(),
     "weight": Stack(torch.float64),
     "object": Keep(),

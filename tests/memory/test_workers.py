@@ -27,7 +27,7 @@ COLLATE = pinfeed.Collate(
         "image": pinfeed.Image(0.5, 0.25),
         "half": pinfeed.Image(0.5, 0.25, dtype=torch.float16, channels_last=True),
         "pair": Point(pinfeed.Stack(torch.float32), None),
-        "tokens": pinfeed.Pad(-1, multiple_of=8, mask="mask", lengths="lengths"),
+        "tokens": pinfeed.Pad(pad_value=-1, multiple_of=8, mask="mask", lengths="lengths"),
         "texts": (pinfeed.Pad(dtype=torch.bfloat16, side="left"), pinfeed.Jagged()),
     }
 )

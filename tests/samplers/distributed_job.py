@@ -142,7 +142,7 @@ def samplers(count, **ranks):
         "drop_last": pinfeed.ShuffleSampler(count, 32, drop_last=True, **ranks),
         "batch_size": pinfeed.LengthBucketSampler(lengths, batch_size=32, **ranks),
         "max_tokens": pinfeed.LengthBucketSampler(lengths, max_tokens=300, **ranks),
-        "pack": pinfeed.PackSampler(lengths, 4, seq_length=64, **ranks),
+        "pack": pinfeed.PackSampler(lengths, batch_size=4, seq_length=64, **ranks),
         "weighted": pinfeed.WeightedSampler(
             np.ones(count), batch_size=32, replacement=False, **ranks
         ),

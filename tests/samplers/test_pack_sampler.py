@@ -178,7 +178,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
             for sampler in (
                 PackSampler(
                     lengths,
-                    rows,
+                    batch_size=rows,
                     seq_length=512,
                     max_documents=5,
                     balance=balance,
@@ -233,8 +233,8 @@ def test_the_way_out_of_documents_that_are_too_long():
     pieces = tokens.split(4)
     loader = DataLoader(
         ArrayDataset({"input_ids": pieces, "document": pieces.documents}),
-        batch_sampler=PackSampler(pieces, 2, seq_length=4, shuffle=False),
-        collate_fn=Collate({"input_ids": Pack(4), "document": Keep()}),
+        batch_sampler=PackSampler(pieces, batch_size=2, seq_length=4, shuffle=False),
+        collate_fn=Collate({"input_ids": Pack(seq_length=4), "document": Keep()}),
     )
     (batch,) = loader
     assert batch["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]

@@ -154,7 +154,7 @@ def test_batches_of_similar_lengths(lengths, limits, worlds, shuffle, drop_last,
 def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, positions):
     def make(size):
         options = {"seq_length": 20, "strategy": strategy, "shuffle": shuffle}
-        return lambda **ranks: pinfeed.PackSampler(lengths, size, **options, **ranks)
+        return lambda **ranks: pinfeed.PackSampler(lengths, batch_size=size, **options, **ranks)
 
     if len(make(1)(rank=0, world_size=1)) < max(worlds):
         return

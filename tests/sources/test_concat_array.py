@@ -272,7 +272,7 @@ def test_sequences(data, lengths, kind, item):
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     assert_same_bits(jagged.values, np.concatenate(expected))
     assert jagged.offsets.tolist() == [0, *np.cumsum([len(part) for part in expected])]
-    padded = pinfeed.Collate(pinfeed.Pad(7, side="left"))(samples)
+    padded = pinfeed.Collate(pinfeed.Pad(pad_value=7, side="left"))(samples)
     alone = pinfeed.pad(expected, 7, side="left", lengths=True)
     assert_same_bits(padded.values, alone.values)
     assert padded.lengths.tolist() == alone.lengths.tolist()

@@ -75,9 +75,9 @@ def zipped(folder):
 def fields(kind):
     """Those that take all samples of a source, in any batch."""
     if kind in RAGGED:
-        return [pinfeed.Jagged(), pinfeed.Pad(7, mask=True), pinfeed.Keep()]
+        return [pinfeed.Jagged(), pinfeed.Pad(pad_value=7, mask=True), pinfeed.Keep()]
     if kind in STRINGS:
-        return [pinfeed.Keep(), pinfeed.Pad(7)]
+        return [pinfeed.Keep(), pinfeed.Pad(pad_value=7)]
     return [pinfeed.Stack(), pinfeed.Stack(torch.float64), pinfeed.Keep()]
 
 

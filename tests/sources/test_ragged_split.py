@@ -93,10 +93,12 @@ def test_pieces_of_many_files(tmp_path):
     expected = [[1, 2], [3, 4], [5], [6], [7, 8], [9], [10, 11], [12, 13]]
     assert [list(piece) for piece in pieces] == expected
     assert pieces.lengths.tolist() == [len(piece) for piece in expected]
-    sampler = PackSampler(pieces, 2, seq_length=4)
+    sampler = PackSampler(pieces, batch_size=2, seq_length=4)
     for sent in (pieces, pickle.loads(pickle.dumps(pieces))):
         batches = map(ArrayDataset(sent).__getitems__, sampler)
-        tokens = torch.cat([Collate(Pack(4, -1))(rows).flatten() for rows in batches])
+        tokens = torch.cat(
+            [Collate(Pack(seq_length=4, pad_value=-1))(rows).flatten() for rows in batches]
+        )
         assert sorted(tokens[tokens >= 0].tolist()) == [*range(1, 14)]
     with pytest.raises(TypeError, match=r"part 1: expected .* a RaggedArray, .* got SourceSubset"):
         ConcatArray([files[0], files[1].split(2, 1)])

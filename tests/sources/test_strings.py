@@ -85,7 +85,7 @@ def test_their_bytes_as_numbers(kind, strings, data, tmp_path):
     arrays = as_arrays([dataset[i] for i in chosen])
     values, lengths, _ = reference.pad(arrays, side=side, max_length=cut, pad_value=7)
     expected, offsets = reference.jagged(arrays, cut, side)
-    pad = Collate(Pad(7, side=side, max_length=cut, dtype=dtype))
+    pad = Collate(Pad(pad_value=7, side=side, max_length=cut, dtype=dtype))
     jagged = Collate(Jagged(dtype, max_length=cut, side=side))
     for samples in (dataset[chosen], [dataset[i] for i in chosen]):
         padded, joined = pad(samples), jagged(samples)

@@ -105,9 +105,11 @@ def test_a_stateful_loader_resumes(workers):
     def loader():
         stream = StreamDataset(samples, shuffle_buffer=4, seed=1)
         return StatefulDataLoader(
-            PackedStream(stream, 2, seq_length=8, window=5, key="tokens"),
+            PackedStream(stream, seq_length=8, batch_size=2, window=5, key="tokens"),
             batch_size=None,
-            collate_fn=Collate({"tokens": Pack(8, -1, document_ids=True), "id": Keep()}),
+            collate_fn=Collate(
+                {"tokens": Pack(seq_length=8, pad_value=-1, document_ids=True), "id": Keep()}
+            ),
             num_workers=workers,
         )
 
@@ -164,8 +166,11 @@ def test_documents_that_do_not_fit_and_samples_without_a_key():
         next(iter(PackedStream(StreamDataset([1]), seq_length=2)))
     with pytest.raises(ValueError, match="at most seq_length=2 tokens, got one of 3; cut it or"):
         next(iter(PackedStream(stream, seq_length=2, key="tokens")))
-    wrapped = PackedStream(stream, 2, seq_length=2, key="tokens", strategy="wrapped", shuffle=False)
-    (batch,) = DataLoader(wrapped, batch_size=None, collate_fn=Collate({"tokens": Pack(2)}))
+    options = {"seq_length": 2, "batch_size": 2, "strategy": "wrapped", "shuffle": False}
+    wrapped = PackedStream(stream, key="tokens", **options)
+    (batch,) = DataLoader(
+        wrapped, batch_size=None, collate_fn=Collate({"tokens": Pack(seq_length=2)})
+    )
     assert batch["tokens"].tolist() == [[1, 2], [3, 4]]
 
 

@@ -117,8 +117,8 @@ class Field(ABC):
         Example:
             >>> collate = pinfeed.Collate(
             ...     {
-            ...         "input_ids": pinfeed.Pad(0),
-            ...         "targets": pinfeed.Pad(-100).of("input_ids"),
+            ...         "input_ids": pinfeed.Pad(pad_value=0),
+            ...         "targets": pinfeed.Pad(pad_value=-100).of("input_ids"),
             ...         "labels": pinfeed.Stack().of("label"),
             ...     }
             ... )

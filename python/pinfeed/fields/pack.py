@@ -81,8 +81,8 @@ class Pack(Field):
         >>> sampler = pinfeed.PackSampler(tokens, seq_length=4, batch_size=2, shuffle=False)
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens, "labels": tokens})
         >>> fields = {
-        ...     "input_ids": pinfeed.Pack(4, position_ids=True, document_ids=True),
-        ...     "labels": pinfeed.Pack(4, pad_value=-100, first=-100),
+        ...     "input_ids": pinfeed.Pack(seq_length=4, position_ids=True, document_ids=True),
+        ...     "labels": pinfeed.Pack(seq_length=4, pad_value=-100, first=-100),
         ... }
         >>> loader = torch.utils.data.DataLoader(
         ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(fields)
@@ -100,11 +100,11 @@ class Pack(Field):
     @instead(fill="it is pad_value", padding_value="it is pad_value")
     def __init__(
         self,
+        *,
         seq_length: int | None,
         pad_value: Any = 0,
         first: Any = None,
         dtype: Any = None,
-        *,
         flat: bool = False,
         position_ids: Keys = False,
         position_start: int = 0,

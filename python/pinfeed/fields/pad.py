@@ -66,8 +66,10 @@ class Pad(Field):
 
         >>> collate = pinfeed.Collate(
         ...     {
-        ...         "input_ids": pinfeed.Pad(0, mask="attention_mask", multiple_of=8),
-        ...         "labels": pinfeed.Pad(-100, like="input_ids"),
+        ...         "input_ids": pinfeed.Pad(
+        ...             pad_value=0, mask="attention_mask", multiple_of=8
+        ...         ),
+        ...         "labels": pinfeed.Pad(pad_value=-100, like="input_ids"),
         ...     }
         ... )
         >>> batch = collate(
@@ -100,8 +102,8 @@ class Pad(Field):
     )
     def __init__(
         self,
-        pad_value: Any = 0,
         *,
+        pad_value: Any = 0,
         side: Side = "right",
         axes: Axes = None,
         max_length: int | None = None,

@@ -143,7 +143,9 @@ def _numbers(source: str) -> Field:
 @functools.lru_cache
 def _padded(fill: int, side: Any, multiple: int | None, of: str, **options: Any) -> Field:
     defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False, "like": False}
-    return Pad(fill, side=side, multiple_of=multiple, **defaults | options).of(of).optional()
+    return (
+        Pad(pad_value=fill, side=side, multiple_of=multiple, **defaults | options).of(of).optional()
+    )
 
 
 @dataclass
@@ -495,7 +497,7 @@ class DataCollatorWithFlattening(
 
 @functools.lru_cache
 def _packed(of: str, first: int | None, **options: Any) -> Field:
-    return Pack(None, first=first, dtype=torch.int64, **options).of(of)
+    return Pack(seq_length=None, first=first, dtype=torch.int64, **options).of(of)
 
 
 def packed_loader(
@@ -556,7 +558,7 @@ def packed_loader(
         "packed_loader", table.slice(0, 1).to_pylist()[0] if is_table else table[0], known
     )
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
-    pack: Any = functools.partial(Pack, seq_length, dtype=torch.int64, flat=is_flash)
+    pack: Any = functools.partial(Pack, seq_length=seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
         "input_ids": pack(position_ids=True, **_FLASH if is_flash else {}),
         "labels": pack(pad_value=-100, first=-100).of(

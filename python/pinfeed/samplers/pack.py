@@ -57,8 +57,8 @@ class PackSampler(EpochSampler):
     Args:
         lengths: 1-D integers, the tokens of each document: an ndarray, a memmap, a list, a CPU
             tensor, or anything that has such an attribute ``lengths``. They are copied.
-        batch_size: Rows in a batch of one rank.
         seq_length: The length of a row, in tokens.
+        batch_size: Rows in a batch of one rank.
         strategy: ``"best_fit"`` leaves hardly any room: the longest document first, each into the
             row where the least is left. ``"first_fit"`` takes documents one after the other, each
             into the first row with room, for those who need the order (with ``shuffle=False``).
@@ -92,7 +92,7 @@ class PackSampler(EpochSampler):
         ...     [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
         ... )
         >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, batch_size=2, shuffle=False)
-        >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(5)})
+        >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(seq_length=5)})
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens})
         >>> loader = torch.utils.data.DataLoader(
         ...     dataset, batch_sampler=sampler, collate_fn=collate
@@ -123,9 +123,9 @@ class PackSampler(EpochSampler):
     def __init__(
         self,
         lengths: Any,
-        batch_size: int = 1,
         *,
         seq_length: int,
+        batch_size: int = 1,
         strategy: Strategy = "best_fit",
         overflow: Overflow = "error",
         max_documents: int | None = None,

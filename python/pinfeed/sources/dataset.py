@@ -166,8 +166,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             index: An integer: the sample. A slice, a range, a tensor, or an ndarray of bools: an
                 ArrayDataset of those samples, as `select` makes it. A string: the
                 arrays under this key, of samples that are dicts: for a sampler
-                (``PackSampler(dataset["input_ids"], 2048)``), or `RaggedArray.lengths`. A list or an
-                ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
+                (``PackSampler(dataset["input_ids"], seq_length=2048)``), or `RaggedArray.lengths`.
+                A list or an ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
         """
         is_array = isinstance(index, ARRAYS) and index.ndim > 0
         is_mask = is_array and str(index.dtype) in ("bool", "torch.bool")
@@ -320,7 +320,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         ...     batch_sampler=pinfeed.PackSampler(
         ...         [3, 2, 1], seq_length=4, batch_size=2, shuffle=False
         ...     ),
-        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(4)),
+        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(seq_length=4)),
         ... )
         >>> next(iter(loader))
         tensor([[1, 2, 3, 6],

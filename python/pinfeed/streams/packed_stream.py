@@ -29,8 +29,8 @@ class PackedStream(IterableDataset[Any]):
 
     Args:
         stream: A `StreamDataset`.
-        batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
         seq_length: The length of a row, in tokens.
+        batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
         window: How many documents are planned together. More leave less room: the last batch of a
             window is half empty on average.
         key: The key of a sample's tokens. None: the sample is its tokens.
@@ -53,7 +53,9 @@ class PackedStream(IterableDataset[Any]):
         >>> stream = pinfeed.StreamDataset([[1, 2, 3], [4, 5], [6], [7, 8]])
         >>> packed = pinfeed.PackedStream(stream, seq_length=4, batch_size=2, shuffle=False)
         >>> loader = torch.utils.data.DataLoader(
-        ...     packed, batch_size=None, collate_fn=pinfeed.Collate(pinfeed.Pack(4))
+        ...     packed,
+        ...     batch_size=None,
+        ...     collate_fn=pinfeed.Collate(pinfeed.Pack(seq_length=4)),
         ... )
         >>> next(iter(loader))
         tensor([[1, 2, 3, 6],
@@ -64,9 +66,9 @@ class PackedStream(IterableDataset[Any]):
     def __init__(
         self,
         stream: StreamDataset,
-        batch_size: int = 1,
         *,
         seq_length: int,
+        batch_size: int = 1,
         window: int = 10_000,
         key: Any = None,
         strategy: Strategy = "best_fit",
