@@ -22,6 +22,7 @@ from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.keep import Keep
+from pinfeed.fields.mask import Mask
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
@@ -68,6 +69,7 @@ __all__ = [
     "Keep",
     "Leaf",
     "LengthBucketSampler",
+    "Mask",
     "Pack",
     "PackSampler",
     "PackedStream",

@@ -116,7 +116,7 @@ def test_a_fill_of_its_own():
     view = augment.RandomZoomOut(fill=9, side_range=(2, 2), p=1)
     fields = {
         "image": pinfeed.Image(output="HWC", dtype=torch.uint8, augment=view),
-        "mask": pinfeed.Image(input="HW", output="HW", dtype=torch.int64, augment=view, fill=255),
+        "mask": pinfeed.Mask(),
     }
     sample = {"image": np.ones((2, 2, 3), np.uint8), "mask": np.ones((2, 2), np.uint8)}
     batch = pinfeed.Collate(fields)([sample])

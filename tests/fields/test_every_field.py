@@ -16,6 +16,7 @@ from pinfeed import (
     Image,
     Jagged,
     Keep,
+    Mask,
     Pack,
     Pad,
     Patches,
@@ -30,6 +31,8 @@ pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:Collate. s
 
 PHOTOS = [random_array((9, 7, 3), seed=i) for i in range(6)]
 UNEVEN = [random_array((4 + i, 9 - i, 3), seed=i) for i in range(6)]
+MASKS = [photo[..., 0] for photo in PHOTOS]
+UNEVEN_MASKS = [photo[..., 0] for photo in UNEVEN]
 ROWS = [random_array((5, 3), np.int32, seed=i) for i in range(6)]
 FRAMES = [np.arange(12.0).reshape(6, 2)[: (3, 0, 6, 1, 2, 4)[i]] + i for i in range(6)]
 TOKENS = [np.arange(10 * i, 10 * i + n) for i, n in enumerate((3, 1, 7, 2, 2, 4))]
@@ -52,6 +55,9 @@ FIELDS = {
     "Image of any size": (Image(0.5, augment=SIZES, color=COLOURS, pad_value=0), UNEVEN),
     "Image of other colours": (Image(dtype=torch.uint8, color=COLOURS), PHOTOS),
     "Image erased": (Image(0.5, erase=augment.RandomErasing(value=[7, 8, 9])), PHOTOS),
+    "Mask": (Mask(), MASKS),
+    "Mask augmented": (Mask(augment=RESIZED, fill=9, dtype=torch.int32), MASKS),
+    "Mask of any size": (Mask(augment=SIZES, pad_value=-1, multiple_of=4), UNEVEN_MASKS),
     "Patches": (Patches(2, 0.5, 0.25, min_pixels=16, max_pixels=64, grid="grid"), UNEVEN),
     "Patches augmented": (Patches(2, augment=VIEW, min_pixels=16, max_pixels=64), UNEVEN),
     "Pad": (Pad(), TOKENS),
@@ -102,7 +108,7 @@ def test_samples_and_rows_of_any_kind_agree(field, samples, isa):
         batch = collate_of(field)(known(kind, order))
         if not isinstance(field, Keep):
             assert_same(batch, expected)
-    if isinstance(field, Image) and samples is UNEVEN:
+    if isinstance(field, Image) and len({s.shape for s in samples}) > 1:
         return  # no source has samples that differ along all axes
     rows = dataset_of(samples).__getitems__(order)
     for given in (rows, list(rows) if field.is_random is False else rows):

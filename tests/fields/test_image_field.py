@@ -306,9 +306,7 @@ def test_images_are_interpolated(options, shape):
 @pytest.mark.parametrize("size", [(4, 4), (8, 10), (224, 224), (401, 333)], ids=str)
 def test_nearest_exact_is_what_pil_takes(size):
     view = augment.Resize(size)
-    field = pinfeed.Image(
-        input="HW", output="HW", dtype=torch.int64, augment=view, interpolation="nearest-exact"
-    )
+    field = pinfeed.Mask(augment=view)
     ramp = np.arange(16, dtype=np.uint8).repeat(16).reshape(16, 16)
     for mask in (ramp, random_array((375, 500))):
         pil = PIL.Image.fromarray(mask).resize(size[::-1], PIL.Image.Resampling.NEAREST)

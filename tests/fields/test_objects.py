@@ -126,9 +126,8 @@ def test_limits_of_size():
 def test_masks_are_resized_as_pil_resizes_them(size):
     masks = np.random.default_rng(0).integers(0, 256, (2, 61, 80), dtype=np.uint8)
     view = {"augment": augment.Resize(size)}
-    classes = pinfeed.Image(input="HW", output="HW", dtype=torch.int64, **view)
     sample = photo(61, 80, masks=masks, scene=masks[0])
-    batch = collated(sample, view, masks=pinfeed.InstanceMasks(), scene=classes)
+    batch = collated(sample, view, masks=pinfeed.InstanceMasks(), scene=pinfeed.Mask())
     pil = [
         PIL.Image.fromarray(mask).resize(size[::-1], PIL.Image.Resampling.NEAREST) for mask in masks
     ]
@@ -298,14 +297,7 @@ class Photos:
 
 def recipe():
     return {
-        "scene": pinfeed.Image(
-            input="HW",
-            output="HW",
-            dtype=torch.int64,
-            augment=VIEW,
-            pad_value=-100,
-            multiple_of=16,
-        ),
+        "scene": pinfeed.Mask(pad_value=-100),
         "image": pinfeed.Image(0.5, 0.25, augment=VIEW, pad_value=0, multiple_of=16, mask="shown"),
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
@@ -506,9 +498,8 @@ def test_errors(call, error, words):
 def test_what_takes_masks_of_pil():
     masks = [PIL.Image.fromarray(np.full((2, n), n, np.uint8)).convert("P") for n in (2, 3)]
     pad = pinfeed.Pad(pad_value=255, axes=(0, 1), dtype=torch.int64)
-    check(lambda: pinfeed.Collate(pad)(masks), TypeError, 'Image(input="HW", output="HW"')
-    options = {"input": "HW", "output": "HW", "dtype": torch.int64, "pad_value": 255}
-    batch = pinfeed.Collate(pinfeed.Image(**options))(masks)
+    check(lambda: pinfeed.Collate(pad)(masks), TypeError, "Mask() those whose pixels are classes")
+    batch = pinfeed.Collate(pinfeed.Mask(pad_value=255))(masks)
     assert batch.tolist() == [[[2, 2, 255]] * 2, [[3, 3, 3]] * 2]
 
 

@@ -205,14 +205,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
         "image": pinfeed.Image(
             output="HWC", dtype=torch.uint8, pad_value=0, sizes="sizes", augment=view
         ),
-        "scene": pinfeed.Image(
-            input="HW",
-            output="HW",
-            dtype=torch.int64,
-            pad_value=-100,
-            augment=view,
-            fill=0,
-        ),
+        "scene": pinfeed.Mask(pad_value=-100, fill=0),
         "boxes": pinfeed.Boxes(),
         "masks": pinfeed.InstanceMasks(),
     }

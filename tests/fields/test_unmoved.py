@@ -6,13 +6,13 @@ import torch
 
 import pinfeed
 from messages import check
-from pinfeed import Boxes, Image, InstanceMasks, Jagged, Keep, Pad, Points, Stack, augment
+from pinfeed import Boxes, Image, InstanceMasks, Jagged, Keep, Mask, Pad, Points, Stack, augment
 from samples import assert_same
 
 FLIP = augment.RandomHorizontalFlip(p=1)
 MOVED = Image(augment=FLIP)
 RANDOM = Image(augment=augment.RandomCrop(20))
-MASK = Image(input="HW", output="HW", dtype=torch.int64, augment=FLIP)
+MASK = Mask(augment=FLIP)
 PHOTO = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
 SCENE = PHOTO[..., 0] // 32
 CORNERS = np.array([[2, 4, 8, 10], [0, 0, 32, 24]])
@@ -43,8 +43,12 @@ HINTS = {
         {"keypoints": Points()}, torch.tensor([[[30.0, 4, 2], [0, 0, 0]]])),
     "masks of objects": ([photo(m=SCENE[None] > 3)], {}, "m", "InstanceMasks()",
         {"m": InstanceMasks(dtype=torch.bool)}, torch.from_numpy(SCENE[None, :, ::-1] > 3)),
-    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", 'Image(input="HW"',
+    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "the field Mask() moves it",
         {"label": MASK}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
+    "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "Mask() a mask of classes",
+        {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
+    "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "the field Mask() moves it",
+        {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a second image": ([photo(right=PHOTO)], {}, "right", "Image(augment=...)",
         {"right": Image(augment=FLIP, scale=1)}, torch.from_numpy(PHOTO[None, :, ::-1].copy()).permute(0, 3, 1, 2).float()),
     "key points among labels": ([photo(boxes=CORNERS[:1], keypoints=KEYPOINTS)], {"boxes": Boxes(labels="keypoints")},

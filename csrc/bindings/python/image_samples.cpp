@@ -50,7 +50,7 @@ std::string hint_for(DType from, DType to) {
     return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
            "others, such as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they "
            "fit, "
-           "to int16; masks take dtype=torch.int64";
+           "to int16; masks take Mask()";
   }
   return "convert with .astype(np.float32) or .to(torch.float32), and files with "
          "write_array(path, images, dtype=np.float32)";
@@ -130,6 +130,13 @@ Images::Images(py::object images, py::object indices, const ImageFormat& format,
       samples_.shape()[1] > 4 && (samples_.are_separate() || are_chosen_)) {
     axes_ = ImageAxes("HW");
   }
+  if (format.is_guess && axes_.letters == "HW" && samples_.shape().size() == 3) {  // masks
+    if (samples_.shape().front() == 1) {
+      axes_ = ImageAxes("CHW");
+    } else if (samples_.shape().back() == 1) {
+      axes_ = ImageAxes("HWC");
+    }
+  }
   require_dtype();
   require_layout();
   if (format.is_guess) require_channels_last();
@@ -177,7 +184,12 @@ std::string Images::layout() const {
 
 // "float64 (8, 6, 3)"
 std::string Images::got() const {
-  return dtype().name() + " " + shape_text(samples_.given_shape());
+  return samples_.dtype().name() + " " + shape_text(samples_.given_shape());
+}
+
+// A mask of bools may be filled with other bytes where it shows more than there is.
+DType Images::dtype() const {
+  return samples_.dtype() == kBool && out_.is_integer() ? kUint8 : samples_.dtype();
 }
 
 bool Images::are_colors() const { return dtype() == kUint8 && (out_ == kUint8 || become_floats()); }
@@ -211,6 +223,12 @@ void Images::require_layout() const {
         hint = "say input=\"CHW\", output=\"CHW\", or take mask[0]";
       if (samples_.shape().back() == 1)
         hint = "say input=\"HWC\", output=\"CHW\", or take mask[..., 0]";
+      if (samples_.shape().back() == 3 || samples_.shape().back() == 4) {
+        hint = out_.is_integer()
+                   ? "take mask[..., 0] where channels are equal, (mask[:, :, None] == "
+                     "colors).all(-1).argmax(-1) where `colors` has that of each class"
+                   : "say input=\"HWC\", output=\"CHW\"";
+      }
     }
     throw wrong_value(subject(), "images " + layout(), got(), hint);
   }

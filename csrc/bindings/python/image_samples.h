@@ -28,7 +28,7 @@ struct ImageFormat {
   Constants std{0};
   std::optional<double> scale;  // none: that of the images' dtype
   std::string input;            // a letter for each axis of an image
-  bool is_guess = false;        // nobody said so
+  bool is_guess = false;        // nobody said so; masks may have an axis of one channel then
   std::string output;           // and of what it becomes
   std::string dtype;            // of that
   bool remembers = false;       // `has_depth`: the format of a field, which sees many batches
@@ -70,7 +70,7 @@ class Images {
 
   const std::string& name() const { return name_; }
   std::size_t count() const { return samples_.count(); }
-  DType dtype() const { return samples_.dtype(); }
+  DType dtype() const;         // of bools that become integers: uint8
   bool are_colors() const;     // uint8, and become uint8 or floats
   bool become_floats() const;  // or stay what they are
   std::int64_t channels() const { return size(0, axes_.channel); }

@@ -125,6 +125,11 @@ std::vector<std::uint8_t> fill_pixel(const py::sequence& values, DType dtype, st
   const std::size_t repeats = given == 1 ? count : 1;
   for (std::size_t c = 0; c < given; ++c) {
     const py::object value = values[c];
+    if (PyLong_Check(value.ptr()) && !item_of(value.ptr(), dtype)) {
+      throw py::value_error(name + " must be a value that the samples' " + dtype.name() +
+                            " can hold, got " + std::string(py::repr(value)) +
+                            "; take another one, or samples of a wider dtype");
+    }
     fill_value(value, dtype, name).write(pixel.data() + c * dtype.item_size(), repeats, false);
   }
   return pixel;

@@ -50,7 +50,7 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
+INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
 
 # PIL modes whose pixels are colours, and those whose pixels may be classes: entries of a palette.
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
@@ -184,6 +184,7 @@ class Image(Field):
         self.axes, self.output = checked_layouts(input or "HWC", output, "Image")
         self.input = None if input is None else self.axes
         self.dtype = dtype = torch_dtype(dtype, "Image")
+        self._is_mask = dtype in INTEGERS[1:]
         self.channels_last = channels_last
         self.pad_value = pad_value
         if pad_value is not None:
@@ -301,9 +302,9 @@ class Image(Field):
         return cls(**processor_arguments(processor) | options)
 
     def _check_layout(self) -> None:
-        if self.dtype not in (*_FLOATS, *_INTEGERS):
+        if self.dtype not in (*_FLOATS, *INTEGERS):
             raise TypeError(
-                f"Image: dtype must be one of {(*_FLOATS, *_INTEGERS)}, got {self.dtype!r}"
+                f"Image: dtype must be one of {(*_FLOATS, *INTEGERS)}, got {self.dtype!r}"
             )
         if self.channels_last and "CH" not in self.output and "CT" not in self.output:
             raise ValueError(
@@ -311,7 +312,7 @@ class Image(Field):
                 f"got output={self.output!r}"
             )
         is_plain = self.mean is self.std is None and self.scale in (None, 1, BYTE_SCALE)
-        if self.dtype in _INTEGERS and not is_plain:
+        if self.dtype in INTEGERS and not is_plain:
             raise ValueError(
                 f"Image: dtype={self.dtype} keeps values as they are; leave out mean, std and scale, "
                 "or ask for a floating dtype"
@@ -321,7 +322,7 @@ class Image(Field):
         """How it resizes; raises ValueError if nobody knows whether values are classes."""
         if self.interpolation is not None:
             return self.interpolation
-        if self.dtype in _INTEGERS[1:]:
+        if self.dtype in INTEGERS[1:]:
             return "nearest-exact"
         keeps_values = self.dtype == torch.uint8 or self.scale == 1
         may_be_masks = "C" not in self.axes and (keeps_values or "C" not in self.output)
@@ -366,7 +367,7 @@ class Image(Field):
 
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        is_mask = self.dtype in _INTEGERS[1:]
+        is_mask = self._is_mask
         images = [as_array(s, is_mask, leaf.name, i) for i, s in enumerate(samples)]
         return self._batch(images, None, leaf)
 
@@ -402,7 +403,7 @@ class Image(Field):
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
         pad_value = collated.byte_padding
         # Other bytes, such as white, are meant to be pixels; 0 is nothing, before and after.
-        if pad_value != 0 or self.dtype in _INTEGERS:
+        if pad_value != 0 or self.dtype in INTEGERS:
             return
         for value in self._constants.of(pad_value):
             if value != pad_value:
@@ -459,7 +460,7 @@ class Image(Field):
                 f"{name}: pad_value is for images of different sizes, and those of a batch have one; "
                 "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
             )
-        is_integer = self.dtype in _INTEGERS[1:]
+        is_integer = self.dtype in INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
             raise TypeError(
                 f"{name}: expected uint8 images, of which Image() makes floats or uint8 in fields, got "
@@ -495,12 +496,16 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
         return sample  # the native side says what it is and what was expected
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
-        way_out = "a mask takes dtype=torch.int64, an image .convert('RGB')"
+        way_out = "a mask takes Mask(), an image .convert('RGB')"
         if is_mask:
-            way_out = "colours take another dtype, such as torch.uint8"
+            way_out = (
+                "take the image before .convert('RGB') where it has a palette, .getchannel(0) where "
+                "channels are equal; colors take Image()"
+            )
         if sample.mode.startswith("I"):  # .convert would cut off what is above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
             way_out = f"np.asarray(image).astype(np.{dtype}) has its values"
         expected = f"a PIL image of one of the modes {modes}"
         raise TypeError(Problem(name, expected, repr(sample.mode), way_out, sample=position))
-    return np.asarray(sample)
+    # In a mask of bits, PIL's true is a byte of 255.
+    return np.asarray(sample, np.uint8 if sample.mode == "1" else None)

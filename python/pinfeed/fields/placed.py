@@ -11,6 +11,7 @@ from pinfeed.arguments import ARRAYS, Problem, nearest
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf
 from pinfeed.fields.image import Image
+from pinfeed.fields.mask import masks_placed
 from pinfeed.fields.pad import padded_alike
 from pinfeed.structure import (
     children,
@@ -70,6 +71,7 @@ def placed(
     if is_dict:
         _check_names(fields, parts, name)
         parts = padded_alike(dict(zip(fields, parts, strict=True)), name)
+    parts = masks_placed(fields, parts, name)
     return rebuild(fields, parts)
 
 
@@ -160,10 +162,7 @@ def samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
     if isinstance(first, Mapping | tuple):
         return _mirror_hint(field, first, "samples")
     if type(first).__module__.startswith("PIL.") and not field.shows_images:
-        return (
-            'Image() takes PIL images, and masks as Image(input="HW", output="HW", '
-            "dtype=torch.int64, pad_value=...)"
-        )
+        return "Image() takes PIL images, Mask() those whose pixels are classes"
     if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
         return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
     if isinstance(first, int | float) and field.pads:

@@ -146,11 +146,13 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     if _POINTS.search(key) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) moves points along"
     if len(shape) == 3 and shape[1:] == size:
-        return "masks", f"the field InstanceMasks({image}) moves masks along"
-    if shape == size:
-        kind = "" if "float" in str(array.dtype) else "dtype=torch.int64, "
-        field = f'Image(input="HW", output="HW", {kind}augment=...)'
-        return "a mask", f"the field {field} with the same geometry moves it along"
+        classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
+        return "masks", f"the field InstanceMasks({image}) moves masks along{classes}"
+    if shape == size or shape == (*size, 1):
+        field = f"Mask({image})"
+        if "float" in str(array.dtype):
+            field = 'Image(input="HW", output="HW", augment=...) with the same geometry'
+        return "a mask", f"the field {field} moves it along"
     if len(shape) == 3 and shape[:2] == size:
         return "another image", "the field Image(augment=...) with the same geometry moves it along"
     return "", ""

@@ -1,0 +1,186 @@
+"""Masks of classes, which show what the image beside them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+from pinfeed.arguments import DType, instead, require_choice, torch_dtype_name
+from pinfeed.augment.geometry import Geometry
+from pinfeed.fields.field import Field, Leaf, Request
+from pinfeed.fields.image import INTEGERS, Image
+from pinfeed.structure import children, map_leaves, step_name
+
+_OPTIONS = ("dtype", "fill", "interpolation", "pad_value", "multiple_of", "sizes")
+
+
+class Mask(Image):
+    """A class for each pixel, as a loss takes them: int64 of shape (B, H, W).
+
+    It is cropped, flipped and resized as the `Image` beside it in the same dict or tuple, or around
+    that, by the same random draws. Values stay as they are.
+
+    Args:
+        image: The key of that image's field in the same dict. None: all images there have the same
+            ``augment``.
+        dtype: An integer dtype that holds all values of the samples' own.
+        augment: A geometry that is not the image's. None takes the image's ``augment``, ``stream``,
+            ``multiple_of`` and, where the image has a ``pad_value``, ``fill`` as the mask's.
+        fill: The class where ``augment`` shows something beyond a mask: the ``ignore_index`` of the
+            loss. Samples need a dtype that holds it.
+        interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
+        pad_value: The class below and to the right of masks smaller than the largest of the batch.
+        multiple_of: As in `Image`.
+        sizes: As in `Image`.
+        stream: As in `Image`.
+
+    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), or PIL images of mode L, P,
+    1, I or I;16: of a palette, the indices are the classes, not the colors. Other images of colors
+    raise. A `DeviceLoader` may have it in ``fields``, where batches of bytes become ``dtype`` on the
+    device.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
+            collated, with the number of the sample.
+
+    Example:
+        >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
+        >>> fields = {"image": pinfeed.Image(augment=flip), "mask": pinfeed.Mask()}
+        >>> image, mask = np.zeros((1, 2, 3), np.uint8), np.array([[0, 1]], np.uint8)
+        >>> pinfeed.Collate(fields)([{"image": image, "mask": mask}])["mask"]
+        tensor([[[1, 0]]])
+    """
+
+    @instead(
+        mean="classes stay as they are; Image(mean, std) normalizes images",
+        like="Mask(image=...) names the key of the image, which it finds by itself if there is one",
+        num_classes="torch.nn.functional.one_hot makes channels of classes",
+        ignore_index="Mask(fill=...) is the class of what is beyond a mask",
+    )
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        dtype: DType = torch.int64,
+        augment: Geometry | None = None,
+        fill: int = 255,
+        interpolation: Literal["nearest-exact", "nearest"] = "nearest-exact",
+        pad_value: int | None = None,
+        multiple_of: int | tuple[int, int] | None = None,
+        sizes: Request = False,
+        stream: int = 0,
+    ) -> None:
+        if image is not None and not isinstance(image, str):
+            raise TypeError(
+                f"Mask: image must be the key of an image in the same dict, got {image!r}; a geometry "
+                "is augment="
+            )
+        require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
+        try:
+            super().__init__(
+                input="HW",
+                output="HW",
+                dtype=dtype,
+                augment=augment,
+                fill=None if augment is None else fill,
+                interpolation=interpolation,
+                pad_value=pad_value,
+                multiple_of=multiple_of,
+                sizes=sizes,
+                stream=stream,
+            )
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("Image:", "Mask:", 1)) from None
+        if self.dtype not in INTEGERS:
+            raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {self.dtype}")
+        self.image, self.fill = image, fill
+        self._is_beside = False  # whether it has what it takes of an image
+        self._is_mask = True
+        # A guess, so that one more axis of a single channel is nothing.
+        self._format = self._constants.format(
+            "HW", "HW", torch_dtype_name(self.dtype), is_guess=True
+        )
+
+    def beside(self, images: Mapping[str, Image], name: str) -> Self:
+        """The mask of one of these images, unless it has a geometry or an image already."""
+        if self.augment is not None or self._is_beside:
+            return self
+        if self.image is not None:
+            if self.image not in images:
+                return self  # which may be further out
+            images = {self.image: images[self.image]}
+        first, *others = images.values()
+        if any(_view(other) != _view(first) for other in others):
+            raise ValueError(
+                f"{name} has a Mask beside images {list(images)}, which are cropped, flipped, resized or "
+                f"padded in different ways; say which of them by Mask({next(iter(images))!r})"
+            )
+        options: dict[str, Any] = vars(self)
+        options = {name: options[name] for name in _OPTIONS}
+        if first.pad_value is not None and self.pad_value is None:
+            options["pad_value"] = self.fill
+        if self.multiple_of is None:
+            options["multiple_of"] = first.multiple_of
+        if first.augment is not None:
+            options |= {"augment": first.augment, "stream": first.stream}
+        field = type(self)(self.image, **options)
+        field.source, field.is_optional, field._is_beside = self.source, self.is_optional, True
+        return field
+
+    @override
+    def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
+        if self.image is not None and not self._is_beside and self.augment is None:
+            raise ValueError(
+                f"{leaf.name}: Mask({self.image!r}) needs an Image() of that key in the same dict"
+            )
+        return super()._batch(images, indices, leaf)
+
+    @override
+    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+        if self.augment is not None or self.pad_value is not None:
+            raise TypeError(
+                f"{leaf.name}: augment and pad_value are for the samples of a Collate, and this is a "
+                "batch already; give this Mask to the Collate, and leave it out of fields"
+            )
+        if not isinstance(batch, torch.Tensor):
+            raise TypeError(f"{leaf.name}: Mask() takes a tensor, got {type(batch).__name__}")
+        if batch.is_cpu and len(batch):  # the native side takes at least one sample
+            return self._batch(batch, np.arange(len(batch)), leaf)
+        # On a device values are not looked at, so all that the dtype has must fit.
+        axis = 1 if batch.ndim == 4 and batch.shape[1] == 1 else -1
+        masks = batch.squeeze(axis) if batch.ndim == 4 else batch
+        given, dtype = torch_dtype_name(batch.dtype), torch_dtype_name(self.dtype)
+        if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(given, dtype):
+            raise TypeError(
+                f"{leaf.name}: expected integers that {dtype} can hold, of shape (N, H, W), "
+                f"got {given} {tuple(batch.shape)}"
+            )
+        return masks.to(self.dtype)
+
+
+def _view(image: Image) -> tuple[Any, ...]:
+    """All that its masks have to have as well."""
+    return image.augment, image.stream, image.pad_value is None, image.multiple_of
+
+
+def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
+    """The parts of a container of fields, in which masks follow the images of the container.
+
+    Args:
+        fields: The container.
+        parts: Its children, as they behave there.
+        name: What messages call it.
+    """
+    images = {
+        step_name(step): part
+        for (step, _), part in zip(children(fields), parts, strict=True)
+        if isinstance(part, Image) and not isinstance(part, Mask)
+    }
+    if not images:
+        return parts
+    beside = lambda part: part.beside(images, name) if isinstance(part, Mask) else part
+    return [map_leaves(beside, part, lambda node: isinstance(node, Field)) for part in parts]
