@@ -20,7 +20,7 @@ from torch.utils.data import (
 import pinfeed
 from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs, stages
-from programs import run_python
+from programs import run_program
 from sleeping import Sleeping, Stream, short
 
 
@@ -310,29 +310,5 @@ def test_spawn_without_a_main_guard(program, tmp_path):
     assert done.stdout.count("The loop:") == (program is SPAWNED_FROM_HERE)
 
 
-RANKS = """
-import os, sys, torch, pinfeed
-from torch.utils.data import DataLoader, DistributedSampler
-
-def diagnose(rank, file):
-    os.environ["LOCAL_WORLD_SIZE"] = "2"
-    torch.distributed.init_process_group("gloo", f"file://{file}", rank=rank, world_size=2)
-    sampler = DistributedSampler(range(100), shuffle=False)
-    loader = DataLoader(range(100), batch_size=5, sampler=sampler)
-    if rank == 0:  # the other waits for nobody
-        with pytest.warns(UserWarning, match="another number of times.*give one that trains model.module"):
-            report = pinfeed.diagnose(loader, lambda batch: batch + 1, seconds=0.5)
-        assert report.measured.cpus.ranks == 2
-        assert all(i % 2 == 0 for batch in report.measured.loop.batches for i in batch.indices)
-        assert len(sampler) == 50 and next(iter(sampler)) == 0
-    torch.distributed.destroy_process_group()
-
-if __name__ == "__main__":
-    import pytest
-    torch.multiprocessing.start_processes(diagnose, (sys.argv[1],), 2, start_method="fork")
-    print("done")
-"""
-
-
 def test_a_step_beside_other_ranks_is_warned_of(tmp_path):
-    assert run_python(RANKS, tmp_path / "file").strip().endswith("done")
+    assert run_program("diagnosis_beside_ranks", tmp_path / "file").strip().endswith("done")

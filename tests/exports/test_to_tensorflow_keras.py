@@ -7,7 +7,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import pinfeed
-from programs import run_python
+from programs import run_program
 
 SAMPLES, BATCH, EPOCHS = 70, 16, 2
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.3, 0.35)
@@ -149,30 +149,6 @@ def test_ragged_and_padded_batches(keras):
     assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(pad_value=0))
 
 
-ON_TORCH = """
-import os
-os.environ["KERAS_BACKEND"] = "torch"
-import itertools, keras, numpy as np, torch, pinfeed
-from torch.utils.data import DataLoader, TensorDataset
-
-x = np.random.default_rng(0).random((100, 16), np.float32)
-y = x.sum(1, keepdims=True)
-plain = DataLoader(TensorDataset(torch.from_numpy(x), torch.from_numpy(y)), 16)
-
-def losses(batches, **keywords):
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
-    return model.fit(batches, epochs=3, shuffle=False, verbose=0, **keywords).history["loss"]
-
-expected = losses(plain)
-for loader in (pinfeed.from_numpy((x, y), 16), pinfeed.DeviceLoader(plain, device="cpu")):
-    batches = (tuple(batch) for _ in itertools.count() for batch in loader)
-    assert losses(batches, steps_per_epoch=len(loader)) == expected
-print(len(set(expected)))
-"""
-
-
 def test_same_losses_on_torch():
     """In the one line that the page on Keras shows."""
-    assert run_python(ON_TORCH) == "3\n"
+    assert run_program("keras_on_torch") == "3\n"

@@ -16,7 +16,7 @@ import pinfeed
 from arrays import NUMPY_DTYPES, random_array, views
 from cold_files import contents
 from pinfeed import RaggedArray, write_array
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 
@@ -228,21 +228,6 @@ def test_progress(tmp_path, capsys):
     assert "write_array: 0.00 samples" in capsys.readouterr().err
 
 
-LITTLE_MEMORY = """
-import re, resource, sys
-import numpy as np
-import pinfeed
-
-pinfeed.write_array(f"{sys.argv[1]}/small.npy", np.zeros(9))  # what is loaded at first use
-used = int(re.search(r"VmData:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
-resource.setrlimit(resource.RLIMIT_DATA, (used + 24_000_000,) * 2)
-rows = (np.full((1 << 20,), i, np.uint8) for i in range(60))
-print(pinfeed.write_array(f"{sys.argv[1]}/large.npy", rows).shape)
-lists = ([i] * 1000 for i in range(6_000))
-print(len(pinfeed.write_array(f"{sys.argv[1]}/lists", lists)))
-"""
-
-
 def test_what_is_written_does_not_stay_in_memory(tmp_path):
-    shown = run_python(LITTLE_MEMORY, str(tmp_path)).splitlines()  # 63 MB and 48 MB
+    shown = run_program("little_memory", str(tmp_path)).splitlines()  # 63 MB and 48 MB
     assert shown == ["(60, 1048576)", "6000"]

@@ -17,7 +17,7 @@ import pinfeed
 from loaders import COUNT, Generated, feeding_threads, on_cpu
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.structure import leaves
-from programs import run_python
+from programs import run_program
 from samples import STRUCTURES
 
 
@@ -360,25 +360,5 @@ def test_why_a_device_can_not_be_used(reason, monkeypatch):
         iter(batches)
 
 
-UNTOUCHED = """
-import torch
-
-def touched(*_, **__):
-    raise AssertionError("a device was touched")
-
-for name in ("device_count", "current_device_index", "current_stream", "set_stream", "is_available"):
-    setattr(torch.accelerator, name, touched)
-torch.Stream = torch.Event = touched
-torch.cuda._lazy_init = touched
-import pinfeed
-from pinfeed.loaders.device_loader import DeviceLoader
-
-for device in (None, "cpu", "cuda", "cuda:3"):
-    loader = DeviceLoader([torch.ones(1)], device, {"x": pinfeed.Image(0.5)})
-    len(loader), repr(loader), loader.stats()
-assert list(DeviceLoader([1, 2], "cpu")) == [1, 2]
-"""
-
-
 def test_no_device_is_touched_before_a_loop_begins():
-    run_python(UNTOUCHED, fresh=True)
+    run_program("no_device_touched", fresh=True)

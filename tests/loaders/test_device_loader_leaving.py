@@ -12,7 +12,7 @@ import torch
 
 from loaders import COUNT, Generated, feeding_threads, on_cpu, raise_in_the_loader
 from pinfeed.loaders.feed import Feed
-from programs import run_python
+from programs import run_program
 from samples import FrozenError
 
 
@@ -235,125 +235,12 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
     assert loader.most == 1
 
 
-FORKED = """
-import os, sys, warnings
-from pinfeed.loaders.device_loader import DeviceLoader
-
-warnings.simplefilter("ignore")
-batches = DeviceLoader(range(100), "cpu")
-loop = iter(batches)
-next(loop), next(loop)
-pid = os.fork()
-if pid == 0:
-    received = []
-    try:
-        while True:  # those that were fetched ahead
-            received.append(next(loop))
-    except RuntimeError as error:
-        assert "forked process" in str(error), error
-    assert len(received) <= 2, received
-    del loop
-    assert list(batches) == list(range(100))
-    sys.exit(0)  # through atexit, where threads are ended
-assert os.waitpid(pid, 0)[1] == 0
-assert list(loop) == list(range(2, 100))
-"""
-
-
 def test_an_iterator_in_a_forked_process():
-    run_python(FORKED)
-
-
-FORKED_AT_WORK = """
-import os, signal, sys, threading, warnings
-from pinfeed.loaders.device_loader import DeviceLoader
-
-warnings.simplefilter("ignore")
-
-def numbers():
-    yield 0
-    if os.getpid() == parent:
-        at_work.set()
-        go_on.wait()
-    yield 1
-
-class Loader:
-    def __iter__(self):
-        return numbers()
-
-    def state_dict(self):
-        return {}
-
-parent, at_work, go_on = os.getpid(), threading.Event(), threading.Event()
-batches = DeviceLoader(Loader(), "cpu")
-waiting = iter(batches)
-loop = iter(batches)
-next(loop)
-at_work.wait()
-pid = os.fork()
-if pid == 0:
-    signal.alarm(30)
-    assert list(waiting) == [0, 1]
-    assert list(batches) == [0, 1]
-    assert DeviceLoader(batches, "cpu").state_dict() == {}
-    sys.exit(0)
-go_on.set()
-assert os.waitpid(pid, 0)[1] == 0
-assert list(loop) == [1]
-assert list(waiting) == [0, 1]
-"""
+    run_program("forked_loop")
 
 
 def test_loops_in_a_process_forked_while_the_loader_works():
-    run_python(FORKED_AT_WORK, timeout=90)
-
-
-INTERRUPTED_OFTEN = """
-import itertools, os, signal, sys, threading
-from pinfeed.loaders.device_loader import DeviceLoader
-
-# An interrupt ends a loop, wherever it comes: in the loader, in the queue, in the thread's start.
-def interrupt():
-    while not done.wait(0.0005):
-        os.kill(os.getpid(), signal.SIGINT)
-        handled.wait(5)
-        handled.clear()
-
-def on_interrupt(*_):
-    global armed
-    handled.set()
-    if armed:
-        armed = False
-        raise KeyboardInterrupt
-
-armed, done, handled = False, threading.Event(), threading.Event()
-signal.signal(signal.SIGINT, on_interrupt)
-thread = threading.Thread(target=interrupt)
-thread.start()
-interrupts = 0
-while interrupts < 300:
-    loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
-    try:
-        expected = 0
-        armed = True
-        while True:
-            assert next(loop) == expected
-            expected += 1
-            armed = True
-    except KeyboardInterrupt:
-        interrupts += 1
-    try:
-        assert next(loop, "end") == "end"
-    except AssertionError:  # raised by the handler outside of next(): the loop goes on
-        loop.close()
-    assert next(loop, "end") == "end"
-done.set()
-thread.join()
-for thread in threading.enumerate():
-    if thread.name == "pinfeed" and thread.is_alive():  # or it came while the thread was being started
-        thread.join(30)  # an interrupt may have come while its end was waited for
-        assert not thread.is_alive()
-"""
+    run_program("forked_while_a_loader_works", timeout=90)
 
 
 def test_an_interrupt_while_a_loop_begins(monkeypatch):
@@ -372,4 +259,4 @@ def test_an_interrupt_while_a_loop_begins(monkeypatch):
 
 
 def test_interrupts_at_any_moment():
-    run_python(INTERRUPTED_OFTEN)
+    run_program("interrupted_loops")

@@ -13,7 +13,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import pinfeed
 from loaders import on_cpu
 from pinfeed.loaders.stats import FeedStats
-from programs import run_python
+from programs import run_program
 
 
 def sleeping(count, seconds):
@@ -153,60 +153,11 @@ def test_a_state_that_fails_is_an_error_when_it_is_asked_for():
     assert batches.state_dict() == {"position": 0}
 
 
-IN_A_HANDLER = """
-import os, signal, sys, threading
-from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.transfer import Transfer
-
-class Loader:
-    position = 0
-
-    def __iter__(self):
-        interrupt("iter")
-        return self
-
-    def __next__(self):
-        interrupt(f"batch {self.position}")
-        self.position += 1
-        return self.position - 1
-
-    def state_dict(self):
-        return {"position": self.position}
-
-def interrupt(place):
-    if place == sys.argv[1]:
-        signal.raise_signal(signal.SIGTERM)
-
-def send(self, batch):
-    if batch == 0 and sys.argv[1] == "sending":
-        os.kill(os.getpid(), signal.SIGTERM)
-        saved.wait()
-    return normally(self, batch)
-
-def save(*_):
-    try:
-        states.append(batches.state_dict())
-    except RuntimeError as error:
-        states.append("set a flag, and save after the batch" in str(error))
-    saved.set()
-
-normally, Transfer.send = Transfer.send, send
-saved, states = threading.Event(), []
-signal.signal(signal.SIGTERM, save)
-batches = DeviceLoader(Loader(), "cpu")
-loop = iter(batches)
-assert next(loop) == 0
-assert batches.state_dict() == {"position": 1}
-assert next(loop) == 1
-print(*states)
-"""
-
-
 @pytest.mark.parametrize(
     ("place", "saved"), [("iter", "{'position': 0}"), ("batch 0", "True"), ("sending", "True")]
 )
 def test_a_state_in_a_signal_handler(place, saved):
-    assert run_python(IN_A_HANDLER, place, timeout=60) == f"{saved}\n"
+    assert run_program("state_in_a_handler", place, timeout=60) == f"{saved}\n"
 
 
 @pytest.mark.parametrize(

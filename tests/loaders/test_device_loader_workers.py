@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from loaders import feeding_threads
 from pinfeed.loaders.device_loader import DeviceLoader
-from programs import run_python
+from programs import run_program
 from samples import assert_same
 
 COUNT, BATCH = 40, 4
@@ -123,58 +123,6 @@ def test_other_workers_start_during_a_loop():
 
 # How a process ends. Nothing may be written then, for that is where Python complains.
 
-ENDING = """
-import os, sys, threading, time, warnings
-os.dup2(1, 2)
-warnings.simplefilter("ignore")
-import torch
-from torch.utils.data import DataLoader, Dataset
-from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders import feed
-
-class Slow(Dataset):
-    def __len__(self):
-        return 1000
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.ones(100, 100) * index
-
-def blocked():
-    yield 0
-    threading.Event().wait()
-
-def busy():
-    while True:
-        yield torch.randn(300, 300) @ torch.randn(300, 300)
-
-def pure():
-    yield 0
-    while True:
-        pass
-
-loader = {
-    "list": lambda: [1] * 1000,
-    "busy": busy,
-    "blocked": blocked,
-    "pure": pure,
-    "workers": lambda: DataLoader(Slow(), 4, num_workers=2),
-    "persistent": lambda: DataLoader(Slow(), 4, num_workers=2, persistent_workers=True),
-    "nested": lambda: DeviceLoader(DataLoader(Slow(), 4, num_workers=2), "cpu"),
-}[sys.argv[1]]()
-if sys.argv[1] in ("blocked", "pure"):
-    feed._SECONDS_TO_EXIT = 0.3
-loop = iter(DeviceLoader(loader, "cpu", depth=4))
-next(loop)
-if sys.argv[2] == "cycle":
-    class Holder: pass
-    holder = Holder()
-    holder.loop, holder.cycle = loop, holder
-    del loop, holder
-elif sys.argv[2] == "other thread":
-    threading.Thread(target=lambda: [next(loop) for _ in range(3)]).start()
-print("end")
-"""
-
 
 @pytest.mark.parametrize(
     ("kind", "how"),
@@ -191,59 +139,13 @@ print("end")
     ],
 )
 def test_a_process_ends_in_the_middle_of_a_loop(kind, how):
-    assert run_python(ENDING, kind, how) == "end\n"
-
-
-NUM_THREADS = """
-import os
-import torch
-from pinfeed.loaders.device_loader import DeviceLoader
-
-def loader():
-    matrix = torch.ones(400, 400)
-    for _ in range(3):
-        matrix @ matrix
-        yield len(os.listdir("/proc/self/task"))
-
-torch.set_num_threads(1)
-first, *others = DeviceLoader(loader(), "cpu")
-assert others == [first + 1] * 2, (first, others)
-"""
+    assert run_program("ends_in_a_loop", kind, how) == "end\n"
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
 def test_the_loader_uses_as_many_threads_as_torch_was_told_to():
-    run_python(NUM_THREADS)
-
-
-INTERRUPTED_TRAINING = """
-import os, signal, threading, time, warnings
-os.dup2(1, 2)
-warnings.simplefilter("ignore")
-import torch
-from torch.utils.data import DataLoader
-from pinfeed.loaders.device_loader import DeviceLoader
-
-def loop():
-    batches = DeviceLoader(DataLoader(torch.arange(100_000), 8, num_workers=2), "cpu")
-    while True:
-        for batch in batches:
-            pass
-
-def interrupt():
-    while not interrupted.wait(1.0):  # one that comes in a finalizer is lost, as Python does it
-        os.kill(os.getpid(), signal.SIGINT)
-
-interrupted = threading.Event()
-threading.Thread(target=interrupt).start()
-try:
-    loop()
-except KeyboardInterrupt:
-    interrupted.set()
-assert [thread.name for thread in threading.enumerate() if thread.name == "pinfeed"] == []
-print("interrupted")
-"""
+    run_program("threads_of_the_loader")
 
 
 def test_an_interrupt_during_training():
-    assert run_python(INTERRUPTED_TRAINING) == "interrupted\n"
+    assert run_program("interrupted_training") == "interrupted\n"

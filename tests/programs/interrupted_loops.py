@@ -1,0 +1,55 @@
+"""An interrupt ends a loop wherever it comes: in the loader, in the queue, in the thread's start."""
+
+import itertools
+import os
+import signal
+import threading
+
+from pinfeed.loaders.device_loader import DeviceLoader
+
+
+# An interrupt ends a loop, wherever it comes: in the loader, in the queue, in the thread's start.
+def interrupt():
+    while not done.wait(0.0005):
+        os.kill(os.getpid(), signal.SIGINT)
+        handled.wait(5)
+        handled.clear()
+
+
+def on_interrupt(*_):
+    global armed
+    handled.set()
+    if armed:
+        armed = False
+        raise KeyboardInterrupt
+
+
+armed, done, handled = False, threading.Event(), threading.Event()
+signal.signal(signal.SIGINT, on_interrupt)
+thread = threading.Thread(target=interrupt)
+thread.start()
+interrupts = 0
+while interrupts < 300:
+    loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
+    try:
+        expected = 0
+        armed = True
+        while True:
+            assert next(loop) == expected
+            expected += 1
+            armed = True
+    except KeyboardInterrupt:
+        interrupts += 1
+    try:
+        assert next(loop, "end") == "end"
+    except AssertionError:  # raised by the handler outside of next(): the loop goes on
+        loop.close()
+    assert next(loop, "end") == "end"
+done.set()
+thread.join()
+for thread in threading.enumerate():
+    if (
+        thread.name == "pinfeed" and thread.is_alive()
+    ):  # or it came while the thread was being started
+        thread.join(30)  # an interrupt may have come while its end was waited for
+        assert not thread.is_alive()
