@@ -1,14 +1,10 @@
 """Datasets whose samples take their time, and short diagnoses of their loaders."""
 
 import json
-import random
 import time
 
-import numpy as np
 import torch
-from torch.utils.data import (
-    IterableDataset,
-)
+from torch.utils.data import IterableDataset
 
 import pinfeed
 from pinfeed.diagnosis.changes import find_changes, more_workers
@@ -17,55 +13,29 @@ from pinfeed.diagnosis.runs import LoaderCopy, Settings
 
 
 class Sleeping:
-    """Samples that take 5 ms, or some much longer."""
+    """Samples that take 5 ms, or some much longer; `get` is called with the index of each."""
 
-    def __init__(self, seconds=0.005, length=64, slow=-1):
-        self.seconds, self.length, self.slow = seconds, length, slow
+    def __init__(self, seconds=0.005, length=64, slow=-1, get=None):
+        self.seconds, self.length, self.slow, self.get = seconds, length, slow, get
 
     def __len__(self):
         return self.length
 
     def __getitem__(self, index):
         time.sleep(100 * self.seconds if index == self.slow else self.seconds)
-        return {"x": torch.ones(4), "y": index}
-
-
-class Changing(Sleeping):
-    """It counts the samples that it gave, and draws from generators."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.given = 0
-        self.rng = np.random.default_rng(0)
-
-    def __getitem__(self, index):
-        self.given += 1
-        self.rng.random()
-        random.random()
-        np.random.random()  # noqa: NPY002
-        torch.rand(1)
-        return super().__getitem__(index)
-
-
-class Indexed:
-    """Samples that one index gets, and a list of them at once."""
-
-    def __init__(self):
-        self.x = torch.arange(64.0)
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return self.x[index] + 1, torch.as_tensor(index) % 2
+        return {"x": torch.ones(4), "y": index} if self.get is None else self.get(index)
 
 
 class Stream(IterableDataset[torch.Tensor]):
+    """What `make` yields, else 1000 numbers; each takes 5 ms."""
+
+    def __init__(self, make=lambda: map(torch.tensor, range(1000)), seconds=0.005):
+        self.make, self.seconds = make, seconds
+
     def __iter__(self):
-        for i in range(1000):
-            time.sleep(0.005)
-            yield torch.tensor(i)
+        for sample in self.make():
+            time.sleep(self.seconds)
+            yield sample
 
 
 def short(loader, step=None, seconds=0.5):
@@ -73,6 +43,12 @@ def short(loader, step=None, seconds=0.5):
     assert str(report)
     json.dumps(report.to_dict())
     return report
+
+
+def note_of(report, *words):
+    """The only note that has all the words."""
+    (note,) = [note for note in report.notes if all(word in note for word in words)]
+    return note
 
 
 def changes_of(loader, limit="dataset", step=None):

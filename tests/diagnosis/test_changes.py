@@ -122,12 +122,6 @@ def test_larger_batches_are_offered_where_they_have_more_samples():
         assert codes == {code} - {None}
 
 
-class Random(Sleeping):
-    def __getitem__(self, index):
-        time.sleep(self.seconds)
-        return np.random.random(4)  # noqa: NPY002
-
-
 def test_another_collate_function_is_offered_if_values_are_equal():
     def slow(samples):
         time.sleep(0.01)
@@ -136,8 +130,13 @@ def test_another_collate_function_is_offered_if_values_are_equal():
     def doubled(samples):
         return slow([2 * sample for sample in samples])
 
-    for dataset, collate, count in ((Sleeping, slow, 1), (Random, slow, 1), (Random, doubled, 0)):
-        loader = DataLoader(dataset(0.001), batch_size=8, collate_fn=collate)
+    drawn = Sleeping(0.001, get=lambda _: np.random.random(4))  # noqa: NPY002
+    for dataset, collate, count in (
+        (Sleeping(0.001), slow, 1),
+        (drawn, slow, 1),
+        (drawn, doubled, 0),
+    ):
+        loader = DataLoader(dataset, batch_size=8, collate_fn=collate)
         assert len(named("batches by pinfeed.Collate", changes_of(loader))) == count
 
 

@@ -3,7 +3,6 @@
 Times are sleeps with wide ratios, so that they show on a machine that does other work.
 """
 
-import itertools
 import mmap
 import multiprocessing
 import os
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import pinfeed
 from pinfeed.diagnosis.runs import LoaderCopy, time_step
-from sleeping import Indexed, Sleeping, Stream, short
+from sleeping import Sleeping, Stream, short
 
 LOCK = multiprocessing.Lock()
 
@@ -37,10 +36,10 @@ class SlowSampler:
             yield index % 64
 
 
-class Locked(Sleeping):
-    def __getitem__(self, index):
-        with LOCK:
-            return super().__getitem__(index)
+def locked(index):
+    with LOCK:
+        time.sleep(0.005)
+        return index
 
 
 class SlowToFree:
@@ -89,36 +88,30 @@ def frozen(samples):
     return np.ones(20_000_000, np.uint8)
 
 
+# Loaders by their limit, and what the step takes where there is one.
+ARANGE = TensorDataset(torch.arange(64))
 LOADERS = {
-    "dataset": lambda _: (DataLoader(Sleeping(), batch_size=4), sleeping_step(0.001)),
-    "dataset, two workers": lambda _: (DataLoader(Sleeping(0.02), 4, num_workers=2), None),
-    "dataset, a stream": lambda _: (DataLoader(Stream(), batch_size=4), None),
-    "dataset, whole batches": lambda _: (DataLoader(Sleeping(), batch_size=None), None),
-    "dataset, in a thread": lambda _: (
-        pinfeed.DeviceLoader(DataLoader(Sleeping(), 4), "cpu"),
-        sleeping_step(0.001),
-    ),
-    "collate": lambda _: (DataLoader(Sleeping(0.0005), 8, collate_fn=slow_collate), None),
-    "sampler": lambda _: (
-        DataLoader(TensorDataset(torch.arange(64)), 8, sampler=SlowSampler()),
-        sleeping_step(0.001),
-    ),
-    "sampler, two workers": lambda _: (
-        DataLoader(Sleeping(0.001), 8, sampler=SlowSampler(), num_workers=2),
-        None,
-    ),
-    "step": lambda _: (DataLoader(Sleeping(0.0005), 2, num_workers=1), sleeping_step(0.4)),
-    "stragglers": lambda _: (DataLoader(Sleeping(0.004, 20, slow=17), 4), None),
-    "lock": lambda _: (DataLoader(Locked(), 4, num_workers=4), None),
-    "hand_off": lambda _: (DataLoader([0] * 64, 4, collate_fn=frozen, num_workers=2), None),
-    "unexplained": lambda _: (DataLoader(Sleeping(0.0005), 2, collate_fn=SlowToFree), None),
-    "start": lambda _: (DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), sleeping_step(0.001)),
+    "dataset": (DataLoader(Sleeping(), batch_size=4), 0.001),
+    "dataset, two workers": (DataLoader(Sleeping(0.02), 4, num_workers=2), None),
+    "dataset, a stream": (DataLoader(Stream(), batch_size=4), None),
+    "dataset, whole batches": (DataLoader(Sleeping(), batch_size=None), None),
+    "dataset, in a thread": (pinfeed.DeviceLoader(DataLoader(Sleeping(), 4), "cpu"), 0.001),
+    "collate": (DataLoader(Sleeping(0.0005), 8, collate_fn=slow_collate), None),
+    "sampler": (DataLoader(ARANGE, 8, sampler=SlowSampler()), 0.001),
+    "sampler, two workers": (DataLoader(ARANGE, 8, sampler=SlowSampler(), num_workers=2), None),
+    "step": (DataLoader(Sleeping(0.0005), 2, num_workers=1), 0.4),
+    "stragglers": (DataLoader(Sleeping(0.004, 20, slow=17), 4), None),
+    "lock": (DataLoader(Sleeping(0, get=locked), 4, num_workers=4), None),
+    "hand_off": (DataLoader([0] * 64, 4, collate_fn=frozen, num_workers=2), None),
+    "unexplained": (DataLoader(Sleeping(0.0005), 2, collate_fn=SlowToFree), None),
+    "start": (DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), 0.001),
 }
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_limit(name, tmp_path):
-    loader, step = LOADERS[name](tmp_path)
+def test_the_limit(name):
+    loader, seconds = LOADERS[name]
+    step = None if seconds is None else sleeping_step(seconds)
     report = short(loader, step, 4.0 if name in ("stragglers", "start") else 1.0)
     assert report.limit == name.split(",")[0], report
     assert (report.measured.loop.wait > 0.5 * report.measured.loop.period) is (name != "step")
@@ -126,9 +119,14 @@ def test_the_limit(name, tmp_path):
         assert report.to_dict()["stragglers"]["samples"] == [17]
 
 
+def row_or_rows(index):
+    """A sample, or several at once."""
+    return torch.arange(64.0)[index] + 1, torch.as_tensor(index) % 2
+
+
 CHANGES = {
     "workers": (lambda: DataLoader(Sleeping(0.01), 8), "workers"),
-    "whole batches": (lambda: DataLoader(Indexed(), batch_size=32), "whole batches"),
+    "whole batches": (lambda: DataLoader(Sleeping(0.002, get=row_or_rows), 32), "whole batches"),
     "workers that stay": (lambda: DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), "that stay"),
 }
 
@@ -224,14 +222,9 @@ def test_batches_of_several_sizes():
     assert 4 < loop["batch_samples"] <= 8
 
 
-class ShortStream(Stream):
-    def __iter__(self):
-        return itertools.islice(super().__iter__(), 11)
-
-
 def test_a_short_stream_starts_its_workers_again_and_again():
     for drop_last in (False, True):
-        loader = DataLoader(ShortStream(), batch_size=4, drop_last=drop_last, num_workers=1)
+        loader = DataLoader(Stream(lambda: range(11)), 4, drop_last=drop_last, num_workers=1)
         report = short(loader, seconds=5)
         assert report.measured.loop.epoch == 3 - drop_last
         assert report.measured.loop.starting > 0
@@ -278,16 +271,11 @@ def test_a_step_is_over_when_what_it_returns_is_there():
     assert time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03) > 0.01
 
 
-class ByName(Sleeping):
-    def __getitem__(self, name):
-        return super().__getitem__(int(name if isinstance(name, str) else name[0]))
-
-
 @pytest.mark.parametrize("names", [["11", "22", "33"] * 20, [["11", "22"]] * 20])
 def test_names_and_lists_as_indices(names):
-    size = 4 if isinstance(names[0], str) else None
-    for batch_size in {None, size}:
-        report = short(DataLoader(ByName(0.002), batch_size, sampler=names), seconds=0.3)
+    dataset = Sleeping(0.002, get=lambda name: int(name if isinstance(name, str) else name[0]))
+    for batch_size in {None, 4 if isinstance(names[0], str) else None}:
+        report = short(DataLoader(dataset, batch_size, sampler=names), seconds=0.3)
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None

@@ -12,60 +12,40 @@ import traceback
 from typing import Any
 
 import pytest
-from torch.utils.data import (
-    DataLoader,
-    get_worker_info,
-)
+from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
 from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs, stages
 from programs import run_program
-from sleeping import Sleeping, Stream, short
+from sleeping import Sleeping, Stream, note_of, short
 
 
-class Failing(Sleeping):
-    def __getitem__(self, index):
-        raise LookupError(f"no file for {index}")
+def loader_of(get=None, seconds=0.001, **options):
+    return DataLoader(Sleeping(seconds, get=get), batch_size=4, **options)
 
 
-async def later(batch):
-    raise AssertionError
+def fail(what):
+    raise LookupError(f"no file for {what}")
 
 
-def never(batch):
-    yield
+# Interrupts.
 
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch):
-    loader = DataLoader(Sleeping(0.001), batch_size=4)
     before = multiprocessing.active_children()  # of other tests' garbage
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "time_step", interrupt)
-    report = short(loader, lambda batch: None)
+    report = short(loader_of(), lambda batch: None)
     assert report.measured.loop is not None
     assert report.measured.runs == {}
-    assert any("interrupted" in note for note in report.notes)
+    assert note_of(report, "interrupted")
     with pytest.raises(KeyboardInterrupt):  # there is nothing to report yet
-        pinfeed.diagnose(loader, interrupt, 0.3)
+        pinfeed.diagnose(loader_of(), interrupt, 0.3)
     assert set(multiprocessing.active_children()) <= set(before)
-
-
-def test_a_step_that_fails_when_it_is_timed_alone():
-    calls = []
-
-    def step(batch):
-        calls.append(batch)
-        if len(calls) > 6:
-            raise OverflowError("tried to step 7 times, of 6")
-
-    report = short(DataLoader(Sleeping(0.01), batch_size=4), step, seconds=0.3)
-    (note,) = [note for note in report.notes if note.startswith("the step: not measured")]
-    assert "OverflowError: tried to step 7 times, of 6; raised by the step, which diagnose" in note
-    assert report.limit == "dataset"
 
 
 class Interrupting:
@@ -78,138 +58,104 @@ class Interrupting:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_a_del_hides_gives_the_report_too():
-    count = 0
-
-    def step(batch):
-        nonlocal count
-        count += 1
-        if count == 4:
-            Interrupting()
-
-    loader = DataLoader(Sleeping(0.001), batch_size=4)
-    report = short(loader, step)
+    batches = itertools.count(1)
+    report = short(loader_of(), lambda batch: next(batches) == 4 and Interrupting() and None)
     assert report.measured.loop is not None
     assert report.measured.runs == {}
-    assert any("interrupted" in note for note in report.notes)
+    assert note_of(report, "interrupted")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# Runs that can't be made.
+
+
+def in_the_loop(index):
+    assert get_worker_info() is None, "the connection is not for workers"
+    return index
+
+
+def in_workers(index):
+    assert get_worker_info() is not None, "where is the worker?"
+    return index
+
+
+def in_one_worker(index):
+    return index if get_worker_info().num_workers == 1 else fail(index)
+
+
+# The loader, and how its note begins, with words that it has.
+RUNS = {
+    "no workers": (lambda: loader_of(in_the_loop, 0.005), "workers: 1: not measured"),
+    "one worker": (
+        lambda: loader_of(in_one_worker, 0.01, num_workers=1),
+        "workers: 2: not measured: LookupError: no file for",  # without the worker's traceback
+        "raised by the dataset for sample",
+    ),
+    "nothing to send": (
+        lambda: DataLoader([1, 2], 1, collate_fn=lambda samples: (one for one in samples)),
+        "workers: 1: not measured",
+        "batch can't be pickled, which it says on stderr",
+    ),
+}
+
+
+@pytest.mark.usefixtures("leaves_no_workers")
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_raises_is_said(name, monkeypatch):
+    make, begins, *words = RUNS[name]
+    if name == "nothing to send":
+        monkeypatch.setattr(runs, "_PATIENCE", 1.0)
+    report = short(make(), seconds=1)
+    assert report.measured.loop is not None
+    assert note_of(report, begins, *words).startswith(begins)
+    assert not report.is_complete
+    assert report.limit == "dataset" or name == "nothing to send"
+
+
+def test_a_dataset_that_is_for_workers_only():
+    report = short(loader_of(in_workers, 0.005, num_workers=1))
+    assert (report.limit, report.notes) == ("dataset", [])
+
+
+def test_a_step_that_fails_when_it_is_timed_alone():
+    calls = itertools.count(1)
+    report = short(loader_of(seconds=0.01), lambda _: next(calls) <= 6 or fail("7"), 0.3)
+    words = "LookupError: no file for 7; raised by the step, which diagnose"
+    assert note_of(report, "the step: not measured", words).startswith("the step: not measured")
+    assert report.limit == "dataset"
 
 
 def test_what_there_is_no_time_for_is_said(monkeypatch):
     monkeypatch.setattr(module, "_OVERTIME", 1.0)
-    loader = DataLoader(Sleeping(0.1), batch_size=4)
     start = time.perf_counter()
-    report = short(loader, seconds=1.5)
+    report = short(loader_of(seconds=0.1), seconds=1.5)
     assert time.perf_counter() - start < 2 * 1.5 + 1.5
-    (note,) = [note for note in report.notes if note.startswith("there was no time for: ")]
-    assert "give seconds=" in note
+    assert note_of(report, "there was no time for: ", "give seconds=")
     assert report.measured.loop is not None
 
 
-class OnlyHere(Sleeping):
-    def __getitem__(self, index):
-        assert get_worker_info() is None, "the connection is not for workers"
-        return super().__getitem__(index)
-
-
-class OnlyInWorkers(Sleeping):
-    def __getitem__(self, index):
-        assert get_worker_info() is not None, "where is the worker?"
-        return super().__getitem__(index)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "workers", "note"),
-    [
-        (OnlyHere(), 0, "workers: 1: not measured"),
-        (OnlyInWorkers(), 1, None),
-    ],
-)
-def test_what_a_dataset_can_not_do_is_said(dataset, workers, note):
-    report = short(DataLoader(dataset, batch_size=4, num_workers=workers))
-    assert report.measured.loop is not None
-    assert report.limit == "dataset"
-    assert (note is None and not report.notes) or any(one.startswith(note) for one in report.notes)
-
-
-class ForOne(Sleeping):
-    def __getitem__(self, index):
-        if get_worker_info().num_workers > 1:
-            raise LookupError(f"no file for {index}")
-        return super().__getitem__(index)
-
-
-@pytest.mark.usefixtures("leaves_no_workers")
-def test_a_run_that_raises_is_said():
-    report = short(DataLoader(ForOne(0.01), batch_size=4, num_workers=1))
-    (note,) = [note for note in report.notes if note.startswith("workers: 2")]
-    said = "workers: 2: not measured: LookupError: no file for"
-    assert note.startswith(said)  # without the traceback of the worker
-    assert "raised by the dataset for sample" in note
-    assert not report.is_complete
-
-
-class BrokenStream(Stream):
-    def __iter__(self):
-        yield from itertools.islice(super().__iter__(), 7)
-        raise OSError("the shard ends here")
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_stream_that_raises(workers):
-    with pytest.raises(OSError, match="the shard ends here") as caught:
-        pinfeed.diagnose(DataLoader(BrokenStream(), batch_size=4, num_workers=workers), seconds=1)
-    said = "".join(traceback.format_exception_only(caught.value))
-    assert "raised by the dataset for sample 7" in said
-
-
-class Locked(Sleeping):
-    """Samples under a lock, which a thread holds when workers are forked."""
-
-    def __init__(self):
-        super().__init__(0.001)
-        self.lock = threading.Lock()
-
-    def __getitem__(self, index):
-        if get_worker_info() is not None:
-            with self.lock:
-                pass
-        return super().__getitem__(index)
-
-
-def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(
-    monkeypatch,
-):
+def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(monkeypatch):
+    """Samples are under a lock that a thread holds when workers are forked."""
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)
-    dataset, end = Locked(), threading.Event()
+    dataset, lock, end = Sleeping(0.001), threading.Lock(), threading.Event()
 
-    def hold():
-        with dataset.lock:
-            end.wait()
+    def get(index):
+        if get_worker_info() is not None:
+            lock.acquire()
+        return index
 
-    thread = threading.Thread(target=hold)
+    dataset.get, dataset.lock = get, lock
+    thread = threading.Thread(target=lambda: lock.acquire() and end.wait())
     thread.start()
     try:
         report = short(DataLoader(dataset, batch_size=4), seconds=1)
     finally:
         end.set()
         thread.join()
-    (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
-    assert "timed out after" in note  # ten times what the slowest start took, at least
-    assert "a lock that a thread held when it was forked" in note
+    # Ten times what the slowest start took, at least.
+    words = "timed out after", "a lock that a thread held when it was forked"
+    assert note_of(report, "workers: 1: not measured", *words)
     assert not any(note.startswith("workers: 2") for note in report.notes)
-
-
-def test_a_batch_that_no_worker_can_send(monkeypatch):
-    monkeypatch.setattr(runs, "_PATIENCE", 1.0)
-    loader = DataLoader([1, 2], batch_size=1, collate_fn=iter_of)
-    report = short(loader, seconds=1)
-    (note,) = [note for note in report.notes if note.startswith("workers: 1: not measured")]
-    assert "batch can't be pickled, which it says on stderr" in note
-    assert not report.is_complete
-
-
-def iter_of(samples):
-    return (sample for sample in samples)
 
 
 class OwnLoop(DataLoader[Any]):
@@ -226,54 +172,61 @@ def test_what_can_not_be_done_or_told_is_said(monkeypatch):
         assert any(said in note for note in report.notes)
 
 
-def test_the_users_own_error_with_its_sample():
-    with pytest.raises(LookupError, match="no file for 0") as caught:
-        pinfeed.diagnose(DataLoader(Failing(), batch_size=4))
-    assert caught.value.__notes__ == ["raised by the dataset for sample 0"]
-    with pytest.raises(LookupError, match=r"(?s)no file for 0.*raised by the dataset for sample 0"):
-        pinfeed.diagnose(DataLoader(Failing(), batch_size=4, num_workers=1))
-
-    def fail(batch):
-        raise ArithmeticError("the loss is NaN")
-
-    with pytest.raises(ArithmeticError, match="the loss is NaN"):
-        pinfeed.diagnose(DataLoader(Sleeping(), batch_size=4), fail)
+# The user's own errors, with their sample.
 
 
+def broken():
+    yield from range(7)
+    raise OSError("the shard ends here")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_users_own_error_with_its_sample(workers):
+    stream = DataLoader(Stream(broken), batch_size=4, num_workers=workers)
+    for loader, kind, text, sample in (
+        (loader_of(fail, num_workers=workers), LookupError, "no file for 0", 0),
+        (stream, OSError, "the shard ends here", 7),
+    ):
+        with pytest.raises(kind, match=text) as caught:
+            pinfeed.diagnose(loader, seconds=1)
+        said = "".join(traceback.format_exception_only(caught.value))
+        assert f"raised by the dataset for sample {sample}" in said
+    if workers == 0:
+        with pytest.raises(LookupError, match=r"no file for \{'x': "):
+            pinfeed.diagnose(loader_of(), fail)
+
+
+async def later(batch):
+    raise AssertionError
+
+
+def never(batch):
+    yield
+
+
+SHORT = r"too short: the first batch took 0\.\d s; give at least"
+CALLED = "when it is called, and returned a "
 ARGUMENTS = {
     "a list": (([1, 2],), TypeError, r"must be a torch DataLoader, .* got list; give"),
     "step": ((DataLoader([1]), 3), TypeError, "step must be callable"),
     "seconds": ((DataLoader([1]), None, 0), ValueError, "seconds must be from"),
     "empty": ((DataLoader([], batch_size=4),), ValueError, "has no batch"),
     "dropped": ((DataLoader([1], 4, drop_last=True),), ValueError, "has no batch"),
-    "short": (
-        (DataLoader(Sleeping(0.2), 1), None, 0.1),
-        ValueError,
-        r"too short: the first batch took 0\.\d s; give at least",
-    ),
-    "later": (
-        (DataLoader([1, 2]), later),
-        TypeError,
-        "when it is called, and returned a coroutine",
-    ),
-    "never": (
-        (DataLoader([1, 2]), never),
-        TypeError,
-        "when it is called, and returned a generator",
-    ),
+    "short": ((DataLoader(Sleeping(0.2), 1), None, 0.1), ValueError, SHORT),
+    "later": ((DataLoader([1, 2]), later), TypeError, CALLED + "coroutine"),
+    "never": ((DataLoader([1, 2]), never), TypeError, CALLED + "generator"),
 }
 
 
 @pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_arguments(name):
-    arguments, kind, message = ARGUMENTS[name]
+@pytest.mark.parametrize(("arguments", "kind", "message"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_arguments(arguments, kind, message):
     with pytest.raises(kind, match=message):
         pinfeed.diagnose(*arguments)
 
 
 def test_a_loader_in_the_middle_of_a_loop():
-    batches = pinfeed.DeviceLoader(DataLoader(Sleeping(0.001), batch_size=4), "cpu")
+    batches = pinfeed.DeviceLoader(loader_of(), "cpu")
     loop = iter(batches)
     next(loop)
     with pytest.raises(RuntimeError, match="in the middle of a loop"):

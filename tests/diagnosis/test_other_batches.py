@@ -16,15 +16,9 @@ from sleeping import Sleeping, Stream, changes_of, short
 RNG = np.random.default_rng(0)
 
 
-class Drawing(Sleeping):
-    """Each sample has a number that a function draws."""
-
-    def __init__(self, draw):
-        super().__init__(0.002)
-        self.draw = draw
-
-    def __getitem__(self, index):
-        return super().__getitem__(index) | {"drawn": self.draw(index)}
+def drawing(draw):
+    """Each sample is a number that a function draws."""
+    return Sleeping(0.002, get=draw)
 
 
 def closure():
@@ -61,28 +55,22 @@ def adds_noise(samples):
     return default_collate(samples), torch.from_numpy(RNG.normal(size=4))
 
 
-class Windows(Stream):
-    """Drawn from a whole, as language models are trained on."""
-
-    def __iter__(self):
-        while True:
-            time.sleep(0.002)
-            yield torch.randint(1000, (3,))
-
-
-class Constant(Stream):
-    def __iter__(self):
-        return itertools.repeat(torch.zeros(3), 1000)
-
-
 class Own(Stream):
     def __init__(self):
+        super().__init__(self.draw, 0.002)
         self.rng = random.Random(0)
 
-    def __iter__(self):
-        for i in range(1000):
-            time.sleep(0.002)
-            yield self.rng.random() + i
+    def draw(self):
+        return (self.rng.random() + i for i in range(1000))
+
+
+def windows():
+    """Drawn from a whole, as language models are trained on."""
+    return (torch.randint(1000, (3,)) for _ in itertools.count())
+
+
+def constant():
+    return itertools.repeat(torch.zeros(3), 1000)
 
 
 REPEAT = "two workers drew the same random numbers"
@@ -92,20 +80,20 @@ WHOLE = "each worker reads the whole stream"
 @pytest.mark.parametrize(
     ("dataset", "collate", "note"),
     [
-        (Drawing(lambda index: RNG.random()), None, REPEAT),
-        (Drawing(closure()), None, REPEAT),
-        (Drawing(OfTheClass()), None, REPEAT),
-        (Drawing(Module()), None, REPEAT),
-        (Drawing(np.random.default_rng(0).normal), None, REPEAT),
+        (drawing(lambda index: RNG.random()), None, REPEAT),
+        (drawing(closure()), None, REPEAT),
+        (drawing(OfTheClass()), None, REPEAT),
+        (drawing(Module()), None, REPEAT),
+        (drawing(np.random.default_rng(0).normal), None, REPEAT),
         (Sleeping(0.002), adds_noise, REPEAT),
         (Stream(), None, WHOLE),
         (Own(), None, WHOLE),
-        (Windows(), None, None),
-        (Constant(), None, None),
-        (Drawing(PerWorker()), None, None),
-        (Drawing(lambda index: random.random()), None, None),
-        (Drawing(lambda index: np.random.random()), None, None),  # noqa: NPY002
-        (Drawing(lambda index: random.Random(index).random()), None, None),
+        (Stream(windows, 0.002), None, None),
+        (Stream(constant, 0), None, None),
+        (drawing(PerWorker()), None, None),
+        (drawing(lambda index: random.random()), None, None),
+        (drawing(lambda index: np.random.random()), None, None),  # noqa: NPY002
+        (drawing(lambda index: random.Random(index).random()), None, None),
         (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), None, None),
     ],
 )
@@ -117,7 +105,7 @@ def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "note"), [(Sleeping(), None), (Drawing(OfTheClass()), REPEAT), (Stream(), WHOLE)]
+    ("dataset", "note"), [(Sleeping(), None), (drawing(OfTheClass()), REPEAT), (Stream(), WHOLE)]
 )
 def test_workers_are_offered_where_they_make_the_same(dataset, note, monkeypatch):
     loader = DataLoader(dataset, batch_size=4)
@@ -134,7 +122,7 @@ def test_workers_are_offered_where_they_make_the_same(dataset, note, monkeypatch
 
 def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
     for draw, repeats in ((random.Random().random, True), (random.random, False)):
-        drawn = Drawing(lambda index, draw=draw: time.sleep(0.001 * (index % 5)) or draw())
+        drawn = drawing(lambda index, draw=draw: time.sleep(0.001 * (index % 5)) or draw())
         copy = LoaderCopy(DataLoader(drawn, 2, num_workers=2, in_order=False))
         copy.run(copy.settings, 0.01)
         copy.compare_workers()
@@ -144,7 +132,7 @@ def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
 def test_chance_that_is_seldom_equal_is_no_repetition():
     for seed in range(10):
         torch.manual_seed(seed)
-        flipped = Drawing(lambda index: torch.rand(1) < 0.5)
+        flipped = drawing(lambda index: torch.rand(1) < 0.5)
         copy = LoaderCopy(DataLoader(flipped, batch_size=1))
         copy.run(copy.settings, 0.01)
         copy.compare_workers()

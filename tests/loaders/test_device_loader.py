@@ -14,42 +14,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import pinfeed
-from loaders import COUNT, Generated, feeding_threads, on_cpu
+from loaders import Generated, on_cpu
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.structure import leaves
 from programs import run_program
 from samples import STRUCTURES
-
-
-class Items:
-    """Only the old protocol."""
-
-    def __getitem__(self, index):
-        if index >= COUNT:
-            raise IndexError
-        return index
-
-
-LOADERS = {
-    "list": lambda: list(range(COUNT)),
-    "range": lambda: range(COUNT),
-    "generator": lambda: (i for i in range(COUNT)),
-    "iterator": lambda: iter(range(COUNT)),
-    "class": lambda: Generated(),
-    "items": lambda: Items(),
-    "DataLoader": lambda: DataLoader(torch.arange(COUNT), batch_size=None),
-    "DeviceLoader": lambda: on_cpu(range(COUNT)),
-}
-
-
-@pytest.mark.parametrize("depth", [1, 2, 100])
-@pytest.mark.parametrize("kind", LOADERS)
-def test_all_batches_in_order_again_and_again(kind, depth):
-    batches = on_cpu(LOADERS[kind](), depth=depth)
-    is_used_up = kind in ("generator", "iterator")
-    for epoch in range(3):
-        expected = [] if is_used_up and epoch > 0 else list(range(COUNT))
-        assert [int(batch) for batch in batches] == expected
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -63,59 +32,6 @@ def test_samples_that_nobody_collated_are_the_leaves():
     dataset = pinfeed.ArrayDataset({"x": torch.arange(8)})
     (rows,) = DataLoader(dataset, batch_size=8, collate_fn=lambda samples: samples)
     assert [int(leaf) for _, leaf in leaves(rows)] == list(range(8))
-
-
-@pytest.mark.parametrize("empty", [[], Generated(0), iter(())])
-def test_a_loader_that_yields_nothing(empty):
-    batches = on_cpu(empty)
-    assert list(batches) == []
-    assert batches.stats().batches == 0
-    loop = iter(batches)
-    assert [next(loop, "end") for _ in range(3)] == ["end"] * 3
-
-
-# Several loops.
-
-
-@pytest.mark.parametrize("kind", ["list", "class", "items", "DataLoader"])
-def test_two_iterators_at_once(kind):
-    batches = on_cpu(LOADERS[kind]())
-    pairs = [(int(one), int(other)) for one, other in zip(batches, batches, strict=True)]
-    assert pairs == [(i, i) for i in range(COUNT)]
-
-
-def test_two_iterators_at_once_of_a_generator():
-    batches = on_cpu(i for i in range(COUNT))
-    first = iter(batches)
-    next(first)
-    rest = list(batches)
-    assert rest == list(range(COUNT))[-len(rest) :]  # but for what was fetched ahead
-    with pytest.raises(RuntimeError, match=r"ended when a later one began.*drop one first"):
-        next(first)
-
-
-def test_several_consumers_of_several_loops():
-    batches = on_cpu(range(200))
-    results = [[] for _ in range(4)]
-    threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [list(range(200))] * 4
-
-
-@pytest.mark.parametrize("levels", [2, 4])
-def test_nested(levels):
-    loader = Generated()
-    batches = loader
-    for _ in range(levels):
-        batches = on_cpu(batches)
-    assert [int(batch) for batch in batches] == list(range(COUNT))
-    for _ in batches:
-        break
-    assert feeding_threads() == []
-    assert loader.open == 0
 
 
 # How far ahead.

@@ -17,18 +17,6 @@ from samples import FrozenError
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("stop", range(COUNT))
-def test_a_break(stop, depth):
-    loader = Generated()
-    for i, _ in enumerate(on_cpu(loader, depth=depth)):
-        if i == stop:
-            break
-    assert feeding_threads() == []
-    assert loader.open == 0
-    assert loader.asked <= stop + 1 + depth
-
-
-@pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("number", range(COUNT))
 def test_an_error_in_the_loader(number, depth):
     loader = Generated(fail_at=number)
@@ -116,29 +104,6 @@ def test_errors_that_are_no_exceptions_or_take_no_note(error, number):
     assert caught.value is error
 
 
-def test_an_error_of_the_consumer():
-    def train():
-        for batch in on_cpu(loader):
-            1 / int(batch == -1)
-
-    loader = Generated()
-    with pytest.raises(ZeroDivisionError):
-        train()
-    gc.collect()
-    assert feeding_threads() == []
-    assert loader.open == 0
-
-
-def test_the_iterator_is_dropped():
-    loader = Generated()
-    batches = iter(on_cpu(loader))
-    next(batches)
-    assert len(feeding_threads()) == 1
-    del batches
-    assert feeding_threads() == []
-    assert loader.open == 0
-
-
 def test_garbage_that_the_thread_itself_collects():
     def loader():
         yield 0
@@ -153,18 +118,6 @@ def test_garbage_that_the_thread_itself_collects():
     gate.set()
     while thread.is_alive():  # without the GIL the iterator ends in this thread, between two lines
         thread.join(0.01)
-
-
-def test_close():
-    loader = Generated()
-    batches = iter(on_cpu(loader))
-    next(batches)
-    batches.close()
-    assert feeding_threads() == []
-    assert loader.open == 0
-    batches.close()
-    with pytest.raises(StopIteration):
-        next(batches)
 
 
 def test_close_while_another_thread_waits_for_a_batch():

@@ -18,7 +18,6 @@ from programs import run_program
 from samples import assert_same
 
 COUNT, BATCH = 40, 4
-BATCHES = COUNT // BATCH
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +43,7 @@ class Numbers(Dataset[Any]):
         return index
 
 
-def expected(number):
-    return torch.arange(number * BATCH, (number + 1) * BATCH)
+EXPECTED = [torch.arange(first, first + BATCH) for first in range(0, COUNT, BATCH)]
 
 
 def loader(dataset=None, method="fork", **options):
@@ -53,35 +51,11 @@ def loader(dataset=None, method="fork", **options):
     return DataLoader(Numbers() if dataset is None else dataset, BATCH, **options)
 
 
-@pytest.mark.parametrize(
-    ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
-)
-def test_all_batches(method, persistent):
-    batches = DeviceLoader(loader(method=method, persistent_workers=persistent), "cpu")
+@pytest.mark.parametrize("method", ["spawn"])  # forked ones are in test_every_loader.py
+def test_all_batches_of_workers(method):
+    batches = DeviceLoader(loader(method=method, persistent_workers=True), "cpu")
     for _ in range(2):
-        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_break_at_every_batch(persistent):
-    batches = DeviceLoader(loader(persistent_workers=persistent), "cpu")
-    for stop in range(BATCHES) if persistent else (0, 4, BATCHES - 1):  # workers take long to start
-        for i, batch in enumerate(batches):
-            assert_same(batch, expected(i))
-            if i == stop:
-                break
-        if not persistent:
-            assert multiprocessing.active_children() == []
-
-
-def test_persistent_workers_serve_the_last_loop():
-    batches = DeviceLoader(loader(persistent_workers=True), "cpu")
-    for _ in range(5):
-        first = iter(batches)
-        next(first)
-        assert_same(list(batches), [expected(i) for i in range(BATCHES)])
-        with pytest.raises(RuntimeError, match="ended when a later one began"):
-            next(first)
+        assert_same(list(batches), EXPECTED)
 
 
 @pytest.mark.parametrize("missing", [0, 5, COUNT - 1])
@@ -90,7 +64,7 @@ def test_an_error_in_a_worker(missing):
     number = missing // BATCH
     with pytest.raises(LookupError, match=f"sample {missing} is missing") as caught:
         received.extend(DeviceLoader(loader(Numbers(missing)), "cpu"))
-    assert_same(received, [expected(i) for i in range(number)])
+    assert_same(received, EXPECTED[:number])
     assert f"for batch {number} of this iteration" in caught.value.__notes__[0]
     assert "__getitem__" in str(caught.value)  # the worker's own traceback
     del caught
@@ -116,9 +90,9 @@ def test_other_workers_start_during_a_loop():
     training = DeviceLoader(loader(), "cpu")
     validation = DeviceLoader(loader(), "cpu")
     for i, batch in enumerate(training):
-        assert_same(batch, expected(i))
+        assert_same(batch, EXPECTED[i])
         if i % 4 == 0:
-            assert_same(list(validation), [expected(j) for j in range(BATCHES)])
+            assert_same(list(validation), EXPECTED)
 
 
 # How a process ends. Nothing may be written then, for that is where Python complains.

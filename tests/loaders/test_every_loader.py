@@ -1,0 +1,149 @@
+"""What every loader has from DeviceLoader: its batches in order, and an end however a loop is left."""
+
+import contextlib
+import multiprocessing
+import threading
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from loaders import COUNT, Generated, feeding_threads, on_cpu
+
+
+class Items:
+    """Only the old protocol."""
+
+    def __getitem__(self, index):
+        if index >= COUNT:
+            raise IndexError
+        return index
+
+
+def with_workers(**options):
+    options |= {"num_workers": 2, "timeout": 60, "multiprocessing_context": "fork"}
+    return DataLoader(torch.arange(COUNT), batch_size=None, **options)
+
+
+LOADERS = {
+    "list": lambda: list(range(COUNT)),
+    "range": lambda: range(COUNT),
+    "generator": lambda: (i for i in range(COUNT)),
+    "iterator": lambda: iter(range(COUNT)),
+    "class": Generated,
+    "items": Items,
+    "DataLoader": lambda: DataLoader(torch.arange(COUNT), batch_size=None),
+    "DeviceLoader": lambda: on_cpu(range(COUNT)),
+    "four of them": lambda: on_cpu(on_cpu(on_cpu(Generated()))),
+    "workers": with_workers,
+    "workers that stay": lambda: with_workers(persistent_workers=True),
+}
+ONCE = ("generator", "iterator")
+every_loader = pytest.mark.parametrize("kind", LOADERS)
+
+
+def numbers(batches):
+    return [int(batch) for batch in batches]
+
+
+@every_loader
+@pytest.mark.parametrize("depth", [1, 2, 100])
+def test_all_batches_in_order_again_and_again(kind, depth):
+    batches = on_cpu(LOADERS[kind](), depth=depth)
+    for epoch in range(3):
+        assert numbers(batches) == list(range(COUNT if epoch == 0 or kind not in ONCE else 0))
+
+
+@pytest.mark.parametrize("empty", [[], Generated(0), iter(())])
+def test_a_loader_that_yields_nothing(empty):
+    batches = on_cpu(empty)
+    assert list(batches) == []
+    assert batches.stats().batches == 0
+    loop = iter(batches)
+    assert [next(loop, "end") for _ in range(3)] == ["end"] * 3
+
+
+@every_loader
+def test_two_iterators_at_once(kind):
+    """Of a loader that has one for all, as workers that stay do, the later one ends the other."""
+    batches = on_cpu(LOADERS[kind]())
+    if kind in ONCE or kind == "workers that stay":
+        first = iter(batches)
+        next(first)
+        rest = numbers(batches)
+        assert rest == list(range(COUNT))[-len(rest) :]  # but for what was fetched ahead
+        assert kind in ONCE or len(rest) == COUNT
+        with pytest.raises(RuntimeError, match=r"ended when a later one began.*drop one first"):
+            next(first)
+    else:
+        assert [*map(numbers, zip(batches, batches, strict=True))] == [[i, i] for i in range(COUNT)]
+
+
+def test_several_consumers_of_several_loops():
+    batches = on_cpu(range(200))
+    results = [[] for _ in range(4)]
+    threads = [threading.Thread(target=lambda r=r: r.extend(batches)) for r in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [list(range(200))] * 4
+
+
+# How a loop is left after a number of batches.
+
+
+def broken_off(batches, count):
+    for number, _ in enumerate(batches, 1):
+        if number == count:
+            break
+
+
+def failed(batches, count):
+    with contextlib.suppress(ZeroDivisionError):
+        for number, _ in enumerate(batches, 1):
+            1 / (count - number)
+
+
+def dropped(batches, count):
+    loop = iter(batches)
+    for _ in range(count):
+        next(loop)
+    assert feeding_threads() or count > 1
+
+
+def closed(batches, count):
+    loop = iter(batches)
+    for _ in range(count):
+        next(loop)
+    for _ in range(2):
+        loop.close()
+        assert next(loop, "end") == "end"
+
+
+LEFT = [broken_off, failed, dropped, closed]
+# The loader, and how many batches it is ahead.
+AHEAD = {
+    "one": (Generated, 1),
+    "three": (Generated, 3),
+    "nested": (lambda: on_cpu(Generated(), depth=2), 1),
+    "workers": (with_workers, 2),
+    "workers that stay": (LOADERS["workers that stay"], 2),
+}
+
+
+@pytest.mark.parametrize("leave", LEFT)
+@pytest.mark.parametrize("kind", AHEAD)
+def test_a_loop_that_is_left_leaves_nothing(kind, leave):
+    make, depth = AHEAD[kind]
+    loader = make()
+    batches = on_cpu(loader, depth=depth)
+    others = 2 * (kind == "workers that stay")
+    for count in (1, 3, COUNT) if kind == "workers" else range(1, COUNT + 1):
+        before = getattr(loader, "asked", 0)
+        leave(batches, count)
+        assert feeding_threads() == []
+        assert len(multiprocessing.active_children()) == others
+        assert getattr(loader, "open", 0) == 0
+        assert getattr(loader, "asked", 0) - before <= count + depth + 2 * (kind == "nested")
+    assert numbers(batches) == list(range(COUNT))
