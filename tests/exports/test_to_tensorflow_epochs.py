@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from programs import run_python
+from programs import run_program
 from tensorflow_elements import BATCHES, WAYS, Loader, Squares, numbers
 
 
@@ -206,56 +206,9 @@ def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf):
 
 @pytest.mark.parametrize("way", ["held", "failed", "slow"])
 def test_the_process_ends_while_tensorflow_has_an_iterator(way):
-    code = """
-        import gc, sys, time, torch, pinfeed
-        from torch.utils.data import DataLoader
-
-        def batches():
-            yield torch.zeros(2)
-            while sys.argv[1] != "failed":
-                time.sleep(0.02 * (sys.argv[1] == "slow"))
-                yield torch.zeros(2)
-            raise OSError("the disk went away")
-
-        gc.disable()
-        kept = []
-        for loader in (batches(), DataLoader(range(1000), num_workers=1)):
-            dataset = pinfeed.to_tensorflow(loader)
-            for ahead in (dataset, dataset.prefetch(1000)):
-                kept.append(iter(ahead))
-                try:
-                    for _ in range(2):
-                        next(kept[-1])
-                except Exception as error:
-                    assert sys.argv[1] == "failed" or "used up" in str(error), error
-    """.replace("\n        ", "\n")
-    run_python(code, way, fresh=True)
+    run_program("ends_with_tensorflow", way, fresh=True)
 
 
 @pytest.mark.parametrize("ahead", ["0", "3"])
 def test_an_interrupt_ends_a_loop(ahead):
-    code = """
-        import os, signal, sys, threading, torch, pinfeed
-
-        def batches():
-            while True:
-                yield torch.zeros(1000)
-
-        def interrupt():
-            while not done.wait(0.5):
-                os.kill(os.getpid(), signal.SIGINT)
-
-        dataset = pinfeed.to_tensorflow(batches())
-        ahead, done = int(sys.argv[1]), threading.Event()
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        try:
-            for batch in dataset.prefetch(ahead) if ahead else dataset:
-                pass
-        except BaseException as error:
-            done.set()
-            assert "KeyboardInterrupt" in repr(error), error
-        thread.join()
-        print("interrupted")
-    """.replace("\n        ", "\n")
-    assert run_python(code, ahead, fresh=True) == "interrupted\n"
+    assert run_program("interrupted_tensorflow", ahead, fresh=True) == "interrupted\n"

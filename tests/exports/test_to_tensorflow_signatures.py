@@ -20,54 +20,47 @@ def shapes(dataset):
     return tuple(spec.shape)
 
 
-@pytest.mark.parametrize(
-    ("field", "expected"),
-    [
-        (pinfeed.Pad(), [(None, None, 4), (None,)]),
-        (pinfeed.Pad(mask=True), [(None, None, 4), (None,), (None, None)]),
-        (pinfeed.Pad(lengths=False), (None, None, 4)),
-        (pinfeed.Stack(), (None, 3, 4)),
-    ],
-    ids=repr,
-)
-def test_shapes_of_pad(field, expected):
-    samples = [np.zeros((3, 4))] * 6
-    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
-    assert shapes(pinfeed.to_tensorflow(loader)) == expected
+TOKENS = [{"tokens": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
+UNEVEN = [np.zeros((size, size + 1, 3), np.uint8) for size in range(4, 10)]
+FRAMES = [np.zeros((3, 4))] * 6
+PADDED = {"pad_value": 0, "sizes": True, "mask": True}
+NAMED = {
+    "tokens": pinfeed.Pad(pad_value=0, lengths="n", mask="mask"),
+    "labels": pinfeed.Pad(pad_value=-100),
+}
+ONE, TWO = (None,), (None, None)
+SIZES = [(None, 2), (None, *TWO)]
+# Samples, the fields of their Collate, those of a DeviceLoader, and the shapes of an element.
+SHAPES = {
+    "Pad": (FRAMES, pinfeed.Pad(), None, [(*TWO, 4), ONE]),
+    "Pad, mask": (FRAMES, pinfeed.Pad(mask=True), None, [(*TWO, 4), ONE, TWO]),
+    "Pad, values": (FRAMES, pinfeed.Pad(lengths=False), None, (*TWO, 4)),
+    "Stack": (FRAMES, pinfeed.Stack(), None, (None, 3, 4)),
+    "CHW": (UNEVEN, pinfeed.Image(**PADDED), None, [(None, 3, *TWO), *SIZES]),
+    "HWC": (UNEVEN, pinfeed.Image(output="HWC", **PADDED), None, [(None, *TWO, 3), *SIZES]),
+    "named": (TOKENS, NAMED, None, {"tokens": TWO, "n": ONE, "mask": TWO, "labels": TWO}),
+    "on the device": (
+        [{"tokens": sample["tokens"]} for sample in TOKENS],
+        {"tokens": pinfeed.Jagged()},
+        {"tokens": pinfeed.Pad(lengths=False)},
+        {"tokens": TWO},
+    ),
+}
 
 
-@pytest.mark.parametrize(("output", "sizes"), [("CHW", (3, None, None)), ("HWC", (None, None, 3))])
-def test_shapes_of_padded_images(output, sizes):
-    samples = [np.zeros((size, size + 1, 3), np.uint8) for size in range(4, 10)]
-    field = pinfeed.Image(pad_value=0, output=output, sizes=True, mask=True)
-    loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(field))
-    dataset = pinfeed.to_tensorflow(loader)
-    assert shapes(dataset) == [(None, *sizes), (None, 2), (None, None, None)]
-    assert [values.shape[0] for values, _, _ in dataset] == [2, 2, 2]
-
-
-def test_shapes_of_named_leaves():
-    """What a language model takes: widths differ, and nothing in the first batch says so."""
-    samples = [{"input_ids": [1] * n, "labels": [2] * n} for n in (3, 2, 7, 1)]
-    fields = {
-        "input_ids": pinfeed.Pad(pad_value=0, lengths="n", mask="attention_mask"),
-        "labels": pinfeed.Pad(pad_value=-100),
-    }
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_of_fields(name):
+    """Widths differ from batch to batch, and nothing in the first batch says so."""
+    samples, fields, on_device, expected = SHAPES[name]
     loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(fields))
-    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu"))
-    two = (None, None)
-    assert shapes(dataset) == {"input_ids": two, "n": (None,), "attention_mask": two, "labels": two}
-    assert [batch["labels"].shape[1] for batch in dataset] == [3, 7]
-
-
-def test_shapes_of_fields_on_the_device():
-    samples = [{"tokens": [1] * n} for n in (3, 2, 7, 1)]
-    collate = pinfeed.Collate({"tokens": pinfeed.Jagged()})
-    loader = DataLoader(samples, batch_size=2, collate_fn=collate)
-    fields = {"tokens": pinfeed.Pad(lengths=False)}
-    dataset = pinfeed.to_tensorflow(pinfeed.DeviceLoader(loader, device="cpu", fields=fields))
-    assert shapes(dataset) == {"tokens": (None, None)}
-    assert [batch["tokens"].shape[1] for batch in dataset] == [3, 7]
+    if isinstance(fields, dict):
+        loader = pinfeed.DeviceLoader(loader, device="cpu", fields=on_device)
+    dataset = pinfeed.to_tensorflow(loader)
+    assert shapes(dataset) == expected
+    elements = list(dataset)
+    assert len(elements) == len(samples) // 2
+    if isinstance(fields, dict):
+        assert [batch["tokens"].shape[1] for batch in elements] == [3, 7]
 
 
 def widening():

@@ -90,7 +90,7 @@ def test_several_consumers_of_several_loops():
     assert results == [list(range(200))] * 4
 
 
-# How a loop is left after a number of batches.
+# How a loop is left after a number of batches. What they return is still there.
 
 
 def broken_off(batches, count):
@@ -119,6 +119,7 @@ def closed(batches, count):
     for _ in range(2):
         loop.close()
         assert next(loop, "end") == "end"
+    return loop
 
 
 LEFT = [broken_off, failed, dropped, closed]
@@ -141,9 +142,10 @@ def test_a_loop_that_is_left_leaves_nothing(kind, leave):
     others = 2 * (kind == "workers that stay")
     for count in (1, 3, COUNT) if kind == "workers" else range(1, COUNT + 1):
         before = getattr(loader, "asked", 0)
-        leave(batches, count)
+        kept = leave(batches, count)
         assert feeding_threads() == []
         assert len(multiprocessing.active_children()) == others
         assert getattr(loader, "open", 0) == 0
         assert getattr(loader, "asked", 0) - before <= count + depth + 2 * (kind == "nested")
+        del kept
     assert numbers(batches) == list(range(COUNT))

@@ -309,40 +309,6 @@ def test_indices_are_checked_again():
     assert gather(None).tolist() == [0] * 5
 
 
-@given(
-    st.sampled_from(NUMPY_DTYPES),
-    st.lists(st.integers(0, 4), max_size=3).map(tuple),
-    st.lists(st.integers(0, 4), min_size=1, max_size=9),
-)
-def test_files_of_one_sample_each(tmp_path, dtype, shape, rows):
-    arrays = random_array((5, *shape), dtype)
-    paths = in_files(tmp_path, *arrays)
-    concat = pinfeed.ConcatArray(paths, samples=True)
-    assert repr(concat).endswith(f"{shape} in 5 parts)")
-    for source in (concat, pickle.loads(pickle.dumps(concat))):
-        assert len(source) == 5
-        assert_same_bits(np.stack([source[i] for i in range(-5, 0)]), arrays)
-        dataset = pinfeed.ArrayDataset({"x": source, "y": np.arange(5)})
-        batch = pinfeed.Collate()(dataset.__getitems__(rows))
-        assert_same_bits(batch["x"].numpy(), arrays[rows])
-        assert batch["y"].tolist() == rows
-
-
-def test_files_of_one_sample_each_in_workers(tmp_path):
-    images = random_array((300, 8, 8, 3), np.uint8)
-    paths = in_files(tmp_path, *images)
-    dataset = pinfeed.ArrayDataset({"image": pinfeed.ConcatArray(paths, samples=True)})
-    for method in ("fork", "spawn"):
-        loader = torch.utils.data.DataLoader(
-            dataset,
-            100,
-            num_workers=2,
-            collate_fn=pinfeed.Collate(),
-            multiprocessing_context=method,
-        )
-        assert_same_bits(np.concatenate([batch["image"].numpy() for batch in loader]), images)
-
-
 def test_files_of_one_sample_each_that_are_refused(tmp_path):
     image = random_array((32, 32, 3), np.uint8)
     paths = in_files(tmp_path, image, image, image[:8])

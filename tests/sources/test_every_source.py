@@ -51,6 +51,9 @@ PARTS = {
     "memmaps": lambda folder: ConcatArray([ALL["memmap r"](folder), values()]),
     "paths": lambda folder: ConcatArray([npy(folder, values())] * 3),
     "an empty part": lambda folder: ConcatArray([npy(folder, values()[:0])]),
+    "files of one sample each": lambda folder: one_each(folder, values()),
+    "files of one number each": lambda folder: one_each(folder, np.arange(5.0)),
+    "empty files of one sample each": lambda folder: one_each(folder, np.zeros((4, 0))),
     "a .npz file": lambda folder: zipped(folder)["x"],
     "fixed-size lists": lambda _: column(pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2))),
     "numbers in chunks": lambda _: column(pa.chunked_array([[1, 2], [3]])),
@@ -65,6 +68,13 @@ def saved(folder, ragged):
 
 def column(array):
     return ArrayDataset.from_arrow(pa.table({"x": array}))["x"]
+
+
+def one_each(folder, samples):
+    paths = [folder / f"{i}.npy" for i in range(len(samples))]
+    for path, sample in zip(paths, samples, strict=True):
+        np.save(path, sample)
+    return ConcatArray(paths, samples=True)
 
 
 def zipped(folder):
