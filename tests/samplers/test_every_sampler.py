@@ -164,13 +164,39 @@ def test_epochs_and_seeds_differ_and_are_the_same_again(make):
 
 
 @every_sampler
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_each_epoch_and_rank_has_as_many_batches(make, world_size):
-    samplers = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
+@pytest.mark.parametrize("world_size", [1, 3, 4])
+@pytest.mark.parametrize(
+    "changed", [{}, {"drop_last": True}, {"even": None}, {"even": "drop"}, {"shuffle": False}]
+)
+def test_each_epoch_and_rank_has_as_many_batches(make, changed, world_size):
+    if not {*changed} <= {*type(make()).__init__.__annotations__}:
+        return
+    samplers = [make(rank=rank, world_size=world_size, **changed) for rank in range(world_size)]
     counts = {len(sampler) for sampler in samplers}
-    for _ in range(20):
+    for _ in range(6):
         counts |= {len(lists(sampler)) for sampler in samplers} | {len(samplers[0])}
+    for sampler in samplers:
+        sampler.set_epoch(9)
+        counts |= {len(sampler), len(lists(sampler))}
+        state = at(sampler, 3, 1)
+        sampler.load_state_dict(state)
+        counts |= {len(sampler), 1 + len(lists(sampler)), len(lists(sampler))}
     assert len(counts) == 1
+
+
+@every_sampler
+def test_the_order_does_not_depend_on_ranks(make):
+    for epoch, batches in enumerate(epochs(make, 2)):
+        alone = list(itertools.chain(*batches))
+        for world_size in (2, 3):
+            ranks = [
+                epochs(make, 2, rank=rank, world_size=world_size)[epoch]
+                for rank in range(world_size)
+            ]
+            *steps, _ = zip(*ranks, strict=True)  # the last one repeats some
+            together = list(itertools.chain(*itertools.chain(*steps)))
+            assert together == alone[: len(together)]
+            assert len(together) > COUNT / 3
 
 
 @every_sampler

@@ -8,7 +8,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,22 +21,6 @@ from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
 
 _P = TypeVar("_P")
-
-
-class Start(NamedTuple):
-    """Where in the plan of an epoch a pass begins.
-
-    Attributes:
-        consumed: How many units of the plan all ranks together had before: samples, batches or rows.
-        world_size: The number of ranks that the epoch was planned for, where the plan depends on it and
-            the pass goes on with another number; else None.
-    """
-
-    consumed: int = 0
-    world_size: int | None = None
-
-
-FROM_THE_BEGINNING = Start()
 
 
 @functools.cache
@@ -53,7 +37,7 @@ class EpochSampler(Sampler[Any]):
     A subclass plans epochs: an order of units (samples, whole batches, or rows that documents share), of
     which all ranks together take `step` at a time. What two samplers must have in common to have the
     same plans is their identity. So a state is an epoch and the number of units that were consumed,
-    and any number of ranks can go on from it.
+    and any number of ranks can go on from it. All ranks get the same number of batches, in every epoch.
 
     Each pass is of the epoch after the one before, unless `set_epoch` or `load_state_dict` says
     otherwise. It counts once its first batch is taken.
@@ -103,18 +87,22 @@ class EpochSampler(Sampler[Any]):
         """The number of units that all ranks take at a time."""
 
     @abstractmethod
-    def units(self, epoch: int, start: Start) -> int:
+    def units(self, epoch: int) -> int:
         """The number of units in the plan of an epoch."""
 
     @abstractmethod
-    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
-        """The number of batches of this rank from there on."""
+    def batches(self, epoch: int, start: int = 0) -> int:
+        """The number of batches of this rank, once all ranks together have had ``start`` units."""
 
     @abstractmethod
-    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+    def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         """The samples of one of these batches."""
 
-    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
+    def consumed(self, batches: int, start: int) -> int:
+        """How many units all ranks together have had after so many batches more."""
+        return start + batches * self.step
+
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
         """This rank's batches from there on."""
         numbers = range(self.batches(epoch, start))
         return (self.batch(epoch, number, start) for number in numbers)
@@ -124,18 +112,13 @@ class EpochSampler(Sampler[Any]):
         """Returns the epoch of a pass that begins, where nobody has said it. None: it is counted."""
         return None
 
-    @property
-    def moves(self) -> bool:
-        """Whether an epoch that was planned for one number of ranks can go on with another."""
-        return True
-
     @abstractmethod
     def data_identity(self) -> dict[str, Any]:
         """What tells the data that batches are made of from other data: ints, bools, None."""
 
-    def _kept(self, plan: Callable[[int, int], _P], epoch: int, start: Start) -> _P:
+    def _kept(self, plan: Callable[[int, int], _P], epoch: int) -> _P:
         """What ``plan`` makes of an epoch and a number of ranks, kept until another one is asked for."""
-        key = epoch, start.world_size or self.world_size
+        key = epoch, self.world_size
         kept = self._kept_plan
         if kept is None or kept[0] != key:
             self._kept_plan = None  # one is enough memory
@@ -211,7 +194,7 @@ class EpochSampler(Sampler[Any]):
         # iterators, and only the second one is used.
         self._found_ranks = self._ranks()
         epoch, start = self._clock.begin(self.draw_epoch)
-        current = self._pass = _Pass(epoch, start or FROM_THE_BEGINNING, is_under_way=True)
+        current = self._pass = _Pass(epoch, start or 0, is_under_way=True)
         try:
             sets = self._clock.sets
             for batch in self.batches_from(epoch, current.start):
@@ -280,23 +263,14 @@ class EpochSampler(Sampler[Any]):
         """
         one: Any = self._state_of_all(state)
         needed = ("epoch", "consumed", "finished")
-        identity = self._identity()
-        world_size = one.get("world_size") if isinstance(one, dict) else None
-        if self.moves and "world_size" in identity:
-            identity["world_size"] = world_size
-        require_state(one, needed, identity, self._name, "sampler")
+        require_state(one, needed, self._identity(), self._name, "sampler")
         epoch = checked_integer(one["epoch"], f"{self._name}: epoch of the state", 0)
-        consumed = checked_integer(one["consumed"], f"{self._name}: consumed of the state", 0)
-        start = Start(consumed)
-        if consumed and "world_size" in identity and world_size != self.world_size:
-            start = Start(
-                consumed, checked_integer(world_size, f"{self._name}: world_size of the state", 1)
-            )
-        units = self.units(epoch, start)
-        if consumed > units:
+        start = checked_integer(one["consumed"], f"{self._name}: consumed of the state", 0)
+        units = self.units(epoch)
+        if start > units:
             raise ValueError(
                 f"{self._name}: consumed of the state must be at most {units}, which epoch {epoch} has in "
-                f"all, got {consumed}"
+                f"all, got {start}"
             )
         finished = bool(one["finished"])
         is_over = finished or self.batches(epoch, start) == 0
@@ -324,19 +298,16 @@ class EpochSampler(Sampler[Any]):
         return state[0]
 
     def _state(self, at: _Pass) -> dict[str, Any]:
-        consumed = at.start.consumed
+        consumed = at.start
         if at.finished or (at.taken and at.taken >= self.batches(at.epoch, at.start)):
-            consumed = self.units(at.epoch, at.start)
+            consumed = self.units(at.epoch)
         elif at.taken:
-            consumed += at.taken * self.step
-        identity = self._identity()
-        if at.start.world_size is not None:
-            identity["world_size"] = at.start.world_size
+            consumed = self.consumed(at.taken, at.start)
         return {
             "epoch": at.epoch,
             "consumed": consumed,
             "finished": at.finished,
-            **identity,
+            **self._identity(),
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -375,14 +346,14 @@ class _Pass:
 
     Attributes:
         epoch: The epoch that it is of.
-        start: Where in the epoch it begins.
+        start: How many units of the plan all ranks together had before.
         taken: The number of this rank's batches that it has yielded.
         finished: Whether the last one was asked for another.
         is_under_way: Whether more may be asked for.
     """
 
     epoch: int
-    start: Start = FROM_THE_BEGINNING
+    start: int = 0
     taken: int = 0
     finished: bool = False
     is_under_way: bool = False

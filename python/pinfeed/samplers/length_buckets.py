@@ -15,15 +15,14 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, instead, positive_integer, rounded_up
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
-from pinfeed.samplers.epoch_sampler import (
-    FROM_THE_BEGINNING,
-    EpochSampler,
-    Start,
-    checked_column,
-)
+from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 _MOST_LENGTH = np.iinfo(np.int64).max
+
+# So many neighbouring batches follow one another in an epoch, for the ranks of a step. Whatever the number
+# of ranks is, because the order must not depend on it.
+_GROUP = 8
 
 
 class LengthBucketSampler(EpochSampler):
@@ -34,10 +33,10 @@ class LengthBucketSampler(EpochSampler):
     alone, on every machine, and planning takes a few tenths of a second for a million samples. Epochs
     go on as those of `ShuffleSampler`, one loop at a time.
 
-    With several ranks, each group of neighbouring batches is dealt out one per rank, so that ranks
-    work on similar lengths at the same time. All ranks get the same number of batches: where these
-    don't suffice, the last group repeats batches of the one before, or with ``drop_last`` is left
-    out.
+    Eight batches of similar lengths follow one another, in the same order for any number of ranks. They are
+    dealt out one per rank, so that ranks work on similar lengths at the same time. All ranks get the
+    same number of batches: where these don't suffice, the last step repeats batches of the one before, or
+    with ``drop_last`` is left out.
 
     Args:
         lengths: 1-D integers, the length of each sample: a list, an ndarray, a CPU tensor, or
@@ -50,10 +49,10 @@ class LengthBucketSampler(EpochSampler):
         max_length: What `Pad` gets as ``max_length``: longer samples are cut.
         shuffle: False keeps the order given but for the sorting within buckets.
         seed: Not negative; the same on all ranks.
-        bucket_batches: About how many batches' worth of samples (of each rank) are sorted together.
-            More leave less padding; fewer are closer to random order; 1 sorts nothing, which is
-            random order. If shuffled, a bucket has at most a quarter of the samples, so that each
-            epoch has other batches.
+        bucket_batches: About how many batches' worth of samples are sorted together. More leave less
+            padding; fewer are closer to random order; 1 sorts nothing, which is random order. If
+            shuffled, a bucket has at most a quarter of the samples, so that each epoch has other
+            batches.
         drop_last: Leave out a last batch that isn't full, and batches that don't suffice for all
             ranks. Otherwise every sample comes at least once.
         rank: Which of the ranks this is; see `ShuffleSampler`.
@@ -88,7 +87,8 @@ class LengthBucketSampler(EpochSampler):
         '2% instead of 44%'
     """
 
-    SHOWN = ("multiple_of", "max_length")
+    PLANNING = 3
+    SHOWN = ("multiple_of", "max_length", "world_size")
     SETTINGS = (
         "_batch_size",  # not batch_size, which accelerate takes for that of each batch
         "max_tokens",
@@ -96,7 +96,6 @@ class LengthBucketSampler(EpochSampler):
         "seed",
         "bucket_batches",
         "drop_last",
-        "world_size",
     )
 
     @instead()
@@ -147,25 +146,25 @@ class LengthBucketSampler(EpochSampler):
         return self.world_size
 
     @override
-    def units(self, epoch: int, start: Start) -> int:
-        return len(self._kept(self._plan, epoch, start).batches)
+    def units(self, epoch: int) -> int:
+        return len(self._kept(self._plan, epoch).batches)
 
     @override
-    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
-        left = self.units(epoch, start) - start.consumed
+    def batches(self, epoch: int, start: int = 0) -> int:
+        left = self.units(epoch) - start
         return left // self.world_size if self.drop_last else -(-left // self.world_size)
 
     @override
-    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+    def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         rank, world_size = self._ranks()
-        order, cuts, batches = self._kept(self._plan, epoch, start)
+        order, cuts, batches = self._kept(self._plan, epoch)
         # The last step ends with the last batch, and repeats some of the step before.
-        first = min(start.consumed + number * world_size, max(0, len(batches) - world_size))
+        first = min(start + number * world_size, max(0, len(batches) - world_size))
         batch = batches[(first + rank) % len(batches)]
         return IndexBatch(order[cuts[batch] : cuts[batch + 1]], epoch)
 
     @override
-    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
         if getattr(prepared_loader(), "batch_sampler", None) is self:
             raise RuntimeError(
                 f"{self._name}: accelerate's dispatch_batches cuts batches into equal parts and drops "
@@ -184,7 +183,7 @@ class LengthBucketSampler(EpochSampler):
             1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
             its samples are padded to × their number. 0.0 if there is no token.
         """
-        plan = self._kept(self._plan, self.epoch_at_hand, FROM_THE_BEGINNING)
+        plan = self._kept(self._plan, self.epoch_at_hand)
         count, world_size = len(plan.batches), self.world_size
         if self.batches(self.epoch_at_hand) == 0:
             return 0.0
@@ -199,11 +198,11 @@ class LengthBucketSampler(EpochSampler):
         all_padded = padded[dealt_out].sum()
         return float(1 - tokens[dealt_out].sum() / all_padded) if all_padded > 0 else 0.0
 
-    def _plan(self, epoch: int, world_size: int) -> _Plan:
+    def _plan(self, epoch: int, _: int) -> _Plan:
         count = len(self._padded_lengths)
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
-        bucket = self._bucket(world_size)
+        bucket = self._bucket()
         if not self.shuffle:
             if bucket > 1:
                 order = order[_bucket_order(self._padded_lengths[order], bucket)]
@@ -220,13 +219,13 @@ class LengthBucketSampler(EpochSampler):
         batches = len(cuts) - 1
         if self.drop_last and not is_full:
             batches -= 1
-        # Neighbours are of similar lengths, so each step takes some.
-        steps = batches // world_size
-        groups = permutation(steps, keys[ROUNDS : 2 * ROUNDS]) if self.shuffle else np.arange(steps)
-        whole = (groups[:, None] * world_size + np.arange(world_size)).reshape(-1)
-        return _Plan(order, cuts, np.append(whole, np.arange(steps * world_size, batches)))
+        if not self.shuffle:
+            return _Plan(order, cuts, np.arange(batches))
+        groups = permutation(batches // _GROUP, keys[ROUNDS : 2 * ROUNDS])
+        shuffled = (groups[:, None] * _GROUP + np.arange(_GROUP)).reshape(-1)
+        return _Plan(order, cuts, np.append(shuffled, np.arange(len(shuffled), batches)))
 
-    def _bucket(self, world_size: int) -> int:
+    def _bucket(self) -> int:
         """How many samples are sorted together; 1 if none are."""
         if self.bucket_batches == 1:
             return 1
@@ -235,7 +234,7 @@ class LengthBucketSampler(EpochSampler):
         if max_tokens is not None:
             samples = min(samples, max_tokens * count // _sum(np.maximum(self._padded_lengths, 1)))
         most = max(count // 4, samples) if self.shuffle else count
-        return max(2, min(samples * self.bucket_batches * world_size, most, count))
+        return max(2, min(samples * self.bucket_batches, most, count))
 
     def _cut(self, order: npt.NDArray[np.int64]) -> _Cuts:
         # An empty sample counts as one token, so that no batch has endless empty samples.

@@ -13,7 +13,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
-from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, EpochSampler, Start
+from pinfeed.samplers.epoch_sampler import EpochSampler
 
 MOST_SAMPLES = 2**62  # of an epoch
 ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation
@@ -60,16 +60,30 @@ class OrderSampler(EpochSampler):
         return self.batch_size * self.world_size
 
     @override
-    def units(self, epoch: int, start: Start) -> int:
+    def units(self, epoch: int) -> int:
         return self._count
 
     @override
-    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
-        samples = self._rank_count(*self._ranks(), start)
+    def consumed(self, batches: int, start: int) -> int:
+        consumed = start + batches * self.step
+        if self.even is None and self.batch_size > 1 and batches and not self.drop_last:
+            # Too few for a batch on each rank: the step before leaves them some.
+            left = self._count - consumed
+            consumed -= self.world_size - left if 0 < left < self.world_size else 0
+        return consumed
+
+    @override
+    def batches(self, epoch: int, start: int = 0) -> int:
+        rank, world_size = self._ranks()
+        if self.even is None:
+            steps, rest = divmod(self._count - start, self.step)
+            is_last_shared = rank < rest or (steps > 0 and self.batch_size > 1)
+            return steps + (rest > 0 and not self.drop_last and is_last_shared)
+        samples = self._rank_count(world_size, start)
         batches = samples // self.batch_size
         if not self.drop_last and samples % self.batch_size:
             batches += 1
-        if batches == 0 and self.even is not None and start.consumed == 0:
+        if batches == 0 and start == 0:
             smaller = f"a batch_size of at most {samples}" if samples else "fewer ranks"
             larger = "drop_last=False" if self.drop_last else "even='repeat'"
             raise ValueError(
@@ -79,7 +93,7 @@ class OrderSampler(EpochSampler):
         return batches
 
     @override
-    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
+    def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         return IndexBatch(self.samples_at(epoch, *self._stretch(number, start)), epoch)
 
     def samples_at(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -91,26 +105,24 @@ class OrderSampler(EpochSampler):
             start, stop = start % self._count, start % self._count + stop - start
         return self.order(epoch, start, stop)
 
-    def _stretch(self, number: int, start: Start) -> tuple[int, int]:
+    def _stretch(self, number: int, start: int) -> tuple[int, int]:
         """At which positions of an order a batch of this rank begins and ends."""
         rank, world_size = self._ranks()
-        first = start.consumed + number * self.batch_size * world_size  # of this step's batches
-        size = self._rank_count(rank, world_size, start) - number * self.batch_size
-        size = min(size, self.batch_size)
-        if self.even is not None:
-            begin = first + rank * size
-        else:
-            left = min(self._count - first, self.batch_size * world_size)
+        first = self.consumed(number, start)  # before this step
+        if self.even is None:
+            left = min(self.consumed(number + 1, start), self._count) - first
             each, rest = divmod(left, world_size)
             begin = first + rank * each + min(rank, rest)
+            return begin, begin + each + (rank < rest)
+        size = self._rank_count(world_size, start) - number * self.batch_size
+        size = min(size, self.batch_size)
+        begin = first + rank * size
         return begin, begin + size
 
-    def _rank_count(self, rank: int, world_size: int, start: Start) -> int:
-        """The number of samples that a rank gets from there on, before ``drop_last``."""
-        each, rest = divmod(self._count - start.consumed, world_size)
-        if self.even == "drop":
-            return each
-        return each + (rest > 0 if self.even == "repeat" else rank < rest)
+    def _rank_count(self, world_size: int, start: int) -> int:
+        """The number of samples that each rank gets from there on, before ``drop_last``."""
+        left = self._count - start
+        return left // world_size if self.even == "drop" else -(-left // world_size)
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,7 +14,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice, rounded_up
 from pinfeed.batches import IndexBatch, Packing
-from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, NOT_ANEW, EpochSampler, Start
+from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
@@ -198,23 +198,18 @@ class PackSampler(EpochSampler):
     def step(self) -> int:
         return self.world_size * self._batch_size
 
-    @property
     @override
-    def moves(self) -> bool:
-        return self.balance == "count"
+    def units(self, epoch: int) -> int:
+        return len(self._kept(self._plan, epoch).row_order)
 
     @override
-    def units(self, epoch: int, start: Start) -> int:
-        return len(self._kept(self._plan, epoch, start).row_order)
+    def batches(self, epoch: int, start: int = 0) -> int:
+        return -(-(self.units(epoch) - start) // self.step)
 
     @override
-    def batches(self, epoch: int, start: Start = FROM_THE_BEGINNING) -> int:
-        return -(-(self.units(epoch, start) - start.consumed) // self.step)
-
-    @override
-    def batch(self, epoch: int, number: int, start: Start = FROM_THE_BEGINNING) -> IndexBatch:
-        plan = self._kept(self._plan, epoch, start)
-        first = start.consumed + number * self.step
+    def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
+        plan = self._kept(self._plan, epoch)
+        first = start + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
         rooms = rounded_up(lengths, self.documents_multiple_of)
         places = np.cumsum(rooms) - rooms
@@ -238,8 +233,8 @@ class PackSampler(EpochSampler):
 
     @override
     def _identity(self) -> dict[str, Any]:
-        tied = {} if self.moves else {name.lstrip("_"): getattr(self, name) for name in self.SHOWN}
-        return super()._identity() | tied
+        tied = {name.lstrip("_"): getattr(self, name) for name in self.SHOWN}
+        return super()._identity() | ({} if self.balance == "count" else tied)
 
     def _losses(self) -> tuple[npt.NDArray[np.int64], PackLosses]:
         """How many tokens are taken of each document, and what is not."""

@@ -41,7 +41,9 @@ class ShuffleSampler(OrderSampler):
         even: How all ranks get the same number of samples: ``"repeat"`` gives up to
             ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
             others in each epoch. None: each sample comes exactly once, so that ranks may differ by a
-            sample, and with that by a batch; that suits evaluation, but not DDP.
+            sample. They still get the same number of batches: if the last step has fewer samples than there
+            are ranks, the one before leaves it some. (With a ``batch_size`` of 1, or fewer samples than
+            ranks, it can't, and some ranks get a batch less.)
 
     Raises:
         TypeError: An argument is of the wrong kind.

@@ -14,7 +14,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import Even
-from pinfeed.samplers.epoch_sampler import FROM_THE_BEGINNING, Start, checked_column
+from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
 _DRAWS = 2**16  # are counted at once
@@ -167,10 +167,10 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(self._weights)
             return _core.draw_from_table(self._table, key, start, stop)
-        return self._kept(self._plan, epoch, FROM_THE_BEGINNING)[start:stop]
+        return self._kept(self._plan, epoch)[start:stop]
 
     @override
-    def batches_from(self, epoch: int, start: Start) -> Iterator[IndexBatch]:
+    def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
         """The batches, which know how often the epoch had each sample before."""
         if not self.replacement:
             yield from super().batches_from(epoch, start)
