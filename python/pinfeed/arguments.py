@@ -156,11 +156,21 @@ def _misfit(
     by_keyword = [key for key, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
     extra = arguments[len(parameters) - len(by_keyword) :]
     missing = [key for key in by_keyword if key not in options]
+    if extra and "size" in parameters and None not in map(as_integer, arguments[1:]):
+        return two_sizes(name, *arguments[1:3])
     if extra and missing and not otherwise:
         value = reprlib.repr(extra[0])
         return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
     text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
-    return Problem("", text, hint=otherwise)
+    return Problem("", text, hint=otherwise if extra else "")
+
+
+def two_sizes(name: str, height: Any, width: Any) -> Problem:
+    """What to say of a height and a width that are two arguments."""
+    got = f"{height!r} and {width!r}"
+    return Problem(
+        name, "a height and a width in one pair", got, f"write {name}(({height}, {width}))"
+    )
 
 
 def as_integer(value: Any) -> int | None:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, described, instead
+from pinfeed.arguments import checked_number, instead
+from pinfeed.augment.geometry import Transform
 
 
-class ColorJitter:
+class ColorJitter(Transform):
     """Multiplies the brightness and the contrast of uint8 images by random factors, in random order.
 
     For `pinfeed.Image`'s ``color``. It holds no random state: it pickles, and any number of fields and
@@ -39,6 +40,8 @@ class ColorJitter:
         [[[[200, 255]]]]
     """
 
+    argument = "color"
+
     @instead(
         "saturation and hue are left out: call torchvision's ColorJitter in the dataset for them"
     )
@@ -55,9 +58,6 @@ class ColorJitter:
         factors = self.brightness, self.contrast
         # Of two that change anything the order is drawn.
         return any(low < high for low, high in factors) or (1, 1) not in factors
-
-    def __repr__(self) -> str:
-        return described(self)
 
 
 def _factors(given: float | Sequence[float], name: str) -> tuple[float, float]:

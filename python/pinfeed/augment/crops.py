@@ -19,7 +19,7 @@ from pinfeed.arguments import (
     require_choice,
     require_flags,
 )
-from pinfeed.augment.geometry import LIBRARIES, Crop, Library, checked_size
+from pinfeed.augment.geometry import LIBRARIES, PAIR, Crop, Library, checked_size
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 
@@ -54,7 +54,7 @@ class RandomCrop(Crop):
 
     is_random = True
 
-    @instead()
+    @instead(**PAIR)
     def __init__(
         self,
         size: int | Sequence[int],
@@ -110,7 +110,7 @@ class CenterCrop(Crop):
         tensor([[[[0, 1, 1, 0]]]], dtype=torch.uint8)
     """
 
-    @instead()
+    @instead(**PAIR)
     def __init__(self, size: int | Sequence[int], *, like: Library = "torchvision") -> None:
         self.size = size
         require_choice(like, LIBRARIES, "CenterCrop: like")

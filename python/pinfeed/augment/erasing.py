@@ -9,10 +9,11 @@ from typing import Any, Literal
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, checked_range, described, instead, torch_dtype_name
+from pinfeed.arguments import checked_number, checked_range, instead, torch_dtype_name
+from pinfeed.augment.geometry import Transform
 
 
-class RandomErasing:
+class RandomErasing(Transform):
     """A rectangle overwritten with a value, or none. For `pinfeed.Image`'s ``erase``.
 
     Args:
@@ -40,6 +41,8 @@ class RandomErasing:
         >>> (batch == 9).sum((1, 2, 3))
         tensor([9, 9])
     """
+
+    argument = "erase"
 
     @instead(inplace="it always writes into the batch; leave it out")
     def __init__(
@@ -76,9 +79,6 @@ class RandomErasing:
         return _core.ErasingOptions(
             probability=self.p, area=self.scale, ratio=self.ratio, values=values
         )
-
-    def __repr__(self) -> str:
-        return described(self)
 
 
 @functools.cache

@@ -16,17 +16,39 @@ from pinfeed.arguments import checked_integer, checked_number, described, instea
 Library = Literal["torchvision", "transformers"]
 LIBRARIES: tuple[Library, ...] = ("torchvision", "transformers")
 
+#: What to write instead of arguments that sizes don't have here.
+PAIR = dict.fromkeys(("height", "width"), "both go into one pair: size=(height, width)")
+
 NO_BORDER = _core.BorderOptions()
 
 
-class Geometry(ABC):
+class Transform:
+    """What all transforms have.
+
+    Attributes:
+        argument: Which argument of `pinfeed.Image` takes it.
+    """
+
+    argument: str
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Raises TypeError: an `Image` applies transforms, as it makes batches."""
+        raise TypeError(
+            f"{type(self).__name__}: a transform can't be called; give it to the field that makes the "
+            f"batch: Collate(Image({self.argument}={self!r}))"
+        )
+
+
+class Geometry(Transform, ABC):
     """What is seen of images: crops, flips and a size. For `pinfeed.Image`'s ``augment``.
 
     Geometries hold no random state: they pickle, and any number of fields and threads may share one.
     """
 
-    def __repr__(self) -> str:
-        return described(self)
+    argument = "augment"
 
     @property
     @abstractmethod

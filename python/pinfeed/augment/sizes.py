@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_range, instead, require_choice
-from pinfeed.augment.geometry import LIBRARIES, Library, Resizing, checked_size, checked_sizes
+from pinfeed.arguments import (
+    as_integer,
+    checked_integer,
+    checked_range,
+    instead,
+    require_choice,
+    two_sizes,
+)
+from pinfeed.augment.geometry import LIBRARIES, PAIR, Library, Resizing, checked_size, checked_sizes
 
 _torchvision = instead(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
     antialias="resizing is antialiased, but for Image(interpolation='nearest-exact'); leave it out",
+    **PAIR,
 )
 
 
@@ -106,6 +114,7 @@ class RandomResizedCrop(Resizing):
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> None:
+        _require_one_size(size, scale, "RandomResizedCrop")
         self.size = checked_size(size, "RandomResizedCrop")
         self.scale = checked_range(scale, "RandomResizedCrop: scale")
         self.ratio = checked_range(ratio, "RandomResizedCrop: ratio")
@@ -207,9 +216,16 @@ class ScaleJitter(Resizing):
     def __init__(
         self, target_size: tuple[int, int], scale_range: tuple[float, float] = (0.1, 2.0)
     ) -> None:
+        _require_one_size(target_size, scale_range, "ScaleJitter")
         self.target_size = checked_size(target_size, "ScaleJitter: target_size")
         self.scale_range = checked_range(scale_range, "ScaleJitter: scale_range")
         height, width = self.target_size
         self.native_step = _core.GeometryStep(
             kind="scale_jitter", height=height, width=width, range=self.scale_range
         )
+
+
+def _require_one_size(size: Any, second: Any, name: str) -> None:
+    """Raises TypeError for a height and a width that are two arguments."""
+    if as_integer(size) is not None and as_integer(second) is not None:
+        raise TypeError(two_sizes(name, size, second))
