@@ -51,21 +51,35 @@ def fused_multiply_add(scale, bias):
     )
 
 
+def gray(image):
+    """Whole numbers in float64 of shape (H, W), the gray of uint8 (3, H, W) as torchvision finds it."""
+    # Products and sums of so few bits are exact in float64, so each is rounded once.
+    weights = np.float32([0.2989, 0.587, 0.114]).astype(np.float64)
+    total = np.float32(0)
+    for plane, weight in zip(image.astype(np.float64), weights, strict=True):
+        total = np.float32(plane * weight + total)
+    return np.floor(total).astype(np.float64)
+
+
 def with_contrast(image, factor):
     """uint8 of shape (C, H, W) with another contrast, as torchvision changes it."""
-    values = image.astype(np.float64)
-    if len(image) == 3:
-        # Products and sums of so few bits are exact in float64, so each is rounded once.
-        weights = np.float32([0.2989, 0.587, 0.114]).astype(np.float64)
-        gray = np.float32(0)
-        for plane, weight in zip(values, weights, strict=True):
-            gray = np.float32(plane * weight + gray)
-        values = np.floor(gray)
+    values = gray(image) if len(image) == 3 else image.astype(np.float64)
     mean = np.float32(values.sum(dtype=np.float64)) / np.float32(values.size)
-    away = Fraction(float(mean)) * Fraction(float(np.float32(1 - factor)))
-    products = np.arange(256, dtype=np.float32) * np.float32(factor)
-    sums = [_to_float32(away + Fraction(float(product)), 0.0) for product in products]
-    return np.clip(sums, 0, 255).astype(np.uint8)[image]
+    return _blended(image, mean, factor)
+
+
+def with_saturation(image, factor):
+    """uint8 of shape (C, H, W) with another saturation, as torchvision changes it; 0 makes it gray."""
+    if len(image) == 1:
+        return image
+    return _blended(image, gray(image).astype(np.float32), factor)
+
+
+def _blended(image, center, factor):
+    """Bytes that move away from the center, or towards it: the sum is rounded once, and cut off."""
+    products = image.astype(np.float32) * np.float32(factor)
+    sums = multiply_add(np.broadcast_to(center, image.shape), np.float32(1 - factor), products)
+    return np.clip(sums, 0, 255).astype(np.uint8)
 
 
 def patches(clip, size, merge=1, temporal=1, order="CHW"):

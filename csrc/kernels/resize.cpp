@@ -248,16 +248,25 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   }
   one.in_type = batch.resized_type();
   one.sources = &staged;
-  const auto mean = [&](const ColorTable& table) {
-    runs.recolor(table, stage.data(), rows * row_bytes);
+  const auto change = [&](const ColorChanges& changes, std::size_t pixels) {
+    for (const auto& change : changes) {
+      if (const auto* table = std::get_if<ColorTable>(&change)) {
+        runs.recolor(*table, stage.data(), pixels * pixel);
+      } else if (images.channels == 3) {
+        runs.saturate(std::get<Saturation>(change), stage.data(), pixels);
+      }
+    }
+  };
+  const auto mean = [&](const ColorChanges& changes) {
+    change(changes, rows * width);
     return mean_of(runs, stage.data(), rows * width, images.channels);
   };
-  std::optional<ColorTable> table;
+  std::optional<ColorChanges> changes;
   for (std::size_t y = first; y < last; y += rows) {
     const std::size_t count = std::min(rows, last - y);
     write_rows(y, count, stage.data());
-    if (batch.colors != nullptr && !table) table = draw_table(*batch.colors, image, mean);
-    if (table) runs.recolor(*table, stage.data(), count * row_bytes);
+    if (batch.colors != nullptr && !changes) changes = draw_changes(*batch.colors, image, mean);
+    if (changes) change(*changes, count * width);
     one.first_row = y;
     const std::size_t from = std::max(y, begin), to = std::min(y + count, end);
     if (from < to) normalize(runs, batch, one, from, to);

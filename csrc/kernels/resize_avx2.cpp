@@ -189,6 +189,52 @@ PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, st
   }
 }
 
+// One channel of pixels as floats: the bytes whose places are in `bytes`.
+PINFEED_AVX2_INLINE __m256 floats_of(__m256i pixels, __m256i bytes) {
+  return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(pixels, bytes));
+}
+
+// fma(gray, rest, values * factor), to whole numbers from 0 to 255.
+PINFEED_AVX2_INLINE __m256i blended(__m256 gray, __m256 rest, __m256 values, __m256 factor) {
+  const __m256 sum = _mm256_fmadd_ps(gray, rest, _mm256_mul_ps(values, factor));
+  const __m256 positive = _mm256_max_ps(sum, _mm256_setzero_ps());
+  return _mm256_cvttps_epi32(_mm256_min_ps(positive, _mm256_set1_ps(255)));
+}
+
+// Eight pixels at a time, four in each half of a register, and a byte that they don't fill: there
+// the bytes after them stay what they are.
+PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixels,
+                                std::size_t count) {
+  const __m256i red = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -1, -1, -1, 3, -1, -1, -1, 6, -1, -1, -1, 9, -1, -1, -1));
+  const __m256i green = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(1, -1, -1, -1, 4, -1, -1, -1, 7, -1, -1, -1, 10, -1, -1, -1));
+  const __m256i blue = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(2, -1, -1, -1, 5, -1, -1, -1, 8, -1, -1, -1, 11, -1, -1, -1));
+  const __m256i packed = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+  const __m256 factor = _mm256_set1_ps(saturation.factor);
+  const __m256 rest = _mm256_set1_ps(saturation.rest);
+  for (std::uint8_t* const end = pixels + 3 * count; pixels < end; pixels += 24) {
+    const __m256i bytes =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(load16(pixels)), load16(pixels + 12), 1);
+    const __m256 reds = floats_of(bytes, red), greens = floats_of(bytes, green);
+    const __m256 blues = floats_of(bytes, blue);
+    __m256 gray = _mm256_mul_ps(reds, _mm256_set1_ps(0.2989f));
+    gray = _mm256_fmadd_ps(greens, _mm256_set1_ps(0.587f), gray);
+    gray = _mm256_fmadd_ps(blues, _mm256_set1_ps(0.114f), gray);
+    gray = _mm256_cvtepi32_ps(_mm256_cvttps_epi32(gray));
+    const __m256i firsts = blended(gray, rest, reds, factor);
+    const __m256i seconds = _mm256_slli_epi32(blended(gray, rest, greens, factor), 8);
+    const __m256i thirds = _mm256_slli_epi32(blended(gray, rest, blues, factor), 16);
+    const __m256i all =
+        _mm256_shuffle_epi8(_mm256_or_si256(firsts, _mm256_or_si256(seconds, thirds)), packed);
+    const __m256i found = _mm256_blend_epi32(all, bytes, 0b10001000);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels), _mm256_castsi256_si128(found));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels + 12), _mm256_extracti128_si256(found, 1));
+  }
+}
+
 // The compiler makes vectors of it, with sums of 32 bits.
 PINFEED_AVX2 std::uint64_t gray_sum_avx2(const std::uint8_t* pixels, std::size_t count) {
   constexpr std::size_t kMost = std::size_t{1} << 23;  // pixels whose sum has less than 32 bits
@@ -212,9 +258,10 @@ const ResizeSums kFloatSumsAvx2{floats_along_row, floats_along_columns};
 
 }  // namespace
 
-const ResizeRuns kResizeAvx2{normalize_images_avx2, &kCastAvx2,   &kByteSumsAvx2,
-                             &kFloatSumsAvx2,       recolor_avx2, gray_sum_avx2};
-const ResizeRuns kResizeAvx512{normalize_images_avx512, &kCastAvx2,   &kByteSumsAvx2,
-                               &kFloatSumsAvx2,         recolor_avx2, gray_sum_avx2};
+const ResizeRuns kResizeAvx2{normalize_images_avx2, &kCastAvx2,    &kByteSumsAvx2, &kFloatSumsAvx2,
+                             recolor_avx2,          saturate_avx2, gray_sum_avx2};
+const ResizeRuns kResizeAvx512{
+    normalize_images_avx512, &kCastAvx2,   &kByteSumsAvx2, &kFloatSumsAvx2, recolor_avx2,
+    saturate_avx2,           gray_sum_avx2};
 
 }  // namespace pinfeed::kernels

@@ -1,4 +1,5 @@
-// What is done to values of images that are there: the mean of gray.
+// What is done to values of images that are there: saturation, and the mean of gray.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -13,11 +14,19 @@ namespace {
 
 using namespace pinfeed::tests;
 using pinfeed::dispatch::Isa;
+using pinfeed::kernels::kRunSlack;
+using pinfeed::kernels::Saturation;
 
 std::uint64_t gray(const std::uint8_t* pixel) {
   const float red = static_cast<float>(pixel[0]) * 0.2989f;
   const float yellow = std::fma(static_cast<float>(pixel[1]), 0.587f, red);
   return static_cast<std::uint64_t>(std::fma(static_cast<float>(pixel[2]), 0.114f, yellow));
+}
+
+std::uint8_t saturated(const Saturation& by, std::uint64_t of_pixel, std::uint8_t value) {
+  const float sum =
+      std::fma(static_cast<float>(of_pixel), by.rest, static_cast<float>(value) * by.factor);
+  return static_cast<std::uint8_t>(std::clamp(sum, 0.0f, 255.0f));
 }
 
 void test_gray_sum(const Isa& isa) {
@@ -34,11 +43,46 @@ void test_gray_sum(const Isa& isa) {
   CHECK(isa.resize->gray_sum(white.data(), kMany) == kMany * gray(white.data()));
 }
 
+void test_saturate(const Isa& isa) {
+  // Every red with every green, each with another blue, by factors whose sums are rounded, cut off
+  // at both ends, and the same as before.
+  std::vector<std::uint8_t> all;
+  for (unsigned i = 0; i < 65536; ++i) {
+    for (const unsigned value : {i, i >> 8, i * 37 % 251}) {
+      all.push_back(static_cast<std::uint8_t>(value));
+    }
+  }
+  for (const float factor : {0.0f, 0.123f, 0.5f, 1.0f, 1.37f, 3.0f, 1e-20f, 1e30f}) {
+    const Saturation by{factor, static_cast<float>(1.0 - double{factor})};
+    std::vector<std::uint8_t> pixels = all;
+    pixels.resize(all.size() + kRunSlack);
+    isa.resize->saturate(by, pixels.data(), all.size() / 3);
+    bool same = true;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      same &= pixels[i] == saturated(by, gray(&all[i / 3 * 3]), all[i]);
+    }
+    CHECK(same);
+  }
+  const GuardedBytes bytes(3 * 100 + kRunSlack);
+  for (const std::size_t count : {0, 1, 2, 7, 8, 9, 33, 100}) {
+    std::uint8_t* const pixels = bytes.end() - 3 * count - kRunSlack;
+    std::copy_n(all.data() + 777, 3 * count, pixels);
+    isa.resize->saturate({0.5f, 0.5f}, pixels, count);
+    bool same = true;
+    for (std::size_t i = 0; i < 3 * count; ++i) {
+      same &= pixels[i] == saturated({0.5f, 0.5f}, gray(&all[777 + i / 3 * 3]), all[777 + i]);
+    }
+    CHECK(same);
+  }
+}
+
 }  // namespace
 
 void color_tests() {
   for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
-    const std::string name = "sum of gray pixels on " + std::string(isa.name);
-    run_if(isa.supported(), "this CPU does not have it", name.c_str(), [&] { test_gray_sum(isa); });
+    const std::string on = " on " + std::string(isa.name), why = "this CPU does not have it";
+    run_if(isa.supported(), why.c_str(), ("sum of gray pixels" + on).c_str(),
+           [&] { test_gray_sum(isa); });
+    run_if(isa.supported(), why.c_str(), ("saturation" + on).c_str(), [&] { test_saturate(isa); });
   }
 }

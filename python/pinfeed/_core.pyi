@@ -145,7 +145,12 @@ class GeometryStep:
 
 class ColorStep:
     def __init__(
-        self, *, brightness: Sequence[float] = (1, 1), contrast: Sequence[float] = (1, 1)
+        self,
+        *,
+        brightness: Sequence[float] = (1, 1),
+        contrast: Sequence[float] = (1, 1),
+        saturation: Sequence[float] = (1, 1),
+        probability: float = 1,
     ) -> None: ...
 
 class BorderOptions:

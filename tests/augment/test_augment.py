@@ -251,7 +251,7 @@ REPRS = [
     "Compose([RandomCrop(8, padding=3), CenterCrop(4), RandomHorizontalFlip()])",
     "Compose([Resize(8, max_size=9), CenterCrop(8)])",
     "RandomResizedCrop((8, 8), scale=(0.5, 1.0))",
-    "ColorJitter(brightness=(0.5, 1.5), contrast=(1.0, 1.0))",
+    "ColorJitter(brightness=(0.5, 1.5))",
     "RandomErasing(p=0.25)",
 ]
 

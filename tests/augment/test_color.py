@@ -1,7 +1,11 @@
 """Colours: torchvision's formulas for uint8, after the geometry and before the normalization."""
 
+import collections
+import itertools
+
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,36 +19,50 @@ pytestmark = pytest.mark.kernels
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
 
-steps = st.one_of(
-    st.builds(augment.ColorJitter, st.floats(0, 3), st.floats(0, 3)),
-    st.builds(augment.ColorJitter, contrast=st.tuples(*[st.floats(0, 1e4)] * 2).map(sorted)),
-    st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 1e30)] * 2).map(sorted)),
-    st.builds(augment.ColorJitter, st.tuples(*[st.floats(0, 300)] * 2).map(sorted)),
+factors = st.one_of(
+    st.floats(0, 3),
+    st.tuples(*[st.floats(0, 300)] * 2).map(sorted),
+    st.tuples(*[st.floats(0, 1e30)] * 2).map(sorted),
+    st.sampled_from([0, (0, 0), (0.5, 0.5)]),
 )
+chances = st.sampled_from([0, 0.3, 1])
+steps = st.one_of(
+    st.builds(augment.ColorJitter, factors, factors, factors, p=chances),
+    st.builds(augment.ColorJitter, saturation=factors),
+    st.builds(augment.RandomGrayscale, chances),
+)
+ORDERS = [*itertools.permutations(["brightness", "contrast", "saturation"])]
 
 
 def changed(values, steps, seed, index):
     """(C, H, W) after all steps, as torchvision's functions for uint8 change it."""
     for number, step in enumerate(steps):
-        where = seed, 0, index, 2**62 + number
-        draws, bits = reference.uniform(*where), reference.random_bits(*where)
-        values = changed_once(values, step, draws, is_brightness_last=bits[0] % 2 == 1)
+        values = changed_once(values, step, (seed, 0, index, 2**62 + 4 * number))
     return values
 
 
-def changed_once(values, step, draws, is_brightness_last):
-    brightness, contrast = (
-        low + draw * (high - low)
-        for (low, high), draw in zip((step.brightness, step.contrast), draws[::-1], strict=True)
-    )
-    changes = [lambda image: image.mul(brightness).clamp_(0, 255).to(torch.uint8)]
-    if step.contrast != (1, 1):
-        changes.append(
-            lambda image: torch.from_numpy(reference.with_contrast(image.numpy(), contrast))
-        )
-    for change in reversed(changes) if is_brightness_last else changes:
-        values = change(values)
+def changed_once(values, step, where):
+    *start, first = where
+    contrast, brightness = reference.uniform(*where)
+    saturation = reference.uniform(*start, first + 1)[0]
+    order = ORDERS[int(reference.random_bits(*start, first + 1)[1]) * 6 >> 64]
+    if reference.uniform(*start, first + 2)[0] >= step.p:
+        return values
+    if isinstance(step, augment.RandomGrayscale):
+        return adjusted(values, "saturation", 0)
+    draws = {"brightness": brightness, "contrast": contrast, "saturation": saturation}
+    for name in order:
+        low, high = getattr(step, name)
+        if (low, high) != (1, 1):
+            values = adjusted(values, name, low + draws[name] * (high - low))
     return values
+
+
+def adjusted(values, name, factor):
+    if name == "brightness":
+        return values.mul(factor).clamp_(0, 255).to(torch.uint8)
+    change = reference.with_contrast if name == "contrast" else reference.with_saturation
+    return torch.from_numpy(change(values.numpy(), factor))
 
 
 @given(st.lists(steps, min_size=1, max_size=3), st.integers(0, 2**40))
@@ -54,6 +72,36 @@ def test_every_byte(steps, seed):
     batch = pinfeed.Collate(field, seed=seed)(rows)
     for index, found in enumerate(batch):
         assert torch.equal(found, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
+
+
+# Every red with every green, each with another blue, and the other way round.
+ALL_PIXELS = np.stack(
+    [np.arange(65536) % 256, np.arange(65536) // 256, np.arange(65536) * 37 % 251]
+)
+ALL_PIXELS = np.concatenate([ALL_PIXELS, ALL_PIXELS[::-1]], 1).astype(np.uint8).reshape(3, 512, 256)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-9, 0.3, 0.999, 1.37, 4.0, 1e30])
+def test_torchvision(isa, factor):
+    """What is one factor, by torchvision's own functions: from the table of pixels, and from a piece."""
+    functional = pytest.importorskip("torchvision.transforms.v2").functional
+    pixels = torch.from_numpy(ALL_PIXELS)
+    for image in pixels, pixels[:, 100:103, :37], pixels[:1]:
+        for name in "brightness", "contrast", "saturation":
+            # torchvision sums float32 for the mean, which is exact up to 2^24.
+            given = image[:, :128].contiguous() if name == "contrast" else image
+            field = pinfeed.Image(
+                input="CHW",
+                dtype=torch.uint8,
+                color=augment.ColorJitter(**{name: (factor, factor)}),
+            )
+            change = getattr(functional, f"adjust_{name}")
+            assert torch.equal(pinfeed.Collate(field)([given])[0], change(given, factor)), name
+        field = pinfeed.Image(input="CHW", dtype=torch.uint8, color=augment.RandomGrayscale(1))
+        found = pinfeed.Collate(field)([image])[0]
+        assert torch.equal(
+            found, functional.rgb_to_grayscale(image, num_output_channels=len(image))
+        )
 
 
 @st.composite
@@ -71,14 +119,18 @@ def geometries(draw):
     st.sampled_from(["CHW", "HWC"]),
     st.sampled_from([torch.float32, torch.bfloat16, torch.uint8]),
     st.sampled_from([0, 0.5]),
+    st.sampled_from([0, 0.5]),
     st.integers(0, 2**40),
 )
 def test_colors_come_between_geometry_and_normalization(
-    isa, shape, view, output, dtype, contrast, seed
+    isa, shape, view, output, dtype, contrast, saturation, seed
 ):
     images = np.random.default_rng(seed).integers(0, 256, shape[1:], dtype=np.uint8)
     rows = pinfeed.ArrayDataset(images).__getitems__(range(len(images)))
-    color = [augment.ColorJitter(0.9), augment.ColorJitter(0.4, contrast)]
+    color = [augment.ColorJitter(0.9, p=0.7), augment.ColorJitter(0.4, contrast, saturation)]
+    color.append(augment.RandomGrayscale(saturation))
+    if images.shape[-1] not in (1, 3):
+        color = [augment.ColorJitter(0.4, contrast)]
     options = {"input": "HWC", "output": output}
     constants = {} if dtype == torch.uint8 else {"mean": 0.4, "std": 0.25}
     seen = pinfeed.Image(**options, dtype=torch.uint8, augment=view, interpolation="bilinear")
@@ -90,6 +142,46 @@ def test_colors_come_between_geometry_and_normalization(
     field = pinfeed.Image(**constants, **options, dtype=dtype, augment=view, color=color)
     batch = pinfeed.Collate(field, seed=seed)(rows)
     assert torch.equal(batch, pinfeed.Collate(expected)(list(pixels)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_images_and_threads(isa, threads):
+    """Rows of one image, of which several threads write some."""
+    images = np.random.default_rng(2).integers(0, 256, (2, 3, 150, 400), dtype=np.uint8)
+    color = [augment.ColorJitter(0.4, 0, 0.4), augment.RandomGrayscale(0.5)]
+    rows = pinfeed.ArrayDataset(images).__getitems__(range(2))
+    before = pinfeed.get_num_threads()
+    pinfeed.set_num_threads(threads)
+    try:
+        for steps in color, [*color, augment.ColorJitter(0.1, 0.6, 0.6)]:
+            field = pinfeed.Image(input="CHW", dtype=torch.uint8, color=steps, channels_last=True)
+            for index, found in enumerate(pinfeed.Collate(field, seed=3)(rows)):
+                expected = changed(torch.from_numpy(images[index]), steps, 3, index)
+                assert torch.equal(found, expected)
+    finally:
+        pinfeed.set_num_threads(before)
+
+
+def test_the_order_and_the_chance():
+    """Each of six orders as often as the others, whatever is drawn beside it."""
+    pixel = np.uint8([[[200, 120, 40]], [[10, 20, 90]]])
+    three = {"brightness": 1.5, "contrast": 0.5, "saturation": 2.0}
+    jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)
+    field = pinfeed.Image(dtype=torch.uint8, color=jitter, output="HWC")
+    rows = pinfeed.ArrayDataset(np.stack([pixel] * 12_000)).__getitems__(range(12_000))
+    found = collections.Counter(
+        tuple(image.flatten().tolist()) for image in pinfeed.Collate(field)(rows)
+    )
+    planes = torch.from_numpy(pixel).permute(2, 0, 1).contiguous()
+    expected = collections.Counter({tuple(pixel.flatten().tolist()): 0.4})
+    for order in ORDERS:
+        values = planes
+        for name in order:
+            values = adjusted(values, name, three[name])
+        expected[tuple(values.permute(1, 2, 0).flatten().tolist())] += 0.1
+    assert found.keys() == expected.keys()
+    counts = [[found[key], share * 12_000] for key, share in expected.items()]
+    assert scipy.stats.chisquare(*zip(*counts, strict=True)).pvalue > 1e-4
 
 
 def test_each_frame_has_a_mean_of_its_own():
@@ -115,13 +207,49 @@ ERRORS = [
     (lambda: augment.ColorJitter((2, 1)), ValueError, "pair (from, to)"),
     (lambda: augment.ColorJitter("x"), TypeError, "brightness must be a number"),
     (lambda: augment.ColorJitter(0, (1, 2, 3)), ValueError, "contrast must be a number or a pair"),
+    (lambda: augment.ColorJitter(0, 0, -1), ValueError, "saturation must be a number or a pair"),
+    (lambda: augment.ColorJitter(p=2), ValueError, "ColorJitter: p must be", "got 2"),
+    (lambda: augment.RandomGrayscale(-1), ValueError, "RandomGrayscale: p must be", "got -1"),
+    (lambda: augment.RandomGrayscale("x"), TypeError, "RandomGrayscale: p must be", "'x'"),
     (
         lambda: pinfeed.Image(color=[len]),
         TypeError,
-        "color must be a pinfeed.augment.ColorJitter",
+        "color must be a ColorJitter or a RandomGrayscale of pinfeed.augment",
         "builtin",
     ),
+    (
+        lambda: pinfeed.Image(color=augment.RandomGrayscale),
+        TypeError,
+        "got a class; create it with parentheses: RandomGrayscale(...)",
+    ),
 ]
+
+
+# The layout, a sample, and what the message says to cut it with.
+CHANNELS = {
+    "RGBA": ("HWC", np.zeros((4, 5, 4), np.uint8), "image[..., :3]"),
+    "RGBA first": ("CHW", np.zeros((4, 5, 6), np.uint8), "image[:3]"),
+    "a clip": ("TCHW", np.zeros((2, 4, 5, 6), np.uint8), "image[:, :3]"),
+    "two": ("HWC", np.zeros((4, 5, 2), np.uint8), None),
+}
+
+
+@pytest.mark.parametrize("case", CHANNELS)
+@pytest.mark.parametrize("color", [augment.ColorJitter(0, 0, 1), augment.RandomGrayscale(0)])
+def test_channels_without_gray(case, color):
+    layout, sample, cut = CHANNELS[case]
+    output = layout.replace("HWC", "CHW")
+    collate = pinfeed.Collate(pinfeed.Image(input=layout, output=output, color=color))
+    words = [
+        "RGB images for saturation and RandomGrayscale, or gray ones",
+        f"got {sample.shape[layout.index('C')]} channels",
+        cut + " leaves alpha out" if cut else "leave them out",
+    ]
+    check(lambda: collate([sample]), ValueError, *words)
+    if cut:
+        collate([eval(cut, {"image": sample})])
+    plain = pinfeed.Image(input=layout, output=output, color=augment.ColorJitter(0.5, 0.5))
+    pinfeed.Collate(plain)([sample])
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])

@@ -46,7 +46,14 @@ GEOMETRIES = [
     st.sampled_from(["float32", "bfloat16", "uint8"]),
     st.sampled_from(["CHW", "HWC"]),
     st.sampled_from([1, 8, (4, 16)]),
-    st.sampled_from([None, augment.ColorJitter(0.4, 0.4), augment.ColorJitter(0.4)]),
+    st.sampled_from(
+        [
+            None,
+            augment.ColorJitter(0.4, 0.4, 0.4),
+            augment.ColorJitter(0.4),
+            augment.RandomGrayscale(0.5),
+        ]
+    ),
     st.integers(0, 2**40),
 )
 def test_padding_changes_nothing_else(isa, geometry, sizes, dtype, output, multiple, color, seed):

@@ -39,7 +39,11 @@ TOKENS = [np.arange(10 * i, 10 * i + n) for i, n in enumerate((3, 1, 7, 2, 2, 4)
 VIEW = augment.Compose([augment.RandomCrop(4), augment.RandomHorizontalFlip()])
 RESIZED = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
 SIZES = augment.Compose([augment.RandomShortestSize((6, 9), 20), augment.RandomHorizontalFlip()])
-COLOURS = [augment.ColorJitter(0.9), augment.ColorJitter(0.4, (0.5, 0.5))]
+COLOURS = [
+    augment.ColorJitter(0.9),
+    augment.ColorJitter(0.4, (0.5, 0.5), 0.5),
+    augment.RandomGrayscale(0.5),
+]
 
 # Each field, and samples for it.
 FIELDS = {

@@ -81,8 +81,22 @@ SPLITS = {
         f"{LAST}, augment=RandomVerticalFlip(p=0.1), color=ColorJitter(brightness=(0.8, 1.2), contrast=(0.7, 1.3)))"),
     "colors before a crop": ([transforms.ColorJitter(0.2), transforms.RandomCrop(8), *OLD_FLOATS], ["ColorJitter"],
         f"{LAST}, augment=RandomCrop(8))"),
-    "saturation": ([transforms.RandomCrop(8), transforms.ColorJitter(0.2, 0, 0.1), *OLD_FLOATS],
+    "timm's jitter": ([transforms.ColorJitter(0.4, 0.4, 0.4), *OLD_FLOATS], [],
+        f"{LAST}, color=ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4)))"),
+    "a hue": ([transforms.RandomCrop(8), transforms.ColorJitter(0.2, 0, 0.1, 0.1), *OLD_FLOATS],
         ["RandomCrop", "ColorJitter"], ONLY_LAST),
+    "SimCLR without hue": ([transforms.RandomResizedCrop(8), transforms.RandomHorizontalFlip(),
+        transforms.RandomApply([transforms.ColorJitter(0.8, 0.8, 0.8)], p=0.8), transforms.RandomGrayscale(p=0.2), *OLD_FLOATS], [],
+        (f"{LAST}, augment=Compose([RandomResizedCrop((8, 8)), RandomHorizontalFlip()]), color=[ColorJitter("
+        "brightness=(0.19999999999999996, 1.8), contrast=(0.19999999999999996, 1.8), saturation=(0.19999999999999996, 1.8), p=0.8), RandomGrayscale(p=0.2)])")),
+    "DINO": ([transforms.RandomHorizontalFlip(), transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+        transforms.RandomGrayscale(0.2), *OLD_FLOATS], ["RandomHorizontalFlip", "RandomApply"], f"{LAST}, color=RandomGrayscale(p=0.2))"),
+    "v2's chances": ([v2.RandomApply([v2.RandomHorizontalFlip(0.5)], p=0.5), v2.RandomApply(torch.nn.ModuleList([v2.Compose([v2.RandomGrayscale(0.5)])]), p=0.5),
+        *FLOATS, v2.RandomApply([v2.RandomErasing(0.5)], p=0.5)], [],
+        f"{LAST}, input='CHW', augment=RandomHorizontalFlip(p=0.25), color=RandomGrayscale(p=0.25), erase=RandomErasing(p=0.25))"),
+    "two with one chance": ([v2.RandomApply([v2.RandomGrayscale(), v2.RandomHorizontalFlip()]), *FLOATS], ["RandomApply"], f"{LAST}, input='CHW')"),
+    "a crop with a chance": ([v2.RandomApply([v2.RandomCrop(8)]), *FLOATS], ["RandomApply"], f"{LAST}, input='CHW')"),
+    "colors after erasing": ([v2.RandomErasing(value=9), v2.RandomGrayscale(), *FLOATS], ["RandomErasing"], f"{LAST}, input='CHW', color=RandomGrayscale())"),
     "a mirrored fill": ([transforms.RandomCrop(8, padding=2, padding_mode="symmetric"), *OLD_FLOATS], ["RandomCrop"], ONLY_LAST),
     "erased": ([*OLD_FLOATS, transforms.RandomErasing(0.2, value="random")], [], f"{LAST}, erase=RandomErasing(p=0.2, value='random'))"),
     "grayscale numbers": ([transforms.ToTensor(), transforms.Normalize((0.5,), (0.25,))], [], "Image(mean=0.5, std=0.25)"),
@@ -176,6 +190,7 @@ BAD = {
     "normalized halves": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float16), OLD_FLOATS[1]), ValueError, "in float32"),
     "noise that is normalized": (of(TO_TENSOR, transforms.RandomErasing(value="random"), OLD_FLOATS[1]), ValueError, "random values after it normalizes"),
     "bytes again": (of(TO_TENSOR, transforms.ToPILImage()), ValueError, "ToPILImage comes after ToTensor"),
+    "a gray of floats": (of(TO_TENSOR, transforms.RandomGrayscale()), ValueError, "RandomGrayscale comes after ToTensor", "move it before ToTensor"),
     "an antialias of floats": (of(TO_TENSOR, transforms.Resize(8, antialias=False)), ValueError, "always antialiases"),
 }  # fmt: skip
 
@@ -209,6 +224,9 @@ FUSED = [
     lambda draw: v2.RandomErasing(p=0),
     lambda draw: v2.ColorJitter((1.3, 1.3)),
     lambda draw: v2.ColorJitter(contrast=(0.6, 0.6)),
+    lambda draw: v2.ColorJitter(saturation=(1.5, 1.5)),
+    lambda draw: v2.RandomGrayscale(draw.choice([0, 1])),
+    lambda draw: v2.RandomApply([v2.ColorJitter(saturation=(0.2, 0.2))], p=draw.choice([0, 1])),
     lambda draw: v2.ToImage(),
     lambda draw: v2.ToPureTensor(),
     lambda draw: v2.Compose([v2.ToDtype(torch.uint8, scale=True), v2.RandomHorizontalFlip(1)]),
@@ -226,7 +244,8 @@ LEFT = [
     lambda draw: v2.RandomAdjustSharpness(2, p=1),
     lambda draw: v2.Grayscale(3),
     lambda draw: v2.RandomRotation((90, 90)),
-    lambda draw: v2.ColorJitter(saturation=(1.5, 1.5)),
+    lambda draw: v2.ColorJitter(hue=(0.1, 0.1)),
+    lambda draw: v2.RandomApply([v2.Resize(10)], p=1),
     lambda draw: v2.Resize(10, antialias=False),
 ]
 AFTER = [
@@ -282,6 +301,8 @@ OLD = [
     lambda draw: transforms.ColorJitter((1.3, 1.3)),
     lambda draw: transforms.ColorJitter(contrast=(0.6, 0.6)),
     lambda draw: transforms.ColorJitter(saturation=(1.5, 1.5)),
+    lambda draw: transforms.RandomGrayscale(draw.choice([0, 1])),
+    lambda draw: transforms.RandomApply([transforms.ColorJitter((0.8, 0.8))], p=draw.choice([0, 1])),
     lambda draw: transforms.Pad(draw.choice([1, [1, 2], [1, 2, 3, 4]]), fill=draw.choice([0, 5])),
     lambda draw: transforms.RandomInvert(p=1),
     lambda draw: transforms.Grayscale(3),
@@ -330,7 +351,7 @@ def test_any_pipeline_of_pil_images(number):
     levels = (found - expected).abs() / unit
     # Pillow rounds otherwise where it resizes or changes colors.
     assert levels.max() <= 4.5
-    assert levels.mean() <= 0.6
+    assert levels.mean() <= 1.1
 
 
 def positions(batch):
@@ -342,6 +363,7 @@ MAP = torch.stack(
     [*torch.meshgrid(torch.arange(20), torch.arange(24), indexing="ij"), torch.full((20, 24), 100)]
 )
 MAP = MAP.to(torch.uint8)
+HALF = torch.tensor([[200] * 3, [40] * 3, [90, 120, 60]], dtype=torch.uint8)[:, None]
 # A step, and what of its result is compared.
 RANDOM = {
     "crops": (v2.RandomCrop(8, padding=3), positions),
@@ -350,7 +372,12 @@ RANDOM = {
         v2.RandomResizedCrop(8, scale=(0.1, 0.5), interpolation="nearest-exact"),
         lambda batch: torch.stack([batch[:, 0, 0, 0], batch[:, 1, 0, 0], batch[:, 0, 7, 0], batch[:, 1, 0, 7]], 1),
     ),
-    "colors": (v2.ColorJitter(0.3, 0.5), lambda batch: batch[:, 2:, 0, 0]),
+    "a brightness": (v2.ColorJitter(0.3), lambda batch: batch[:, 2:, 0, 0]),
+    "a contrast": (v2.ColorJitter(contrast=0.5), lambda batch: batch[:, 1:, 0, 0]),
+    "a saturation": (v2.RandomApply([v2.ColorJitter(saturation=0.5)], p=0.5), lambda batch: batch[:, 0, 0]),
+    "colors": (v2.ColorJitter(0.3, 0.5, 0.4), lambda batch: batch[:, :, 0, [0, 1]].flatten(1)),
+    "SimCLR's colors": (v2.Compose([v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8)], p=0.8), v2.RandomGrayscale(0.2)]),
+        lambda batch: batch[:, :, 0, [0, 2]].flatten(1)),
     "zooms": (
         v2.Compose([v2.RandomZoomOut(fill=255, p=0.7), v2.Resize((8, 8), interpolation="nearest-exact")]),
         lambda batch: (batch[:, 2] == 255).float().sum((1, 2))[:, None],
@@ -366,10 +393,14 @@ def test_the_distribution(case):
     rest, image = split(pipeline, input="CHW")
     assert rest is None
     torch.manual_seed(0)
-    theirs = statistic(torch.stack([pipeline(MAP) for _ in range(count)]))
-    ours = statistic(pinfeed.Collate(image)([MAP] * count))
+    has_several = "colors" in case  # whose ends rarely come together
+    sample = HALF if has_several or case == "a saturation" else MAP
+    theirs = statistic(torch.stack([pipeline(sample) for _ in range(count)]))
+    ours = statistic(pinfeed.Collate(image)([sample] * count))
     for expected, found in zip(theirs.T.tolist(), ours.T.tolist(), strict=True):
         assert scipy.stats.ks_2samp(expected, found).pvalue > 1e-4
+        if has_several:
+            continue
         assert (min(found), max(found)) == pytest.approx((min(expected), max(expected)), abs=2)
 
 
@@ -406,8 +437,12 @@ def test_in_a_loader_with_workers():
 
 TIMM = {
     "evaluation": ({}, [], f"{LAST}, augment=Compose([Resize(256), CenterCrop(224)]))"),
-    "training": ({"is_training": True},
-        ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip", "ColorJitter"], ONLY_LAST),
+    "training": ({"is_training": True}, [],
+        f"{LAST}, augment=Compose([RandomResizedCrop((224, 224)), RandomHorizontalFlip()]), color=ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4)))"),
+    "SimCLR": ({"is_training": True, "color_jitter_prob": 0.8, "grayscale_prob": 0.2}, [],
+        f"{LAST}, augment=Compose([RandomResizedCrop((224, 224)), RandomHorizontalFlip()]), color=[ColorJitter(brightness=(0.6, 1.4), contrast=(0.6, 1.4), saturation=(0.6, 1.4), p=0.8), RandomGrayscale(p=0.2)])"),
+    "a hue": ({"is_training": True, "color_jitter": (0.4, 0.4, 0.4, 0.1), "grayscale_prob": 0.2},
+        ["RandomResizedCropAndInterpolation", "RandomHorizontalFlip", "ColorJitter"], f"{LAST}, color=RandomGrayscale(p=0.2))"),
     "no colors": ({"is_training": True, "color_jitter": None, "re_prob": 0.25, "re_mode": "pixel"}, [],
         f"{LAST}, augment=Compose([RandomResizedCrop((224, 224)), RandomHorizontalFlip()]), erase=RandomErasing(p=0.25, scale=(0.02, 0.3333333333333333), ratio=(0.3, 3.333333333333334), value='random'))"),
     "random interpolation": ({"is_training": True, "color_jitter": None, "interpolation": "random"},

@@ -157,7 +157,8 @@ def augment(draw):
     kinds = draw.sample(list(STEPS), draw.randrange(4))
     kinds = [kind for kind in kinds if "resize" not in kind][:2] + draw.sample(list(STEPS), 1)
     border = [_core.BorderOptions(kind=draw.choice(["constant", "edge", "reflect"])) for _ in "12"]
-    colors = [_core.ColorStep(contrast=(0.5, 1.5))]
+    saturation = draw.choice([(1, 1), (0, 2)])
+    colors = [_core.ColorStep(contrast=(0.5, 1.5), saturation=saturation, probability=0.5)]
     return _core.AugmentOptions(
         steps=[_core.GeometryStep(kind=kind, **STEPS[kind]) for kind in kinds],
         border=border[0],

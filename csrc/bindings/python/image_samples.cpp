@@ -192,6 +192,11 @@ DType Images::dtype() const {
   return samples_.dtype() == kBool && out_.is_integer() ? kUint8 : samples_.dtype();
 }
 
+std::string Images::first_channels(int count) const {
+  const std::string before = axes_.channel == 0 ? "" : axes_.channel == 1 ? ":, " : "..., ";
+  return "image[" + before + ":" + std::to_string(count) + "]";
+}
+
 bool Images::are_colors() const { return dtype() == kUint8 && (out_ == kUint8 || become_floats()); }
 
 bool Images::become_floats() const { return !out_.is_integer(); }

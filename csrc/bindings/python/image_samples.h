@@ -70,9 +70,10 @@ class Images {
 
   const std::string& name() const { return name_; }
   std::size_t count() const { return samples_.count(); }
-  DType dtype() const;         // of bools that become integers: uint8
-  bool are_colors() const;     // uint8, and become uint8 or floats
-  bool become_floats() const;  // or stay what they are
+  DType dtype() const;                          // of bools that become integers: uint8
+  std::string first_channels(int count) const;  // as NumPy cuts them
+  bool are_colors() const;                      // uint8, and become uint8 or floats
+  bool become_floats() const;                   // or stay what they are
   std::int64_t channels() const { return size(0, axes_.channel); }
   std::int64_t frames() const { return size(0, axes_.frame); }
   std::int64_t height(std::size_t image) const { return size(image, axes_.height); }

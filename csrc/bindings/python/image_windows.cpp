@@ -302,6 +302,15 @@ void Windows::require_values() const {
                          ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
                          got + "; leave it out");
   }
+  const std::int64_t channels = images_.channels();
+  if (channels != 1 && channels != 3 &&
+      std::ranges::any_of(colors_.steps, &ColorStep::changes_saturation)) {
+    const std::string cut =
+        channels > 3 ? images_.first_channels(3) + " leaves alpha out" : "leave them out";
+    throw wrong_value({images_.name()},
+                      "RGB images for saturation and RandomGrayscale, or gray ones",
+                      std::to_string(channels) + " channels", cut);
+  }
   if (takes_nearest(interpolation_) || in_floats_ || images_.are_colors()) return;
   if (!any_is_resized()) return;
   throw py::type_error(
@@ -369,7 +378,9 @@ void register_augment_options(py::module_& m) {
                Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
                Keyword{"probability", &Step::probability});
   bind_options(m, "ColorStep", Keyword{"brightness", &ColorStep::brightness},
-               Keyword{"contrast", &ColorStep::contrast});
+               Keyword{"contrast", &ColorStep::contrast},
+               Keyword{"saturation", &ColorStep::saturation},
+               Keyword{"probability", &ColorStep::probability});
   bind_options(m, "BorderOptions", Keyword{"kind", &BorderOptions::kind},
                Keyword{"fill", &BorderOptions::fill})
       .def_readonly("kind", &BorderOptions::kind);

@@ -6,7 +6,7 @@ made: fields, workers and threads may share it.
 
 from typing import TYPE_CHECKING, Any
 
-from pinfeed.augment.color import ColorJitter
+from pinfeed.augment.color import ColorJitter, RandomGrayscale
 from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
@@ -30,6 +30,7 @@ __all__ = [
     "Geometry",
     "RandomCrop",
     "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomIoUCrop",
     "RandomResize",

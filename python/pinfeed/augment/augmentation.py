@@ -15,7 +15,7 @@ from pinfeed.arguments import (
     torch_dtype_name,
 )
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.color import ColorJitter
+from pinfeed.augment.color import Coloring
 from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry
@@ -37,7 +37,7 @@ class Augmentation:
         geometry: Geometry | None,
         interpolation: str,
         resize_dtype: torch.dtype | None,
-        color: ColorJitter | Sequence[ColorJitter] | None,
+        color: Coloring | Sequence[Coloring] | None,
         erase: RandomErasing | None,
         stream: int,
         dtype: torch.dtype,
@@ -61,8 +61,11 @@ class Augmentation:
                 "leave one of them out"
             )
         for one in self._colors:
-            text = "Image: color must be a pinfeed.augment.ColorJitter, or a list of several"
-            require_instance(one, ColorJitter, text)
+            text = (
+                "Image: color must be a ColorJitter or a RandomGrayscale of pinfeed.augment, or a list "
+                "of several"
+            )
+            require_instance(one, Coloring, text)
         if erase is not None:
             text = "Image: erase must be a pinfeed.augment.RandomErasing"
             require_instance(erase, RandomErasing, text)

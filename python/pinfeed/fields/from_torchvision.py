@@ -5,6 +5,7 @@ Transforms are recognized by the name and the module of their class, so neither 
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.augment.color import ColorJitter
+from pinfeed.augment.color import Coloring, ColorJitter, RandomGrayscale
 from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Compose, Geometry, RandomHorizontalFlip, RandomVerticalFlip
@@ -30,6 +31,10 @@ _OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # of RandomIoUCrop, if nothing 
 _HALVES = (torch.float16, torch.bfloat16)
 _TO_TENSOR = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor", "ToNumpy")
 _TO_FLOATS = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "Normalize")
+_WITH_CHANCE = (
+    *("ColorJitter", "RandomGrayscale", "RandomHorizontalFlip", "RandomVerticalFlip"),
+    *("RandomZoomOut", "RandomErasing"),
+)
 _FROM_TRANSFORM = (
     *("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype", "color", "erase"),
 )
@@ -178,7 +183,7 @@ class _Plan:
     in_floats: bool = False  # whether what is resized are floats
     fill: Any = None
     pads: bool = False  # whether a step shows more than the image
-    color: ColorJitter | None = None
+    colors: list[Coloring] = field(default_factory=list)
     values: str = "start"  # then "bytes", then "scaled" or "unscaled", then "normalized"
     normalization: tuple[Any, Any] | None = None
     dtype: torch.dtype = torch.float32
@@ -205,8 +210,8 @@ class _Plan:
             arguments["resize_dtype"] = torch.float32
         if self.fill is not None:
             arguments["fill"] = self.fill
-        if self.color is not None:
-            arguments["color"] = self.color
+        if self.colors:
+            arguments["color"] = self.colors[0] if len(self.colors) == 1 else self.colors
         if self.erasing is not None:
             arguments["erase"] = RandomErasing(**self.erasing)
         return arguments
@@ -255,7 +260,7 @@ def _require_bytes(plan: _Plan, transform: Any) -> None:
 
 def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
     """A geometry; it must see the image as it was before colors and erasing, unless it flips."""
-    if plan.color is not None or plan.erasing is not None:
+    if plan.colors or plan.erasing is not None:
         raise _NotFused(transform, "an Image does it before colors and erasing")
     if pads and plan.values == "normalized":
         raise _NotFused(transform, "an Image pads before it normalizes")
@@ -385,17 +390,32 @@ def _add_iou_crop(plan: _Plan, transform: Any) -> None:
 
 
 def _add_jitter(plan: _Plan, transform: Any) -> None:
+    if transform.hue is not None:
+        raise _NotFused(transform, "an Image does not change the hue")
+    three = transform.brightness, transform.contrast, transform.saturation
+    factors = (0 if one is None else tuple(one) for one in three)
+    _add_color(plan, transform, ColorJitter(*factors, p=getattr(transform, "p", 1)))
+
+
+def _add_grayscale(plan: _Plan, transform: Any) -> None:
+    _add_color(plan, transform, RandomGrayscale(transform.p))
+
+
+def _add_color(plan: _Plan, transform: Any, color: Coloring) -> None:
     _require_bytes(plan, transform)
-    if transform.saturation is not None or transform.hue is not None:
-        raise _NotFused(transform, "an Image changes neither saturation nor hue")
-    if plan.color is not None or plan.erasing is not None:
-        raise _NotFused(transform, "an Image changes colors once, before erasing")
-    plan.color = ColorJitter(
-        *(
-            0 if factors is None else tuple(factors)
-            for factors in (transform.brightness, transform.contrast)
-        )
-    )
+    if plan.erasing is not None:
+        raise _NotFused(transform, "an Image changes colors before it erases")
+    plan.colors.append(color)
+
+
+def _add_with_chance(plan: _Plan, transform: Any) -> None:
+    """A RandomApply of one transform that has a probability of its own here."""
+    several = _flat([*transform.transforms])
+    if len(several) != 1 or _name(several[0]) not in _WITH_CHANCE:
+        raise _NotFused(transform, f"an Image applies only {', '.join(_WITH_CHANCE)} at random")
+    one = copy.copy(several[0])
+    one.p = transform.p * getattr(one, "p", 1)
+    _KNOWN[_name(one)](plan, one)
 
 
 def _keep(plan: _Plan, transform: Any) -> None:
@@ -432,7 +452,7 @@ def _add_conversion(plan: _Plan, transform: Any) -> None:
 
 
 def _add_normalize(plan: _Plan, transform: Any) -> None:
-    if plan.values == "bytes" or (plan.values == "start" and plan.color is not None):
+    if plan.values == "bytes" or (plan.values == "start" and plan.colors):
         raise _NotFused(
             transform, "gets bytes: ToDtype(torch.float32, scale=True) has to come before it"
         )
@@ -535,6 +555,8 @@ _KNOWN: dict[str, _Adding] = {
     "RandomHorizontalFlip": _add_flip(RandomHorizontalFlip),
     "RandomVerticalFlip": _add_flip(RandomVerticalFlip),
     "ColorJitter": _add_jitter,
+    "RandomGrayscale": _add_grayscale,
+    "RandomApply": _add_with_chance,
     "RandomErasing": _add_erasing,
     "timm.RandomErasing": _add_erasing,
     "Identity": _add_identity,

@@ -24,7 +24,7 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.color import ColorJitter
+from pinfeed.augment.color import Coloring
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.fields.field import (
@@ -113,7 +113,7 @@ class Image(Field):
             ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
         color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
-            ``ColorJitter``, or a list of several.
+            ``ColorJitter``, a ``RandomGrayscale``, or a list of several.
         erase: A rectangle of each image to write over, drawn anew for each sample.
         stream: Fields with other numbers here draw other windows of the same sample, also with the
             same geometry: two views of one image.
@@ -171,7 +171,7 @@ class Image(Field):
         fill: float | Sequence[float] | None = None,
         interpolation: Interpolation | None = None,
         resize_dtype: DType | None = None,
-        color: ColorJitter | Sequence[ColorJitter] | None = None,
+        color: Coloring | Sequence[Coloring] | None = None,
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
