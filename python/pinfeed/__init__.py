@@ -42,6 +42,7 @@ from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
 from pinfeed.sources.ragged import RaggedArray
+from pinfeed.sources.shared_list import SharedList
 
 if TYPE_CHECKING:
     from pinfeed.diagnosis.diagnose import diagnose
@@ -79,6 +80,7 @@ __all__ = [
     "Points",
     "RaggedArray",
     "Rows",
+    "SharedList",
     "ShuffleSampler",
     "Stack",
     "StreamDataset",

@@ -279,3 +279,25 @@ def test_names_and_lists_as_indices(names):
         assert report.limit == "dataset"
         assert not any("not measured" in note for note in report.notes)
         assert report.measured.loop.batches[0].indices is None
+
+
+class Listed:
+    def __init__(self, records):
+        self.records = records
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return len(self.records[index])
+
+
+@pytest.mark.parametrize(
+    ("make", "workers", "is_named"),
+    [(list, 1, True), (list, 0, False), (pinfeed.SharedList, 1, False)],
+)
+def test_lists_that_workers_copy(make, workers, is_named):
+    dataset = torch.utils.data.Subset(Listed(make(["text"] * 100_000)), range(64))
+    report = pinfeed.diagnose(DataLoader(dataset, 8, num_workers=workers), seconds=0.2)
+    said = "each worker gets a copy of Listed.records over time, a list of 100,000 objects: "
+    assert any(note.startswith(said) for note in report.notes) == is_named

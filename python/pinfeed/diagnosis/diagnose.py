@@ -41,6 +41,8 @@ _ROUNDS = 2
 _MOST_TRIALS = 3
 #: Batches that take less seconds are made in little more than measuring takes.
 _FAST = 5e-4
+#: Objects in a list whose copies in workers are worth a word.
+_MANY = 100_000
 #: How many times its seconds a diagnosis takes before it leaves runs out.
 _OVERTIME = 2.0
 
@@ -296,6 +298,11 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "a batch lies in memory that a later one overwrites, so neither a thread nor workers were tried: "
             "they make batches ahead"
         )
+    for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
+        yield (
+            f"each worker gets a copy of {name} over time, a list of {count:,} objects: "
+            "pinfeed.SharedList holds them in memory that all of them share"
+        )
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
         yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
     if not stages.TELLS:
@@ -309,6 +316,15 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
         )
     if loader.is_stream:
         yield "changes of a stream's dataset were not tried, and trials don't have the same samples"
+
+
+def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
+    """Lists of many objects that a dataset holds, or the one inside of it, such as a Subset's."""
+    while dataset is not None:
+        for name, value in getattr(dataset, "__dict__", {}).items():
+            if type(value) is list and len(value) >= _MANY and type(value[0]) not in (int, float):
+                yield f"{type(dataset).__name__}.{name}", len(value)
+        dataset = getattr(dataset, "dataset", None)
 
 
 def _open_files() -> set[tuple[str, str]]:

@@ -19,7 +19,15 @@ from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.optional import add_note
 from pinfeed.sources.npz import npz_arrays
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
-from pinfeed.sources.source import ArraySource, Source, SourceSubset, checked_position, positions
+from pinfeed.sources.shared_list import SharedList
+from pinfeed.sources.source import (
+    ArraySource,
+    ObjectColumn,
+    Source,
+    SourceSubset,
+    checked_position,
+    positions,
+)
 from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
 
@@ -34,7 +42,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         arrays: An array, or arrays in tuples, dicts, NamedTuples or dataclasses nested at will, or a
             ``TensorDataset``. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
             strings and samples of different lengths (an ndarray of strings becomes one), a
-            `ConcatArray` of many arrays, or a path: of a .npy file
+            `ConcatArray` of many arrays, a `SharedList` of Python objects, or a path: of a .npy file
             (opened as a read-only memmap; nothing is unpickled, nothing is read yet), of a .npz file
             of ``np.savez`` (a dict of such memmaps, by their names), or of what
             `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
@@ -388,7 +396,7 @@ def _open_sources(arrays: Any, path: str) -> Any:
         arrays = dict(arrays.items())
     # Other packages' arrays may be dataclasses and their columns sequences, of which nothing is ours.
     is_foreign = type(arrays).__module__.partition(".")[0] in _FOREIGN
-    if is_foreign or not is_container(arrays):
+    if is_foreign or isinstance(arrays, SharedList) or not is_container(arrays):
         return _open_source(arrays, _name(path))
     if isinstance(arrays, list | tuple):
         _require_arrays(arrays, path)
@@ -490,6 +498,8 @@ def _are_of_one_shape(items: Sequence[Any]) -> bool:
 def _open_source(array: Any, name: str) -> Source:
     if isinstance(array, Source):
         return array
+    if isinstance(array, SharedList):
+        return ObjectColumn(array)
     if isinstance(array, str | os.PathLike):
         try:
             return ArraySource.open(array, name)

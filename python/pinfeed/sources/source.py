@@ -7,6 +7,7 @@ import itertools
 import operator
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -196,14 +197,14 @@ class ArraySource(Source):
 
 
 class ObjectColumn(Source):
-    """A list of objects, one for each sample: strings, or images of different sizes.
+    """Objects, one for each sample: strings, images of different sizes, a SharedList.
 
     `Collate` takes them like samples of any other dataset.
     """
 
     __slots__ = ("objects",)
 
-    def __init__(self, objects: list[Any]) -> None:
+    def __init__(self, objects: Sequence[Any]) -> None:
         self.objects = objects
 
     def __len__(self) -> int:

@@ -1,0 +1,213 @@
+"""SharedList: the records come back, in every process, and nothing is left of it."""
+
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, SharedList, ShuffleSampler
+from programs import run_program
+from samples import assert_same
+
+RECORDS = [
+    {"file": "a.jpg", "label": 3, "box": (0.5, None)},
+    "text ü",
+    b"\0bytes",
+    None,
+    [1, [2, {3}]],
+    np.arange(6).reshape(2, 3)[:, ::2],
+    torch.arange(4, dtype=torch.bfloat16),
+    Path("a/b"),
+    "x" * 1_000_000,
+]
+
+
+@pytest.mark.parametrize("count", [0, 1, len(RECORDS)])
+@pytest.mark.parametrize("kind", [list, iter, tuple, lambda records: (r for r in records)])
+def test_the_records_come_back(count, kind):
+    shared = SharedList(kind(RECORDS[:count]))
+    assert len(shared) == count
+    assert_same(list(shared), RECORDS[:count])
+    assert_same(list(reversed(shared)), RECORDS[:count][::-1])
+    for again in (pickle.loads(pickle.dumps(shared)), copy.copy(shared), copy.deepcopy(shared)):
+        assert_same(list(again), RECORDS[:count])
+
+
+@pytest.mark.parametrize(
+    "part", [slice(2), slice(-3, None), slice(None, None, -1), slice(5, 2), slice(7, 0, -3)]
+)
+def test_parts(part):
+    shared = SharedList(range(10))
+    assert list(shared[part]) == [*range(10)][part]
+    assert list(shared[part][::-1][:2]) == [*range(10)][part][::-1][:2]
+    alone = pickle.loads(pickle.dumps(shared[part]))
+    assert list(alone) == [*range(10)][part]
+    assert alone._file is not shared._file
+
+
+def test_it_is_a_sequence():
+    shared = SharedList([5, 6, 5])
+    assert 6 in shared
+    assert 7 not in shared
+    assert shared.count(5) == 2
+    assert shared.index(6) == 1
+    assert shared[np.int64(-2)] == shared[torch.tensor(1)] == 6
+    assert shared != [5, 6, 5]
+    assert repr(shared) == f"SharedList(3 records, {3 * len(pickle.dumps(5))} bytes)"
+    with pytest.raises(TypeError):
+        shared[0] = 1
+
+
+def test_a_record_is_new_each_time():
+    shared = SharedList([{"x": [1]}])
+    shared[0]["x"].append(2)
+    assert shared[0] == {"x": [1]}
+
+
+def test_tensors_that_view_a_larger_one():
+    whole = torch.arange(1_000_000)
+    shared = SharedList([{"x": part} for part in whole.split(1000)])
+    assert len(shared._bytes) < 2 * whole.nbytes
+    assert_same(shared[7]["x"], whole[7000:8000])
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([1, 2, lambda: 0], "^SharedList: record 2: expected an object that pickle takes, got function; "),
+        (iter([[open], [(i for i in ())]]), "^SharedList: record 1: .* got list; .*generator"),
+        ({"a": 1}, r"^SharedList: records: expected an iterable of records, got dict; pass list\(records.values"),
+        ("path.txt", r"^SharedList: records: .* got str; pass .* or \[records\]$"),
+        (type("Frame", (), {"columns": ["x"]})(), "^SharedList: records: .* got Frame; pass its rows as dicts$"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_records(records, message):
+    with pytest.raises(TypeError, match=message):
+        SharedList(records)
+
+
+def test_errors_of_an_iterable_are_its_own():
+    def broken():
+        yield 1
+        raise KeyError("mine")
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyError, match="mine"):
+        SharedList(broken())
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (3, IndexError, "^SharedList: index 3 is out of range for 3 records$"),
+        (-4, IndexError, "^SharedList: index -4 is out of range for 3 records$"),
+        ("file", TypeError, "^SharedList: expected an integer or a slice, got str"),
+        ([0, 1], TypeError, r"got list; \[shared\[i\] for i in indices\] has several$"),
+    ],
+)
+def test_bad_indices(index, error, message):
+    with pytest.raises(error, match=message):
+        SharedList("abc" for _ in range(3))[index]
+
+
+def test_as_an_entry_of_samples():
+    records = [{"file": f"{i}.jpg", "label": i} for i in range(8)]
+    dataset = ArrayDataset({"x": np.arange(8), "record": SharedList(records)})
+    assert_same(dataset[3], {"x": np.int64(3), "record": records[3]})
+    batch = Collate({"record": Keep()})(dataset.select([5, 2]).__getitems__([1, 0]))
+    assert_same(batch, {"x": torch.tensor([2, 5]), "record": [records[2], records[5]]})
+    alone = ArrayDataset(SharedList(records))
+    expected = {"file": ["1.jpg", "7.jpg"], "label": torch.tensor([1, 7])}
+    assert_same(Collate()(alone.__getitems__([1, 7])), expected)
+
+
+def test_nothing_is_left():
+    descriptors, names = len(os.listdir("/proc/self/fd")), {*os.listdir("/dev/shm")}
+    lists = [SharedList(range(100)) for _ in range(20)]
+    assert {*os.listdir("/dev/shm")} <= names
+    last = lists[3][1:]
+    del lists
+    gc.collect()
+    assert last[0] == 1
+    del last
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def read(records, first, ready, go, results):
+    ready.set()
+    go.wait(60)
+    results.put(([*records], records[1:][0], first))
+
+
+def reads_after(records, method):
+    """What a child reads once its parent has dropped the list, and after another one was killed."""
+    jobs = multiprocessing.get_context(method)
+    results, first = jobs.Queue(), records[0]
+    for is_killed in (True, False):
+        ready, go = jobs.Event(), jobs.Event()
+        child = jobs.Process(target=read, args=(records, first, ready, go, results))
+        child.start()
+        assert ready.wait(120)
+        if is_killed:
+            child.kill()
+            child.join()
+        assert records[0] == first
+    del records
+    gc.collect()
+    go.set()
+    found = results.get(timeout=120)
+    child.join()
+    return found
+
+
+def test_forked_children():
+    assert reads_after(SharedList(["a", "b", 3]), "fork") == (["a", "b", 3], "b", "a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_that_are_not_forked(method):
+    part = SharedList(["no", "a", "b", 3])[1:]
+    assert reads_after(part, method) == (["a", "b", 3], "b", "a")
+
+
+def labels(samples):
+    return [sample["label"] for sample in samples]
+
+
+def epochs(method, num_workers, shared):
+    sampler = ShuffleSampler(len(shared), batch_size=3, seed=5)
+    options = {"batch_sampler": sampler, "num_workers": num_workers, "collate_fn": labels}
+    loader = DataLoader(IndexedDataset(shared), multiprocessing_context=method, **options)
+    return [list(loader) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["fork", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spawn", "forkserver"))],
+)
+def test_epochs_of_workers(method):
+    shared = SharedList({"label": i, "text": str(i)} for i in range(20))
+    assert epochs(method, 2, shared) == epochs(None, 0, shared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_memory(method):
+    """Of a list, four processes hold four copies after an epoch, or half of them if they are forked."""
+    assert float(run_program("memory_of_workers", method, "SharedList", "", fresh=True)) < 1.1
+
+
+@pytest.mark.slow
+def test_memory_of_a_list():
+    assert float(run_program("memory_of_workers", "fork", "list", "", fresh=True)) > 1.8
