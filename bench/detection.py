@@ -20,7 +20,6 @@ from bench.harness import (
 )
 from pinfeed import augment
 from pinfeed.augment.chance import Chance
-from pinfeed.fields.field import Scene
 
 SIZES, MOST = tuple(range(480, 801, 32)), 1333
 VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomHorizontalFlip()])
@@ -145,13 +144,15 @@ def boxes():
     random = np.random.default_rng(0)
     samples = [some_boxes(random, 50).astype(np.float32) for _ in range(64)]
     view = augment.Compose([augment.RandomCrop(400), augment.RandomHorizontalFlip()])
-    image, scene = pinfeed.Image(dtype=torch.uint8, augment=view), Scene()
-    chance = Chance(np.arange(64), key=0)
-    photographs = [np.zeros((480, 640, 3), np.uint8)] * 64
-    image.collate(photographs, pinfeed.Leaf("images", chance=chance, scene=scene))
-    field, leaf = pinfeed.Boxes(labels=()), pinfeed.Leaf("boxes", scene=scene)
-    points, joined = pinfeed.Points(), torch.from_numpy(np.concatenate(samples))
-    ends = points.follow(points.collate([[[0, 0], [640, 480]]] * 64, leaf), leaf).values.numpy()
+    image, photographs = (
+        pinfeed.Image(dtype=torch.uint8, augment=view),
+        [np.zeros((480, 640, 3), np.uint8)] * 64,
+    )
+    images = pinfeed.Leaf("images", chance=Chance(np.arange(64), key=0), followed=True)
+    seen, leaf = image.collate(photographs, images).known, pinfeed.Leaf("boxes")
+    moved_by = lambda field, items: field.moved(field.collate(items, leaf), seen, None, leaf)
+    field, joined = pinfeed.Boxes(labels=()), torch.from_numpy(np.concatenate(samples))
+    ends = moved_by(pinfeed.Points(), [[[0, 0], [640, 480]]] * 64).values.numpy()
     first, last = ends.reshape(64, 2, 1, 1, 2).swapaxes(0, 1)
     moved = first + np.sign(last - first) * np.reshape(samples, (64, 50, 2, 2))
     clipped = np.concatenate([moved.min(2), moved.max(2)], axis=2).clip(0, 400)
@@ -161,6 +162,6 @@ def boxes():
     expected = pinfeed.JaggedBatch(torch.from_numpy(clipped[remain]), offsets)
     return Job(
         reference("copy the boxes (`torch.clone`)", lambda: joined.clone()),
-        ours("`Boxes`", lambda: field.follow(field.collate(samples, leaf), leaf)),
+        ours("`Boxes`", lambda: moved_by(field, samples)),
         expected=expected,
     )

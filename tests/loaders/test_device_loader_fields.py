@@ -267,7 +267,7 @@ def test_what_is_no_field_for_whole_batches(field, message):
     [
         ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
         ([Pad(lengths="y")], [], "is in no dict"),
-        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"leaf \['x'\] .* goes with a 'y'"),
+        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"leaf \['x'\] goes with a 'y'"),
         ({"x": Image()}, [{"y": 0}], r"expected keys that batches have there, \['y'\], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as batches have there, got 1;"),
         ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
@@ -404,10 +404,10 @@ def test_images_beside_padding_are_normalized():
 
 
 def test_leaves_of_other_kinds():
-    with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Image\(\) takes a tensor"):
+    with pytest.raises(TypeError, match=r"leaf \['x'\]: Image\(\) takes a tensor"):
         applied({"x": Image()}, {"x": IMAGE.numpy()})
     for leaf in (IMAGE, JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())):
-        with pytest.raises(TypeError, match=r"leaf \['x'\] of the batch: Pad\(\) takes a Jagged"):
+        with pytest.raises(TypeError, match=r"leaf \['x'\]: Pad\(\) takes a Jagged"):
             applied({"x": Pad()}, {"x": leaf})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,26 +21,43 @@ from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 
 
-@dataclasses.dataclass
-class Scene:
-    """What the leaves of one dict know of one another: images or tokens, and what follows them.
+class Objects(NamedTuple):
+    """The boxes of the objects in a batch of images.
 
     Attributes:
-        objects: The boxes of the images' objects: corners x1, y1, x2, y2 in pixels of the images,
-            float64 of shape (total, 4); where those of each image begin, int64 of shape (B + 1,); and
-            whether each remains, bool of shape (total,). None: nobody has boxes. Once the batch of
-            images is made, the corners move to where it shows them.
-        views: What is seen of each image; None before the batch of images is made.
-        size: The height and width of that batch.
-        augment: The geometry that the views were found for.
-        lengths: Of padded samples that others are as long as; None: there are no such samples.
+        corners: x1, y1, x2, y2 in pixels of the images, float64 of shape (total, 4). Once the batch of
+            images is made, they move to where it shows them.
+        offsets: Where the boxes of each image begin, int64 of shape (B + 1,).
+        remain: Whether each remains, bool of shape (total,).
     """
 
-    objects: Any = None
-    views: Any = None
-    size: tuple[int, int] = (0, 0)
-    augment: Geometry | None = None
-    lengths: Any = None
+    corners: Any
+    offsets: Any
+    remain: Any
+
+
+class Seen(NamedTuple):
+    """What a batch of images shows of them.
+
+    Attributes:
+        views: What is seen of each image, as native code has it.
+        size: The height and width of the batch.
+        augment: The geometry that the views were found for.
+    """
+
+    views: Any
+    size: tuple[int, int]
+    augment: Geometry | None
+
+
+class Followed(NamedTuple):
+    """What a field returns that others follow: its batch, and what they have to know of it.
+
+    That is a `Seen` of images, and of padded samples their lengths.
+    """
+
+    batch: Any
+    known: Any
 
 
 class Leaf(NamedTuple):
@@ -54,8 +70,8 @@ class Leaf(NamedTuple):
         chance: What is random in the batch; None unless a field of the `Collate` augments.
         packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
         epoch: The epoch that the batch is of; None if nobody told.
-        scene: What its images show, or those that it follows, or how long samples are; None: it neither follows images nor
-            is followed.
+        followed: Whether other entries follow this one: the field returns a `Followed` then.
+        objects: Of images that are followed the boxes of their objects; None: nobody has boxes.
     """
 
     name: str
@@ -64,7 +80,8 @@ class Leaf(NamedTuple):
     chance: Chance | None = None
     packing: Packing | None = None
     epoch: int | None = None
-    scene: Scene | None = None
+    followed: bool = False
+    objects: Objects | None = None
 
 
 class Field(ABC):
@@ -82,11 +99,6 @@ class Field(ABC):
         byte_padding: The value it pads batches of bytes with; None if it doesn't.
         augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
         is_random: Whether any of that is drawn for each sample.
-        shows_images: Whether other fields may follow it: it fills `Leaf.scene`.
-        follows: The key of the images, or the padded samples, in the same dict, that it follows; None: it follows none. What
-            `collate` makes of its samples is handed to `follow` when the images are there.
-        objects_of: The keys in the same dict that have a value for each of its items,
-            and lose those that it drops.
     """
 
     source: str | None = None
@@ -98,9 +110,6 @@ class Field(ABC):
     byte_padding: Any = None
     augments: bool = False
     is_random: bool = False
-    shows_images: bool = False
-    follows: str | None = None
-    objects_of: tuple[str, ...] = ()
 
     def of(self, key: str) -> Self:
         """The same field, of the samples' entry under another key of the same dict.
@@ -178,15 +187,6 @@ class Field(ABC):
             leaf: As for `collate`.
         """
         return self.collate(source.samples(indices, leaf.name), leaf)
-
-    def follow(self, batch: Any, leaf: Leaf) -> Any:
-        """Finishes a batch when the images that it follows are there: see `follows`.
-
-        Args:
-            batch: What `collate` or `gather` made.
-            leaf: As for `collate`; its scene says what the images show.
-        """
-        return batch
 
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.

@@ -29,8 +29,10 @@ from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.fields.field import (
     Field,
+    Followed,
     Leaf,
     Request,
+    Seen,
     check_request,
     padded_leaf,
 )
@@ -143,8 +145,6 @@ class Image(Field):
         (torch.Size([1, 8, 6]), torch.int64)
     """
 
-    shows_images = True
-
     @instead(
         flip="Image(augment=pinfeed.augment.RandomHorizontalFlip()) flips",
         normalize="mean and std normalize: Image(mean, std)",
@@ -233,7 +233,7 @@ class Image(Field):
         if pad_value is not None:
             self._padding = _core.ImagePaddingOptions(
                 value=pad_value,
-                multiple_of=multiples,
+                multiple_of=(multiples[0], multiples[1]),
                 sizes=sizes is not False,
                 mask=mask is not False,
             )
@@ -416,39 +416,37 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         target, threads = batch_allocator(leaf.pin), get_num_threads()
-        if self.augments or leaf.scene is not None:
+        if self.augments or leaf.followed:
             written = self._augmented(images, indices, target, leaf)
         else:
             written = _core.normalize_images(
                 images, indices, self._format, target, leaf.name, threads, padding=self._padding
             )
         batch = self._axes_in_order(written.values)
-        if self._padding is None:
+        if self._padding is not None:
+            kind = PaddedImages if self.output == "CHW" else Padded
+            batch = padded_leaf(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
+        if not leaf.followed:
             return batch
-        kind = PaddedImages if self.output == "CHW" else Padded
-        return padded_leaf(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
+        order = self._format.output
+        height, width = (written.values.shape[1 + order.index(axis)] for axis in "HW")
+        return Followed(batch, Seen(written.views, (height, width), self.augment))
 
     def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> _core.WrittenImages:
-        chance, scene = leaf.chance, leaf.scene
+        chance = leaf.chance
         if chance is None:
             chance = Chance(np.arange(len(images if indices is None else indices)), key=0)
-        objects = None if scene is None else scene.objects
-        batch = self._augmentation.batch(
+        return self._augmentation.batch(
             images,
             indices,
             self._format,
             self._padding,
             chance,
-            objects,
+            leaf.objects,
             target,
             leaf.name,
             leaf.path,
         )
-        if scene is not None:
-            order = self._format.output
-            height, width = (batch.values.shape[1 + order.index(axis)] for axis in "HW")
-            scene.views, scene.size, scene.augment = batch.views, (height, width), self.augment
-        return batch
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch

@@ -16,6 +16,7 @@ from pinfeed import _core
 from pinfeed.arguments import DType, Problem, described, instead, torch_dtype
 from pinfeed.fields.field import (
     Field,
+    Followed,
     Leaf,
     Request,
     check_request,
@@ -147,7 +148,8 @@ class Pad(Field):
                 f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
             )
         self.like = like
-        self.follows = like or None
+        #: The key of the `Pad` whose lengths are compared with these.
+        self.compared_with = like or None
         self._has_warned = False
 
     @override
@@ -202,7 +204,7 @@ class Pad(Field):
             batch_allocator(leaf.pin),
             leaf.name,
             get_num_threads(),
-            lengths=bool(self._lengths) or leaf.scene is not None,
+            lengths=bool(self._lengths) or leaf.followed,
             mask=bool(self.mask),
         )
 
@@ -213,20 +215,12 @@ class Pad(Field):
             mask = Stack(self.mask_dtype).apply(mask, mask, leaf)
         kind = LeftPadded if self._padding.side == "left" else Padded
         batch = padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
-        if leaf.scene is None:
-            return batch
-        if self.follows is not None:
-            return batch, lengths  # for follow
-        leaf.scene.lengths = lengths
-        return batch
+        return Followed(batch, lengths) if leaf.followed else batch
 
-    @override
-    def follow(self, batch: Any, leaf: Leaf) -> Any:
-        assert leaf.scene is not None
-        made, lengths = batch
-        known = leaf.scene.lengths
-        if known is None or self._has_warned or torch.equal(lengths, known):
-            return made
+    def require_same_lengths(self, lengths: torch.Tensor, known: torch.Tensor, leaf: Leaf) -> None:
+        """Raises ValueError, or warns once, if lengths differ from those that they are compared with."""
+        if self._has_warned or torch.equal(lengths, known):
+            return
         is_same = lengths.shape == known.shape  # otherwise lists of other numbers of sequences
         sample = (
             int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
@@ -234,7 +228,7 @@ class Pad(Field):
         limits = "" if self.like else ", and both the same max_length"
         problem = Problem(
             leaf.name,
-            f"length {known[sample].tolist()} as in [{self.follows!r}]",
+            f"length {known[sample].tolist()} as in [{self.compared_with!r}]",
             str(lengths[sample].tolist()),
             f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
             "this is a sequence of its own, such as the labels of an encoder-decoder, say like=False",
@@ -244,7 +238,6 @@ class Pad(Field):
             raise ValueError(problem)
         self._has_warned = True
         warnings.warn(str(problem), stacklevel=2)
-        return made
 
     def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
@@ -314,7 +307,7 @@ class Pad(Field):
             and own.axes == padding.axes
             and (self.source or key) != (other.source or "input_ids")
         ):
-            field.follows = "input_ids"
+            field.compared_with = "input_ids"
         return field
 
     @override

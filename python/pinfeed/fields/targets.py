@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import Field, Leaf, Scene
+from pinfeed.fields.field import Field, Leaf, Objects, Seen
 from pinfeed.functions.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -35,29 +36,35 @@ from pinfeed.sources.source import Source
 _MASKS = (torch.uint8, torch.bool)
 
 
-class _Target(Field):
-    """What follows the images under a key of the same dict."""
+class Target(Field):
+    """What follows the images under a key of the same dict.
+
+    Its ``collate`` reads and checks the samples; ``moved`` makes the batch when that of the images is there.
+    """
 
     def __init__(self, image: str) -> None:
         name = type(self).__name__
         if not isinstance(image, str) or not image:
             raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
-        self.image = self.follows = image
+        self.image = image
 
-    def _scene(self, leaf: Leaf) -> Scene:
-        if leaf.scene is None:
-            raise ValueError(
-                f"{leaf.name}: {type(self).__name__} follows the images under {self.image!r} of the "
-                "same dict, and stands in none; make the samples dicts"
-            )
-        return leaf.scene
+    @abstractmethod
+    def moved(
+        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+    ) -> JaggedBatch:
+        """The batch.
 
-    def _require_images(self, scene: Scene, offsets: Any, leaf: Leaf) -> bool:
-        """Whether the batch has images; raises ValueError where it has none, but objects in them."""
-        if scene.views is not None:
-            return True
+        Args:
+            read: What `collate` or `gather` returned.
+            seen: What the images show; None: the batch has none.
+            objects: The boxes of their objects, of which some remain; None: nobody has boxes.
+            leaf: As for `collate`.
+        """
+
+    def _require_no_objects(self, offsets: Any, leaf: Leaf) -> None:
+        """Raises ValueError for objects in a batch without images."""
         if offsets[-1] == 0:
-            return False
+            return
         sample = int(np.flatnonzero(np.diff(offsets))[0])
         expected = f"no objects, because no sample of the batch has an image under {self.image!r}"
         hint = "give such samples an empty list, or make this field optional() and them None"
@@ -65,7 +72,14 @@ class _Target(Field):
         raise ValueError(Problem(leaf.name, expected, got, hint, sample=sample))
 
 
-class Boxes(_Target):
+class _Boxes(NamedTuple):
+    """What `Boxes` reads: the boxes, and the sizes of images that samples carry with them."""
+
+    objects: Objects
+    canvases: list[Any] | None
+
+
+class Boxes(Target):
     """Boxes of the objects in images, moved along with what `Image` does: a `JaggedBatch`.
 
     They are cropped, flipped and resized with their image, and clipped to what is seen of it. Boxes
@@ -138,7 +152,7 @@ class Boxes(_Target):
         self.min_size = checked_number(min_size, "Boxes: min_size", 0)
         self.min_area = checked_number(min_area, "Boxes: min_area", 0)
         self.labels = labels
-        self.objects_of = tuple(dict.fromkeys(keys))
+        self.labels_of = tuple(dict.fromkeys(keys))
         self._options = _core.BoxOptions(
             format=output or format,
             of_image=normalized == "image",
@@ -148,7 +162,7 @@ class Boxes(_Target):
         )
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> _Boxes:
         for position, sample in enumerate(samples):
             format = getattr(sample, "format", None)
             name = str(getattr(format, "name", format)).lower()
@@ -157,14 +171,14 @@ class Boxes(_Target):
                 got = f"a {type(sample).__name__} of format {name!r}"
                 expected = f"boxes of format {self.format!r}"
                 raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
-        self._check(*_joined(plain(samples), (4,), leaf), leaf)
-        return canvases(samples)
+        boxes = self._checked(*_joined(plain(samples), (4,), leaf), leaf)
+        return _Boxes(boxes, canvases(samples))
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._check(*_as_floats(*source.select(indices), leaf), leaf)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> _Boxes:
+        return _Boxes(self._checked(*_as_floats(*source.select(indices), leaf), leaf), None)
 
-    def _check(self, boxes: Any, offsets: Any, leaf: Leaf) -> None:
+    def _checked(self, boxes: Any, offsets: Any, leaf: Leaf) -> Objects:
         if boxes.shape[1:] != (4,):
             raise _wrong_shape(leaf, "boxes of shape (n, 4)", boxes, offsets)
         require_pixels(boxes, "boxes", leaf.name)
@@ -183,24 +197,26 @@ class Boxes(_Target):
                 )
             box = in_format(boxes[row : row + 1], self.format)[0]
             raise _about_box(row, box, offsets, expected, hint, leaf.name)
-        self._scene(leaf).objects = (boxes, offsets, np.ones(len(boxes), np.bool_))
+        return Objects(boxes, offsets, np.ones(len(boxes), np.bool_))
 
     @override
-    def follow(self, batch: Any, leaf: Leaf) -> Any:
-        scene, target = self._scene(leaf), batch_allocator(leaf.pin)
-        corners, offsets, _ = scene.objects
-        if not self._require_images(scene, offsets, leaf):
+    def moved(
+        self, read: _Boxes, seen: Seen | None, objects: Objects | None, leaf: Leaf
+    ) -> JaggedBatch:
+        objects, canvases = read
+        corners, offsets, _ = objects
+        if seen is None:
+            self._require_no_objects(offsets, leaf)
             return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
-        require_canvases(batch, scene.views.sources, leaf.name)
-        require_inside(corners, offsets, scene.views.sources, self.format, leaf.name)
+        require_canvases(canvases, seen.views.sources, leaf.name)
+        require_inside(corners, offsets, seen.views.sources, self.format, leaf.name)
+        target = batch_allocator(leaf.pin)
         return JaggedBatch(
-            *_core.move_boxes(
-                scene.views, scene.objects, self._options, scene.size, target, leaf.name
-            )
+            *_core.move_boxes(seen.views, objects, self._options, seen.size, target, leaf.name)
         )
 
 
-class Points(_Target):
+class Points(Target):
     """Points in images, such as key points, moved along with what `Image` does: a `JaggedBatch`.
 
     Coordinates go from 0 at the left and upper border of an image to its width and height, so the
@@ -249,22 +265,24 @@ class Points(_Target):
         return points, offsets
 
     @override
-    def follow(self, batch: Any, leaf: Leaf) -> Any:
-        points, offsets, sizes = batch
-        scene = self._scene(leaf)
-        if not self._require_images(scene, offsets, leaf):
+    def moved(
+        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+    ) -> JaggedBatch:
+        points, offsets, sizes = read
+        if seen is None:
+            self._require_no_objects(offsets, leaf)
             none = torch.zeros(points.shape, device="cpu")
             return JaggedBatch(none, torch.from_numpy(offsets))
-        require_canvases(sizes, scene.views.sources, leaf.name)
-        require_points_inside(points, offsets, scene.views.sources, leaf.name)
-        remain = _those_that_remain(scene, offsets, leaf.name)
+        require_canvases(sizes, seen.views.sources, leaf.name)
+        require_points_inside(points, offsets, seen.views.sources, leaf.name)
+        remain = _those_that_remain(objects, offsets, leaf.name)
         target = batch_allocator(leaf.pin)
         return JaggedBatch(
-            *_core.move_points(scene.views, points, offsets, remain, target, leaf.name)
+            *_core.move_points(seen.views, points, offsets, remain, target, leaf.name)
         )
 
 
-class InstanceMasks(_Target):
+class InstanceMasks(Target):
     """A mask for each object in an image, which shows what its `Image` shows: a `JaggedBatch`.
 
     Masks are resized with ``"nearest-exact"``, and padded with zeros to the size of the images' batch: the
@@ -321,43 +339,47 @@ class InstanceMasks(_Target):
         return samples
 
     @override
-    def follow(self, batch: Any, leaf: Leaf) -> Any:
-        scene = self._scene(leaf)
-        counts = [len(masks) for masks in batch]
+    def moved(
+        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+    ) -> JaggedBatch:
+        counts = [len(masks) for masks in read]
         offsets = np.append(0, np.cumsum(counts))
-        has_images = self._require_images(scene, offsets, leaf)
-        sizes = scene.views.sources if has_images else [None] * len(batch)
-        for position, (masks, size) in enumerate(zip(batch, sizes, strict=True)):
-            if has_images and getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
+        if seen is None:
+            self._require_no_objects(offsets, leaf)
+            return self._batch(torch.zeros((0, 0, 0), dtype=torch.uint8, device="cpu"), offsets)
+        for position, (masks, size) in enumerate(zip(read, seen.views.sources, strict=True)):
+            if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, as their image in leaf [{self.image!r}] has it"
                 got = str(tuple(masks.shape[1:]))
                 raise ValueError(Problem(leaf.name, expected, got, sample=position))
-        remain = _those_that_remain(scene, offsets, leaf.name)
-        rows = np.repeat(np.arange(len(batch)), counts)[remain]
+        remain = _those_that_remain(objects, offsets, leaf.name)
+        rows = np.repeat(np.arange(len(read)), counts)[remain]
         kept = np.append(0, np.cumsum(remain))[offsets]
-        target, height_and_width = batch_allocator(leaf.pin), scene.size
         is_bool = self.dtype == torch.bool
-        masks = [mask for masks in batch for mask in _as_bytes(masks, is_bool)]
+        masks = [mask for masks in read for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
             values = _core.view_images(
                 masks,
                 None,
                 self._format,
-                _options(scene.augment),
-                target,
+                _options(seen.augment),
+                batch_allocator(leaf.pin),
                 leaf.name,
                 get_num_threads(),
                 key=0,
                 samples=rows,
                 leaf="",
-                views=scene.views,
+                views=seen.views,
                 rows=rows.tolist(),
-                padding=_core.ImagePaddingOptions(value=0, least=height_and_width),
+                padding=_core.ImagePaddingOptions(value=0, least=seen.size),
             ).values
         else:
-            values = torch.zeros((0, *height_and_width), dtype=torch.uint8, device="cpu")
-        return JaggedBatch(values.view(self.dtype), torch.from_numpy(kept))
+            values = torch.zeros((0, *seen.size), dtype=torch.uint8, device="cpu")
+        return self._batch(values, kept)
+
+    def _batch(self, values: torch.Tensor, offsets: Any) -> JaggedBatch:
+        return JaggedBatch(values.view(self.dtype), torch.from_numpy(offsets))
 
 
 @functools.lru_cache(maxsize=64)
@@ -443,13 +465,12 @@ def _as_bytes(masks: Any, is_bool: bool) -> Any:
     return masks.view(np.uint8) if getattr(masks, "dtype", None) == np.bool_ else masks
 
 
-def _those_that_remain(scene: Scene, offsets: Any, name: str) -> npt.NDArray[np.bool_]:
+def _those_that_remain(objects: Objects | None, offsets: Any, name: str) -> npt.NDArray[np.bool_]:
     """Which objects remain: all, unless boxes say more."""
-    if scene.objects is None:
+    if objects is None:
         return np.ones(int(offsets[-1]), np.bool_)
-    _, expected, remain = scene.objects
-    require_as_many(offsets, expected, name)
-    return remain
+    require_as_many(offsets, objects.offsets, name)
+    return objects.remain
 
 
 def require_as_many(offsets: Any, expected: Any, name: str) -> None:

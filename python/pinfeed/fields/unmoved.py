@@ -12,7 +12,9 @@ from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.keep import Keep
+from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
+from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 
 _BOXES = re.compile("box|(?<![a-z])rect(?!i)|roi(?![a-z])|rois", re.IGNORECASE)
@@ -67,7 +69,7 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
 
 def _require_moved(entry: _Entry, image: _Entry, key: Any, field: Image) -> None:
     others = [other for _, other in entry.fields]
-    if any(isinstance(f, Keep) or f.shows_images or f.follows for f in others):
+    if any(isinstance(f, Keep | Image | Target) or (isinstance(f, Pad) and f.like) for f in others):
         return
     array, size = _numbers(entry.value), _size(image.value, field)
     if array is None or size is None or field.augment is None:

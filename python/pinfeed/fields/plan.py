@@ -1,0 +1,453 @@
+"""How samples become a batch: a tree of entries and groups, compiled from the fields and the first samples.
+
+An `Entry` is one place in the structure of samples or batches, a `Group` the container that stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed.arguments import Problem, nearest
+from pinfeed.augment.chance import Chance
+from pinfeed.batches import Packing, SampleBatch
+from pinfeed.fields.field import ABSENT, Beside, Field, Leaf, Objects
+from pinfeed.fields.image import Image
+from pinfeed.fields.objects import ImageGroup, image_groups, name_field, with_labels
+from pinfeed.fields.pad import Pad
+from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
+from pinfeed.fields.unmoved import require_moved
+from pinfeed.memory.outputs import Pin
+from pinfeed.sources.dataset import Rows
+from pinfeed.sources.source import ObjectColumn, Source
+from pinfeed.structure import (
+    children,
+    is_container,
+    is_dataclass,
+    is_namedtuple,
+    parts,
+    rebuild,
+    rebuild_mapping,
+    step_name,
+)
+
+_STACK = Stack()
+
+#: The hint where samples as a whole are None.
+WITHOUT_NONE = (
+    "leave out samples that are None: collate_fn=lambda samples: collate([sample for sample in "
+    "samples if sample is not None])"
+)
+
+
+#: What fields mirror, by who batches.
+_MIRRORED = {"Collate": "samples", "DeviceLoader": "batches"}
+
+#: What a `Leaf` says of its batch: ``chance``, ``packing``, ``epoch``, ``followed`` and ``objects``.
+Context = tuple[Chance | None, Packing | None, int | None, bool, Objects | None]
+UNKNOWN: Context = (None, None, None, False, None)
+
+
+class Entry:
+    """One place in the structure of samples or batches.
+
+    What is found out about samples is kept for the next batch, because samples mostly are alike. Any
+    number of threads may do that at once: all of them find the same.
+
+    Args:
+        owner: Whose plan it is: ``"Collate"`` or ``"DeviceLoader"``.
+        fields: The field, or the fields of the parts, of this place; None leaves both to the samples.
+        path: From the sample to this place, such as ``"['image']"``.
+        pin: Whether batches are to be pinned, unless this is a worker.
+    """
+
+    def __init__(self, owner: str, fields: Any, path: str = "", pin: Pin = False) -> None:
+        self.leaf = Leaf(f"{owner}: leaf {path}" if path else owner, path, pin)
+        self.fields = fields
+        self.field = fields if isinstance(fields, Field) else None
+        self._owner = owner
+        self._kinds: set[type] = set()  # those of samples and of sources that hold no others
+        self._groups: dict[type, Group] = {}
+
+    def collate(self, samples: Sequence[Any], context: Context) -> Any:
+        """The batch of what stands at this place in each sample."""
+        field, leaf = self.field, self.leaf
+        if field is None:
+            first = samples[0]
+            if type(first) not in self._kinds:
+                if type(first) in self._groups or is_container(first):
+                    return self._group(first, samples).collate(samples, context)
+                self._require_no_fields("single value")
+                self._kinds.add(type(first))
+            field = _STACK
+        elif field.is_optional and self._are_absent(samples):
+            return ABSENT
+        else:
+            leaf = self._leaf_in(context)
+        try:
+            return field.collate(samples, leaf)
+        except TypeError as error:
+            if hint := _samples_hint(field, samples, leaf):
+                Problem.of(error).add_hint(hint)
+            raise
+
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
+        """The batch of rows of a dataset's arrays at this place."""
+        field = self.field
+        if type(sources) in self._kinds:
+            if field is None:
+                return _STACK.gather(sources, indices, self.leaf)
+            return field.gather(sources, indices, self._leaf_in(context))
+        if type(sources) in self._groups:
+            return self._group(sources, indices=indices).gather(sources, indices, context)
+        if isinstance(sources, ObjectColumn):
+            return self.collate([sources[index] for index in indices.tolist()], context)
+        if isinstance(sources, Source):
+            self._require_no_fields("single value")
+            self._kinds.add(type(sources))
+            return self.gather(sources, indices, context)
+        if field is not None:
+            return self.collate(list(Rows(sources, indices)), context)
+        return self._group(sources, indices=indices).gather(sources, indices, context)
+
+    def apply(self, node: Any, host: Any) -> Any:
+        """The batch with its fields applied; ``host`` is the same before it was moved elsewhere."""
+        if self.fields is None:
+            return node
+        if self.field is None:
+            if not is_container(node):
+                self._require_no_fields(type(node).__name__)
+            return self._group(node).apply(node, host)
+        try:
+            return self.field.apply(node, host, self.leaf)
+        except TypeError as error:
+            if isinstance(node, Mapping) or type(node) in (tuple, list):
+                Problem.of(error).add_hint(_mirror_hint(self.field, node, "batches"))
+            raise
+
+    def _leaf_in(self, context: Context) -> Leaf:
+        leaf = self.leaf
+        chance, packing, epoch, followed, _ = context
+        if chance is None and packing is None and not followed:
+            if epoch != leaf.epoch:  # kept for the next batch, which mostly is of the same epoch
+                self.leaf = leaf = leaf._replace(epoch=epoch)
+            return leaf
+        return Leaf(leaf.name, leaf.path, leaf.pin, *context)
+
+    def _are_absent(self, samples: Sequence[Any]) -> bool:
+        """Whether all samples of an optional entry are None."""
+        present = [i for i, sample in enumerate(samples) if sample is not None]
+        assert self.field is not None
+        if present and len(present) < len(samples) and not self.field.takes_none:
+            position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
+            expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
+            hint = "an optional() leaf is there in all samples of a batch or in none"
+            raise ValueError(
+                Problem(self.leaf.name, f"{expected} as in sample 0", got, hint, sample=position)
+            )
+        return not present
+
+    def _require_no_fields(self, got: str) -> None:
+        """Raises ValueError for fields of the parts of something that has none."""
+        if self.fields is not self.field:
+            mirrored = _MIRRORED[self._owner]
+            raise ValueError(
+                f"{self._owner}: fields{self.leaf.path} is a {type(self.fields).__name__}, but "
+                f"{mirrored} have a {got} there; fields must mirror the structure of {mirrored}"
+            )
+
+    def _group(self, node: Any, samples: Sequence[Any] = (), indices: Any = None) -> Group:
+        """The group of a container, as in the last batch if it has the same places.
+
+        Of a container of sources, ``indices`` are those of the samples.
+        """
+        known = self._groups.get(type(node))
+        if known is not None and known.keys == _keys(node):
+            return known
+        if isinstance(node, SampleBatch):
+            raise TypeError(
+                "Collate: expected samples, got batches of a PackedStream; give it to the DataLoader "
+                "with batch_size=None"
+            )
+        if not self.leaf.path:
+            require_moved(self.fields, samples if indices is None else Rows(node, indices))
+        group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.leaf)
+        return group
+
+
+class Group:
+    """The entries of the container that samples or batches have at one place.
+
+    Attributes:
+        keys: What a container of the same type has, too, if it has the same entries.
+    """
+
+    def __init__(self, owner: str, fields: Any, node: Any, leaf: Leaf) -> None:
+        self._kind, self.keys = type(node), _keys(node)
+        self._owner, self._leaf = owner, leaf
+        # default_collate makes lists of plain tuples, and code in the wild relies on it.
+        is_tuple = isinstance(node, tuple) and not is_namedtuple(node)
+        self._becomes_list = is_tuple and owner == "Collate"
+        self._changes_keys = False
+        self._images: list[ImageGroup] = []
+        self._compared: dict[Any, Pad] = {}
+        name, of = f"{owner}: fields{leaf.path}", _MIRRORED[owner]
+        if not isinstance(node, Mapping):
+            steps = [step for step, _ in children(node)]
+            found = zip(steps, _child_fields(fields, node, name, of), strict=True)
+            self._entries = [self._entry(field, step) for step, field in found]
+            return
+        self._sources, by_key = _mapping_fields(fields, node, name, of)
+        given = fields if isinstance(fields, Mapping) else {}
+        by_key = with_labels(by_key, given)
+        self._entries = [self._entry(field, f"[{key!r}]") for key, field in by_key.items()]
+        self._names = tuple(by_key)
+        self._changes_keys = self._names != tuple(node) or any(
+            isinstance(field, Field) and (field.names() or field.is_optional)
+            for field in by_key.values()
+        )
+        leaves = {key: entry.leaf for key, entry in zip(by_key, self._entries, strict=True)}
+        self._images = image_groups(by_key, given, leaves, name)
+        self._compared = {
+            key: field
+            for key, field in by_key.items()
+            if isinstance(field, Pad) and field.compared_with in by_key
+        }
+
+    def _entry(self, field: Any, step: str) -> Entry:
+        return Entry(self._owner, field, self._leaf.path + step, self._leaf.pin)
+
+    def collate(self, samples: Sequence[Any], context: Context) -> Any:
+        """The batch of the containers of all samples."""
+        columns = self._columns(samples)
+        if self._images or self._compared:
+            values = self._together(Entry.collate, columns, context)
+        else:
+            pairs = zip(self._entries, columns, strict=True)
+            values = [entry.collate(column, context) for entry, column in pairs]
+        return self._container(samples[0], values)
+
+    def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
+        """The batch of rows of the arrays in a container."""
+        is_mapping = type(sources) is dict or isinstance(sources, Mapping)
+        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
+        if self._images or self._compared:
+            gather = lambda entry, column, context: entry.gather(column, indices, context)
+            values = self._together(gather, columns, context)
+        else:
+            pairs = zip(self._entries, columns, strict=True)
+            values = [entry.gather(column, indices, context) for entry, column in pairs]
+        return self._container(sources, values)
+
+    def apply(self, node: Any, host: Any) -> Any:
+        """A batch with the fields of its entries applied."""
+        found = zip(self._entries, parts(node), parts(host), strict=True)
+        return self._container(node, [entry.apply(part, before) for entry, part, before in found])
+
+    def _together(
+        self, make: Callable[[Entry, Any, Context], Any], columns: Sequence[Any], context: Context
+    ) -> list[Any]:
+        """The batch of each entry, where some follow others: boxes images, labels tokens."""
+        places = dict(zip(self._names, zip(self._entries, columns, strict=True), strict=True))
+
+        def made_of(key: Any, followed: bool = False, objects: Any = None) -> Any:
+            entry, column = places[key]
+            try:
+                batch = make(entry, column, (*context[:3], followed, objects))
+                return (ABSENT, None) if followed and batch is ABSENT else batch
+            except ValueError as error:
+                problem = Problem.of(error)
+                if self._images and problem.hint == TAKE_ANY_LENGTH:
+                    name_field(problem, key, column[0], self._images)
+                raise
+
+        # Images that are followed come first: others may see what they see.
+        made: dict[Any, Any] = {}
+        dropped = []
+        for images in self._images:
+            batches, counts = images.collate(made_of)
+            made |= batches
+            dropped += [] if counts is None else [(images, counts)]
+        others = {}
+        lengths: dict[Any, Any] = {}
+        measured = {*self._compared, *(pad.compared_with for pad in self._compared.values())}
+        for key in self._names:
+            if key in measured:
+                others[key], lengths[key] = made_of(key, True)
+            elif key not in made:
+                others[key] = made_of(key)
+        for key, pad in self._compared.items():
+            known = lengths[pad.compared_with]
+            if lengths[key] is not None and known is not None:
+                pad.require_same_lengths(lengths[key], known, places[key][0].leaf)
+        for images, counts in dropped:
+            images.require_named(others, counts)
+        made |= others
+        return [made[key] for key in self._names]
+
+    def _container(self, node: Any, values: list[Any]) -> Any:
+        """A container like ``node`` of the batches of its entries, and of what they bring along."""
+        if self._becomes_list:
+            return values
+        if not self._changes_keys:
+            return rebuild(node, values)
+        items: dict[Any, Any] = {}
+        for entry, key, value in zip(self._entries, self._names, values, strict=True):
+            if value is ABSENT:
+                continue
+            items[key], siblings = value if isinstance(value, Beside) else (value, {})
+            for sibling, part in siblings.items():
+                if sibling in self._names:
+                    raise ValueError(
+                        f"{entry.leaf.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have a "
+                        "leaf under that key; choose another name"
+                    )
+                items[sibling] = part
+        return rebuild_mapping(node, items)
+
+    def _columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """For each entry, what every sample has there."""
+        if {*map(type, samples)} == {self._kind}:
+            if self._kind is dict and {*map(len, samples)} == {len(self.keys)}:
+                try:
+                    return [[sample[key] for sample in samples] for key in self._sources]
+                except KeyError:
+                    pass  # which is told below
+            elif issubclass(self._kind, tuple | list) and {*map(len, samples)} == {self.keys}:
+                return list(zip(*samples, strict=True))
+        return self._checked_columns(samples)
+
+    def _checked_columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        first: Any = samples[0]
+        kind: Any = Mapping if isinstance(first, Mapping) else Sequence
+        if is_dataclass(first):
+            kind = self._kind
+        for position, sample in enumerate(samples):
+            if not isinstance(sample, kind) or isinstance(sample, str | bytes):
+                hint = WITHOUT_NONE if sample is None else ""
+                raise self._differs(
+                    position, f"a {self._kind.__name__}", type(sample).__name__, hint
+                )
+            if kind is Mapping and sample.keys() != first.keys():
+                missing = [key for key in first if key not in sample]
+                hint = f"it has no {missing[0]!r}" if missing else ""
+                raise self._differs(position, f"keys {list(first)}", str(list(sample)), hint)
+            if kind is Sequence and len(sample) != len(first):
+                is_number = isinstance((*first, *sample)[0], int | float | np.generic)
+                hint = TAKE_ANY_LENGTH if is_number else "Keep() leaves lists as they are"
+                raise self._differs(position, f"{len(first)} items", str(len(sample)), hint)
+        if kind is Mapping:
+            return [[sample[key] for sample in samples] for key in self._sources]
+        return list(zip(*(samples if kind is Sequence else map(parts, samples)), strict=True))
+
+    def _differs(self, position: int, expected: str, got: str, hint: str = "") -> ValueError:
+        expected = f"{expected} as in sample 0"
+        return ValueError(Problem(self._leaf.name, expected, got, hint, sample=position))
+
+
+def _keys(node: Any) -> Any:
+    """What a container of the same type has in common with one that has the same places."""
+    if type(node) is dict or isinstance(node, Mapping):
+        return tuple(node)
+    return None if is_dataclass(node) else len(node)
+
+
+def _mapping_fields(
+    fields: Any, node: Mapping[Any, Any], name: str, owner: str
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Of each entry that becomes of a mapping: the key that it is made of; by its key its field or fields.
+
+    Arguments as in `_child_fields`.
+    """
+    by_key = dict(fields) if isinstance(fields, Mapping) else {}
+    made, absent = {}, set()
+    for key, field in by_key.items():
+        if not isinstance(field, Field):
+            continue
+        source = key if field.source is None else field.source
+        if source not in node and field.is_optional:
+            absent.add(key)
+        elif field.source is not None:
+            if source not in node:
+                text = f"is made of {source!r}, but samples have {list(node)}"
+                hint = nearest(source, node) or "if they may lack it, add .optional() to the field"
+                raise ValueError(Problem("", f"{name}[{key!r}] {text}", hint=hint))
+            made[key] = field
+    if isinstance(fields, Mapping):
+        fields = {key: by_key[key] for key in by_key if key not in made and key not in absent}
+    left_out = {*made, *absent, *({field.source for field in made.values()} - by_key.keys())}
+    own = dict(zip(node, _child_fields(fields, node, name, owner), strict=True))
+    own = {key: field for key, field in own.items() if key not in left_out}
+    return [*own, *(field.source for field in made.values())], own | made
+
+
+def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
+    """What ``fields`` has for each child of a container, None where there is none.
+
+    Args:
+        fields: What stands for the container in the given fields: no field itself.
+        node: The container: a sample, a batch, or a part of one.
+        name: What messages call that place, such as ``"Collate: fields['x']"``.
+        owner: What they mirror: ``"samples"`` or ``"batches"``.
+    """
+    steps = [step for step, _ in children(node)]
+    if fields is None:
+        return [None] * len(steps)
+    by_step = dict(children(fields))
+    if not by_step.keys() <= set(steps) or (not _has_names(node) and len(by_step) != len(steps)):
+        raise ValueError(_difference(fields, node, name, owner))
+    return [by_step.get(step) for step in steps]
+
+
+def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
+    """How fields differ from the container that they stand for; arguments as above."""
+    mirrors = f"fields must mirror the structure of {owner}"
+    asked, steps = ([step for step, _ in children(container)] for container in (fields, node))
+    is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)
+    if is_one_a_dict or _has_names(fields) != _has_names(node):
+        kinds = [f"a {type(container).__name__}" for container in (node, fields)]
+        return Problem(name, f"{kinds[0]} as {owner} have there", kinds[1], mirrors)
+    if not _has_names(node):
+        expected = f"{len(steps)} entries, as {owner} have there"
+        return Problem(
+            name, expected, str(len(asked)), f"{mirrors}; None is for what needs no field"
+        )
+    names = [step_name(step) for step in steps]
+    wrong = next(step_name(step) for step in asked if step not in steps)
+    hint = nearest(wrong, names) or mirrors
+    return Problem(name, f"keys that {owner} have there, {names}", repr(wrong), hint)
+
+
+def _has_names(node: Any) -> bool:
+    """Whether a container has keys or attributes, and not only an order."""
+    return isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
+
+
+def _samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
+    """What to do about samples that are nothing for a field; empty if nobody knows."""
+    first = samples[0]
+    if any(sample is None for sample in samples):
+        return (
+            "Keep() leaves None and what stands beside it as it is" if leaf.path else WITHOUT_NONE
+        )
+    if isinstance(first, Mapping | tuple):
+        return _mirror_hint(field, first, "samples")
+    if type(first).__module__.startswith("PIL.") and not isinstance(field, Image):
+        return "Image() takes PIL images, Mask() those whose pixels are classes"
+    if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
+        return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
+    if isinstance(first, int | float) and field.pads:
+        return "single numbers need no field: leave it out"
+    return ""
+
+
+def _mirror_hint(field: Field, node: Any, owner: str) -> str:
+    """What to do about a field that stands where there are several entries: a dict, a tuple or a list."""
+    text = f"{type(field).__name__}(...)"
+    example = (
+        f"{{{next(iter(node), '')!r}: {text}}}" if isinstance(node, Mapping) else f"({text}, None)"
+    )
+    return f"fields mirror the structure of {owner}, such as {example}"
