@@ -49,7 +49,7 @@ def importing():
 
 @workload(at_most(100, unit="bytes"))
 def paths():
-    """A path of 1,000,000, in a trainer and its four forked workers after a shuffled epoch."""
+    """A path of 1,000,000, in a main process and its four forked workers after a shuffled epoch."""
 
     def way(kind):
         return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
@@ -64,7 +64,7 @@ def paths():
 
 
 def path_bytes(kind):
-    """Return the memory for each path, of the trainer and its workers together, after an epoch."""
+    """Return the memory for each path, of the main process and its workers together, after an epoch."""
     name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
     drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
     options = {

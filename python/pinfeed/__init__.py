@@ -36,7 +36,7 @@ from pinfeed.functions.torch_ops import load as _load_ops
 from pinfeed.functions.unbinding import unbind
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
-from pinfeed.memory.trainer import set_worker_memory_limit
+from pinfeed.memory.main_process import set_worker_memory_limit
 from pinfeed.runtime import get_num_threads, set_num_threads
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.concat import ConcatArray

@@ -14,7 +14,7 @@ from pinfeed import _core
 from pinfeed.arguments import nearest
 from pinfeed.diagnosis.command import main as diagnose
 from pinfeed.functions import torch_ops
-from pinfeed.memory.trainer import arena_limit
+from pinfeed.memory.main_process import worker_memory_limit
 from pinfeed.runtime import build_config, get_num_threads
 
 _USAGE = """usage: python -m pinfeed COMMAND [options]
@@ -82,7 +82,7 @@ def _workers() -> str:
         os.close(_core.create_shared_file("pinfeed"))
     except OSError as error:
         return f"send batches through torch's shared memory, as pinfeed's can't be had: {error}"
-    limit = f"{arena_limit() / 2**30:.1f} GiB for each loader"
+    limit = f"{worker_memory_limit() / 2**30:.1f} GiB for each loader"
     return f"send batches through shared memory that is used again, at most {limit}"
 
 

@@ -42,7 +42,7 @@ def is_worker_process() -> bool:
     """Whether this process is a worker that a DataLoader started, or was forked by one.
 
     The process decides, not torch's worker info alone: threads that work for a DataLoader have one
-    too, and they belong to the trainer.
+    too, and they belong to the main process.
     """
     global _process, _is_worker_loop
     process = multiprocessing.current_process()

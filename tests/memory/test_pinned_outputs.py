@@ -13,12 +13,12 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arenas import in_arena
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
 from pinfeed.loaders.batch_leaves import tensors_in
 from pinfeed.memory import outputs
 from programs import run_program
 from samples import assert_same
+from worker_memory import in_worker_memory
 
 
 class PinnedMemory:
@@ -128,15 +128,15 @@ def test_not_unless_asked(memory):
     assert not memory.tensors
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker memory")
 @pytest.mark.parametrize("pin", ["auto", True])
-def test_workers_write_into_the_arena(pin, memory):
+def test_workers_write_into_worker_memory(pin, memory):
     loader = DataLoader(
         [sample(i) | {"row": np.full(9000, i)} for i in range(6)], 3, collate_fn=Collate(SPEC, pin=pin), num_workers=1, timeout=60,
         multiprocessing_context="fork",
     )  # fmt: skip
     for batch in loader:
-        assert in_arena(batch["row"])
+        assert in_worker_memory(batch["row"])
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")

@@ -16,10 +16,10 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
-from arenas import in_arena
-from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_arena
+from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_memory
 from programs import run_program
 from samples import FrozenRecord, Point, assert_same
+from worker_memory import in_worker_memory
 
 COUNT, BATCH = 60, 8
 COLLATE = pinfeed.Collate(
@@ -105,13 +105,13 @@ def test_same_batches_for_any_workers(method, workers, persistent, dataset, expe
     for _ in range(2):
         batches = list(loaded)
         assert_same(batches, expected)
-        if workers > 0:  # the trainer reads where the worker wrote
-            assert all(in_arena(batch["image"]) for batch in batches)
+        if workers > 0:  # the main process reads where the worker wrote
+            assert all(in_worker_memory(batch["image"]) for batch in batches)
 
 
 def facts(_):
     """Inside a worker: its number of threads, and which leaves are in its slots, or too small."""
-    arena = worker_arena()
+    memory = worker_memory()
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
     padded, jagged = batch["texts"]
@@ -131,7 +131,7 @@ def facts(_):
         **{f"part {i}": part for i, part in enumerate(parts) if part is not None},
     }
     found = {
-        name: leaf.nbytes <= SMALL_BYTES or arena._find(leaf.data_ptr(), leaf.nbytes) is not None
+        name: leaf.nbytes <= SMALL_BYTES or memory._find(leaf.data_ptr(), leaf.nbytes) is not None
         for name, leaf in leaves.items()
     }
     return [
@@ -142,7 +142,7 @@ def facts(_):
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_outputs_of_workers_are_in_the_arena(method, dataset):
+def test_outputs_of_workers_are_in_worker_memory(method, dataset):
     threads, found, large = next(iter(loader(dataset, method, 1, collate_fn=facts)))
     assert threads == 1
     assert found == dict.fromkeys(found, True)

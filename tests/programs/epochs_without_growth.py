@@ -45,7 +45,7 @@ def resources():
 
 for epoch in range(epochs):
     if epoch == epochs // 5:
-        before, arena = resources(), pinfeed.testing.worker_memory_stats()
+        before, memory = resources(), pinfeed.testing.worker_memory_stats()
     for i, batch in enumerate(loader):  # noqa: B007
         if ahead and epoch % 3 == 0 and i == 1:
             break
@@ -60,4 +60,4 @@ assert after[2] <= before[2] + 20, f"mappings grew: {before[2]} to {after[2]}"
 assert after[3] <= before[3] + min(workers, 1), f"threads grew: {before[3]} to {after[3]}"
 assert workers or threading.active_count() == 1
 now = pinfeed.testing.worker_memory_stats()
-assert now["resident_bytes"] <= max(arena["resident_bytes"], 16 * 2**20), (arena, now)
+assert now["resident_bytes"] <= max(memory["resident_bytes"], 16 * 2**20), (memory, now)

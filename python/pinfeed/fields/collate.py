@@ -15,9 +15,9 @@ from pinfeed.fields.field import Field
 from pinfeed.fields.placed import placed
 from pinfeed.fields.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
+from pinfeed.memory.main_process import accept_limit, limit_to_hand_over
 from pinfeed.memory.outputs import Pin, is_pinning_wanted
-from pinfeed.memory.trainer import accept_limit, limit_to_hand_over
-from pinfeed.memory.worker import is_worker, worker_arena
+from pinfeed.memory.worker import is_worker, worker_memory
 from pinfeed.sources.dataset import Rows
 
 
@@ -48,7 +48,7 @@ class Collate:
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it at once. In a DataLoader
-    worker it writes into memory that the trainer maps too (see `set_worker_memory_limit`), whatever ``pin``
+    worker it writes into memory that the main process maps too (see `set_worker_memory_limit`), whatever ``pin``
     says; elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is
     used again when the last tensor or array that views it is gone, never before.
 
@@ -118,12 +118,12 @@ class Collate:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"_arena_limit": limit_to_hand_over()}
+        state = self.__dict__ | {"_worker_memory_limit": limit_to_hand_over()}
         del state["_plans"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        accept_limit(state.pop("_arena_limit", None))
+        accept_limit(state.pop("_worker_memory_limit", None))
         self.__dict__ |= state
         self._plans = {}
 
@@ -133,7 +133,7 @@ class Collate:
         Args:
             samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
-        worker_arena()  # what torch makes is sent through it too, and tensors that Keep leaves alone
+        worker_memory()  # what torch makes is sent through it too, and tensors that Keep leaves alone
         if type(samples) is not Rows and isinstance(samples, ARRAYS):
             # Of some __getitems__. A nested tensor has parts, but no length.
             is_nested = isinstance(samples, torch.Tensor) and samples.is_nested

@@ -1,1 +1,1 @@
-"""Where batches lie: pooled, pinned, or in the memory that workers share with their trainer."""
+"""Memory of batches: pooled, pinned, or shared between workers and the main process."""

@@ -1,4 +1,4 @@
-"""Where batches are written: the native pool, pinned memory, or memory shared with the trainer."""
+"""Where batches are written: the native pool, pinned memory, or memory shared with the main process."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any, Literal
 
 import torch
 
-from pinfeed.memory.worker import is_worker, worker_arena
+from pinfeed.memory.worker import is_worker, worker_memory
 from pinfeed.runtime import is_worker_process
 
 Pin = bool | Literal["auto"]
 
-#: What native code takes for its output: a callable, or tensors in its buffer pool.
+#: How native code allocates its output: with a callable, or in its own buffer pool.
 Allocator = Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
 
-#: As the native pool does, so that bytes nobody wrote are seen.
+#: Fill new memory with a pattern, like the native pool, to expose bytes that are never written.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
 _is_refused = False  # whether the system has refused to pin memory for this process
 
 
 def batch_allocator(pin: Pin) -> Allocator:
-    """The allocator for the outputs of a collation that happens here and now.
+    """Returns the allocator for the outputs of a collation in this process.
 
-    In a DataLoader worker the batch has to reach another process, so it is written into the arena, or
-    into torch's shared memory where there is none. Neither is pinned, whatever ``pin`` says: DeviceLoader
-    copies through memory that is. What a worker has forked is for the worker itself, so the pool serves.
+    In a DataLoader worker the batch must reach another process, so it is written into worker memory, or
+    into torch's shared memory where that is missing. Neither is pinned, whatever ``pin`` says, because
+    DeviceLoader copies through pinned memory of its own. Children forked by a worker use the pool.
     """
     if not is_worker_process():
         return _pinned_output if pin and is_pinning_wanted(pin) else torch.Tensor
     if not is_worker():
         return torch.Tensor
-    return _shared_output if worker_arena() is None else _arena_output
+    return _shared_output if worker_memory() is None else _worker_output
 
 
 def as_output(tensor: torch.Tensor, pin: Pin) -> torch.Tensor:
-    """A small tensor that torch has made of numbers, where outputs are to be."""
+    """Copies a small tensor made by torch to where outputs belong."""
     is_plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout == torch.strided
     is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
     if is_worker_process() or not is_plain or is_more or not is_pinning_wanted(pin):
@@ -125,10 +125,10 @@ def _pinned_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     return _poisoned(pinned_empty(shape, getattr(torch, dtype)))
 
 
-def _arena_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    arena = worker_arena()
-    assert arena is not None
-    return _poisoned(arena.output(shape, getattr(torch, dtype)))
+def _worker_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    memory = worker_memory()
+    assert memory is not None
+    return _poisoned(memory.output(shape, getattr(torch, dtype)))
 
 
 def _shared_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:

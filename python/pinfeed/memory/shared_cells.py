@@ -1,4 +1,4 @@
-"""Numbers that the trainer and its workers share, such as the epoch."""
+"""Numbers that the main process and its workers share, such as the epoch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The worker's side of the arena: batches are written into slots of a file, and travel as a few numbers.
+"""The worker's side of worker memory: writes batches into slots of a shared file, and sends their addresses.
 
-A storage in a slot is pickled as its place there. Tensors, their views, parameters and nested tensors
-are pickled by torch as ever, down to the storage that they share.
+A storage in a slot is pickled as its position there. torch pickles tensors, views, parameters and
+nested tensors as usual, down to the storage that they share.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ import torch
 from torch.multiprocessing import reductions
 
 from pinfeed import _core
-from pinfeed.memory import trainer
+from pinfeed.memory import main_process
 from pinfeed.runtime import is_worker_process
 
 logger = logging.getLogger("pinfeed")
 
-#: Seconds that a worker waits for room while its trainer has no batch of it left to read.
+#: Seconds that a worker waits for free memory after the main process has read all of its batches.
 PATIENCE = 30.0
-#: Seconds that a batch takes at most from the worker's hands into a message.
+#: Seconds at most between a batch's completion and its message.
 _UNSENT = 0.25
 #: Slots of one capacity that an allocation looks at, before it makes another.
 _PROBES = 16
-#: Storages up to here travel as their bytes: cheaper than a slot, of which each takes two pages.
+#: Storages up to this size are sent as bytes, which is cheaper than a slot of at least two pages.
 SMALL_BYTES = 16 * 1024
-#: How loudly the log says that there are no slots: only where they could have been expected.
+#: Log level for missing worker memory: a warning only on systems that should have it.
 _LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
 
-_inherited_info: Any = None  # of the worker that forked this process
-_is_worker = False  # or not yet
-_arena: WorkerArena | None = None
-_is_refused = False  # whether there is none to be had
-_making = threading.Lock()  # one arena, whichever thread collates first
+_inherited_info: Any = None  # the worker info of the process that forked this one
+_is_worker = False  # False also before the worker has its info
+_memory: WorkerMemory | None = None
+_is_refused = False  # whether the system can't provide it
+_making = threading.Lock()  # one memory per process, whichever thread collates first
 
 
 def is_worker() -> bool:
-    """Whether this process is a DataLoader worker, and not one that a worker forked."""
+    """Whether this process is a DataLoader worker, and not a child that a worker forked."""
     global _is_worker
     if not _is_worker and is_worker_process():
         _is_worker = torch.utils.data.get_worker_info() is not _inherited_info
@@ -57,62 +57,62 @@ def is_worker() -> bool:
 
 
 def _after_fork() -> None:
-    global _inherited_info, _is_worker, _arena, _is_refused, _making
+    global _inherited_info, _is_worker, _memory, _is_refused, _making
     _inherited_info = torch.utils.data.get_worker_info()
-    _is_worker, _arena, _is_refused, _making = False, None, False, threading.Lock()
+    _is_worker, _memory, _is_refused, _making = False, None, False, threading.Lock()
 
 
-# Such a child sends nothing to the trainer. If it is the worker of a loader in a worker, torch
-# makes another info for it.
+# A worker's child sends nothing to the main process. If it is the worker of a loader in a worker,
+# torch makes another info for it.
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def worker_arena() -> WorkerArena | None:
-    """Where a worker writes its batches; None elsewhere, and where it can't be had (logged once)."""
-    if _arena is None and is_worker() and not _is_refused:
+def worker_memory() -> WorkerMemory | None:
+    """A worker's memory for batches; None in other processes, and if the system refuses it (logged once)."""
+    if _memory is None and is_worker() and not _is_refused:
         with _making:
-            _make_arena()
-    return _arena
+            _make_memory()
+    return _memory
 
 
-def _make_arena() -> None:
-    global _arena, _is_refused
-    if _arena is not None or _is_refused:
+def _make_memory() -> None:
+    global _memory, _is_refused
+    if _memory is not None or _is_refused:
         return
     try:
-        _arena = WorkerArena()
+        _memory = WorkerMemory()
     except (OSError, RuntimeError) as error:
         _is_refused = True
         logger.log(
             _LOG_LEVEL,
-            "this worker has no arena for its batches, torch's shared memory serves: %s",
+            "this worker can't share memory for its batches, and uses torch's shared memory instead: %s",
             error,
         )
 
 
-class WorkerArena:
-    """A worker's file of shared memory, its slots, and the queue that leads to the trainer.
+class WorkerMemory:
+    """A worker's file of shared memory, its slots, and the queue to the main process.
 
-    A slot has the size of the array that it was made for, rounded up by at most a quarter, and serves
-    others down to half of it. One that is outgrown gives its memory back when a larger one is made.
+    A slot has the size of the array that it was made for, rounded up by at most a quarter, and later
+    holds arrays down to half its size. When arrays outgrow it, its memory is given back.
 
-    The main process says only in the slot itself that it released an array. So an allocation looks at
-    slots in turn, the least recently used first, and at a limited number, because a program may keep
-    thousands of batches.
+    The main process marks a released array only in the slot itself. So an allocation checks slots, the
+    least recently used first, but only a limited number, because a program may keep thousands of
+    batches.
     """
 
     def __init__(self) -> None:
         self._queue, self._done_event = _queue_and_event()
-        trainer_process: Any = multiprocessing.parent_process()
-        self._trainer = trainer_process.pid
-        self._parent = os.getppid()  # the trainer, or the server that forks for it
+        parent: Any = multiprocessing.parent_process()
+        self._main_process = parent.pid
+        self._parent = os.getppid()  # the main process, or its fork server
         self._file = _core.create_shared_file("pinfeed")
         os.truncate(self._file, _core.page_bytes)
         self._end = _core.page_bytes
         self._cells = memoryview(mmap.mmap(self._file, _core.page_bytes)).cast("q")
         info: Any = torch.utils.data.get_worker_info()
-        self._cells[trainer.SHARERS] = info.num_workers
-        self._cells[trainer.MAX_BYTES] = trainer.arena_limit() // info.num_workers
+        self._cells[main_process.SHARERS] = info.num_workers
+        self._cells[main_process.MAX_BYTES] = main_process.worker_memory_limit() // info.num_workers
         self._token = os.getpid(), time.monotonic_ns()
         self._slots: dict[int, _core.SharedSlot] = {}
         self._free_numbers: list[int] = []  # below the highest one in use
@@ -124,7 +124,7 @@ class WorkerArena:
         util.Finalize(None, self._retire, exitpriority=-10)  # once the queue has sent everything
 
     def output(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for an array of a batch."""
+        """Allocates an array of a batch."""
         size = math.prod(shape) * dtype.itemsize
         if size <= SMALL_BYTES:
             return torch.empty(shape, dtype=dtype, device="cpu")
@@ -135,7 +135,7 @@ class WorkerArena:
         return tensor.set_(memory.untyped_storage(), 0, shape)  # type: ignore[call-overload]
 
     def allocate(self, size: int) -> torch.Tensor | None:
-        """uint8 memory in a slot that nobody uses; None if there is no room."""
+        """Returns uint8 memory in a free slot; None if the limit is reached."""
         step = max(_core.page_bytes, 1 << (size.bit_length() - 3))
         capacity = -(-size // step) * step
         with self._lock:
@@ -152,9 +152,9 @@ class WorkerArena:
             return self._grow(size, capacity)
 
     def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
-        """How a storage is pickled: in a message to the trainer by its place or its bytes.
+        """Pickles a storage: in a message to the main process as its position, or as its bytes.
 
-        Elsewhere nobody could read its place, so torch's shared memory serves.
+        Other processes can't read the position, so they get torch's shared memory.
         """
         size = storage.nbytes()
         is_sending = threading.current_thread() is self._queue._thread
@@ -171,15 +171,15 @@ class WorkerArena:
             if found is not None:
                 number, slot, start = found
                 slot.send()
-                self._cells[trainer.SENT] += 1
-                is_mapped = self._cells[trainer.IS_MAPPED]
+                self._cells[main_process.SENT] += 1
+                is_mapped = self._cells[main_process.IS_MAPPED]
                 descriptor = None if is_mapped else reduction.DupFd(self._file)
                 place = (number, slot.offset, slot.capacity)
-                return trainer.receive, (self._token, descriptor, place, start, size)
+                return main_process.receive, (self._token, descriptor, place, start, size)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
     def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
-        """Number and slot that hold these bytes, and where they begin in it."""
+        """Returns the number of the slot that holds these bytes, the slot, and their offset in it."""
         with self._lock:
             place = bisect.bisect_left(self._by_address, (address + 1,)) - 1
             if place < 0:
@@ -190,7 +190,7 @@ class WorkerArena:
         return (number, slot, start) if start + size <= slot.capacity else None
 
     def _grow(self, size: int, capacity: int) -> torch.Tensor | None:
-        """Memory in a new slot, for which free ones give theirs where there is not enough."""
+        """Returns memory in a new slot; free slots give theirs back if it exceeds the limit."""
         while self._resident() + capacity > self._max_bytes():
             if not self._discard_one():
                 return None
@@ -207,12 +207,12 @@ class WorkerArena:
         self._slots[number] = slot
         self._by_capacity.setdefault(capacity, collections.deque()).append(number)
         bisect.insort(self._by_address, (slot.address, number))
-        self._cells[trainer.GROWS] += 1
-        self._cells[trainer.RESIDENT_BYTES] += capacity
+        self._cells[main_process.GROWS] += 1
+        self._cells[main_process.RESIDENT_BYTES] += capacity
         return slot.claim(size)
 
     def _discard_one(self, least: int = 0, most: int = 2**63, probes: int = sys.maxsize) -> bool:
-        """Gives the memory of a free slot back, one of such a capacity."""
+        """Gives back the memory of one free slot with least <= capacity < most."""
         for capacity, numbers in self._by_capacity.items():
             if not least <= capacity < most:
                 continue
@@ -233,28 +233,28 @@ class WorkerArena:
             del self._by_capacity[slot.capacity]
         del self._by_address[bisect.bisect_left(self._by_address, (slot.address, number))]
         self._free_numbers.append(number)
-        self._cells[trainer.RESIDENT_BYTES] -= slot.capacity
+        self._cells[main_process.RESIDENT_BYTES] -= slot.capacity
 
     def _resident(self) -> int:
-        return self._cells[trainer.RESIDENT_BYTES]
+        return self._cells[main_process.RESIDENT_BYTES]
 
     def _max_bytes(self) -> int:
-        return self._cells[trainer.MAX_BYTES]
+        return self._cells[main_process.MAX_BYTES]
 
     def _retire(self) -> None:
-        # When a worker ends, its loader has read all of its messages, or reads none any more.
+        # When a worker ends, its loader has read all of its messages, or won't read any more.
         for slot in self._slots.values():
             slot.retire()
 
     def _wait_for_room(self, size: int) -> torch.Tensor | None:
-        """Waits until the trainer lets a batch go; None if this worker holds all of them itself.
+        """Waits until the main process drops a batch; None if this worker holds all of them itself.
 
-        That is what a dataset does that collates in its ``__getitem__``, and nobody lets go of it.
+        A dataset that collates in its ``__getitem__`` does that, and the main process can't drop them.
 
-        As long as the trainer has not read all that this worker sent, it is busy with other
-        things. When it has, and still no room appears, it keeps its batches.
+        Until the main process has read everything that this worker sent, it is busy. If it has read
+        everything and still drops nothing, it keeps its batches.
         """
-        self._cells[trainer.WAITS] += 1
+        self._cells[main_process.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
         is_own_until = time.monotonic() + _UNSENT
         while size <= self._max_bytes():
@@ -263,11 +263,11 @@ class WorkerArena:
             memory = self.allocate(size)
             if memory is not None:
                 return memory
-            # Perhaps the trainer was gone before this worker made its first batch.
-            is_orphaned = os.getppid() != self._parent or trainer.has_ended(self._trainer)
+            # The main process may have ended before this worker made its first batch.
+            is_orphaned = os.getppid() != self._parent or main_process.has_ended(self._main_process)
             if self._done_event.is_set() or is_orphaned:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
-            is_arriving = self._cells[trainer.SENT] > self._cells[trainer.RECEIVED]
+            is_arriving = self._cells[main_process.SENT] > self._cells[main_process.RECEIVED]
             with self._lock:
                 is_read = any(slot.readers > 0 for slot in self._slots.values())
             if is_arriving or is_read or self._shortage:
@@ -282,19 +282,19 @@ class WorkerArena:
         raise MemoryError(
             f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which may "
             f"take {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "
-            f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; let go of batches, "
+            f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; drop batches, "
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
             "allow more bytes with pinfeed.set_worker_memory_limit(max_bytes)"
         )
 
 
 def rebuild_small_storage(contents: bytes) -> torch.UntypedStorage:
-    """A storage of its own."""
+    """Returns a new storage with these bytes."""
     return torch.frombuffer(bytearray(contents), dtype=torch.uint8).untyped_storage()
 
 
 def _queue_and_event() -> tuple[Any, Any]:
-    """The queue of results and the event that ends it all, as DataLoader gave them to its worker."""
+    """The result queue and the done event that DataLoader passed to its worker."""
     process: Any = multiprocessing.current_process()
     try:
         loop = process._target
@@ -302,5 +302,5 @@ def _queue_and_event() -> tuple[Any, Any]:
         queue, event = arguments["data_queue"], arguments["done_event"]
         queue._thread  # noqa: B018 - DataLoader's queues send from a thread of their own
     except (AttributeError, KeyError, TypeError) as error:
-        raise RuntimeError(f"its loop is not that of torch's DataLoader ({error!r})") from error
+        raise RuntimeError(f"its loop is not the loop of torch's DataLoader ({error!r})") from error
     return queue, event

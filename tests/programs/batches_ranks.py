@@ -7,7 +7,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arena import in_arena, nothing_is_left
+from batches import in_worker_memory, nothing_is_left
 
 
 class Samples:
@@ -34,7 +34,7 @@ def train(rank, collate, method, results):
     for _ in range(2):
         batches = list(loader)
     assert [int(b[0, 0, 0]) for b in batches] == [100 * rank + i for i in (0, 3, 6, 9)]
-    assert all(in_arena(batch) for batch in batches)
+    assert all(in_worker_memory(batch) for batch in batches)
     results.put(pinfeed.testing.worker_memory_stats()["workers"])
     del batches
 

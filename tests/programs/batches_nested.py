@@ -10,7 +10,7 @@ import torch
 import torch.nested._internal.nested_tensor
 from torch.utils.data import DataLoader
 
-import arena  # noqa: F401
+import batches  # noqa: F401
 import pinfeed
 
 

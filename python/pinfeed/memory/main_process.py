@@ -1,4 +1,4 @@
-"""The trainer's side of the arena: it maps what workers write, and says how much that may be."""
+"""The main process' side of worker memory: maps the batches of workers, and limits their size."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from pinfeed.arguments import checked_integer
 from pinfeed.limits import free_memory
 from pinfeed.ranks import ranks_on_this_machine
 
-# What stands in the first page of a worker's file, as int64. Each has one side that writes it.
-IS_MAPPED = 0  # the trainer: it needs no descriptor any more
-MAX_BYTES = 1  # both: what the slots may take
-SHARERS = 2  # the worker, like all below: how many share a limit
+# The int64 cells in the first page of a worker's file. Each is written by one side.
+IS_MAPPED = 0  # main process: it has the file, and needs no descriptor
+MAX_BYTES = 1  # both: limit of the slots
+SHARERS = 2  # worker, like all below: number of workers that share a limit
 RESIDENT_BYTES = 3
 GROWS = 4
 WAITS = 5
 SENT = 6
-RECEIVED = 7  # the trainer
+RECEIVED = 7  # main process
 
 _LOST = (
-    "pinfeed: a batch was lost: its DataLoader worker ended before handing it over, or another process "
-    "than this one started the worker"
+    "pinfeed: a batch was lost: its DataLoader worker ended before sending it, or another process "
+    "started the worker"
 )
 
 _workers: dict[tuple[int, int], _Worker] = {}  # by token
-_max_bytes: int | None = None  # what the user asked for
+_max_bytes: int | None = None  # set by the user
 
 
 def worker_memory_stats() -> dict[str, int]:
-    """How much memory the DataLoader workers of this process write batches into, and how it is used.
+    """Returns how much memory the DataLoader workers of this process use for batches.
 
     Returns:
-        A dict of integers. ``workers`` counts the processes that write, each from the first batch on
-        that arrived from it until it ends. ``live_slots`` counts the arrays that tensors of this
-        process view, and ``live_bytes`` the memory that they keep. ``resident_bytes`` is what all
-        slots take now, ``max_bytes`` what those of one loader may. ``grows`` counts the slots that the
-        workers had to make, ``waits`` the arrays that had to wait for room.
+        A dict of integers. ``workers`` counts the worker processes, each from the arrival of its first
+        batch until it ends. ``live_slots`` counts the arrays that tensors of this process view, and
+        ``live_bytes`` their memory. ``resident_bytes`` is the memory of all slots, and ``max_bytes``
+        the limit of one loader. ``grows`` counts the slots that workers made, and ``waits`` the arrays
+        that had to wait for free memory.
 
     Example:
         >>> sorted(pinfeed.testing.worker_memory_stats())[:4]
@@ -59,27 +59,28 @@ def worker_memory_stats() -> dict[str, int]:
         "live_bytes": sum(slot.capacity for slot in live),
         "resident_bytes": sum(cells[RESIDENT_BYTES] for cells in running)
         + sum(slot.capacity for slot in gone),
-        "max_bytes": arena_limit(),
+        "max_bytes": worker_memory_limit(),
         "grows": sum(cells[GROWS] for cells in running),
         "waits": sum(cells[WAITS] for cells in running),
     }
 
 
 def set_worker_memory_limit(max_bytes: int | None) -> None:
-    """Sets how much memory the batches of one DataLoader's workers may take together.
+    """Limits the memory of the batches of one DataLoader's workers.
 
-    Each of them may take its share. A worker that reaches it waits until the trainer lets a batch
-    go; when the trainer has read everything and keeps its batches, the worker raises MemoryError after
-    half a minute. Running workers obey with their next batch. What is in use already stays.
+    The workers share the limit evenly. A worker that reaches its share waits until the main process
+    drops a batch. If the main process has read everything and keeps its batches, the worker raises
+    MemoryError after half a minute. Running workers apply a new limit from their next batch on; memory
+    in use stays.
 
     Args:
-        max_bytes: At least 1 MiB and less than 2**63, or None for half of the memory that is free
-            when a worker makes its first batch, divided among the ranks that torchrun started on this
-            machine, which is the default.
+        max_bytes: At least 1 MiB and less than 2**63 bytes. None, the default, means half of the memory
+            that is free when a worker makes its first batch, divided by the number of ranks that
+            torchrun started on this machine.
 
     Raises:
-        TypeError: ``max_bytes`` is no integer.
-        ValueError: ``max_bytes`` is too small or too large.
+        TypeError: If ``max_bytes`` is not an integer.
+        ValueError: If ``max_bytes`` is too small or too large.
 
     Example:
         >>> pinfeed.set_worker_memory_limit(4 * 2**30)
@@ -91,13 +92,13 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
             max_bytes, "set_worker_memory_limit: max_bytes", 2**20, sys.maxsize
         )
     _max_bytes = max_bytes
-    limit = arena_limit()
+    limit = worker_memory_limit()
     for worker in list(_workers.values()):
         worker.cells[MAX_BYTES] = limit // worker.cells[SHARERS]
 
 
-def arena_limit() -> int:
-    """What the user asked for, or this rank's share of half of the memory that is free now."""
+def worker_memory_limit() -> int:
+    """The user's limit, or this rank's share of half of the memory that is free now."""
     if _max_bytes is not None:
         return _max_bytes
     free = free_memory()
@@ -105,35 +106,35 @@ def arena_limit() -> int:
 
 
 def limit_to_hand_over() -> int | None:
-    """What a Collate takes along to a process that is being spawned: what the user asked for."""
+    """The user's limit, which a Collate passes on when it is pickled for a spawned process."""
     return None if context.get_spawning_popen() is None else _max_bytes
 
 
 def accept_limit(max_bytes: int | None) -> None:
-    """Keeps the limit that came along with a Collate."""
+    """Applies a limit that arrived with a Collate."""
     global _max_bytes
     if max_bytes is not None:
         _max_bytes = max_bytes
 
 
 def has_ended(process: int) -> bool:
-    """Whether no process has this number; another one may have it by now."""
+    """Whether no process has this id. Another process may have got it meanwhile."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # it has another user, and exists
+    except PermissionError:  # it exists, and belongs to another user
         pass
     return False
 
 
 class _Worker:
-    """A process that writes batches, as the trainer sees it.
+    """A process that writes batches, as seen by the main process.
 
     Attributes:
-        cells: The numbers in the first page of the file.
-        slots: Those that a batch arrived in, by number.
-        is_gone: Whether the process was found to have ended.
+        cells: The integers in the first page of its file.
+        slots: The slots in which batches have arrived, by number.
+        is_gone: Whether the process has ended.
     """
 
     def __init__(self, descriptor: int, process: int) -> None:
@@ -147,7 +148,7 @@ class _Worker:
         self.cells[IS_MAPPED] = 1
 
     def slot(self, number: int, offset: int, capacity: int) -> _core.SharedSlot:
-        """The slot that has this number now; an earlier one is in use no more."""
+        """Returns the slot that has this number now; an earlier slot of the number is unused."""
         slot = self.slots.get(number)
         if slot is None or slot.offset != offset:
             slot = _core.SharedSlot(self._descriptor, offset, capacity, False)
@@ -155,28 +156,28 @@ class _Worker:
         return slot
 
     def look(self) -> None:
-        """Gives memory back if the process has ended, but for what is viewed."""
+        """Gives back the memory of a process that has ended, except arrays that are still viewed."""
         if has_ended(self._process):
             self.is_gone = True
             for slot in list(self.slots.values()):
                 slot.retire()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         os.close(self._descriptor)
 
 
 def receive(
     token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
 ) -> torch.UntypedStorage:
-    """A storage over bytes that a worker wrote, as it is unpickled; its death lets the slot go.
+    """Unpickles a storage over bytes that a worker wrote. The slot is released when it dies.
 
     Args:
-        token: The worker's process number, and what tells it from others that have the same.
-        descriptor: What brings a descriptor of the worker's file; None if an earlier one came.
+        token: The worker's process id, and the time of its start.
+        descriptor: A duplicate of the worker's file descriptor; None if an earlier one arrived.
         place: Number, offset and capacity of the slot.
-        start: Of the bytes in the slot.
-        size: In bytes.
+        start: Offset of the bytes in the slot.
+        size: Number of bytes.
     """
     worker = _workers.get(token)
     if worker is None:
@@ -196,7 +197,7 @@ def receive(
 
 
 def _forget_the_gone() -> None:
-    """Gives back what workers that have ended left, but for arrays that are viewed."""
+    """Gives back the memory of workers that have ended, except arrays that are still viewed."""
     for token, worker in list(_workers.items()):
         worker.look()
         if not worker.is_gone:
@@ -209,7 +210,7 @@ def _forget_the_gone() -> None:
 
 
 def _forget_all() -> None:
-    """In a child, which would keep the memory of its parent's workers."""
+    """Forgets the workers in a forked child, which would keep their memory otherwise."""
     for worker in _workers.values():
         worker.close()
     _workers.clear()

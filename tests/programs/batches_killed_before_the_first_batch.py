@@ -1,4 +1,4 @@
-"""A trainer is killed before a worker has made its first batch, for which there is no room."""
+"""The main process is killed before a worker has made its first batch, for which there is no room."""
 
 import os
 import signal
@@ -8,9 +8,9 @@ import time
 import numpy as np
 from torch.utils.data import DataLoader
 
-import arena  # noqa: F401
+import batches  # noqa: F401
 import pinfeed
-from forked_trainer import go_on_in_a_fork
+from forked_main_process import go_on_in_a_fork
 
 go_on_in_a_fork()
 

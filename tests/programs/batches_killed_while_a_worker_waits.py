@@ -1,4 +1,4 @@
-"""A trainer is killed while a worker waits for room."""
+"""The main process is killed while a worker waits for room."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ import time
 import numpy as np
 from torch.utils.data import DataLoader
 
-import arena  # noqa: F401
+import batches  # noqa: F401
 import pinfeed
-from forked_trainer import go_on_in_a_fork
+from forked_main_process import go_on_in_a_fork
 
 go_on_in_a_fork()
 

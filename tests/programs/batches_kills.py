@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import pinfeed
-from arena import nothing_is_left
+from batches import nothing_is_left
 
 
 def resources():

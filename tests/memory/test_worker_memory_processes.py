@@ -1,4 +1,4 @@
-"""What programs, users and systems do to the arena: forks, kills, limits; each in a process of its own."""
+"""Worker memory under forks, kills and limits of the system; each test in a process of its own."""
 
 import sys
 
@@ -6,56 +6,60 @@ import pytest
 
 from programs import run_program
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker memory")
 
 
 def test_torch_s_shared_memory_serves_without_memfd():
-    logged = run_program("arena_without_memfd")
-    assert logged.count("WARNING this worker has no arena") == 2  # once in each worker
+    logged = run_program("batches_without_memfd")
+    assert logged.count("WARNING this worker can't share memory") == 2  # once in each worker
     assert "memfd_create" in logged
 
 
 def test_memory_that_the_system_refuses_is_not_written_to():
     """A write could end the process by SIGBUS."""
-    assert run_program("arena_without_fallocate") == "True\n"
+    assert run_program("batches_without_fallocate") == "True\n"
 
 
 def test_many_batches_are_kept():
-    assert run_program("arena_of_many_batches") == ""
+    assert run_program("batches_of_many_batches") == ""
 
 
 def test_a_device_that_tensors_are_made_on_by_default():
-    run_program("arena_default_device")
+    run_program("batches_default_device")
 
 
 def test_batches_open_no_file_whatever_they_are_made_of():
-    assert run_program("arena_of_every_kind") == ""
+    assert run_program("batches_of_every_kind") == ""
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_of_a_worker_use_their_own_memory(method):
-    assert run_program("arena_children", method) == ""
+    assert run_program("batches_children", method) == ""
 
 
 def test_a_worker_whose_child_is_a_worker():
-    assert run_program("arena_nested") == ""
+    assert run_program("batches_nested") == ""
 
 
 @pytest.mark.slow
 def test_workers_killed_at_random():
-    run_program("arena_kills", "1", "100", timeout=200)
+    run_program("batches_kills", "1", "100", timeout=200)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_that_start_workers(method):
     """As distributed training does: processes that are started, and start workers themselves."""
-    assert run_program("arena_ranks", method) == ""
+    assert run_program("batches_ranks", method) == ""
 
 
 @pytest.mark.parametrize(
     "program",
-    ["arena_killed", "arena_killed_before_the_first_batch", "arena_killed_while_a_worker_waits"],
+    [
+        "batches_killed",
+        "batches_killed_before_the_first_batch",
+        "batches_killed_while_a_worker_waits",
+    ],
 )
-def test_a_trainer_that_is_killed_takes_its_workers_along(program, tmp_path):
+def test_a_main_process_that_is_killed_takes_its_workers_along(program, tmp_path):
     """As long as one of them can write, run_program waits."""
     assert run_program(program, str(tmp_path / "gone"), timeout=60).split()

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-import arena  # noqa: F401
+import batches  # noqa: F401
 import pinfeed
 from pinfeed.memory import outputs
 

@@ -4,7 +4,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arena import in_arena
+from batches import in_worker_memory
 from refused import MEMFD_CREATE, refuse
 
 refuse(MEMFD_CREATE)
@@ -13,5 +13,5 @@ loader = DataLoader(
 )
 for i, batch in enumerate(loader):
     assert batch.is_shared()
-    assert not in_arena(batch)
+    assert not in_worker_memory(batch)
     assert batch[:, 0].tolist() == [20_000 * i, 20_000 * i + 10_000]

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arena import in_arena
+from batches import in_worker_memory
 
 
 def files_of_shared_memory():
@@ -51,5 +51,5 @@ if __name__ == "__main__":
     collate = pinfeed.Collate()
     loader = DataLoader(Samples(), 2, num_workers=1, collate_fn=collate, timeout=90)
     for i, batch in enumerate(loader):
-        assert in_arena(batch)
+        assert in_worker_memory(batch)
         assert batch[:, 0].tolist() == [2 * i, 2 * i + 1]

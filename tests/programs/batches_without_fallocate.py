@@ -3,7 +3,7 @@
 import numpy as np
 from torch.utils.data import DataLoader
 
-import arena  # noqa: F401
+import batches  # noqa: F401
 import pinfeed
 from pinfeed.memory import worker
 from refused import FALLOCATE, refuse

@@ -1,13 +1,13 @@
-"""Whether batches lie in the arena."""
+"""Whether batches lie in worker memory."""
 
-from pinfeed.memory import trainer
+from pinfeed.memory import main_process
 
 
-def in_arena(tensor):
+def in_worker_memory(tensor):
     """Whether a tensor of this process lies where a worker wrote it."""
     address = tensor.data_ptr()
     return any(
         slot.address <= address < slot.address + slot.capacity
-        for worker in trainer._workers.values()
+        for worker in main_process._workers.values()
         for slot in worker.slots.values()
     )

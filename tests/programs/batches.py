@@ -1,4 +1,4 @@
-"""What programs about the arena begin with: warnings are no output, and what is logged is."""
+"""The beginning of programs about worker memory: warnings print nothing, and the log is printed."""
 
 import gc
 import logging
@@ -6,9 +6,9 @@ import sys
 import warnings
 
 import pinfeed
-from arenas import in_arena
+from worker_memory import in_worker_memory
 
-__all__ = ["in_arena", "nothing_is_left"]
+__all__ = ["in_worker_memory", "nothing_is_left"]
 
 warnings.simplefilter("ignore")
 logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)

@@ -1,4 +1,4 @@
-"""Batches from DataLoader workers, in memory that the trainer has mapped too.
+"""Batches from DataLoader workers, in memory that the main process has mapped too.
 
 Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the batches themselves.
 """
@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
-from arenas import in_arena
 from pinfeed.__main__ import facts
-from pinfeed.memory import trainer, worker
+from pinfeed.memory import main_process, worker
 from samples import assert_same
+from worker_memory import in_worker_memory
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has arenas")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker memory")
 
 SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i in range(24)]
 
@@ -55,21 +55,21 @@ def expected(dataset=SAMPLES, **options):
     return list(loader(dataset, num_workers=0, timeout=0, multiprocessing_context=None, **options))
 
 
-def arenas_of_threads(_):
-    """The number of arenas that the threads of a worker write into, who all ask at once."""
+def memories_of_threads(_):
+    """The number of memories that the threads of a worker get when they all ask at once."""
     sys.setswitchinterval(1e-6)
     together = threading.Barrier(8)
 
     def ask(_):
         together.wait()
-        return id(worker.worker_arena())
+        return id(worker.worker_memory())
 
     with ThreadPoolExecutor(8) as threads:
         return len(set(threads.map(ask, range(8))))
 
 
-def test_the_threads_of_a_worker_share_an_arena():
-    counts = loader(range(24), batch_size=1, num_workers=12, collate_fn=arenas_of_threads)
+def test_the_threads_of_a_worker_share_a_memory():
+    counts = loader(range(24), batch_size=1, num_workers=12, collate_fn=memories_of_threads)
     assert list(counts) == [1] * 24
 
 
@@ -91,11 +91,11 @@ def test_a_slot_is_used_again_when_the_last_view_dies():
     assert address in {tensor.data_ptr() for tensor in rest}
 
 
-def test_the_arena_stops_growing():
+def test_the_memory_stops_growing():
     batches = loader(persistent_workers=True)
     for _ in range(20):
         for batch in batches:
-            assert in_arena(batch["x"])
+            assert in_worker_memory(batch["x"])
     # 2 × 2 batches are prefetched, one is being used and one dropped, two are being made.
     assert pinfeed.testing.worker_memory_stats()["grows"] <= 8
 
@@ -132,7 +132,7 @@ def test_views_of_a_batch():
     assert_same(views, plain)
     assert [leaf.stride() for leaf in views[:-1]] == [leaf.stride() for leaf in plain[:-1]]
     assert isinstance(views.parameter, torch.nn.Parameter)
-    assert all(in_arena(leaf) for leaf in views[:-1])
+    assert all(in_worker_memory(leaf) for leaf in views[:-1])
     views.whole[1] = -1  # one memory, as in the worker
     assert (views.part[0] == -1).all()
     assert (views.as_numpy == -1).all()
@@ -197,7 +197,7 @@ def test_an_iterable_dataset(options):
 
 def test_batches_of_the_dataset():
     batches = list(loader(Batches(), batch_size=None, collate_fn=as_it_is))
-    assert all(in_arena(batch["x"]) for batch in batches)
+    assert all(in_worker_memory(batch["x"]) for batch in batches)
     assert_same(batches, [Batches()[i] for i in range(5)])
 
 
@@ -217,7 +217,7 @@ def test_an_iterator_dropped_in_mid_epoch(persistent):
 def test_memory_goes_back_when_the_workers_end():
     iterator = iter(loader(SAMPLES * 4, prefetch_factor=4))
     kept = [next(iterator)["x"] for _ in range(3)]
-    descriptors = [worker._descriptor for worker in trainer._workers.values()]
+    descriptors = [worker._descriptor for worker in main_process._workers.values()]
     assert len(descriptors) == 2
     assert sum(map(bytes_in_memory, descriptors)) > 6 * 80_000
     del iterator  # what was sent and never read goes at once, the rest with its last view
@@ -241,7 +241,7 @@ def test_loaders_of_others(library):
         accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
         other = accelerator.prepare(loader())
     batches = list(other)
-    assert all(in_arena(batch["x"]) for batch in batches)
+    assert all(in_worker_memory(batch["x"]) for batch in batches)
     assert_same(batches, expected())
 
 
@@ -261,7 +261,7 @@ def test_what_goes_elsewhere_goes_through_shared_memory():
     queue = Queue()
     for batch in loader(collate_fn=Elsewhere(queue), num_workers=1, persistent_workers=True):
         other = queue.get(timeout=60)
-        assert not in_arena(other)
+        assert not in_worker_memory(other)
         assert torch.equal(other, batch[1:])
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from arena import nothing_is_left
+from batches import nothing_is_left
 
 kinds = {
     "arrays": [np.full(3, i) for i in range(400)],
