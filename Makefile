@@ -35,7 +35,7 @@ demo: $(VENV)/.installed $(VENV)/.demo ## Train on photographs, with the stock D
 # One process for each CPU. TensorFlow, Ray, Lightning and GPUs have targets of their own.
 PARALLEL = -n logical --maxprocesses 8 --dist worksteal
 TESTS = $(PARALLEL) --doctest-modules --pyargs pinfeed tests/ \
-  --ignore-glob='/*to_tensorflow*' --ignore-glob='/*integrations/ray*' --ignore=tests/frameworks --ignore=tests/gpu
+  --ignore-glob='/*to_tensorflow*' --ignore-glob='/*integrations/ray*' --ignore-glob='/*integrations/lightning*' --ignore=tests/frameworks --ignore=tests/gpu
 
 test: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the tests and the examples in the docstrings, but slow ones
 	$(VENV_PYTHON) -m pytest -m 'not slow' $(TESTS) $(ARGS)

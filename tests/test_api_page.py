@@ -13,7 +13,11 @@ import torch
 
 import pinfeed
 
-ELSEWHERE = {"integrations.ray.RayCollate", "integrations.transformers.packed_loader"} | {
+ELSEWHERE = {
+    "integrations.lightning.ResumeLoaders",
+    "integrations.ray.RayCollate",
+    "integrations.transformers.packed_loader",
+} | {
     f"integrations.transformers.DataCollator{what}"
     for what in (
         "ForLanguageModeling",

@@ -8,7 +8,7 @@ import inspect
 import math
 import operator
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 import numpy as np
@@ -300,6 +300,26 @@ def require_flags(function: str, **flags: Any) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{function}: {name} must be True or False, got {flag!r}")
+
+
+def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str, Any]]:
+    """The states that have the ``needed`` keys, in the states of torchdata's loaders, or in a list of any.
+
+    Raises ValueError if a loader has yielded more batches than its state tells of.
+    """
+    if isinstance(state, list | tuple):
+        for one in state:
+            yield from states_within(one, needed, name)
+    elif isinstance(state, dict) and needed <= {*state}:
+        yield state
+    elif isinstance(state, dict) and "stream" not in state:  # a PackedStream's counts batches
+        if state.get("_steps_since_snapshot"):
+            raise ValueError(
+                f"{name}: state must be that of the last batch, got one of a StatefulDataLoader that has "
+                f"yielded {state['_steps_since_snapshot']} more; save with snapshot_every_n_steps=1"
+            )
+        for one in state.values():
+            yield from states_within(one, needed, name)
 
 
 def require_state(

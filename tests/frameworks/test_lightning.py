@@ -1,9 +1,13 @@
 """Lightning: epochs, ranks and checkpoints with `Collate` and `LengthBucketSampler`."""
 
+import importlib.metadata
 import itertools
 import os
 import subprocess
 import sys
+import tomllib
+import warnings
+from collections import Counter
 from pathlib import Path
 
 import lightning
@@ -16,6 +20,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import pinfeed
 import reference
 from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
+from pinfeed.integrations.lightning import ResumeLoaders
 from samples import assert_same
 
 PROGRAM = Path(__file__).with_name("lightning_model.py")
@@ -178,46 +183,144 @@ class Scheduled(Model):
     def configure_optimizers(self):
         optimizer = super().configure_optimizers()
         steps = self.trainer.estimated_stepping_batches
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (2 * steps))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: 1 - step / (2 * abs(steps) + 99)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-class ScheduledAndResumed(Scheduled):
-    """The same with the hooks that the guide shows."""
-
-    loader_state = None
-
-    def on_save_checkpoint(self, checkpoint):
-        checkpoint["loader"] = self.trainer.train_dataloader.state_dict()
-
-    def on_load_checkpoint(self, checkpoint):
-        self.loader_state = checkpoint["loader"]
-
-    def on_train_start(self):
-        if self.loader_state is not None:
-            self.trainer.train_dataloader.load_state_dict(self.loader_state)
+def ids_of(model):
+    return [batch["id"].tolist() for _, batch in model.seen]
 
 
-@pytest.mark.parametrize("kind", ["from_numpy", "DeviceLoader"])
+def saved_after(steps, loader, kind, folder, callback):
+    """What was trained on, and the path of a checkpoint."""
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(folder, every_n_train_steps=1)
+    options = {"callbacks": [*callback, saving], "enable_checkpointing": True}
+    return train(loader, kind, max_steps=steps, **options), saving.best_model_path
+
+
+def sampled(kind, size=8, **ranks):
+    if kind == "from_numpy":
+        fields = {"tokens": pinfeed.Pad(lengths="lengths")}
+        arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
+        options = {"shuffle": True, "seed": 3, "fields": fields, "device": "cpu"}
+        return pinfeed.from_numpy(arrays, size, **options, **ranks)
+    sampler = pinfeed.ShuffleSampler(ROWS, size, **ranks)
+    loader_class = StatefulDataLoader if "Stateful" in kind else DataLoader
+    loader = loader_class(DATASET, batch_sampler=sampler, collate_fn=COLLATE)
+    return pinfeed.DeviceLoader(loader, "cpu") if "Device" in kind else loader
+
+
+SAMPLED = ["from_numpy", "DeviceLoader", "Stateful", "DeviceLoader, Stateful"]
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
 @pytest.mark.parametrize("stop", [5, 13, 18])  # in an epoch, at its end, in the next
-def test_resuming_with_a_schedule_takes_hooks(kind, stop, tmp_path):
-    def new_loader():
-        if kind == "from_numpy":
-            return loader_of(kind, seed=3)
-        sampler = pinfeed.ShuffleSampler(ROWS, 8)
-        loader = DataLoader(DATASET, batch_sampler=sampler, collate_fn=COLLATE, num_workers=2)
-        return pinfeed.DeviceLoader(loader, "cpu")
-
-    def ids(model):
-        return [batch["id"].tolist() for _, batch in model.seen]
-
-    whole = ids(train(new_loader(), ScheduledAndResumed))
+def test_resuming_with_a_schedule(kind, stop, tmp_path):
+    whole = ids_of(train(sampled(kind), Scheduled))
     assert len(whole) == 26
-    for model, is_right in ((ScheduledAndResumed, True), (Scheduled, stop == 13)):
-        saving = lightning.pytorch.callbacks.ModelCheckpoint(
-            tmp_path / model.__name__, every_n_train_steps=stop
-        )
-        options = {"callbacks": [saving], "enable_checkpointing": True}
-        before = ids(train(new_loader(), model, max_steps=stop, **options))
-        after = ids(train(new_loader(), model, ckpt_path=saving.best_model_path))
-        assert (before + after == whole) == is_right
+    for callback in ([ResumeLoaders()], []):
+        before, path = saved_after(stop, sampled(kind), Scheduled, tmp_path, callback)
+        after = train(sampled(kind), Scheduled, ckpt_path=path, callbacks=callback)
+        is_right = ids_of(before) + ids_of(after) == whole
+        assert is_right == (stop == 13 or bool(callback) or is_installed())
+
+
+def is_installed():
+    """Whether Lightning finds the callback by itself."""
+    found = importlib.metadata.entry_points(group="lightning.pytorch.callbacks_factory")
+    return any(one.name == "pinfeed" for one in found)
+
+
+def test_the_entry_point_adds_the_callback(tmp_path, monkeypatch):
+    project = tomllib.loads((PROGRAM.parents[2] / "pyproject.toml").read_text())["project"]
+    (group, entries), *others = project["entry-points"].items()
+    assert others == []
+    folder = tmp_path / "pinfeed_entry-0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: pinfeed-entry\nVersion: 0\n")
+    lines = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (folder / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    trainer = lightning.Trainer(logger=False, enable_checkpointing=False, accelerator="cpu")
+    assert any(type(callback) is ResumeLoaders for callback in trainer.callbacks)
+
+
+@pytest.mark.parametrize("kind", ["from_numpy", "DeviceLoader, Stateful"])
+@pytest.mark.parametrize(("world_size", "size"), [(1, 8), (3, 8), (2, 4), (2, 16)])
+def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp_path):
+    callback = [ResumeLoaders()]
+    seen = []
+    for rank in reversed(range(2)):  # Lightning saves that of rank 0
+        loader = sampled(kind, rank=rank, world_size=2)
+        before, path = saved_after(4, loader, Model, tmp_path / str(rank), callback)
+        seen += before.seen
+    for rank in range(world_size):
+        loader = sampled(kind, size, rank=rank, world_size=world_size)
+        seen += train(loader, ckpt_path=path, callbacks=callback).seen
+    for batches in ids_by_epoch(seen):
+        times = Counter(rows(batches))
+        assert set(times) == set(range(ROWS))
+        assert times.total() - ROWS < world_size + 1
+
+
+def streamed(workers=0, buffer=0, **ranks):
+    samples = [{"id": i, "tokens": TOKENS[i]} for i in range(96)]
+    shards = [samples[start : start + 8] for start in range(0, 96, 8)]
+    stream = pinfeed.StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
+    return StatefulDataLoader(stream, 8, collate_fn=COLLATE, num_workers=workers)
+
+
+@pytest.mark.parametrize("kind", [Model, Scheduled])
+@pytest.mark.parametrize(
+    ("workers", "buffer", "stops"), [(0, 20, [1, 5, 11, 12, 13, 23]), (2, 0, [5])]
+)
+def test_a_stream_resumes_anywhere(kind, workers, buffer, stops, tmp_path):
+    def new_loader():
+        return pinfeed.DeviceLoader(streamed(workers, buffer), "cpu")
+
+    callback = [ResumeLoaders()]
+    whole = ids_of(train(new_loader(), kind))
+    for stop in stops:
+        before, path = saved_after(stop, new_loader(), kind, tmp_path, callback)
+        after = train(new_loader(), kind, ckpt_path=path, callbacks=callback)
+        assert ids_of(before) + ids_of(after) == whole
+
+
+@pytest.mark.parametrize("kind", [Model, Scheduled])
+def test_a_stream_counts_epochs_after_the_checkpoint_of_an_epoch(kind, tmp_path):
+    def new_loader():
+        return pinfeed.DeviceLoader(streamed(0, 20), "cpu")
+
+    whole = ids_of(train(new_loader(), kind))
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+    options = {"callbacks": [ResumeLoaders(), saving], "enable_checkpointing": True}
+    before = train(new_loader(), kind, max_epochs=1, **options)
+    after = train(new_loader(), kind, ckpt_path=saving.best_model_path, callbacks=[ResumeLoaders()])
+    assert ids_of(before) + ids_of(after) == whole
+
+
+@pytest.mark.parametrize("world_size", [2, 1, 3])
+def test_a_stream_resumes_from_the_state_of_rank_0(world_size, tmp_path):
+    callback = [ResumeLoaders()]
+    seen = []
+    for rank in reversed(range(2)):
+        loader = pinfeed.DeviceLoader(streamed(rank=rank, world_size=2), "cpu")
+        before, path = saved_after(4, loader, Model, tmp_path / str(rank), callback)
+        seen += before.seen
+    for rank in range(world_size):
+        loader = pinfeed.DeviceLoader(streamed(rank=rank, world_size=world_size), "cpu")
+        seen += train(loader, ckpt_path=path, callbacks=callback).seen
+    for batches in ids_by_epoch(seen):
+        assert len(rows(batches)) == len(set(rows(batches))) >= 96 - (world_size - 1)
+
+
+def test_a_stream_needs_a_device_loader(tmp_path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before, path = saved_after(5, streamed(), Model, tmp_path, [ResumeLoaders()])
+    ours = [str(warning.message) for warning in caught if "ResumeLoaders" in str(warning.message)]
+    assert "a resumed run leaves that batch out; pass Lightning pinfeed.DeviceLoader" in ours[0]
+    after = train(streamed(), ckpt_path=path, callbacks=[ResumeLoaders()])
+    assert len(before.seen + after.seen) == 24 - 1

@@ -229,14 +229,16 @@ class DeviceLoader:
             return sampler
         return None
 
-    def _state_dict(self) -> Any:
+    def _state_dict(self, ahead: int = 0) -> Any:
+        """The state before the last batches, if so many were fetched ``ahead``."""
         feed, sampler = self._feed, self._counted
         if sampler is not None:
             if feed is None or (feed.is_closed and sampler.is_set):
                 return sampler.state_dict()
-            return sampler.state_after(feed.taken)
-        if feed is not None and feed.state is not None:
-            state = feed.state
+            return sampler.state_after(feed.taken - ahead)
+        if feed is not None and len(feed.states) > max(ahead, 1):
+            state = feed.states[-1 - ahead]
+            assert state is not None
             if state.error is not None:
                 raise RuntimeError(
                     "DeviceLoader: the loader's state_dict() failed after the last batch: "
@@ -255,10 +257,13 @@ class DeviceLoader:
         if self._feed is not None and self._feed.is_closed:
             self._feed.close(None)  # until its thread has left the loader
         stateful: Any = self.loader if self._counted is None else self._counted
-        dataset = getattr(self.loader, "dataset", None)
-        if isinstance(state, list) and isinstance(dataset, IterableDataset):
+        sampler, dataset = (
+            getattr(self.loader, name, None) for name in ("batch_sampler", "dataset")
+        )
+        moves = isinstance(sampler, EpochSampler) or isinstance(dataset, IterableDataset)
+        if isinstance(state, list) and moves and self._counted is None:  # those of all ranks
             stateful.load_state_dict({})  # a StatefulDataLoader forgets what it has begun
-            stateful = dataset  # from which its workers get it
+            stateful = sampler if isinstance(sampler, EpochSampler) else dataset
         stateful.load_state_dict(state)
         self._feed = None  # what an iteration under way still gets is of no interest
 

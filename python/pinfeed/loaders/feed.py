@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import contextvars
 import os
@@ -55,8 +56,8 @@ class Feed:
     Attributes:
         source: The loader's iterator, until the end.
         times: Where the time of the iteration goes.
-        state: The loader's as of the last batch that was handed over, or of the end; None before
-            the first, and if the loader has none.
+        states: The loader's: that of the beginning, and then after each batch that was handed over, or
+            at the end; the last few of them. None if the loader has no state.
         taken: How many batches were handed over, failed ones included; the end counts like one.
         is_closed: Whether no more batches are handed over.
         is_ahead: Whether the loader may be at a batch that wasn't handed over.
@@ -71,7 +72,8 @@ class Feed:
     ) -> None:
         self.source: Iterator[Any] | None = source
         self.times = FeedTimes()
-        self.state: LoaderState | None = None
+        # Lightning fetches a batch ahead, and wants the state before it.
+        self.states: collections.deque[LoaderState | None] = collections.deque(maxlen=3)
         self.is_ahead = False
         self.taken = 0
         self._take_state = take_state
@@ -88,6 +90,7 @@ class Feed:
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(depth):
             self._permits.put(None)
+        self.states.append(self._state_now())
 
     def take(self) -> Any:
         """The next batch, for the consumer.
@@ -106,7 +109,7 @@ class Feed:
         finally:
             self.times.waited += time.perf_counter() - asked
         if item.state is not None:
-            self.state = item.state
+            self.states.append(item.state)
         if not self.is_closed:
             self.taken = item.number + 1
         if item.error is not None:

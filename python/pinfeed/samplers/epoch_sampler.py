@@ -15,7 +15,7 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_flags, require_state
+from pinfeed.arguments import checked_integer, require_flags, require_state, states_within
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
@@ -254,7 +254,8 @@ class EpochSampler(Sampler[Any]):
         `set_epoch` was just called. (StatefulDataLoader loads only when its iteration starts.)
 
         Args:
-            state: The state of any rank; or a list of the states of all ranks, which must be equal.
+            state: The state of any rank; or a list of the states of all ranks, which must be equal. They may
+                be those of torchdata's ``StatefulDataLoader``, if the number of workers has changed.
 
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
@@ -281,11 +282,12 @@ class EpochSampler(Sampler[Any]):
         self._pass = _Pass(epoch, start, finished=finished)
 
     def _state_of_all(self, state: Any) -> Any:
-        if not isinstance(state, list | tuple) or not all(isinstance(one, dict) for one in state):
-            return state
-        if not state:
+        states = [*states_within(state, {"consumed", "finished"}, self._name)]
+        if state in ([], ()):
             raise ValueError(f"{self._name}: state must be that of at least one rank, got none")
-        places = [(one.get("epoch"), one.get("consumed"), one.get("finished")) for one in state]
+        if not states:
+            return state
+        places = [(one.get("epoch"), one.get("consumed"), one.get("finished")) for one in states]
         if len({*places}) > 1:
             named = ", ".join(
                 f"rank {rank} has consumed {consumed} of epoch {epoch}"
@@ -295,7 +297,7 @@ class EpochSampler(Sampler[Any]):
                 f"{self._name}: the states of all ranks must be at the same step, got {named}; load states "
                 "that all ranks saved after the same step"
             )
-        return state[0]
+        return states[0]
 
     def _state(self, at: _Pass) -> dict[str, Any]:
         consumed = at.start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pinfeed.arguments import checked_integer
@@ -14,29 +14,6 @@ from pinfeed.streams.share import Share, share_of
 
 #: The parts of a state that say whose it is.
 PLACE = ("rank", "world_size", "worker", "workers")
-
-
-def states_in(state: Any) -> Iterator[dict[str, Any]]:
-    """The states of a stream in that of a ``StatefulDataLoader``, or in a list of states.
-
-    Raises ValueError if a loader has yielded more batches than its state tells of.
-    """
-    if isinstance(state, list | tuple):
-        for one in state:
-            yield from states_in(one)
-    if not isinstance(state, dict):
-        return
-    if {"starts", "yielded", "left"} <= {*state}:
-        yield state
-        return
-    if state.get("_steps_since_snapshot"):
-        raise ValueError(
-            "StreamDataset: state must be that of the last batch, got one of a StatefulDataLoader that has "
-            f"yielded {state['_steps_since_snapshot']} more; save with snapshot_every_n_steps=1"
-        )
-    if "stream" not in state:  # or it is a PackedStream's, which counts batches
-        for one in state.values():
-            yield from states_in(one)
 
 
 def is_finished(state: Any) -> bool:

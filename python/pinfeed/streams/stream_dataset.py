@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import checked_integer, instead, require_choice
+from pinfeed.arguments import checked_integer, instead, require_choice, states_within
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.moved import PLACE, WholePass, is_finished, states_in
+from pinfeed.streams.moved import PLACE, WholePass, is_finished
 from pinfeed.streams.passes import StreamPass, StreamState, left_shards
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
@@ -226,7 +226,7 @@ class StreamDataset(IterableDataset[Any]):
         identity, shards = self._identity(), self._source.shards
         if self.even is not None:
             del identity["rank"]
-        states = [*states_in(state)]
+        states = [*states_within(state, {"starts", "yielded", "left"}, "StreamDataset")]
         here = {key: identity[key] for key in PLACE if key in identity}
         own = next((one for one in states if here.items() <= one.items()), None)
         whole = WholePass(states, shards, self.even) if states else None

@@ -1,0 +1,110 @@
+"""Lightning: loaders resume at the batch after the last one that was trained on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from pinfeed.arguments import states_within
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.optional import import_extra
+from pinfeed.samplers.epoch_sampler import EpochSampler
+from pinfeed.streams.packed_stream import PackedStream
+from pinfeed.streams.stream_dataset import StreamDataset
+
+__all__ = ["ResumeLoaders"]
+
+_Callback: Any = import_extra("lightning.pytorch", "lightning").Callback
+
+
+class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is missing
+    """A callback with which loaders resume exactly from a checkpoint that was saved anywhere in an epoch.
+
+    Every ``lightning.Trainer`` has one where pinfeed is installed, by an entry point, so you need not pass
+    it. Lightning saves and loads the states of loaders itself. The callback corrects four cases:
+
+    - Lightning loads no state if anything has asked for ``trainer.estimated_stepping_batches`` before the
+      fit, as many schedules of the learning rate do.
+    - It fetches a batch ahead of loaders without a length, such as streams have, and saves the state after
+      that batch, on which nothing was trained.
+    - It loads no state after a finished epoch, and a stream's next epoch would be epoch 0.
+
+    - It counts the batches of the epoch, of which there are others with another batch size or number of
+      ranks. The callback corrects the count, where the loader has a sampler of pinfeed's.
+
+    It does so for each `DeviceLoader`, such as `from_numpy` returns, and each ``StatefulDataLoader`` with a
+    sampler of pinfeed's. A ``StatefulDataLoader`` of a stream needs a `DeviceLoader` around it; without one,
+    the callback warns.
+
+    Example:
+        >>> import lightning
+        >>> trainer = lightning.Trainer(
+        ...     callbacks=[ResumeLoaders()], logger=False, enable_checkpointing=False
+        ... )
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: list[Any] = []  # of a checkpoint, until the fit begins
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Saves the states before the batches that Lightning has fetched ahead."""
+        loop = trainer.fit_loop
+        ahead = len(getattr(loop._data_fetcher, "batches", ()))
+        saved = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
+        states = saved.get("combined_loader")
+        if not ahead or not states:
+            return
+        loaders = [one for one in loop._combined_loader.flattened if hasattr(one, "state_dict")]
+        for number, loader in enumerate(loaders):
+            if isinstance(loader, DeviceLoader):
+                states[number] = loader._state_dict(ahead)
+            elif _is_ours(loader):
+                warnings.warn(
+                    f"ResumeLoaders: the checkpoint holds the state of a {type(loader).__name__} after the "
+                    "batch that Lightning has fetched ahead, so a resumed run leaves that batch out; pass "
+                    "Lightning pinfeed.DeviceLoader(loader)",
+                    stacklevel=2,
+                )
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Keeps the states of loaders, which Lightning forgets when it has loaded them."""
+        saved = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
+        self._states = saved.get("combined_loader", [])
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Loads the states that Lightning has read, and not loaded."""
+        states, self._states = self._states, []
+        loop = trainer.fit_loop
+        loaders = loop._combined_loader
+        if not states or not any(map(_is_ours, loaders.flattened)):
+            return
+        is_length_known = loop._data_fetcher.length is not None
+        if loop._combined_loader_states_to_load and (loop.restarting or not is_length_known):
+            loaders._load_state_dicts(states)
+            loop._combined_loader_states_to_load = []
+            iter(loop._data_fetcher)
+        if loop.restarting and len(loaders.flattened) == 1:
+            _count_batches(loaders.flattened[0], states[0], loop.epoch_loop.batch_progress.current)
+
+
+def _is_ours(loader: Any) -> bool:
+    is_stream = isinstance(getattr(loader, "dataset", None), StreamDataset | PackedStream)
+    is_sampled = isinstance(getattr(loader, "batch_sampler", None), EpochSampler)
+    return isinstance(loader, DeviceLoader) or is_stream or is_sampled
+
+
+def _count_batches(loader: Any, state: Any, progress: Any) -> None:
+    """Sets how many batches of the epoch are done to what they would be with the sizes of now."""
+    sampler = getattr(loader, "batch_sampler", None)
+    if isinstance(sampler, EpochSampler):
+        one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
+        left = sampler.batches(one["epoch"], one["consumed"])
+        more = sampler.batches(one["epoch"]) - left - progress.ready
+        for name in ("ready", "started", "processed", "completed"):
+            setattr(progress, name, getattr(progress, name) + more)
+
+
+def callbacks() -> list[Any]:
+    """What the entry point adds to every ``Trainer``."""
+    return [ResumeLoaders()]
