@@ -169,3 +169,56 @@ def test_points_that_are_not_known_may_be_anywhere():
     samples = [{"image": np.zeros((HEIGHT, WIDTH, 3), np.uint8), "points": unknown}]
     found = pinfeed.Collate(fields)(samples)["points"].values
     assert found[0, 2].tolist() == [1.5, 2.5, 2]
+
+
+# What is said, what is true, and how much of the image's size is another one.
+SMALL = {
+    "xywh": ("xywh", "cxcywh", 1, '"cxcywh"'),
+    "cxcywh": ("cxcywh", "xywh", 1, '"xywh"'),
+    "thousandths": ("xyxy", "xyxy", 1000 / HEIGHT, "an image of another size"),
+    "before a resize": ("xywh", "xywh", 3, "an image of another size"),
+}
+
+
+@pytest.mark.parametrize(("said", "true", "factor", "message"), SMALL.values(), ids=SMALL)
+def test_batches_of_one_box_say_together_what_it_is(said, true, factor, message):
+    rng = np.random.default_rng(6)
+    fields = {"image": HALF, "boxes": pinfeed.Boxes(format=said, min_size=0, min_area=0)}
+    samples = [photo(written(corners(rng, 1) * factor, true)) for _ in range(40)]
+
+    def epoch():
+        collate = pinfeed.Collate(fields)
+        for sample in samples:
+            collate([sample])
+
+    check(epoch, ValueError, message)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_small_batches_of_rough_boxes(format):
+    rng = np.random.default_rng(7)
+    for _ in range(4):
+        fields = {"boxes": pinfeed.Boxes(format=format), "points": pinfeed.Points()}
+        collate = pinfeed.Collate({"image": HALF} | fields)
+        for i in range(40):
+            boxes = corners(rng, 1 + i % 2)
+            if rng.random() < 0.3:
+                boxes[0, 2:] += 0.4 * (boxes[0, 2:] - boxes[0, :2])
+            if rng.random() < 0.05:
+                boxes[0] += WIDTH  # an object that has left the image
+            center = (boxes[:, :2] + boxes[:, 2:]) / 2
+            collate([photo(written(boxes, format), points=center)])
+
+
+def test_batches_of_one_point():
+    rng = np.random.default_rng(8)
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    points = rng.uniform(0, 1, (40, 1, 2)) * [WIDTH, HEIGHT]
+
+    def epoch(points):
+        collate = pinfeed.Collate({"image": HALF, "points": pinfeed.Points()})
+        return [collate([{"image": image, "points": p}])["points"].values for p in points]
+
+    np.testing.assert_allclose(torch.stack(epoch(points)), points / 2, atol=1e-3)
+    check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
+    check(lambda: epoch(points * 3), ValueError, "an image of another size")

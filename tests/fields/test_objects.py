@@ -503,16 +503,69 @@ def test_what_takes_masks_of_pil():
     assert batch.tolist() == [[[2, 2, 255]] * 2, [[3, 3, 3]] * 2]
 
 
-def test_names_of_boxes_are_numbers_if_some_boxes_are_dropped():
+def test_names_of_boxes_that_are_dropped():
     boxes = [[30, 20, 60, 40], [1, 1, 5, 5]]
     sample = photo(64, 96, boxes=boxes, labels=[1, 2], names=["a", "b"])
     crop = {"augment": augment.CenterCrop(16)}
-    hint = "make them numbers, so that Boxes(labels=('labels', 'names')) drops values"
+    hint = "Keep() leaves them as they are, and with it Boxes(labels=('labels', 'names')) drops"
     check(lambda: collated(sample, crop, boxes=pinfeed.Boxes()), ValueError, "['names']", hint)
     kept = collated(sample, crop, boxes=pinfeed.Boxes(), names=pinfeed.Keep())
     assert kept["names"] == [["a", "b"]]
     named = pinfeed.Boxes(labels=("labels", "names"))
+    assert collated(sample, crop, boxes=named, names=pinfeed.Keep())["names"] == [["a"]]
+    check(lambda: collated(sample, crop, boxes=named), TypeError, "['names']", "Keep()", "strings")
     batch = collated(sample | {"names": [7, 8]}, crop, boxes=named)
     assert batch["names"].values.tolist() == [7]
     whole = collated(sample, boxes=pinfeed.Boxes())
     assert whole["names"] == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_labels_that_are_kept_lose_those_of_dropped_boxes(kind):
+    none = photo(20, 20, boxes=[], labels=[], outlines=kind([]))
+    samples = [none, photo(20, 20, boxes=PAIR, labels=[0, 1], outlines=kind([[1], [2]])), none]
+    fields = {"boxes": pinfeed.Boxes(labels=("labels", "outlines")), "outlines": pinfeed.Keep()}
+    kept = collated(samples, {"augment": augment.CenterCrop(10)}, **fields)["outlines"]
+    assert [type(values) for values in kept] == [type(kind([]))] * 3
+    assert [np.array(values).tolist() for values in kept] == [[], [[2]], []]
+    samples[0] = none | {"outlines": None}
+    check(lambda: collated(samples, **fields), TypeError, "['outlines'] of sample 0", "each box")
+    samples[0] = none | {"outlines": [3]}
+    check(lambda: collated(samples, **fields), ValueError, "['outlines'] of sample 0", "0 entries")
+
+
+def objects(counts, **columns):
+    """Photographs with so many boxes, the first of which a crop of the middle drops."""
+    return [
+        photo(20, 20, boxes=PAIR[:n], labels=[0] * n, **{k: f(n) for k, f in columns.items()})
+        for n in counts
+    ]
+
+
+# Batches, the fields beside images and boxes, and what the error says.
+OF_BOXES = {
+    "rows": ([objects((2, 1), feature=lambda n: np.ones((n, 8)))], {"feature": pinfeed.Jagged()}, "['feature'] has a value for each box"),
+    "numbers in small batches": ([objects((n,), depth=np.ones) for n in (2, 1, 1, 2)], {"depth": pinfeed.Jagged()}, "['depth'] has a value for each box"),
+    "padded": ([objects((2, 1), area=np.ones)], {"area": pinfeed.Pad()}, "('labels', 'area')"),
+    "nested": ([objects((2, 1), more=lambda n: {"iscrowd": np.ones(n)})], {"more": {"iscrowd": pinfeed.Jagged()}}, "['more']['iscrowd'] has a value for each box of ['boxes'], and some boxes no longer show; move it into the dict of the boxes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "fields", "message"), OF_BOXES.values(), ids=OF_BOXES)
+def test_values_of_boxes_by_their_number(batches, fields, message):
+    image = pinfeed.Image(augment=augment.CenterCrop(10))
+    collate = pinfeed.Collate({"image": image, "boxes": pinfeed.Boxes()} | fields)
+    check(lambda: [collate(samples) for samples in batches], ValueError, message)
+
+
+def test_columns_that_have_as_many_values_as_boxes_by_chance():
+    image = pinfeed.Image(augment=augment.CenterCrop(10))
+    fields = {"image": image, "boxes": pinfeed.Boxes(), "tags": pinfeed.Jagged()}
+    fields |= {"captions": pinfeed.Pad(), "more": {"size": pinfeed.Stack()}}
+    collate = pinfeed.Collate(fields)
+    more = {"more": lambda n: {"size": np.ones(2)}, "captions": np.ones}
+    collate(objects((2, 1), tags=lambda n: np.ones(3 - n), **more))
+    for _ in range(9):  # the column has shown that it is about something else
+        batch = collate(objects((2, 1, 1, 2), tags=np.ones, **more))
+        assert len(batch["tags"].values) == 6
+        assert len(batch["boxes"].values) == 2

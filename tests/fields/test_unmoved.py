@@ -1,6 +1,7 @@
 """Boxes, points and masks that stay where they are while their image is moved: hints that are right."""
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -51,6 +52,10 @@ HINTS = {
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a second image": ([photo(right=PHOTO)], {}, "right", "Image(augment=...)",
         {"right": Image(augment=FLIP, scale=1)}, torch.from_numpy(PHOTO[None, :, ::-1].copy()).permute(0, 3, 1, 2).float()),
+    "channels first": ([photo(heat=np.stack([SCENE / np.float32(8)] * 5))], {}, "heat", 'Image(input="CHW", augment=...)',
+        {"heat": Image(input="CHW", augment=FLIP)}, torch.from_numpy(np.stack([SCENE[:, ::-1] / np.float32(8)] * 5))[None]),
+    "polygons": ([photo(polygon=KEYPOINTS[0, :, :2] + 1)], {}, "polygon", "Points()",
+        {"polygon": Points()}, torch.tensor([[29.0, 5], [31, 1]])),
     "key points among labels": ([photo(boxes=CORNERS[:1], keypoints=KEYPOINTS)], {"boxes": Boxes(labels="keypoints")},
         "keypoints", "Points()", {"boxes": Boxes(labels=()), "keypoints": Points()},
         torch.tensor([[[30.0, 4, 2], [0, 0, 0]]])),
@@ -94,7 +99,10 @@ def test_a_field_that_leaves_boxes_where_they_are(field):
     samples = [photo(boxes=CORNERS)] * 2
     random, fixed = ({"image": image, "boxes": field} for image in (RANDOM, MOVED))
     check(lambda: pinfeed.Collate(random)(samples), ValueError, "['boxes'] looks like", "Boxes()")
-    pinfeed.Collate(fixed)(samples)  # who evaluates in pixels of the dataset
+    with pytest.warns(UserWarning, match=r"\['boxes'\] looks like .* Keep\(\) leaves them") as seen:
+        pinfeed.Collate(fixed)(samples)  # who evaluates in pixels of the dataset may mean it
+    assert len(seen) == 1
+    pinfeed.Collate(fixed | {"boxes": Keep()})(samples)
 
 
 def test_another_key_of_the_images():
@@ -139,3 +147,70 @@ def test_arrays_that_only_look_like_boxes_are_stacked_if_asked():
         pinfeed.Collate(fields)([sample] * 2)
     batch = pinfeed.Collate(fields | {"tabular": pinfeed.Stack()})([sample] * 2)
     assert batch["tabular"].tolist() == [[[1.5, 2.5, 40, 30]]] * 2
+
+
+# Samples, the field that leaves an entry where it is beside a random crop, and what the error says.
+SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
+LEFT = {
+    "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along, Keep()'),
+    "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() moves it along'),
+    "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along'),
+    "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() moves it along'),
+    "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() moves masks along"),
+    "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') moves labels[:, 1:] * [width, height, width, height] along, with [:, 0] as their labels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sample", "field", "message"), LEFT.values(), ids=LEFT)
+def test_a_field_that_leaves_an_entry_where_it_is(sample, field, message):
+    key = list(sample)[1]
+    wrong = pinfeed.Collate({"image": RANDOM, key: field})
+    check(lambda: wrong([sample] * 2), ValueError, f"['{key}'] looks like", "does not;", message)
+
+
+def test_what_the_hints_say():
+    for scene in (SCENE, PIL.Image.fromarray(SCENE)):
+        batch = pinfeed.Collate({"image": MOVED, "label": Mask()})([photo(label=scene)])
+        assert np.array_equal(batch["label"][0], SCENE[:, ::-1])
+    (height, width), labels = SCENE.shape, SHARES
+    sample = photo(boxes=labels[:, 1:] * [width, height, width, height], labels=labels[:, 0])
+    batch = pinfeed.Collate({"image": MOVED, "boxes": Boxes(format="cxcywh")})([sample])
+    assert batch["boxes"].values.tolist() == [[24, 12, 4, 6], [16, 12, 24, 24]]
+    assert batch["labels"].values.tolist() == [3, 0]
+
+
+def test_patches_move_nothing_along():
+    crop = augment.RandomCrop(16)
+    sample = {"image": [PHOTO], "boxes": CORNERS}
+    wrong = pinfeed.Collate({"image": pinfeed.Patches(8, augment=crop)})
+    for image in (PHOTO, [PHOTO]):
+        call = lambda image=image: wrong([sample | {"image": image}])
+        check(call, ValueError, "['boxes'] looks like", "Patches(): crop and flip", "Keep() leaves")
+    for fields in ({"image": pinfeed.Patches(8)}, {"image": pinfeed.Patches(8, augment=crop), "boxes": Keep()}):  # fmt: skip
+        pinfeed.Collate(fields)([sample])
+
+
+def test_objects_in_late_samples():
+    samples = [photo(y=np.zeros((0, 4)))] * 40 + [photo(y=CORNERS)]
+    wrong = pinfeed.Collate({"image": RANDOM, "y": Jagged()})
+    check(lambda: wrong(samples), ValueError, "['y'] looks like boxes", "Boxes()")
+
+
+def test_images_and_masks_that_stay_for_a_reason():
+    """What is as large as an augmented image, and has its own field, is not always about it."""
+    fields = {
+        "image": RANDOM,
+        "reference": Image(),  # another view, as it is
+        "gray": Image(input="HW", output="HW"),
+        "clean": Image(dtype=torch.uint8).of("image"),
+        "table": Stack(),
+        "rows": Jagged(),
+    }
+    samples = [
+        photo(reference=PHOTO, gray=SCENE, table=SHARES, rows=np.ones((2, 5)) * i) for i in (1, 2)
+    ]
+    assert len(pinfeed.Collate(fields)(samples)["rows"].values) == 4
+    still = {"image": Image(), "label": Image(input="HW", output="HW", dtype=torch.int64)}
+    pinfeed.Collate(still)([photo(label=SCENE)])
+    fixed = {"image": MOVED, "label": still["label"]}
+    pinfeed.Collate(fixed)([photo(label=SCENE)])

@@ -25,6 +25,8 @@ _KNOWN = {"format", "canvas_size", "clamping_mode"}
 _TOLERANCE = 1
 # The number of boxes or points that make a suspicion, and their share of the batch.
 _FEW, _SHARE = 3, 0.25
+# So many boxes or points of the first batches are looked at together.
+_ENOUGH = 64
 
 
 def require_pixels(numbers: npt.NDArray[Any], what: str, name: str) -> None:
@@ -68,29 +70,66 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
             raise ValueError(Problem(name, expected, got, hint, sample=position))
 
 
+class Earlier:
+    """Items of the first batches, behind their limits: one or two boxes of a batch say little."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Any, Any]] = []
+
+    def add(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> None:
+        """Keeps the items of a batch, until there are enough."""
+        if len(items) and sum(len(known) for known, _ in self._batches) < _ENOUGH:
+            self._batches = [*self._batches, (items.copy(), limits)]
+
+    def looks(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> list[tuple[Any, Any]]:
+        """The items of a batch alone, and with those of earlier ones."""
+        looks = [(items, limits)]
+        if self._batches:
+            pairs = zip(*self._batches, (items, limits), strict=True)
+            looks.append(tuple(map(np.concatenate, pairs)))  # type: ignore[arg-type]
+        return looks
+
+
 def require_inside(
-    corners: npt.NDArray[Any], offsets: Any, sizes: Sequence[Any], format: BoxFormat, name: str
+    corners: npt.NDArray[Any],
+    offsets: Any,
+    sizes: Sequence[Any],
+    format: BoxFormat,
+    earlier: Earlier,
+    name: str,
 ) -> None:
     """Raises ValueError for boxes beyond their images that another format would have inside.
 
     Some boxes reach beyond their image in good annotations; hardly any has its center there. One such
-    box is enough, or many that reach beyond, where all boxes of the batch are inside by another format.
+    box is enough, or many that reach beyond, where all boxes of the batch are inside by another format;
+    or all of the first batches.
 
     Args:
         corners: Boxes as x1, y1, x2, y2, float64 of shape (n, 4).
         offsets: Where the boxes of each image begin.
         sizes: The height and width of each image.
         format: How samples have them.
+        earlier: Boxes of earlier batches.
         name: What messages call the entry.
     """
     limits = _limits(sizes, offsets)
     is_beyond = _is_beyond(corners, limits)
-    if not is_beyond.any():
-        return
-    center = (corners[:, :2] + corners[:, 2:]) / 2
-    is_far = is_beyond & ((center < 0) | (center > limits)).any(1)
+    hints = []
+    if is_beyond.any():
+        hints = [_box_hint(*look, format) for look in earlier.looks(corners, limits)]
+    earlier.add(corners, limits)
+    if hint := next(filter(None, hints), ""):
+        is_far = is_beyond & _is_center_outside(corners, limits)
+        row_is_bad = is_far if is_far.any() else is_beyond
+        raise _beyond(row_is_bad, in_format(corners, format), offsets, sizes, hint, name)
+
+
+def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFormat) -> str:
+    """What boxes may be that are not what they are said to be; empty: nothing tells."""
+    is_beyond = _is_beyond(corners, limits)
+    is_far = is_beyond & _is_center_outside(corners, limits)
     if not (is_far.any() or _are_many(is_beyond, _SHARE)):
-        return
+        return ""
     raw = in_format(corners, format)
     ways = {f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format}
     ways["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
@@ -98,31 +137,38 @@ def require_inside(
         boxes = np.ascontiguousarray(boxes)
         _core.to_corners(boxes, other)
         if (boxes[:, :2] <= boxes[:, 2:]).all() and not _is_beyond(boxes, limits).any():
-            hint = f"all boxes of the batch are inside with {way}"
-            raise _beyond(is_far if is_far.any() else is_beyond, raw, offsets, sizes, hint, name)
+            return f"all boxes so far are inside with {way}"
     if _are_many(is_far, 0.5):
-        hint = "most boxes are outside: are they in pixels of an image of another size?"
-        raise _beyond(is_far, raw, offsets, sizes, hint, name)
+        return "most boxes are outside: are they in pixels of an image of another size?"
+    return ""
 
 
-def require_points_inside(points: Any, offsets: Any, sizes: Sequence[Any], name: str) -> None:
+def require_points_inside(
+    points: Any, offsets: Any, sizes: Sequence[Any], earlier: Earlier, name: str
+) -> None:
     """The same for points: float64 of shape (n, ..., 2 or 3)."""
     if points.size == 0:
         return
     flat = points.reshape(len(points), -1, points.shape[-1])
-    limits = _limits(sizes, offsets)[:, None]
+    limits = np.repeat(_limits(sizes, offsets)[:, None], flat.shape[1], axis=1)
     is_known = flat[..., 2] != 0 if points.shape[-1] == 3 else np.ones(flat.shape[:2], np.bool_)
     is_beyond = is_known & _is_outside(flat[..., :2], limits)
-    if not is_beyond.any():
-        return
-    swapped = is_known & _is_outside(flat[..., 1::-1], limits)
-    if _are_many(is_beyond[is_known], _SHARE) and not swapped.any():
-        hint = "all points of the batch are inside with x and y exchanged"
-    elif _are_many(is_beyond[is_known], 0.5):
-        hint = "most points are outside: are they in pixels of an image of another size?"
-    else:
-        return
-    raise _beyond(is_beyond.any(1), points, offsets, sizes, hint, name)
+    known = flat[is_known][:, :2], limits[is_known]
+    hints = [_point_hint(*look) for look in earlier.looks(*known)] if is_beyond.any() else []
+    earlier.add(*known)
+    if hint := next(filter(None, hints), ""):
+        raise _beyond(is_beyond.any(1), points, offsets, sizes, hint, name)
+
+
+def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
+    """The same of points, of shape (n, 2)."""
+    is_beyond = _is_outside(points, limits)
+    share = _SHARE if len(points) < _ENOUGH // 4 else 0.05  # hardly so many are inside by chance
+    if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
+        return "all points so far are inside with x and y exchanged"
+    if _are_many(is_beyond, 0.5):
+        return "most points are outside: are they in pixels of an image of another size?"
+    return ""
 
 
 def known_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -148,6 +194,13 @@ def _limits(sizes: Sequence[Any], offsets: Any) -> npt.NDArray[Any]:
 def _is_beyond(corners: npt.NDArray[Any], limits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     low, high = corners[:, :2] < -_TOLERANCE, corners[:, 2:] > limits + _TOLERANCE
     return np.asarray((low | high).any(1))
+
+
+def _is_center_outside(
+    corners: npt.NDArray[Any], limits: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    center = (corners[:, :2] + corners[:, 2:]) / 2
+    return np.asarray(((center < 0) | (center > limits)).any(1))
 
 
 def _is_outside(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

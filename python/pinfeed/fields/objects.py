@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from pinfeed.arguments import Problem
+from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.fields.field import ABSENT, Beside, Leaf, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
@@ -18,13 +18,14 @@ from pinfeed.fields.pad import Pad
 from pinfeed.fields.targets import Boxes, Target, require_as_many
 from pinfeed.functions.sequences import JaggedBatch, Padded
 
-# What detection datasets have for each box. Under other names, this many images tell.
+# What detection datasets have for each box. Under other names, this many images tell, or fewer where
+# there is a row for each box: other columns have other lengths in one of them.
 _OF_BOXES = re.compile(
     "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|names|"
-    "annotation|^ids?$",
+    "annotation|track|polygon|segment|ignore|^ids?$",
     re.IGNORECASE,
 )
-_ENOUGH = 4
+_ENOUGH, _ENOUGH_ROWS = 4, 2
 
 
 def followed_by(field: Any) -> str | None:
@@ -70,10 +71,13 @@ class ImageGroup:
         self._boxes = next((key for key in followers if isinstance(followers[key], Boxes)), None)
         self._followers = sorted(followers, key=lambda key: key != self._boxes)
         self.labels = () if self._boxes is None else fields[self._boxes].labels_of
+        # How many boxes some images had, by the keys of each entry that had as many values in all
+        # batches so far; None: it had not.
+        self._alike: dict[tuple[Any, ...], list[int] | None] = {}
         self.keys = {key for key in (image, *followers, *self.labels) if key in fields}
 
-    def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Any]:
-        """The batch of each of its entries, and how many boxes each sample had, if not all remain.
+    def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Objects | None]:
+        """The batch of each of its entries, and the boxes, if there are any.
 
         ``make`` makes the batch of a key; of the images it is told that they are followed, and the boxes.
         """
@@ -90,29 +94,59 @@ class ImageGroup:
             return batches, None
         for key in self.labels:
             batches[key] = _remaining(batches[key], objects, leaves[key].name)
-        return batches, None if objects.remain.all() else np.diff(objects.offsets)
+        return batches, objects
 
-    def require_named(self, others: Mapping[Any, Any], counts: Any) -> None:
+    def require_named(self, others: Mapping[Any, Any], objects: Objects) -> None:
         """Raises ValueError for another entry of the dict with a value for each box, some of which are dropped.
 
         Args:
             others: The batches of the entries that belong to no group.
-            counts: As `collate` returns them.
+            objects: As `collate` returns them.
         """
-        for key, batch in others.items():
-            if isinstance(self._fields[key], Keep):
-                continue
-            tells = _is_of_boxes(key) or (
-                np.count_nonzero(counts) >= _ENOUGH and len(np.unique(counts)) > 1
-            )
-            if tells and np.array_equal(_counts(batch, len(counts)), counts):
+        counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
+        for first, given in others.items():
+            for keys, batch, field in _columns(given, self._fields[first], (first,)):
+                alike = self._alike.setdefault(keys, [])
+                if is_all and (alike is None or len(alike) >= _ENOUGH):
+                    continue  # nothing to raise, and nothing to learn
+                is_named = any(map(_is_of_boxes, keys))
+                if isinstance(field, Keep) or (alike is None and not is_named):
+                    continue
+                if not np.array_equal(_counts(batch, counts, is_named), counts):
+                    self._alike[keys] = None
+                    continue
+                alike = [] if alike is None else alike
+                alike += counts[counts > 0].tolist() if len(alike) < _ENOUGH else ()
+                is_row = getattr(getattr(batch, "values", batch), "ndim", 0) > 1
+                tells = len(alike) >= (_ENOUGH_ROWS if is_row else _ENOUGH) and len({*alike}) > 1
+                if is_all or not (is_named or tells):
+                    continue
+                path = "".join(f"[{key!r}]" for key in keys)
                 text = (
                     f"has a value for each box of [{self._boxes!r}], and some boxes no longer show"
                 )
-                hint = f"{_drops(key, self.labels)}, Keep() leaves them as they are"
+                hint = f"{_drops(first, self.labels)}, Keep() leaves them as they are"
                 if isinstance(batch, list) and isinstance(batch[0], tuple):  # of strings
-                    hint = f"make them numbers, so that {hint}"
-                raise ValueError(Problem("", f"Collate: entry [{key!r}] {text}", hint=hint))
+                    hint = (
+                        f"Keep() leaves them as they are, and with it {_drops(first, self.labels)}"
+                    )
+                if len(keys) > 1:
+                    hint = (
+                        f"move it into the dict of the boxes, where {_drops(keys[-1], self.labels)}"
+                    )
+                raise ValueError(Problem("", f"Collate: entry {path} {text}", hint=hint))
+
+
+def _columns(
+    batch: Any, field: Any, keys: tuple[Any, ...]
+) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
+    """The leaves in a part of a batch: their keys, their batch and their field."""
+    if isinstance(batch, Mapping):
+        fields = field if isinstance(field, Mapping) else {}
+        for key, child in batch.items():
+            yield from _columns(child, fields.get(key), (*keys, key))
+    else:
+        yield keys, batch.leaf if isinstance(batch, Beside) else batch, field
 
 
 def image_groups(
@@ -182,9 +216,9 @@ def _drops(key: Any, labels: Sequence[Any]) -> str:
     return f"Boxes(labels={(*labels, key)!r}) drops values with their boxes"
 
 
-def _counts(batch: Any, samples: int) -> Any:
-    """How many items each sample has; None if nobody knows."""
-    batch = batch.leaf if isinstance(batch, Beside) else batch
+def _counts(batch: Any, boxes: Any, is_named: bool) -> Any:
+    """How many items each sample has; None if nobody knows. ``boxes``: how many boxes each has."""
+    samples = len(boxes)
     if isinstance(batch, list) and batch:  # of lists of numbers or strings, which have one length
         shapes = {(len(x),) if isinstance(x, tuple) else getattr(x, "shape", None) for x in batch}
         return np.full(samples, len(batch)) if shapes == {(samples,)} else None
@@ -193,20 +227,41 @@ def _counts(batch: Any, samples: int) -> Any:
     if isinstance(batch, Padded) and batch.lengths is not None:
         return np.asarray(batch.lengths)
     if isinstance(batch, torch.Tensor) and batch.ndim > 1:
+        if is_named and batch.shape[1] == boxes.max():  # as a Pad() without lengths has them
+            return boxes
         return np.full(len(batch), batch.shape[1])
     return None
 
 
 def _remaining(batch: Any, objects: Objects, name: str) -> Any:
     """The values of objects that remain."""
+    _, offsets, remain = objects
+    if isinstance(batch, list):  # of Keep()
+        for position, sample in enumerate(batch):
+            if not hasattr(sample, "__len__"):
+                expected, got = (
+                    "a list or an array, with an item for each box",
+                    type(sample).__name__,
+                )
+                raise TypeError(Problem(name, expected, got, sample=position))
+        require_as_many(np.append(0, np.cumsum([*map(len, batch)])), offsets, name)
+        parts = np.split(remain, offsets[1:-1])
+        return [_kept(sample, part) for sample, part in zip(batch, parts, strict=True)]
     if not isinstance(batch, JaggedBatch):
         raise TypeError(
-            f"{name}: what has an entry for each box takes Jagged(), which can lose some, got "
+            f"{name}: what has an entry for each box takes Jagged() or Keep(), which can lose some, got "
             f"{type(batch).__name__}; leave its field out, or pad it afterwards"
         )
-    require_as_many(batch.offsets.numpy(), objects.offsets, name)
-    if objects.remain.all():
+    require_as_many(batch.offsets.numpy(), offsets, name)
+    if remain.all():
         return batch
-    keep = torch.from_numpy(np.array(objects.remain))
+    keep = torch.from_numpy(np.array(remain))
     kept = torch.nn.functional.pad(keep.cumsum(0), (1, 0))  # how many of those before each one
     return JaggedBatch(batch.values[keep], kept[batch.offsets])
+
+
+def _kept(sample: Any, remain: Any) -> Any:
+    """The items of a sample that remain."""
+    if isinstance(sample, ARRAYS):
+        return sample[remain if isinstance(sample, np.ndarray) else torch.from_numpy(remain)]
+    return [item for item, remains in zip(sample, remain.tolist(), strict=True) if remains]

@@ -162,6 +162,7 @@ class Patches(Field):
             min_side=min_side,
             geometry=None if augment is None else self._native(augment),
         )
+        self.axes = self._patching.input
         self._steps = () if augment is None else augment.steps
         self.is_random = any(step.is_random for step in self._steps)
         if pad_to is None and mask is not False:

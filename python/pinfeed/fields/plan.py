@@ -266,11 +266,11 @@ class Group:
 
         # Images that are followed come first: others may see what they see.
         made: dict[Any, Any] = {}
-        dropped = []
+        found = []
         for images in self._images:
-            batches, counts = images.collate(made_of)
+            batches, objects = images.collate(made_of)
             made |= batches
-            dropped += [] if counts is None else [(images, counts)]
+            found += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
         measured = {*self._compared, *(pad.compared_with for pad in self._compared.values())}
@@ -283,8 +283,8 @@ class Group:
             known = lengths[pad.compared_with]
             if lengths[key] is not None and known is not None:
                 pad.require_same_lengths(lengths[key], known, places[key][0].leaf)
-        for images, counts in dropped:
-            images.require_named(others, counts)
+        for images, objects in found:
+            images.require_named(others, objects)
         made |= others
         return [made[key] for key in self._names]
 
@@ -439,6 +439,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
         return "Image() takes PIL images, Mask() those whose pixels are classes"
     if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
         return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
+    if any(isinstance(part, str) for part in (first if isinstance(first, list) else ())):
+        return "Keep() leaves lists of strings as they are, also as labels of Boxes()"
     if isinstance(first, int | float) and field.pads:
         return "single numbers need no field: leave it out"
     return ""

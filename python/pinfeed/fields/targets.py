@@ -18,6 +18,7 @@ from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
     FORMATS,
     BoxFormat,
+    Earlier,
     canvases,
     in_format,
     known_points,
@@ -47,6 +48,7 @@ class Target(Field):
         if not isinstance(image, str) or not image:
             raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
         self.image = image
+        self._earlier = Earlier()
 
     @abstractmethod
     def moved(
@@ -98,7 +100,8 @@ class Boxes(Target):
         min_size: A box whose width or height is less, in pixels of the batch, is dropped.
         min_area: The same for its area.
         labels: The keys in the same dict that have a value for each box, such as
-            ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes'.
+            ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes',
+            or, with the field `Keep`, lists without them: names, polygons.
 
     Raises:
         TypeError, ValueError: An argument does not fit. When samples are collated: boxes have no four
@@ -209,7 +212,7 @@ class Boxes(Target):
             self._require_no_objects(offsets, leaf)
             return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
         require_canvases(canvases, seen.views.sources, leaf.name)
-        require_inside(corners, offsets, seen.views.sources, self.format, leaf.name)
+        require_inside(corners, offsets, seen.views.sources, self.format, self._earlier, leaf.name)
         target = batch_allocator(leaf.pin)
         return JaggedBatch(
             *_core.move_boxes(seen.views, objects, self._options, seen.size, target, leaf.name)
@@ -274,7 +277,7 @@ class Points(Target):
             none = torch.zeros(points.shape, device="cpu")
             return JaggedBatch(none, torch.from_numpy(offsets))
         require_canvases(sizes, seen.views.sources, leaf.name)
-        require_points_inside(points, offsets, seen.views.sources, leaf.name)
+        require_points_inside(points, offsets, seen.views.sources, self._earlier, leaf.name)
         remain = _those_that_remain(objects, offsets, leaf.name)
         target = batch_allocator(leaf.pin)
         return JaggedBatch(

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
+from pinfeed.fields.patches import Patches
 from pinfeed.fields.stack import Stack
 from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 
 _BOXES = re.compile("box|(?<![a-z])rect(?!i)|roi(?![a-z])|rois", re.IGNORECASE)
-_POINTS = re.compile("(?<!view)point|kpt|landmark|joint", re.IGNORECASE)
+_POINTS = re.compile(
+    "(?<!view)point|kpt|landmark|joint|polygon|polyline|contour|vertices|corners", re.IGNORECASE
+)
+_MASKS = re.compile("mask|segm", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
-_SAMPLES = 16
+_SAMPLES = 256
 
 
 class _Entry(NamedTuple):
@@ -45,8 +51,8 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
     """Raises ValueError for an entry that should follow an augmented image, and does not.
 
     It looks like boxes, points or a mask of an image that an `Image` crops, flips or resizes, and has
-    no field. Entries named like boxes or points whose field leaves them where they are count too, where
-    the geometry is random: nobody can move them later.
+    no field. Boxes, points and masks of classes whose field leaves them where they are count too, where
+    the geometry is random: nobody can move them later. Where it is not, boxes and points get a warning.
 
     Args:
         fields: As `Collate` has them.
@@ -58,37 +64,59 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             (entry, key, field)
             for entry in entries
             for key, field in entry.fields
-            if isinstance(field, Image) and field.augment is not None
+            if isinstance(field, Image | Patches) and field.augment is not None
         ]
         if not images:
             return
-        for entry in entries:
-            for image in images:
-                _require_moved(entry, *image)
+        problems = [_problem(entry, *image) for entry in entries for image in images]
+        if problem := next(filter(None, problems), None):
+            warnings.warn(str(problem), stacklevel=2)
+            return
 
 
-def _require_moved(entry: _Entry, image: _Entry, key: Any, field: Image) -> None:
+def _problem(entry: _Entry, image: _Entry, key: Any, field: Image | Patches) -> Problem | None:
+    """What is wrong with an entry beside an image, if it may be meant; raises ValueError if not."""
     others = [other for _, other in entry.fields]
-    if any(isinstance(f, Keep | Image | Target) or (isinstance(f, Pad) and f.like) for f in others):
-        return
     array, size = _numbers(entry.value), _size(image.value, field)
-    if array is None or size is None or field.augment is None:
-        return
-    what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key))
+    if any(isinstance(f, Pad) and f.like for f in others):  # of tokens
+        return None
+    if size is None or field.augment is None or entry.path == image.path:
+        return None
     is_random = any(step.is_random for step in field.augment.steps)
-    is_named = bool(_BOXES.search(entry.key) or _POINTS.search(entry.key))
+    is_mask = is_random and all(_is_still_mask(f, entry.key) for f in others)
+    if is_mask and others and _size(entry.value, others[0]) == size:
+        array = np.broadcast_to(np.uint8(0), size)  # which a PIL image is, too
+    elif array is None or any(isinstance(f, Keep | Image | Patches | Target) for f in others):
+        return None
+    what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
     if not what:
-        return
+        return None
+    is_named = bool(_BOXES.search(entry.key) or _POINTS.search(entry.key))
     if others:  # which a table may have; but Jagged() and Pad() are for objects
         is_meant = isinstance(others[0], Stack) and not is_named
-        if is_meant or not is_random or what not in ("boxes", "points"):
-            return
-    if image.parent != entry.parent or not image.path.endswith("']"):
+        if is_meant or what == "another image":
+            return None
+    if isinstance(field, Patches):
+        way = "nothing moves along with Patches(): crop and flip both in the dataset"
+    elif image.parent != entry.parent or not image.path.endswith("']"):
         way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'
     text = f"looks like {what} for the image in {image.path}, which augment= moves"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{way}, {'Keep()' if is_named else 'Stack() or Keep()'} leaves them as they are"
-    raise ValueError(Problem("", f"Collate: entry {entry.path} {text}", hint=hint))
+    hint = (
+        f"{way}, {'Keep()' if is_named or others else 'Stack() or Keep()'} leaves them as they are"
+    )
+    problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
+    if is_random or not others:
+        raise ValueError(problem)
+    return problem
+
+
+def _is_still_mask(field: Field, key: str) -> bool:
+    """Whether a field makes a mask of classes, and moves nothing."""
+    if not isinstance(field, Image) or field.augment is not None or field.output != "HW":
+        return False
+    is_of_classes = not field.dtype.is_floating_point and field.dtype != torch.uint8
+    return is_of_classes or bool(_MASKS.search(key))
 
 
 def _entries(
@@ -125,18 +153,22 @@ def _numbers(value: Any) -> Any:
     return array if array.dtype.kind in "iuf" else None
 
 
-def _size(image: Any, field: Image) -> tuple[int, int] | None:
+def _size(image: Any, field: Field) -> tuple[int, int] | None:
     """Height and width of an image."""
-    if isinstance(image, ARRAYS):
+    if isinstance(image, list | tuple) and len(image) == 1:  # of a document
+        image = image[0]
+    if isinstance(image, ARRAYS) and isinstance(field, Image | Patches):
         axes = field.axes
         if image.ndim != len(axes):
             return None
         return int(image.shape[axes.index("H")]), int(image.shape[axes.index("W")])
-    width, height = getattr(image, "size", None) or (0, 0)
-    return (height, width) if height else None
+    size = getattr(image, "size", None)  # of PIL
+    return size[::-1] if isinstance(size, tuple) and len(size) == 2 else None
 
 
-def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str, str]:
+def _kind(
+    array: Any, key: str, size: tuple[int, int], image: str, is_random: bool
+) -> tuple[str, str]:
     """What an array looks like beside an image of this size, and the way to move it; empty: nothing."""
     shape = tuple(array.shape)
     is_empty = shape == (0,)
@@ -145,18 +177,25 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
         return "boxes", f"the field Boxes({image}) moves boxes{suffix} along"
     if len(shape) == 2 and shape[1] == 4 and _are_boxes(array, size):
         return "boxes", f"the field Boxes({image}) moves boxes along"
+    if is_random and len(shape) == 2 and shape[1] == 5 and _are_classes_and_boxes(array):
+        columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
+        field = f"Boxes({image}{image and ', '}format='cxcywh')"
+        return "boxes", f"the field {field} moves {columns} along, with [:, 0] as their labels"
     if _POINTS.search(key) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) moves points along"
-    if len(shape) == 3 and shape[1:] == size:
+    is_float = "float" in str(array.dtype)
+    if len(shape) == 3 and shape[1:] == size and not is_float:
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
         return "masks", f"the field InstanceMasks({image}) moves masks along{classes}"
-    if shape == size or shape == (*size, 1):
+    if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
-        if "float" in str(array.dtype):
+        if is_float:
             field = 'Image(input="HW", output="HW", augment=...) with the same geometry'
         return "a mask", f"the field {field} moves it along"
-    if len(shape) == 3 and shape[:2] == size:
-        return "another image", "the field Image(augment=...) with the same geometry moves it along"
+    if len(shape) == 3 and size in (shape[:2], shape[1:]):
+        kind = "" if shape[:2] == size else 'input="CHW", '
+        field = f"Image({kind}augment=...)"
+        return "another image", f"the field {field} with the same geometry moves it along"
     return "", ""
 
 
@@ -168,6 +207,15 @@ def _are_boxes(array: Any, size: tuple[int, int]) -> bool:
     return bool(
         len(boxes) and is_inside and (boxes[:, 2:] > boxes[:, :2]).all() and boxes.max() > 1
     )
+
+
+def _are_classes_and_boxes(array: Any) -> bool:
+    """Whether all are a class, center and size in fractions, as YOLO has them."""
+    rows = np.asarray(array, np.float64)
+    classes, boxes = rows[:, 0], rows[:, 1:]
+    are_classes = (classes >= 0).all() and (classes == np.rint(classes)).all()
+    is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
+    return bool(len(rows) and are_classes and is_inside)
 
 
 def _are_points(array: Any, size: tuple[int, int]) -> bool:
