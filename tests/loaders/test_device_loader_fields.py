@@ -1,6 +1,7 @@
 """Fields on whole batches: what they would have made of the samples, natively and by the ops."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -38,16 +39,6 @@ def applied(fields, batch):
     return result
 
 
-def same(fields, samples, before):
-    """Applying fields to a batch is collating with them."""
-    expected = Collate(fields)(samples)
-    batch = Collate(before)(samples)
-    result = applied(fields, batch)
-    assert_same(result, expected)
-    for one, other in zip(tensors_in(result), tensors_in(expected), strict=True):
-        assert steps(one) == steps(other)
-
-
 def steps(tensor):
     """The strides that matter."""
     if tensor.numel() == 0:
@@ -60,30 +51,88 @@ def images(layout, channels=3, count=4):
     return list(RNG.integers(0, 256, (count, *shape), np.uint8))
 
 
-@pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
-@pytest.mark.parametrize("output", ["CHW", "channels_last", "HWC"])
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8], ids=str
-)
-def test_images(layout, output, dtype, way):
-    numbers = {} if dtype == torch.uint8 else {"mean": 0.45, "std": 0.22}
-    options = {"input": layout, "dtype": dtype, **numbers}
-    options |= {"channels_last": True} if output == "channels_last" else {"output": output}
-    same(Image(**options), images(layout), Stack())
+def tokens(dtype=np.int64, shape=(), empty=False):
+    lengths = [0, 0, 0] if empty else [3, 0, 7, 1, 4]
+    return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]
 
 
-def test_every_byte_of_every_channel(way):
-    bytes_ = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, -1)
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        same(Image(MEAN, STD, dtype=dtype), list(bytes_), Stack())
-        same(Image(0.5, (1e-4, 1.0, 1e4), scale=3.0, dtype=dtype), list(bytes_), Stack())
+# Fields, and samples for them, by what is special about them.
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 13])
-def test_channels(channels, way):
-    mean = np.linspace(0.1, 0.6, channels)
-    same(Image(mean, 0.25, input="HWC"), images("HWC", channels), Stack())
-    same(Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels), Stack())
+def layouts_of_images():
+    outputs = ({}, {"channels_last": True}, {"output": "HWC"})
+    for layout, output, dtype in itertools.product(["HWC", "CHW", "HW"], outputs, IMAGE_DTYPES):
+        numbers = {} if dtype == torch.uint8 else {"mean": 0.45, "std": 0.22}
+        yield Image(input=layout, dtype=dtype, **numbers, **output), images(layout)
+
+
+def every_byte_of_every_channel():
+    bytes_ = [*np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1).repeat(3, -1)]
+    for dtype in IMAGE_DTYPES[:3]:
+        yield Image(MEAN, STD, dtype=dtype), bytes_
+        yield Image(0.5, (1e-4, 1.0, 1e4), scale=3.0, dtype=dtype), bytes_
+
+
+def numbers_of_channels():
+    for channels in (1, 2, 3, 4, 5, 13):
+        mean = np.linspace(0.1, 0.6, channels)
+        yield Image(mean, 0.25, input="HWC"), images("HWC", channels)
+        yield Image(mean, 0.25, input="CHW", output="HWC"), images("CHW", channels)
+
+
+def options_of_pad():
+    for options, shape, empty in itertools.product(PADS, [(), (3,), (2, 2)], [False, True]):
+        options = {"pad_value": 9, "lengths": True, "mask": True} | options
+        yield Pad(**options), tokens(shape=shape, empty=empty)
+    for shape, mask in itertools.product([(), (3,)], [False, True]):
+        first = -1 - len(shape)  # counted from the end
+        for axes in (first, (first,)):
+            yield Pad(pad_value=9, axes=axes, mask=mask), tokens(shape=shape)
+    for dtype, lengths, mask in itertools.product(DTYPES, [None, False, True], [False, True]):
+        yield Pad(pad_value=1, lengths=lengths, mask=mask), tokens(dtype)
+
+
+def unsigned_integers_beyond_the_signed_ones():
+    for dtype, side in itertools.product(UNSIGNED, ["right", "left"]):
+        largest = int(np.iinfo(dtype).max)
+        samples, high = [largest - sample for sample in tokens(dtype)], largest // 2 + 1
+        for value in (0, 1.0, True, high, *([] if dtype is np.uint64 else [largest])):
+            yield Pad(pad_value=value, side=side, lengths=True, mask=True), samples
+        yield Pad(pad_value=0.5, side=side, dtype=torch.float64), samples
+        yield Pad(pad_value=high, side=side, dtype=getattr(torch, dtype.__name__)), tokens()
+
+
+def keys_beside_an_entry():
+    fields = {"ids": Pad(lengths="lengths", mask="attention_mask")}
+    yield fields, [{"ids": sample} for sample in tokens()]
+
+
+IMAGE_DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.uint8]
+UNSIGNED = [np.uint16, np.uint32, np.uint64]
+DTYPES = [np.bool_, np.uint8, np.int16, np.float32, np.float64, np.complex64, *UNSIGNED]
+PADS = [
+    *({"pad_value": 0}, {"pad_value": -7}, {"side": "left"}, {"max_length": 4}, {"multiple_of": 8}),
+    *({"axes": 0}, {"axes": (0,), "max_length": 4}, {"max_length": 4, "side": "left"}),
+    {"multiple_of": 4, "max_length": 5, "side": "left"},
+    *({"pad_value": 0.5, "dtype": dtype} for dtype in (torch.float32, torch.bfloat16)),
+    *({"pad_value": 0.5, "scale": 0.1, "dtype": dtype} for dtype in (None, torch.float16)),
+]
+CASES = [
+    *(layouts_of_images, every_byte_of_every_channel, numbers_of_channels),
+    *(options_of_pad, unsigned_integers_beyond_the_signed_ones, keys_beside_an_entry),
+]
+
+
+@pytest.mark.parametrize("cases", CASES)
+def test_applying_fields_to_a_batch_is_collating_with_them(cases, way):
+    for fields, samples in cases():
+        before = Stack() if isinstance(fields, Image) else Jagged()
+        before = {"ids": before} if isinstance(fields, dict) else before
+        expected = Collate(fields)(samples)
+        result = applied(fields, Collate(before)(samples))
+        assert_same(result, expected, repr(fields))
+        for one, other in zip(tensors_in(result), tensors_in(expected), strict=True):
+            assert steps(one) == steps(other), fields
 
 
 def test_images_from_any_strides(way):
@@ -103,91 +152,15 @@ def test_images_from_any_strides(way):
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
 def test_no_images(layout, way):
     some = Collate(Stack())(images(layout))
-    options = [
+    for options in (
         {},
         {"channels_last": True, "dtype": torch.bfloat16},
         {"output": "HWC", "dtype": torch.uint8},
-    ]
-    for keywords in options:
-        field = Image(input=layout, **keywords)
-        result, whole = applied(field, some[:0]), applied(field, some)
-        for one, other in zip(tensors_in(result), tensors_in(whole), strict=True):
-            assert_same(one, other[:0])
+    ):
+        field = Image(input=layout, **options)
+        assert_same(applied(field, some[:0]), applied(field, some)[:0])
     with pytest.raises(TypeError, match="uint8"):
         applied(Image(input=layout), some[:0].float())
-
-
-def tokens(dtype=np.int64, shape=(), empty=False):
-    lengths = [0, 0, 0] if empty else [3, 0, 7, 1, 4]
-    return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]
-
-
-PADS = {
-    "plain": lambda **options: Pad(**options),
-    "pad_value": lambda **options: Pad(pad_value=-7, **options),
-    "left": lambda **options: Pad(pad_value=9, side="left", **options),
-    "cut": lambda **options: Pad(pad_value=9, max_length=4, **options),
-    "cut left": lambda **options: Pad(pad_value=9, max_length=4, side="left", **options),
-    "multiple": lambda **options: Pad(pad_value=9, multiple_of=8, **options),
-    "multiple left": lambda **options: Pad(
-        pad_value=9, multiple_of=4, max_length=5, side="left", **options
-    ),
-    "axis 0": lambda **options: Pad(pad_value=9, axes=0, **options),
-    "axes (0,)": lambda **options: Pad(pad_value=9, axes=(0,), max_length=4, **options),
-    "cast": lambda **options: Pad(pad_value=0.5, dtype=torch.float32, **options),
-    "bfloat16": lambda **options: Pad(pad_value=0.5, dtype=torch.bfloat16, **options),
-    "scale": lambda **options: Pad(pad_value=0.5, scale=0.1, **options),
-    "scale float16": lambda **options: Pad(
-        pad_value=0.5, scale=0.1, dtype=torch.float16, **options
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", PADS)
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)], ids=str)
-@pytest.mark.parametrize("empty", [False, True])
-def test_pads(kind, shape, empty, way):
-    same(PADS[kind](lengths=True, mask=True), tokens(shape=shape, empty=empty), Jagged())
-
-
-@pytest.mark.parametrize("shape", [(), (3,)], ids=str)
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("several", [False, True])
-def test_axis_0_counted_from_the_end(shape, mask, several, way):
-    axis = -1 - len(shape)
-    same(
-        Pad(pad_value=9, axes=(axis,) if several else axis, mask=mask),
-        tokens(shape=shape),
-        Jagged(),
-    )
-
-
-UNSIGNED = [np.uint16, np.uint32, np.uint64]
-
-
-@pytest.mark.parametrize("dtype", UNSIGNED)
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_unsigned_integers_beyond_the_signed_ones(dtype, side, way):
-    largest = int(np.iinfo(dtype).max)
-    samples = [largest - sample for sample in tokens(dtype)]
-    high = largest // 2 + 1
-    for value in (0, 1.0, True, high, *([] if dtype is np.uint64 else [largest])):
-        same(Pad(pad_value=value, side=side, lengths=True, mask=True), samples, Jagged())
-    same(Pad(pad_value=0.5, side=side, dtype=torch.float64), samples, Jagged())
-    same(Pad(pad_value=high, side=side, dtype=getattr(torch, dtype.__name__)), tokens(), Jagged())
-    if dtype is np.uint64 and way == "ops":  # which take a float64
-        with pytest.raises(ValueError, match=f"float64 holds, got {largest}; pad on the CPU"):
-            applied(Pad(pad_value=largest, side=side), Collate(Jagged())(samples))
-
-
-@pytest.mark.parametrize(
-    "dtype", [np.bool_, np.uint8, np.int16, np.float32, np.float64, np.complex64, *UNSIGNED]
-)
-@pytest.mark.parametrize(
-    ("lengths", "mask"), list(itertools.product([None, False, True], [False, True]))
-)
-def test_pads_of_every_kind(dtype, lengths, mask, way):
-    same(Pad(pad_value=1, lengths=lengths, mask=mask), tokens(dtype), Jagged())
 
 
 def test_modes_of_the_consumer_are_not_for_fields(way):
@@ -203,16 +176,6 @@ def test_modes_of_the_consumer_are_not_for_fields(way):
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
             result = applied(field, batch)
         assert_same(result, expected)
-
-
-def test_keys_beside_a_leaf(way):
-    samples = [{"ids": sample} for sample in tokens()]
-    fields = {"ids": Pad(lengths="lengths", mask="attention_mask")}
-    expected = Collate(fields)(samples)
-    batch = Collate({"ids": Jagged()})(samples)
-    result = applied(fields, batch)
-    assert list(result) == list(expected)
-    assert_same(result, expected)
 
 
 def test_a_dict_leaf_is_padded_without_lengths(way):
@@ -278,27 +241,56 @@ def test_fields_that_do_not_mirror_the_batch(fields, batches, message):
         list(DeviceLoader(batches, "cpu", fields=fields))
 
 
+def jagged(values):
+    return JAGGED._replace(values=values)
+
+
+PAIRS = jagged(torch.ones(3, 2))
+LARGEST = jagged(torch.tensor([1, 2, 2**64 - 1], dtype=torch.uint64))
+ARRAYS = JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())
+TAKES = "leaf ['x']: {} takes a "
+NOT_ZERO = "pads axis 0, got axes="
+# A field, a batch for it, the error, and words of its message.
 MISFITS = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),
     "wider images": (Image(), IMAGE.to(torch.uint16), TypeError, "got uint16"),
     "masks": (Image(dtype=torch.int64), IMAGE, TypeError, "collate_fn"),
     "padding": (Image(pad_value=0), IMAGE, TypeError, "pad_value is for images of different sizes"),
     "clips": (Image(input="THWC", output="CTHW"), IMAGE[None], TypeError, "collate_fn"),
-    "images without channels": (Image(), IMAGE[0], ValueError, r"\(N, H, W, C\), got \(4, 4, 3\)"),
+    "no channels": (Image(), IMAGE[0], ValueError, "(N, H, W, C), got (4, 4, 3)"),
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
-    "uncastable": (Pad(dtype=torch.int64), JAGGED._replace(values=torch.ones(3)), TypeError, "cast"),
-    "a value that does not fit": (Pad(pad_value=-1), JAGGED._replace(values=torch.ones(3, dtype=torch.uint8)), ValueError, "got -1"),
-    "floats to scale": (Pad(scale=2), JAGGED._replace(values=torch.ones(3)), TypeError, "scale is for integers, got float32"),
+    "uncastable": (Pad(dtype=torch.int64), jagged(torch.ones(3)), TypeError, "cast"),
+    "no such value": (Pad(pad_value=-1), jagged(IMAGE[0, 0, 0]), ValueError, "got -1"),
+    "floats to scale": (Pad(scale=2), jagged(torch.ones(3)), TypeError, "integers, got float32"),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
-}  # fmt: skip
+}
+ONLY_NATIVE = {
+    "an ndarray": (Image(), IMAGE.numpy(), TypeError, TAKES.format("Image()") + "tensor"),
+    "images": (Pad(), IMAGE, TypeError, TAKES.format("Pad()") + "Jagged"),
+    "ndarrays": (Pad(), ARRAYS, TypeError, TAKES.format("Pad()") + "Jagged"),
+}
+ONLY_BY_OPS = {
+    "two axes": (Pad(axes=(0, 1)), PAIRS, ValueError, NOT_ZERO),
+    "axis 1": (Pad(axes=1), PAIRS, ValueError, NOT_ZERO),
+    "the last axis": (Pad(axes=-1), PAIRS, ValueError, NOT_ZERO),
+    "an axis twice": (Pad(axes=(-2, -2)), PAIRS, ValueError, NOT_ZERO),
+    "more than a float64": (
+        *(Pad(pad_value=2**64 - 1), LARGEST, ValueError),
+        f"float64 holds, got {2**64 - 1}; pad on the CPU",
+    ),
+}
 
 
-@pytest.mark.parametrize("kind", MISFITS)
-def test_leaves_that_a_field_can_not_take(kind, way):
-    field, leaf, error, words = MISFITS[kind]
-    with pytest.raises(error, match=words) as caught:
-        applied({"x": field}, {"x": leaf})
-    assert caught.value.__notes__ == ["DeviceLoader: raised while batch 0 was moved to the device"]
+@pytest.mark.parametrize("kind", MISFITS | ONLY_NATIVE | ONLY_BY_OPS)
+def test_entries_that_a_field_can_not_take(kind, way):
+    field, leaf, error, words = (MISFITS | ONLY_NATIVE | ONLY_BY_OPS)[kind]
+    if way == "native" and kind in ("two axes", "more than a float64"):
+        assert len(applied(field, leaf).values) == 2
+    elif kind not in (ONLY_BY_OPS if way == "native" else ONLY_NATIVE):
+        with pytest.raises(error, match=re.escape(words)) as caught:
+            applied({"x": field}, {"x": leaf})
+        note = "DeviceLoader: raised while batch 0 was moved to the device"
+        assert caught.value.__notes__ == [note]
 
 
 # Padding keeps the value that the Collate was given, or nothing is made.
@@ -401,21 +393,3 @@ def test_images_beside_padding_are_normalized():
     loader = padded_loader(fields, wrap)
     for batch in DeviceLoader(loader, "cpu", fields={"y": NORMAL}):
         assert_same(batch["y"][0], torch.from_numpy(pinfeed.normalize(SMALL[None], MEAN, STD)[0]))
-
-
-def test_leaves_of_other_kinds():
-    with pytest.raises(TypeError, match=r"leaf \['x'\]: Image\(\) takes a tensor"):
-        applied({"x": Image()}, {"x": IMAGE.numpy()})
-    for leaf in (IMAGE, JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())):
-        with pytest.raises(TypeError, match=r"leaf \['x'\]: Pad\(\) takes a Jagged"):
-            applied({"x": Pad()}, {"x": leaf})
-
-
-def test_other_axes_on_a_device(way):
-    batch = JaggedBatch(torch.ones(3, 2), torch.tensor([0, 2, 3]))
-    if way == "native":
-        assert applied(Pad(axes=(0, 1)), batch).values.shape == (2, 2, 2)
-    else:
-        for axes in ((0, 1), 1, -1, (-2, -2)):
-            with pytest.raises(ValueError, match="pads axis 0, got axes="):
-                applied(Pad(axes=axes), batch)
