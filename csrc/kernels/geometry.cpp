@@ -33,6 +33,14 @@ std::int64_t middle(std::int64_t extent, std::int64_t size, bool rounds_down) {
   return spare / 2 + (spare % 4 == 3 && !rounds_down ? 1 : 0);
 }
 
+// What is wrong with `count` pixels beyond an axis of an image.
+Misfit beyond(std::int64_t extent, Border border, std::int64_t count) {
+  if (border == Border::constant || count <= 0) return Misfit::none;
+  if (extent == 0) return Misfit::no_pixels;
+  const bool mirrors_too_many = border == Border::reflect && count >= extent;
+  return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
+}
+
 // One axis of the place where a random crop may begin: `before` pixels are added in front.
 struct Room {
   std::int64_t before;
@@ -49,11 +57,7 @@ struct Room {
     }
   }
   Misfit misfit(std::int64_t extent, Border border) const {
-    if (spare < 0) return Misfit::too_small;
-    if (border == Border::constant || (before == 0 && after == 0)) return Misfit::none;
-    if (extent == 0) return Misfit::no_pixels;
-    const bool mirrors_too_many = border == Border::reflect && std::max(before, after) >= extent;
-    return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
+    return spare < 0 ? Misfit::too_small : beyond(extent, border, std::max(before, after));
   }
   std::int64_t first(std::uint64_t bits) const { return one_of(spare + 1, bits) - before; }
 };
@@ -233,6 +237,33 @@ std::array<std::int64_t, 2> sides_within(std::int64_t shorter, std::int64_t long
   return {rounded, static_cast<std::int64_t>(exact * to / from)};
 }
 
+// As timm's ResizeKeepRatio finds it, in the same order.
+std::array<std::int64_t, 2> size_in_proportion(const GeometryStep& step, const Draws& draw,
+                                               double rows, double columns) {
+  const double down = rows / static_cast<double>(step.height);
+  const double across = columns / static_cast<double>(step.width);
+  const double divisor =
+      std::max(down, across) * step.longest + std::min(down, across) * (1 - step.longest);
+  double taller = 1, wider = 1;
+  const auto [scale_chance, scale_bits] = draw();
+  if (uniform(scale_chance) < step.probability) {
+    taller = between(step.range, scale_bits);
+    if (step.by_area) taller = 1 / std::sqrt(taller);
+    wider = taller;
+  }
+  const auto [ratio_chance, ratio_bits] = draw(1);
+  if (uniform(ratio_chance) < step.ratio_probability) {
+    const std::array<double, 2> logarithms{std::log(step.ratio[0]), std::log(step.ratio[1])};
+    const double aspect = std::sqrt(std::exp(between(logarithms, ratio_bits)));
+    taller /= aspect;
+    wider *= aspect;
+  }
+  const auto whole = [](double side) {
+    return static_cast<std::int64_t>(std::nearbyint(std::min(side, 0x1p60)));
+  };
+  return {whole(rows * taller / divisor), whole(columns * wider / divisor)};
+}
+
 // What an image of height x width is resized to.
 std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& draw,
                                          std::int64_t height, std::int64_t width) {
@@ -256,6 +287,8 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
       return times(std::min(static_cast<double>(step.width) / rows,
                             static_cast<double>(step.height) / columns) *
                    between(step.range, draw()[0]));
+    case Kind::keep_ratio:
+      return size_in_proportion(step, draw, rows, columns);
     case Kind::resize_between:
       new_shorter += one_of(step.width - step.height, draw()[0]);
       most = 0;
@@ -347,6 +380,12 @@ ImageToView image_to_view(const View& view) {
           axis(top, height, flipped_rows != 0, view.seen().height)};
 }
 
+std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample) {
+  // Geometries count their steps from 0 on, and colors from 2^62.
+  const auto [bits, _] = Philox(key)(static_cast<std::uint64_t>(sample), std::uint64_t{1} << 61);
+  return below(count, bits);
+}
+
 Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t width,
                  std::int64_t sample, const Objects& objects, View& view) {
   view = {};
@@ -365,8 +404,15 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         break;
       case Kind::center_crop: {
         const auto [rows, columns] = crop_size(step, window);
-        crop(window, middle(window.height, rows, step.as_transformers),
-             middle(window.width, columns, step.as_transformers), rows, columns);
+        const std::int64_t top = middle(window.height, rows, step.as_transformers);
+        const std::int64_t left = middle(window.width, columns, step.as_transformers);
+        const Border border = view.resized ? geometry.borders.resized : geometry.borders.source;
+        // After the image there are one more, if any.
+        for (const Misfit misfit : {beyond(window.height, border, rows - window.height + top),
+                                    beyond(window.width, border, columns - window.width + left)}) {
+          if (misfit != Misfit::none) return misfit;
+        }
+        crop(window, top, left, rows, columns);
         break;
       }
       case Kind::random_crop: {
@@ -390,6 +436,7 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
       case Kind::resize_between:
       case Kind::resize_to_one_of:
       case Kind::scale_jitter:
+      case Kind::keep_ratio:
         if (window.height == 0 || window.width == 0) return Misfit::empty;
         if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, window);
         const auto [rows, columns] = resized_size(step, draw, window.height, window.width);

@@ -25,6 +25,7 @@ struct GeometryStep {
     resize_between,    // to a shorter edge of `height` to below `width`
     resize_to_one_of,  // to a shorter edge of one of `sizes`, the other as in resize_edges
     scale_jitter,      // to fit into height x width, times a factor in `range`
+    keep_ratio,        // to fit into height x width, or to cover it, as timm's ResizeKeepRatio does
     flip_rows,
     flip_columns
   };
@@ -53,8 +54,13 @@ struct GeometryStep {
   // 1 for the whole image; and how many windows are tried for it.
   std::vector<double> overlaps = {};
   std::int64_t trials = 0;
-  // Of flips and of zooming out.
+  // Of flips and of zooming out; of keep_ratio, that of a factor in `range`.
   double probability = 0;
+  // Of keep_ratio: 0 to cover height x width, 1 to fit into it, or between them; whether `range` is
+  // of the area that is seen, not of the sides; and how probable another ratio in `ratio` is.
+  double longest = 0;
+  bool by_area = false;
+  double ratio_probability = 0;
 };
 
 // The objects in an image: corners x1, y1, x2, y2 of their boxes in its pixels, and for each
@@ -133,6 +139,9 @@ struct Geometry {
   bool may_be_small;  // whether a random crop takes what there is of a smaller image
   std::uint64_t key;
 };
+
+// Which of `count` interpolations resizes the image of a sample.
+std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample);
 
 // The view of an image of height x width after all steps. The random numbers follow from the key,
 // the number of the sample and that of the step alone, and crops around boxes from the objects; of

@@ -65,11 +65,12 @@ class Resizer {
     width_ = place.width;
     scale_.assign(channels_, 1.0F);
     bias_.assign(channels_, -0.0F);
-    is_nearest_ = takes_nearest(batch.interpolation);
+    const Interpolation interpolation = resize.interpolation.value_or(batch.interpolation);
+    is_nearest_ = takes_nearest(interpolation);
     rows_.find({resize.source.height, resize.resized.height, resize.top, place.height,
-                resize.flipped_rows, resize.border, batch.interpolation, batch.in_floats});
+                resize.flipped_rows, resize.border, interpolation, batch.in_floats});
     columns_.find({resize.source.width, resize.resized.width, resize.left, place.width,
-                   resize.flipped_columns, resize.border, batch.interpolation, batch.in_floats});
+                   resize.flipped_columns, resize.border, interpolation, batch.in_floats});
     const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
     slot_bytes_ = columns_.outputs() * pixel_ + kRunSlack;
     resized_.resize(taps * slot_bytes_);

@@ -39,6 +39,8 @@ struct ImageResize {
   bool flipped_columns;
   Border border;
   const std::uint8_t* fill;  // a pixel of what is resized
+  // Another antialiased one than the batch's.
+  std::optional<Interpolation> interpolation = std::nullopt;
 };
 
 // A batch some of whose images are resized, one entry for each image; then their values change.

@@ -58,6 +58,7 @@ _GeometryKind: TypeAlias = Literal[
     "resize_between",
     "resize_to_one_of",
     "scale_jitter",
+    "keep_ratio",
     "flip_rows",
     "flip_columns",
 ]
@@ -141,6 +142,9 @@ class GeometryStep:
         overlaps: Sequence[float] = (),
         trials: int = 0,
         probability: float = 0,
+        longest: float = 0,
+        by_area: bool = False,
+        ratio_probability: float = 0,
     ) -> None: ...
 
 class ColorStep:
@@ -166,6 +170,7 @@ class AugmentOptions:
         border: BorderOptions = ...,
         resized_border: BorderOptions = ...,
         interpolation: _Interpolation,
+        one_of: Sequence[_Interpolation] = (),
         in_floats: bool,
         colors: Sequence[ColorStep] = (),
         may_be_small: bool = False,

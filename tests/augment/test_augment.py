@@ -1,6 +1,7 @@
 """Crops and flips of images in a Collate: exact pixels, and chance that follows from the sample."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
@@ -148,6 +149,30 @@ def test_center_crop_of_every_size(image_size):
         assert np.array_equal(pinfeed.Collate(field)([image])[0], expected)
 
 
+@pytest.mark.parametrize("mode", ["edge", "reflect"])
+@pytest.mark.parametrize("resized", [False, True])
+def test_center_crops_that_mirror(mode, resized):
+    image = np.random.default_rng(0).integers(0, 256, (7, 6, 3), dtype=np.uint8)
+    for size in itertools.product(range(1, 14), (5, 8, 11)):
+        crop = augment.CenterCrop(size, padding_mode=mode)
+        steps = [augment.Resize((7, 6)), crop] if resized else [crop]
+        samples = [image.repeat(2, 0).repeat(3, 1)] if resized else [image]
+        field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=augment.Compose(steps))
+        found = pinfeed.Collate(field)(samples)[0].numpy()
+        seen = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=steps[0])
+        seen = pinfeed.Collate(seen)(samples)[0].numpy() if resized else image
+        lacking = [max(want - has, 0) for want, has in zip(size, seen.shape[:2], strict=True)]
+        sides = [(lack // 2, -(-lack // 2)) for lack in lacking]
+        wide = np.pad(seen, [*sides, (0, 0)], mode=mode)
+        assert np.array_equal(found, reference.center_crop(wide, size))
+    small = pinfeed.Image(augment=augment.CenterCrop((20, 2), padding_mode="reflect"))
+    check(lambda: pinfeed.Collate(small)([image]), ValueError, "image of (7, 6)", "too few pixels")
+    empty = pinfeed.Image(augment=augment.CenterCrop(2, padding_mode="edge"))
+    check(
+        lambda: pinfeed.Collate(empty)([image[:0]]), ValueError, "no pixel that could be repeated"
+    )
+
+
 @pytest.mark.parametrize("padding", [2, [2], (2, 2), (2, 2, 2, 2)], ids=str)
 def test_padding_of_all_sides(padding):
     crop = augment.RandomCrop([5], padding=padding)
@@ -270,6 +295,7 @@ ARGUMENTS = [
     (lambda: crop((0.5, 0.0)), ValueError, "above 0 or a pair (height, width), got (0.5, 0.0)"),
     (lambda: crop("32"), TypeError, "RandomCrop: size must be an integer, got '32'"),
     (lambda: crop(2, padding="12"), TypeError, "padding must be an integer, got '12'"),
+    (lambda: augment.CenterCrop(2, padding_mode="wrap"), ValueError, "CenterCrop: padding_mode must be one of"),
     (lambda: augment.CenterCrop((1, 2, 3)), ValueError, "CenterCrop: size", "pair (height, width)"),
     (lambda: crop(2, padding=-1), ValueError, "RandomCrop: padding must be at least 0, got -1"),
     (lambda: crop(2, padding=(1, 2, 3)), ValueError, "(left, top, right, bottom), got (1, 2, 3)"),

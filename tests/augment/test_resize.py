@@ -202,6 +202,42 @@ def test_padding_before_and_after_a_resize(isa, interpolation, padding_mode):
     assert np.array_equal(pinfeed.Collate(field)([image])[0], flipped(expected, (True, True)))
 
 
+@pytest.mark.parametrize("resize_dtype", [None, torch.float32])
+def test_one_of_two_interpolations(isa, resize_dtype):
+    """Is drawn for each sample, whatever batch it is in."""
+    images = np.random.default_rng(4).integers(0, 256, (60, 9, 14, 3), dtype=np.uint8)
+    rows, options = (
+        pinfeed.ArrayDataset(images),
+        {"augment": resize((6, 20)), "resize_dtype": resize_dtype},
+    )
+    field = pinfeed.Image(interpolation=("bilinear", "bicubic"), **options)
+    assert field.is_random
+    found = pinfeed.Collate(field, seed=5)(rows.__getitems__(range(60)))
+    assert torch.equal(pinfeed.Collate(field, seed=5)(rows.__getitems__([7, 3])), found[[7, 3]])
+    both = [
+        pinfeed.Collate(pinfeed.Image(interpolation=name, **options))(list(images))
+        for name in ("bilinear", "bicubic")
+    ]
+    drawn = [reference.random_bits(5, 0, i, 2**61)[0] * 2 >> 64 for i in range(60)]
+    assert 15 < sum(drawn) < 45
+    for i, which in enumerate(drawn):
+        assert torch.equal(found[i], both[which][i])
+        assert not torch.equal(found[i], both[1 - which][i])
+    alone = pinfeed.Image(interpolation=["bicubic"], **options)
+    assert not alone.is_random
+    assert torch.equal(pinfeed.Collate(alone)(list(images)), both[1])
+
+
+@pytest.mark.parametrize("names", [["bilinear", "nearest-exact"], ["x"], [["bilinear"]], [None]])
+def test_interpolations_that_are_not_drawn(names):
+    check(
+        lambda: pinfeed.Image(augment=resize((4, 4)), interpolation=names),
+        ValueError,
+        "interpolation must be one name, or a list of 'bilinear' and 'bicubic' to draw from",
+        repr(names),
+    )
+
+
 def test_a_fill_after_a_resize_in_floats_is_a_float():
     fill = [7.5, 300, -1]
     view = augment.Compose([resize((4, 4)), augment.RandomCrop((6, 4), padding=(0, 1), fill=fill)])

@@ -1,12 +1,15 @@
 """Images whose sizes differ after an augmentation: each as alone, and padded with the batch."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import pinfeed
+import reference
 from arrays import assert_same_bits
 from messages import check
 from pinfeed import augment
@@ -24,6 +27,7 @@ GEOMETRIES = [
     augment.RandomShortestSize((9, 17, 40), max_size=70),
     augment.RandomResize(8, 40),
     augment.ScaleJitter((40, 30), (0.5, 2)),
+    augment.ResizeKeepRatio((40, 30), 0.5, random_scale_prob=0.5, random_aspect_prob=0.5),
     augment.RandomZoomOut(fill=114, side_range=(1, 3)),
     augment.Compose(
         [
@@ -119,6 +123,48 @@ def test_plain_clips_of_different_sizes():
     assert batch.sum() == 24 + 20
 
 
+chances, lengths = st.sampled_from([0, 0.5, 1]), st.integers(1, 300)
+factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
+
+
+@given(
+    st.tuples(lengths, lengths),
+    st.tuples(lengths, lengths),
+    st.sampled_from([0, 0.3, 1]),
+    st.tuples(chances, factors, st.booleans(), chances, factors),
+    st.integers(0, 2**40),
+)
+def test_sizes_in_proportion(image, size, longest, options, seed):
+    """As timm finds them, from our draws."""
+    scale_prob, scales, by_area, aspect_prob, aspects = options
+    view = augment.ResizeKeepRatio(
+        size,
+        longest,
+        random_scale_prob=scale_prob,
+        random_scale_range=scales,
+        random_scale_area=by_area,
+        random_aspect_prob=aspect_prob,
+        random_aspect_range=aspects,
+    )
+    ratios = image[0] / size[0], image[1] / size[1]
+    ratio = max(ratios) * longest + min(ratios) * (1 - longest)
+    taller = wider = 1
+    is_scaled, scale = reference.uniform(seed, 0, 0, 0)
+    if is_scaled < scale_prob:
+        taller = scales[0] + scale * (scales[1] - scales[0])
+        taller = wider = 1 / math.sqrt(taller) if by_area else taller
+    is_stretched, stretch = reference.uniform(seed, 0, 0, 1 << 16)
+    if is_stretched < aspect_prob:
+        low, high = map(math.log, aspects)
+        aspect = math.sqrt(math.exp(low + stretch * (high - low)))
+        taller, wider = taller / aspect, wider * aspect
+    expected = round(image[0] * taller / ratio), round(image[1] * wider / ratio)
+    assume(min(expected) >= 1 and expected[0] * expected[1] < 2**20)
+    collate = pinfeed.Collate(pinfeed.Image(augment=view, pad_value=0), seed=seed)
+    batch = collate(pinfeed.ArrayDataset(np.zeros((1, *image, 3), np.uint8)).__getitems__([0]))
+    assert batch.shape == (1, 3, *expected)
+
+
 def test_a_fill_of_its_own():
     view = augment.RandomZoomOut(fill=9, side_range=(2, 2), p=1)
     fields = {
@@ -155,6 +201,11 @@ ERRORS = [
     (lambda: augment.RandomShortestSize([]), ValueError, "min_size must be one number or several"),
     (lambda: augment.RandomResize(8, 8), ValueError, "max_size must be more than min_size"),
     (lambda: augment.ScaleJitter((8, 8), (0, 1)), ValueError, "scale_range", "positive"),
+    (lambda: augment.ResizeKeepRatio(8, 2), ValueError, "ResizeKeepRatio: longest must be", "got 2"),
+    (lambda: augment.ResizeKeepRatio(8, random_scale_prob=-1), ValueError, "random_scale_prob must be"),
+    (lambda: augment.ResizeKeepRatio(8, random_scale_range=(0, 1)), ValueError, "random_scale_range", "positive"),
+    (lambda: augment.ResizeKeepRatio(8, random_aspect_range=(2, 1)), ValueError, "random_aspect_range"),
+    (lambda: augment.ResizeKeepRatio(8, random_scale_area=1), TypeError, "random_scale_area must be True or False"),
     (lambda: augment.RandomZoomOut(side_range=(0.5, 1)), ValueError, "begin at 1 or more"),
     (lambda: augment.RandomIoUCrop(sampler_options=[]), ValueError, "a list of overlaps"),
     (lambda: augment.RandomIoUCrop(trials=0), ValueError, "trials must be at least 1"),

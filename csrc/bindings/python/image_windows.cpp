@@ -25,6 +25,7 @@ struct Names<kernels::GeometryStep::Kind> {
       {"resize_between", Kind::resize_between},
       {"resize_to_one_of", Kind::resize_to_one_of},
       {"scale_jitter", Kind::scale_jitter},
+      {"keep_ratio", Kind::keep_ratio},
       {"flip_rows", Kind::flip_rows},
       {"flip_columns", Kind::flip_columns}};
 };
@@ -181,8 +182,17 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
   const std::string fill = images.name() + ": fill";
   fills_ = {fill_pixel(options.border.fill, images.dtype(), images.channels(), fill),
             fill_pixel(options.resized_border.fill, resized, images.channels(), fill)};
-  if (!options.colors.empty() && draw.samples.size() != static_cast<py::ssize_t>(images.count())) {
+  const bool draws = !options.colors.empty() || !options.one_of.empty();
+  if (draws && draw.samples.size() != static_cast<py::ssize_t>(images.count())) {
     throw py::value_error(images.name() + ": expected a number for each sample");
+  }
+  if (std::ranges::any_of(options.one_of, kernels::takes_nearest)) {
+    throw py::value_error(images.name() + ": only antialiased interpolations are drawn from");
+  }
+  drawn_.resize(images.count());
+  for (std::size_t i = 0; i < images.count() && !options.one_of.empty(); ++i) {
+    drawn_[i] = options.one_of[kernels::draw_interpolation(options.one_of.size(), draw.key,
+                                                           draw.samples.data()[i])];
   }
   colors_ = {options.colors, draw.key, draw.samples.data(),
              static_cast<std::size_t>(images.frames())};
@@ -259,7 +269,8 @@ std::vector<std::optional<ImageResize>> Windows::resizes() const {
                   .flipped_rows = view.kept.flipped_rows,
                   .flipped_columns = view.kept.flipped_columns,
                   .border = borders_.resized,
-                  .fill = fills_[1].data()};
+                  .fill = fills_[1].data(),
+                  .interpolation = drawn_[i / frames]};
   }
   return resizes;
 }
@@ -354,9 +365,13 @@ struct Checks<GeometryStep> {
       return std::ranges::all_of(numbers, [](double n) { return n >= 0 && n <= kMost; });
     };
     const bool between = step.kind != Kind::resize_between || step.height <= step.width;
+    const bool in_proportion =
+        step.kind != Kind::keep_ratio ||
+        (step.height > 0 && step.width > 0 && step.longest >= 0 && step.longest <= 1 &&
+         step.range[0] > 0 && are_numbers(step.ratio) && step.ratio[0] > 0);
     const bool chooses = (step.kind != Kind::resize_to_one_of || !step.sizes.empty()) &&
                          (step.kind != Kind::iou_crop || !step.overlaps.empty());
-    if (between && chooses && step.trials < 1 << 15 && are_numbers(step.sizes) &&
+    if (between && in_proportion && chooses && step.trials < 1 << 15 && are_numbers(step.sizes) &&
         are_sizes({step.height, step.width, step.above, step.left, step.below, step.right,
                    step.trials}) &&
         are_numbers(step.share) && are_numbers(step.range)) {
@@ -368,15 +383,16 @@ struct Checks<GeometryStep> {
 
 void register_augment_options(py::module_& m) {
   using Step = GeometryStep;
-  bind_options(m, "GeometryStep", Keyword{"kind", &Step::kind}, Keyword{"height", &Step::height},
-               Keyword{"width", &Step::width}, Keyword{"share", &Step::share},
-               Keyword{"above", &Step::above}, Keyword{"left", &Step::left},
-               Keyword{"below", &Step::below}, Keyword{"right", &Step::right},
-               Keyword{"pad_if_needed", &Step::pad_if_needed},
-               Keyword{"as_transformers", &Step::as_transformers}, Keyword{"range", &Step::range},
-               Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
-               Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
-               Keyword{"probability", &Step::probability});
+  bind_options(
+      m, "GeometryStep", Keyword{"kind", &Step::kind}, Keyword{"height", &Step::height},
+      Keyword{"width", &Step::width}, Keyword{"share", &Step::share},
+      Keyword{"above", &Step::above}, Keyword{"left", &Step::left}, Keyword{"below", &Step::below},
+      Keyword{"right", &Step::right}, Keyword{"pad_if_needed", &Step::pad_if_needed},
+      Keyword{"as_transformers", &Step::as_transformers}, Keyword{"range", &Step::range},
+      Keyword{"ratio", &Step::ratio}, Keyword{"sizes", &Step::sizes},
+      Keyword{"overlaps", &Step::overlaps}, Keyword{"trials", &Step::trials},
+      Keyword{"probability", &Step::probability}, Keyword{"longest", &Step::longest},
+      Keyword{"by_area", &Step::by_area}, Keyword{"ratio_probability", &Step::ratio_probability});
   bind_options(m, "ColorStep", Keyword{"brightness", &ColorStep::brightness},
                Keyword{"contrast", &ColorStep::contrast},
                Keyword{"saturation", &ColorStep::saturation},
@@ -388,6 +404,7 @@ void register_augment_options(py::module_& m) {
                Keyword{"border", &AugmentOptions::border},
                Keyword{"resized_border", &AugmentOptions::resized_border},
                Keyword{"interpolation", &AugmentOptions::interpolation},
+               Keyword{"one_of", &AugmentOptions::one_of},
                Keyword{"in_floats", &AugmentOptions::in_floats},
                Keyword{"colors", &AugmentOptions::colors},
                Keyword{"may_be_small", &AugmentOptions::may_be_small},

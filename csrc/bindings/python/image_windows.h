@@ -40,6 +40,8 @@ struct AugmentOptions {
   BorderOptions border;          // of the image
   BorderOptions resized_border;  // of what it is resized to
   kernels::Interpolation interpolation = kernels::Interpolation::bilinear;
+  // Antialiased ones; if there are any, one of them is drawn for each sample.
+  std::vector<kernels::Interpolation> one_of = {};
   bool in_floats = false;  // whether bytes are interpolated without being rounded
   std::vector<kernels::ColorStep> colors;
   bool may_be_small = false;  // whether random crops take what there is of smaller images
@@ -136,6 +138,7 @@ class Windows {
   std::array<std::vector<std::uint8_t>, 2> fills_;  // a pixel beyond each border
   std::vector<std::uint8_t> fill_row_;              // of the first, as ImageWindow takes it
   kernels::Interpolation interpolation_;
+  std::vector<std::optional<kernels::Interpolation>> drawn_;  // of each image
   bool in_floats_;
   std::shared_ptr<const ImageViews> views_;
   std::vector<std::size_t> rows_;

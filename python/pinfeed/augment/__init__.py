@@ -1,6 +1,6 @@
 """Random crops, flips and sizes in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
 
-Names, arguments and defaults are those of ``torchvision.transforms.v2``. Nothing here changes once it is
+Names, arguments and defaults are those of ``torchvision.transforms.v2``, and of timm for ``ResizeKeepRatio``. Nothing here changes once it is
 made: fields, workers and threads may share it.
 """
 
@@ -20,6 +20,7 @@ from pinfeed.augment.sizes import (
     RandomResizedCrop,
     RandomShortestSize,
     Resize,
+    ResizeKeepRatio,
     ScaleJitter,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Resize",
+    "ResizeKeepRatio",
     "ScaleJitter",
 ]
 

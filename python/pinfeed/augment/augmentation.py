@@ -18,7 +18,7 @@ from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Coloring
 from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import Geometry
+from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.runtime import get_num_threads
 
 
@@ -35,7 +35,7 @@ class Augmentation:
     def __init__(
         self,
         geometry: Geometry | None,
-        interpolation: str,
+        interpolation: str | Sequence[str],
         resize_dtype: torch.dtype | None,
         color: Coloring | Sequence[Coloring] | None,
         erase: RandomErasing | None,
@@ -52,8 +52,18 @@ class Augmentation:
         if geometry is not None:
             text = "Image: augment must be of pinfeed.augment, several in Compose([...])"
             require_instance(geometry, Geometry, text)
+        several = [*interpolation] if isinstance(interpolation, list | tuple) else []
+        if any(one not in ("bilinear", "bicubic") for one in several):
+            raise ValueError(
+                "Image: interpolation must be one name, or a list of 'bilinear' and 'bicubic' to draw "
+                f"from, got {interpolation!r}"
+            )
+        self._draws_interpolation = len(set(several)) > 1
         kind, in_floats = checked_interpolation(
-            interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
+            several[0] if several else interpolation,
+            resize_dtype,
+            torch_dtype_name(dtype),
+            "Image",
         )
         if self._colors and resize_dtype is not None:
             raise ValueError(
@@ -81,6 +91,7 @@ class Augmentation:
             may_be_small=is_padded,
             problem_with_one_channel=problem_with_one_channel,
             interpolation=kind,
+            one_of=several,
             in_floats=in_floats,
             colors=[one.native for one in self._colors],
         )
@@ -96,6 +107,8 @@ class Augmentation:
     def is_random(self) -> bool:
         """Whether anything is drawn: not for a centre crop, or a flip that is certain."""
         steps = () if self._geometry is None else self._geometry.steps
+        if self._draws_interpolation and any(isinstance(step, Resizing) for step in steps):
+            return True
         drawn: list[Any] = [*steps, *self._colors, *([] if self._erase is None else [self._erase])]
         return any(part.is_random for part in drawn)
 

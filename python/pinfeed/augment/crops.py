@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -68,8 +68,7 @@ class RandomCrop(Crop):
         require_flags("RandomCrop", pad_if_needed=pad_if_needed)
         self.pad_if_needed = pad_if_needed
         self.fill = fill
-        require_choice(padding_mode, ("constant", "edge", "reflect"), "RandomCrop: padding_mode")
-        self.padding_mode = padding_mode
+        self.padding_mode = _checked_mode(padding_mode, "RandomCrop")
         self.border = _core.BorderOptions(
             kind=padding_mode, fill=checked_fill(fill, "RandomCrop: fill")
         )
@@ -91,13 +90,15 @@ class RandomCrop(Crop):
 
 
 class CenterCrop(Crop):
-    """A window of a fixed size in the middle of the image; zeros around images that are smaller.
+    """A window of a fixed size in the middle of the image, and what stands around smaller images.
 
     Args:
         size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
             or one number for both.
         like: Where an odd number of pixels is left over, ``"torchvision"`` rounds the position to
             even, and ``"transformers"`` rounds it down.
+        padding_mode: What stands around an image that is smaller: ``"constant"``, zeros or the
+            ``fill`` of `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
 
     Raises:
         TypeError, ValueError: An argument does not fit.
@@ -111,10 +112,18 @@ class CenterCrop(Crop):
     """
 
     @instead(**PAIR)
-    def __init__(self, size: int | Sequence[int], *, like: Library = "torchvision") -> None:
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        *,
+        like: Library = "torchvision",
+        padding_mode: PaddingMode = "constant",
+    ) -> None:
         self.size = size
         require_choice(like, LIBRARIES, "CenterCrop: like")
         self.like = like
+        self.padding_mode = _checked_mode(padding_mode, "CenterCrop")
+        self.border = _core.BorderOptions(kind=padding_mode)
         self.fixed_size, sides = _crop_size(size, "CenterCrop")
         self.native_step = _core.GeometryStep(
             kind="center_crop", as_transformers=like == "transformers", **sides
@@ -243,6 +252,11 @@ class RandomZoomOut(Crop):
     @override
     def may_pad(self, size: tuple[int, int] | None) -> bool:
         return True
+
+
+def _checked_mode(mode: PaddingMode, function: str) -> PaddingMode:
+    require_choice(mode, get_args(PaddingMode), f"{function}: padding_mode")
+    return mode
 
 
 def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:

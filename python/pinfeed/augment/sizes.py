@@ -9,9 +9,11 @@ from pinfeed import _core
 from pinfeed.arguments import (
     as_integer,
     checked_integer,
+    checked_number,
     checked_range,
     instead,
     require_choice,
+    require_flags,
     two_sizes,
 )
 from pinfeed.augment.geometry import LIBRARIES, PAIR, Library, Resizing, checked_size, checked_sizes
@@ -222,6 +224,76 @@ class ScaleJitter(Resizing):
         height, width = self.target_size
         self.native_step = _core.GeometryStep(
             kind="scale_jitter", height=height, width=width, range=self.scale_range
+        )
+
+
+class ResizeKeepRatio(Resizing):
+    """The image as large as covers a size, or fits into it, in its proportions: timm's transform of that name.
+
+    Args:
+        size: Height and width, or one number for both.
+        longest: 0: the image covers ``size``; 1: it fits into it; and what lies between. Sides are rounded
+            to the nearest integer.
+        random_scale_prob: How often the sides get a random factor, 0 to 1.
+        random_scale_range: From and to which factor.
+        random_scale_area: Whether the range is the share of the image's area that ``size`` shows, as
+            the ``scale`` of `RandomResizedCrop`.
+        random_aspect_prob: How often the ratio of width to height gets a random factor, 0 to 1.
+        random_aspect_range: From and to which factor; its logarithm is drawn evenly.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+
+    Example:
+        >>> augment = pinfeed.augment
+        >>> view = augment.Compose(
+        ...     [augment.ResizeKeepRatio((64, 96), longest=1), augment.CenterCrop((64, 96))]
+        ... )
+        >>> pinfeed.Collate(pinfeed.Image(augment=view))(
+        ...     [np.zeros((300, 500, 3), np.uint8)]
+        ... ).shape
+        torch.Size([1, 3, 64, 96])
+    """
+
+    @_torchvision
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        longest: float = 0.0,
+        *,
+        random_scale_prob: float = 0.0,
+        random_scale_range: tuple[float, float] = (0.85, 1.05),
+        random_scale_area: bool = False,
+        random_aspect_prob: float = 0.0,
+        random_aspect_range: tuple[float, float] = (0.9, 1.11),
+    ) -> None:
+        name = "ResizeKeepRatio"
+        self.size = size
+        height, width = checked_size(size, name)
+        self.longest = checked_number(longest, f"{name}: longest", 0, 1)
+        self.random_scale_prob = checked_number(
+            random_scale_prob, f"{name}: random_scale_prob", 0, 1
+        )
+        self.random_scale_range = checked_range(random_scale_range, f"{name}: random_scale_range")
+        require_flags(name, random_scale_area=random_scale_area)
+        self.random_scale_area = random_scale_area
+        self.random_aspect_prob = checked_number(
+            random_aspect_prob, f"{name}: random_aspect_prob", 0, 1
+        )
+        self.random_aspect_range = checked_range(
+            random_aspect_range, f"{name}: random_aspect_range"
+        )
+        self.is_random = self.random_scale_prob > 0 or self.random_aspect_prob > 0
+        self.native_step = _core.GeometryStep(
+            kind="keep_ratio",
+            height=height,
+            width=width,
+            longest=self.longest,
+            probability=self.random_scale_prob,
+            range=self.random_scale_range,
+            by_area=random_scale_area,
+            ratio_probability=self.random_aspect_prob,
+            ratio=self.random_aspect_range,
         )
 
 

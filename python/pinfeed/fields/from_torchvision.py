@@ -23,6 +23,7 @@ from pinfeed.augment.sizes import (
     RandomResizedCrop,
     RandomShortestSize,
     Resize,
+    ResizeKeepRatio,
     ScaleJitter,
 )
 
@@ -179,7 +180,7 @@ class _Plan:
     layout: str = ""
     steps: list[Geometry] = field(default_factory=list)
     padding: Any = None  # a Pad that the next transform has to crop
-    interpolation: str | None = None
+    interpolation: str | tuple[str, ...] | None = None
     in_floats: bool = False  # whether what is resized are floats
     fill: Any = None
     pads: bool = False  # whether a step shows more than the image
@@ -204,9 +205,11 @@ class _Plan:
         if self.steps:
             one = len(self.steps) == 1
             arguments["augment"] = self.steps[0] if one else Compose(self.steps)
-        if self.interpolation not in (None, "bilinear"):
+        # Bytes of one channel may be masks, so an Image that keeps values does not guess.
+        may_be_masks = self.values in ("start", "bytes", "unscaled")
+        if self.interpolation is not None and (self.interpolation != "bilinear" or may_be_masks):
             arguments["interpolation"] = self.interpolation
-        if self.in_floats and self.interpolation in ("bilinear", "bicubic"):
+        if self.in_floats and self.interpolation not in (None, "nearest", "nearest-exact"):
             arguments["resize_dtype"] = torch.float32
         if self.fill is not None:
             arguments["fill"] = self.fill
@@ -274,15 +277,17 @@ def _add_flip(kind: Any) -> Callable[[_Plan, Any], None]:
 
 
 def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
-    mode = getattr(transform.interpolation, "value", transform.interpolation)
-    if mode == "nearest" and plan.layout != "tensor":
-        mode = "nearest-exact" if plan.layout == "PIL" else "nearest, of PIL or of tensors"
-    if mode not in ("bilinear", "bicubic", "nearest", "nearest-exact"):
-        raise _NotFused(transform, f"an Image has no interpolation {mode!r}")
-    if mode in ("bilinear", "bicubic") and getattr(transform, "antialias", True) is not True:
+    mode = transform.interpolation
+    modes = mode if isinstance(mode, tuple) else (mode,)  # timm draws one of several
+    names: list[Any] = [getattr(one, "value", one) for one in modes]
+    if names == ["nearest"] and plan.layout != "tensor":
+        names = ["nearest-exact" if plan.layout == "PIL" else "nearest, of PIL or of tensors"]
+    if not {*names} <= {"bilinear", "bicubic", "nearest", "nearest-exact"}:
+        raise _NotFused(transform, f"an Image has no interpolation {', '.join(names)!r}")
+    if "nearest" not in names[0] and getattr(transform, "antialias", True) is not True:
         raise _NotFused(transform, "an Image always antialiases")
     _add_step(plan, transform, step)
-    plan.interpolation = mode
+    plan.interpolation = names[0] if len(names) == 1 else tuple(names)
     plan.in_floats = plan.is_float
 
 
@@ -358,15 +363,33 @@ def _add_random_crop(plan: _Plan, transform: Any) -> None:
 
 def _add_center_crop(plan: _Plan, transform: Any) -> None:
     size = transform.size
-    step = CenterCrop(_square(size))
-    fill = _as_fill(plan, transform, getattr(transform, "fill", 0))
-    if getattr(transform, "padding_mode", "constant") != "constant":
-        raise _NotFused(transform, "an Image fills around a CenterCrop")
+    mode: Any = getattr(transform, "padding_mode", "constant")
+    step = CenterCrop(_square(size), padding_mode=mode)
+    fill = _as_fill(plan, transform, getattr(transform, "fill", 0)) if mode == "constant" else 0
     if fill != 0:
         if plan.pads:
             raise _NotFused(transform, "an Image has one fill")
         plan.fill = fill
-    _add_step(plan, transform, step, pads=True)
+    _add_step(plan, transform, step, pads=mode == "constant")
+
+
+def _add_random_crop_or_pad(plan: _Plan, transform: Any) -> None:
+    mode = transform.padding_mode
+    fill = _as_fill(plan, transform, transform.fill) if mode == "constant" else 0
+    step = RandomCrop(_square(transform.size), None, True, fill, mode)
+    _add_step(plan, transform, step, pads=mode == "constant")
+
+
+def _keeping_ratio(one: Any) -> Geometry:
+    return ResizeKeepRatio(
+        _square(one.size),
+        one.longest,
+        random_scale_prob=one.random_scale_prob,
+        random_scale_range=tuple(one.random_scale_range),
+        random_scale_area=one.random_scale_area,
+        random_aspect_prob=one.random_aspect_prob,
+        random_aspect_range=tuple(one.random_aspect_range),
+    )
 
 
 def _add_zoom(plan: _Plan, transform: Any) -> None:
@@ -548,6 +571,8 @@ _KNOWN: dict[str, _Adding] = {
     "ScaleJitter": _sizes(lambda one: ScaleJitter(tuple(one.target_size), tuple(one.scale_range))),
     "CenterCrop": _add_center_crop,
     "CenterCropOrPad": _add_center_crop,
+    "RandomCropOrPad": _add_random_crop_or_pad,
+    "ResizeKeepRatio": lambda plan, one: _add_resizing(plan, one, _keeping_ratio(one)),
     "RandomCrop": _add_random_crop,
     "RandomZoomOut": _add_zoom,
     "RandomIoUCrop": _add_iou_crop,

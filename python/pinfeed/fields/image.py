@@ -109,6 +109,7 @@ class Image(Field):
             ``"nearest-exact"``, for masks: the pixel at the center of each output, as torch's mode of
             that name takes it, and PIL's NEAREST, except where a center lies between two pixels.
             ``"nearest"`` takes the pixel at the top left corner, as torch's mode of that name.
+            A list of ``"bilinear"`` and ``"bicubic"``: one of them, drawn anew for each sample.
             None: ``"nearest-exact"`` for masks, which become an integer dtype other than uint8, and
             ``"bilinear"`` for images. Where a single channel may be either, say which.
         resize_dtype: None: bytes are resized to bytes, whose values are those of
@@ -169,7 +170,7 @@ class Image(Field):
         mask: Request = False,
         augment: Geometry | None = None,
         fill: float | Sequence[float] | None = None,
-        interpolation: Interpolation | None = None,
+        interpolation: Interpolation | Sequence[Interpolation] | None = None,
         resize_dtype: DType | None = None,
         color: Coloring | Sequence[Coloring] | None = None,
         erase: RandomErasing | None = None,
@@ -318,7 +319,7 @@ class Image(Field):
                 "or ask for a floating dtype"
             )
 
-    def _interpolation(self) -> Interpolation:
+    def _interpolation(self) -> Interpolation | Sequence[Interpolation]:
         """How it resizes; raises ValueError if nobody knows whether values are classes."""
         if self.interpolation is not None:
             return self.interpolation
