@@ -285,3 +285,17 @@ def test_edges_in_columns(counts, kind):
 def test_the_hint_for_samples_that_differ_along_axis_1():
     with pytest.raises(ValueError, match="transpose samples that differ along axis 1 alone"):
         pinfeed.Collate(pinfeed.Jagged())([np.zeros((2, 3)), np.zeros((2, 4))])
+
+
+@pytest.mark.parametrize("key", ["adjacency", "edges"])
+def test_edges_in_columns_by_other_names(key):
+    samples = [{key: np.ones((2, 5), int)}] * 2
+    with pytest.raises(ValueError, match=r"edges\.T"):
+        pinfeed.Collate({key: pinfeed.Jagged()})(samples)
+
+
+@pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs"])
+def test_two_rows_are_not_always_edges(key):
+    """A bond of a molecule is two edges, each with a row of features."""
+    batch = pinfeed.Collate({key: pinfeed.Jagged()})([{key: np.ones((2, 3), int)}] * 2)
+    assert batch[key].offsets.tolist() == [0, 2, 4]

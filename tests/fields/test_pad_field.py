@@ -241,6 +241,12 @@ PADDINGS = {
     "dicts of their own": ({"prompt": {"ids": Pad(pad_value=0, side="left")}, "answer": {"ids": Pad(pad_value=0)}}, None),
     "another field": ({"ids": Pad(pad_value=0, side="left"), "labels": Jagged()}, None),
     "as the warning says": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, like="ids")}, None),
+    "a prompt and its completion": ({"prompt_ids": Pad(pad_value=0, side="left"), "completion_ids": Pad(pad_value=0)}, None),
+    "pairs of answers": ({"prompt_input_ids": Pad(pad_value=0, side="left"), "chosen_input_ids": Pad(pad_value=0), "rejected_input_ids": Pad(pad_value=0)}, None),
+    "within one of them": ({"prompt_ids": Pad(pad_value=0, side="left"), "prompt_mask": Pad(pad_value=0)}, "say like='prompt_ids'"),
+    "a decoder": ({"input_ids": Pad(pad_value=0, side="left"), "decoder_input_ids": Pad(pad_value=0)}, None),
+    "speech": ({"input_values": Pad(pad_value=0.0, max_length=99), "labels": Pad(pad_value=-100)}, None),
+    "tokens and targets": ({"tokens": Pad(pad_value=0, side="left"), "targets": Pad(pad_value=-100)}, "say like='tokens'"),
     "or": ({"ids": Pad(pad_value=0, side="left"), "answer": Pad(pad_value=-100, like=False)}, None),
 }  # fmt: skip
 

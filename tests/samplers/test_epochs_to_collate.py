@@ -3,6 +3,7 @@
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, WeightedRandomSampler
@@ -237,3 +238,45 @@ def test_the_indices_of_an_earlier_loop_tell_nothing():
         assert len([*batch]) == 7
     del batch
     assert torch.equal(collated(), expected)
+
+
+IMAGES = {"image": np.random.default_rng(0).integers(0, 256, (32, 8, 8, 3), np.uint8)}
+
+
+def views(loader):
+    """How many different views each batch has."""
+    return [len({*map(bytes, batch["image"].numpy())}) for batch in loader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_copies_that_nobody_counts_warn_once(workers, capfd):
+    crop = pinfeed.Image(augment=pinfeed.augment.RandomResizedCrop(4), dtype=torch.uint8)
+    collate = pinfeed.Collate({"image": crop}, seed=0)
+    weights = [1.0] + [1e-9] * 31
+    dataset = pinfeed.ArrayDataset(IMAGES)
+    options = {"num_workers": workers, "collate_fn": collate}
+    copied = DataLoader(dataset, 16, sampler=WeightedRandomSampler(weights, 32), **options)
+    capfd.readouterr()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
+        assert [views(copied), views(copied)] == [[1, 1]] * 2
+    text = capfd.readouterr().err
+    assert text.count("15 samples of a batch are copies of others") == 1
+    assert "WeightedSampler as batch_sampler" in text
+    counted = pinfeed.WeightedSampler(weights, batch_size=16, num_samples=32, seed=0)
+    assert min(views(DataLoader(dataset, batch_sampler=counted, **options))) > 8
+
+
+@pytest.mark.parametrize("sampler", ["random", "distributed", "own"])
+def test_ordinary_samplers_are_not_warned_of(sampler, recwarn):
+    crop = pinfeed.Image(augment=pinfeed.augment.RandomResizedCrop(4), dtype=torch.uint8)
+    collate = pinfeed.Collate({"image": crop}, seed=0)
+    dataset = pinfeed.ArrayDataset(IMAGES)
+    given = {
+        "random": torch.utils.data.RandomSampler(dataset),
+        "distributed": torch.utils.data.DistributedSampler(dataset, 3, 1),
+        "own": [3, *range(15)],  # the first fills up what is missing
+    }
+    views(DataLoader(dataset, 16, sampler=given[sampler], collate_fn=collate))
+    assert [str(warning.message) for warning in recwarn] == []

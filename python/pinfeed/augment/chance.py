@@ -55,7 +55,7 @@ class SeededChance:
         if seed is None and leaf is not None:
             raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
         # Which the workers share: the epoch, and what `_watch` knows.
-        self._cells = None if seed is None else SharedCells([0] * 9, "Collate")
+        self._cells = None if seed is None else SharedCells([0] * 10, "Collate")
 
     @property
     def epoch(self) -> int:
@@ -92,6 +92,8 @@ class SeededChance:
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if known is None else known.dataset_length)
+            if self.leaf is None:  # otherwise the numbers say which samples are to look alike
+                self._watch_copies(numbers)
         if copies is not None:
             numbers = numbers + (copies << _COPY_BIT)
         return Chance(numbers, _key(self.seed, epoch, 2))  # samplers take others
@@ -109,9 +111,9 @@ class SeededChance:
             return
         length = sys.maxsize if dataset_length is None else dataset_length
         cells = self._cells.values.numpy()
-        epoch, was_set, watched_length, first, since, times, has_warned, other, others = (
-            cells.tolist()
-        )
+        epoch, was_set, watched_length, first, since, times, has_warned, other, others = cells[
+            :9
+        ].tolist()
         if has_warned or length < watched_length:
             return
         if length > watched_length:
@@ -136,6 +138,23 @@ class SeededChance:
             )
         cells[4:6] = (0 if is_first_again else since) + len(numbers), times
         cells[7:9] = other, others
+
+    def _watch_copies(self, numbers: npt.NDArray[np.int64]) -> None:
+        """Warns once of several copies of samples in a batch whose sampler did not count them.
+
+        A single one may fill up the share of a rank.
+        """
+        if self._cells is None or self._cells.values[9]:
+            return
+        copies = len(numbers) - len({*numbers.tolist()})
+        if copies > 1 and copies >= len(numbers) // 16:
+            self._cells.values[9] = 1
+            warnings.warn(
+                f"Collate: {copies} samples of a batch are copies of others, and what is random is drawn "
+                "for them as for these; take pinfeed.WeightedSampler as batch_sampler, over an "
+                "ArrayDataset or an IndexedDataset, which counts copies, or leave out seed",
+                stacklevel=2,
+            )
 
 
 def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:

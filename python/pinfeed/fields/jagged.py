@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ class Jagged(Field):
     @override
     def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         require_rows(samples, leaf)
-        if "edge" in leaf.path:
+        if _EDGES.search(leaf.path) and not _OF_EDGES.search(leaf.path):
             _require_edges_in_rows(samples, leaf)
         return self._join(*sequences_of(samples, leaf.name), None, leaf)
 
@@ -94,6 +95,11 @@ class Jagged(Field):
         if self.offsets is not None:
             return Beside(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
+
+
+# Edges of graphs, but not what is known of each.
+_EDGES = re.compile("edge|adjacency|connectivity", re.IGNORECASE)
+_OF_EDGES = re.compile("attr|feat|weight|type|label", re.IGNORECASE)
 
 
 def _require_edges_in_rows(samples: Sequence[Any], leaf: Leaf) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -327,20 +328,29 @@ def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
     return list(made.values())
 
 
+# What sequences of their own are called, before what they consist of: prompt_ids, decoder_input_ids.
+_SEQUENCES = re.compile(
+    "prompt|completion|response|chosen|rejected|decoder|quer|question|context|passage|"
+    "document|answer|source|src|tgt|target(?=_)|anchor|positive|negative|audio|speech|wave|"
+    "spectrogram|features?|input_values|frames",
+    re.IGNORECASE,
+)
+
+
 def _warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
     """Warns of fields of one dict whose padding is not where that of the first is, or cut.
 
     Tokens and their labels, say, no longer stand in the same columns. Sequences of other axes are
-    other sequences; two limits that are both given may be meant.
+    other sequences, and so are those that are named so, such as a prompt and its completion; two limits
+    that are both given may be meant.
     """
-    first: tuple[Any, Padding] | None = None
+    first: dict[str, tuple[Any, Padding]] = {}
     for key, field in fields.items():
         if not isinstance(field, Pad) or field.like is False:
             continue
         padding = field._padding
-        if first is None:
-            first = key, padding
-        known, other = first
+        named = _SEQUENCES.search(key) if isinstance(key, str) else None
+        known, other = first.setdefault(named[0].lower() if named else "", (key, padding))
         if padding.axes != other.axes:
             continue
         if padding.side != other.side:

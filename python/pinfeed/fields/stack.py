@@ -52,7 +52,8 @@ class Stack(Field):
     The field of every entry that has no other. Entries that are not arrays become what torch's
     ``default_collate`` makes of them: numbers a tensor, strings a list. Types that carry more than
     their values, such as a mask, a unit, column names or the format of boxes, raise TypeError.
-    Tensors of a class that stacks what it carries keep that class.
+    Tensors of a class that stacks what it carries keep that class. An attribute that you set on a plain
+    tensor is lost, as ``torch.stack`` loses it.
 
     Args:
         dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
