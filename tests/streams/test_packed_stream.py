@@ -183,6 +183,16 @@ def test_states_of_other_streams():
         ValueError, match="StreamDataset: the state is of another stream: shuffle_buffer"
     ):
         PackedStream(StreamDataset([[1]], 1, seed=1), seq_length=4).load_state_dict(state)
+    for even in (None, "drop"):  # other ranks have other windows
+        source = StreamDataset([[1]] * 9, even=even, rank=0, world_size=1)
+        here = StreamDataset([[1]] * 9, even=even, rank=1, world_size=2)
+        message = (
+            "PackedStream: the state is of another stream: rank is 0 there and 1 here, world_size"
+        )
+        with pytest.raises(ValueError, match=message):
+            PackedStream(here, seq_length=4).load_state_dict(
+                PackedStream(source, seq_length=4).state_dict()
+            )
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(TypeError, match="state must be a dict, got list"):

@@ -13,6 +13,7 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, instead, require_state
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
+from pinfeed.streams.moved import PLACE
 from pinfeed.streams.stream_dataset import StreamDataset
 
 
@@ -147,6 +148,8 @@ class PackedStream(IterableDataset[Any]):
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
             for key in ("windows", "yielded")
         )
+        place = {key: value for key, value in self.stream.state_dict().items() if key in PLACE}
+        require_state(state["stream"], (), place, "PackedStream", "stream")
         self.stream.load_state_dict(state["stream"])
         self._loaded = windows, yielded
         self._position = None
