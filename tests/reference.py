@@ -234,10 +234,10 @@ def padded_images(
     sizes = np.array([image.shape[:2] for image in normalized], np.int64)
     height, width = -(-sizes.max(axis=0) // multiple_of) * multiple_of
     if dtype == "uint8":
-        fill = np.uint8(pad_value)
+        fill = np.array(pad_value, np.uint8)
     else:
         with np.errstate(over="ignore"):
-            fill = rounded(np.array([pad_value], np.float32), dtype)[0]
+            fill = rounded(np.array(pad_value, np.float32, ndmin=1), dtype)
     batch = np.full((len(samples), height, width, normalized[0].shape[2]), fill)
     mask = np.zeros(batch.shape[:3], np.bool_)
     for i, (rows, columns) in enumerate(sizes):

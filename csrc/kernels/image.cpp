@@ -29,6 +29,19 @@ struct Planes {
   }
 };
 
+// Fills pixels whose channels lie together, `items` in all: one, and then copies of what is there.
+void pad_pixels(const ImageBatch& batch, std::byte* out, std::size_t items) {
+  const std::size_t item_size = pixel_size(batch.out_type);
+  const std::size_t bytes = items * item_size;
+  std::size_t done = std::min(batch.channels * item_size, bytes);
+  for (std::size_t c = 0; c * item_size < done; ++c) {
+    batch.padding->of(c).write(out + c * item_size, 1, false);
+  }
+  for (; done < bytes; done += std::min(done, bytes - done)) {
+    std::memcpy(out + done, out, std::min(done, bytes - done));
+  }
+}
+
 // Fills columns [x, width) of the rows [row, row + rows) of an image's place; of several rows, all.
 void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t row,
               std::size_t rows, std::size_t x) {
@@ -36,8 +49,13 @@ void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t 
   const std::size_t column = planes.column(), items = (rows * batch.width - x) * column;
   for (std::size_t plane = 0; plane < planes.count(); ++plane) {
     const std::size_t first_row = planes.index(image, plane) * batch.height + row;
-    const std::size_t index = (first_row * batch.width + x) * column;
-    batch.padding->fill.write(advance(batch.out, index, batch.out_type), items, batch.streaming);
+    std::byte* const out =
+        advance(batch.out, (first_row * batch.width + x) * column, batch.out_type);
+    if (column > 1 && batch.padding->per_channel) {
+      pad_pixels(batch, out, items);
+    } else {
+      batch.padding->of(plane).write(out, items, batch.streaming);
+    }
   }
 }
 

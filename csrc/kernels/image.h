@@ -114,10 +114,13 @@ struct ImageSize {
 };
 
 // For images smaller than their place in the batch: how large each one is, at most as large as its
-// place, and what fills the rest, an item of pixel_size(out_type).
+// place, and what fills the rest: an item of pixel_size(out_type), or one for each channel.
 struct ImagePadding {
   const ImageSize* sizes;
-  Fill fill;
+  const Fill* fills;
+  bool per_channel = false;
+
+  const Fill& of(std::size_t channel) const { return fills[per_channel ? channel : 0]; }
 };
 
 // A batch of `count` images, each with a place of height x width. `out` holds them one after the

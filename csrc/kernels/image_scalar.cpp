@@ -61,9 +61,10 @@ const std::uint8_t* item_at(const ImageBatch& batch, std::size_t image, std::siz
          static_cast<std::ptrdiff_t>(c) * source.channel_stride;
 }
 
-void pad(const ImageBatch& batch, std::size_t index) {
+void pad(const ImageBatch& batch, std::size_t index, std::size_t channel) {
   const std::size_t item_size = pixel_size(batch.out_type);
-  batch.padding->fill.write(static_cast<std::byte*>(batch.out) + index * item_size, 1, false);
+  batch.padding->of(channel).write(static_cast<std::byte*>(batch.out) + index * item_size, 1,
+                                   false);
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ void normalize_images_scalar(const ImageBatch& batch, std::size_t row_begin, std
                                       ? ((image * height + y) * width + x) * channels + c
                                       : (plane_index(batch, image, c) * height + y) * width + x;
         if (y >= size.height || x >= size.width) {
-          pad(batch, index);
+          pad(batch, index, c);
           continue;
         }
         store(batch, index, item_at(batch, image, y, x, c), c);

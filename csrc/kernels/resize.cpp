@@ -244,7 +244,8 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   ImageBatch one = only(image, images);
   ImagePadding padding{};
   if (images.padding != nullptr) {
-    padding = {images.padding->sizes + image, images.padding->fill};
+    padding = *images.padding;
+    padding.sizes += image;
     one.padding = &padding;
   }
   one.in_type = batch.resized_type();

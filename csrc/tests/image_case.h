@@ -67,9 +67,13 @@ struct ImageCase {
   std::size_t first_pair = 0;
   std::vector<ImageSize> sizes = {};  // of each image; none if all fill their places
   std::uint64_t padding = 0;          // the padding's bits, as many as the type has
+  bool per_channel = false;           // other bits in each channel
   ScalarType in_type = ScalarType::uint8;
   std::size_t frames = 1;  // of each clip
 
+  std::uint64_t padding_of(std::size_t channel) const {
+    return per_channel ? std::rotl(padding, static_cast<int>(channel % 8 * 8)) : padding;
+  }
   std::size_t rows() const { return sources.size() * height; }
   std::size_t bytes() const { return rows() * width * channels * pixel_size(type); }
 
@@ -174,7 +178,8 @@ inline void define(const ImageCase& test, std::size_t begin, std::size_t end, st
         if (covered) {
           store_item(test, channel, item_at(source, y, x, channel, item), out + index * size);
         } else {
-          std::memcpy(out + index * size, &test.padding, size);
+          const std::uint64_t padding = test.padding_of(channel);
+          std::memcpy(out + index * size, &padding, size);
         }
       }
     }
@@ -196,7 +201,12 @@ inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
   batch.frames = test.frames;
   batch.in_type = test.in_type;
   const std::size_t size = pixel_size(test.type), rows = test.rows();
-  const ImagePadding padding{test.sizes.data(), Fill(&test.padding, size)};
+  std::vector<Fill> fills;
+  for (std::size_t c = 0; c < test.channels; ++c) {
+    const std::uint64_t bits = test.padding_of(c);
+    fills.emplace_back(&bits, size);
+  }
+  const ImagePadding padding{test.sizes.data(), fills.data(), test.per_channel};
   if (!test.sizes.empty()) batch.padding = &padding;
   const auto write = [&](MarkedOutput& out, std::size_t begin, std::size_t end) {
     batch.out = out.data();

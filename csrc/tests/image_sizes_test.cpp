@@ -20,7 +20,8 @@ using namespace pinfeed::tests;
 ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, ImageLayout layout,
                      PixelType type, Random& random) {
   const std::uint64_t any = random(), padding = random() % 4 == 0 ? 0 : any;
-  return {what, {}, place.height, place.width, channels, layout, type, random(), {}, padding};
+  return {what, {},       place.height, place.width, channels,         layout,
+          type, random(), {},           padding,     random() % 2 == 0};
 }
 
 // Adds an image, its strides `strides`-th of those there are for its size.

@@ -115,8 +115,8 @@ class ImagePaddingOptions:
     def __init__(
         self,
         *,
-        value: complex | None,
-        multiple_of: tuple[int, int] = (1, 1),
+        value: Any,
+        multiple_of: tuple[int, ...] = (1, 1),
         sizes: bool = False,
         mask: bool = False,
         least: tuple[int, int] = (0, 0),

@@ -474,7 +474,12 @@ def uneven_images(draw):
         "input": input,
         "output": draw(st.sampled_from(["CHW", "HWC"])),
         "dtype": dtype,
-        "pad_value": draw(st.sampled_from(PAD_VALUES[dtype])),
+        "pad_value": draw(
+            st.one_of(
+                st.sampled_from(PAD_VALUES[dtype]),
+                st.lists(st.sampled_from(PAD_VALUES[dtype]), min_size=channels, max_size=channels),
+            )
+        ),
         "multiple_of": draw(st.one_of(multiple, st.tuples(multiple, multiple))),
     }
     if dtype != "uint8":
@@ -544,6 +549,60 @@ def test_what_was_asked_for(sizes, mask):
 def test_numbers_of_other_kinds(pad_value):
     batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
     assert batch[0, 0, 0, 1] == float(pad_value)
+
+
+BLACK = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
+VIEWS = {
+    "as they are": {},
+    "flipped": {"augment": augment.RandomHorizontalFlip(p=1)},
+    "resized": {"augment": augment.Resize(64)},
+    "other colors": {"color": augment.ColorJitter((1.5, 1.5))},
+}
+
+
+@pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("layout", ["CHW", "channels_last", "HWC"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_padding_that_is_black_before_normalization(options, layout, dtype):
+    images = images_of((40, 90), (64, 30), (80, 80))
+    padded = pinfeed.Image(dtype=torch.uint8, pad_value=0, multiple_of=32, **options)
+    expected = pinfeed.normalize(
+        pinfeed.Collate(padded)(images), MEAN, STD, input="CHW", output="CHW", dtype=dtype
+    )
+    order = {"channels_last": True} if layout == "channels_last" else {"output": layout}
+    for black in (BLACK, tuple(BLACK), np.array(BLACK), torch.tensor(BLACK, dtype=torch.float64)):
+        field = pinfeed.Image(
+            MEAN, STD, dtype=dtype, pad_value=black, multiple_of=32, **options, **order
+        )
+        batch = pinfeed.Collate(field)(images)
+        batch = batch.permute(0, 3, 1, 2) if layout == "HWC" else batch
+        torch.testing.assert_close(
+            batch, expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 0.01
+        )
+
+
+def test_padding_of_each_channel_of_clips():
+    clips = [random_array((2, 5, 8, 3)), random_array((2, 9, 4, 3))]
+    for output in ("CTHW", "TCHW", "THWC"):
+        fields = (
+            pinfeed.Image(input="THWC", output=output, scale=1, pad_value=value)
+            for value in ([300, 400, 500], 300)
+        )
+        batch, plain = (pinfeed.Collate(field)(clips) for field in fields)
+        axis = 1 + output.index("C")
+        for channel in range(3):
+            part, pad = batch.select(axis, channel), 300 + 100 * channel
+            expected = plain.select(axis, channel)
+            assert torch.equal(part, expected.masked_fill(expected == 300, pad))
+
+
+def test_padding_of_bytes_with_zeros_for_each_channel_is_padding_of_0():
+    collate = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, pad_value=[0, 0, 0]))
+    loader = torch.utils.data.DataLoader(images_of((4, 9), (6, 3)), 2, collate_fn=collate)
+    check(
+        lambda: list(pinfeed.DeviceLoader(loader, "cpu", fields=pinfeed.Image(MEAN, STD, input="CHW"))),
+        ValueError, "must not normalize padding",
+    )  # fmt: skip
 
 
 def test_grey_images_need_no_layout():

@@ -26,6 +26,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
+using kernels::Fill;
 using kernels::ImageLayout;
 using kernels::ImagePadding;
 using kernels::ImageResize;
@@ -35,7 +36,7 @@ using kernels::ResizedBatch;
 
 // How images are padded.
 struct ImagePaddingOptions {
-  py::object value = py::none();
+  py::object value = py::none();                            // or a tuple, of each channel
   std::pair<std::int64_t, std::int64_t> multiple_of{1, 1};  // of the height and the width
   bool sizes = false;                                       // whether to return them
   bool mask = false;
@@ -229,6 +230,23 @@ ImageSize padded_size(const std::vector<ImageSize>& sizes, const ImagePaddingOpt
   return {static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
 }
 
+// One fill for all channels or one for each.
+std::vector<Fill> padding_fills(const ImagePaddingOptions& options, const Images& images,
+                                const BatchRequest& request) {
+  const bool is_tuple = py::isinstance<py::tuple>(options.value);
+  const py::tuple values = is_tuple ? py::tuple(options.value) : py::make_tuple(options.value);
+  if (is_tuple && values.size() != static_cast<std::size_t>(images.channels())) {
+    throw py::value_error(request.function + ": pad_value must be one number or one for each of " +
+                          std::to_string(images.channels()) + " channels, got " +
+                          std::to_string(values.size()));
+  }
+  std::vector<Fill> fills;
+  for (const py::handle value : values) {
+    fills.push_back(fill_value(value, out_dtype(request.format), request.function + ": pad_value"));
+  }
+  return fills;
+}
+
 // A batch, and what was asked for beside it.
 struct WrittenImages {
   py::object values;
@@ -252,9 +270,8 @@ WrittenImages write_batch(Images& images, const BatchRequest& request) {
   for (const ImageSize& size : sizes) {
     frame_sizes.insert(frame_sizes.end(), static_cast<std::size_t>(images.frames()), size);
   }
-  const ImagePadding padding{
-      frame_sizes.data(),
-      fill_value(options.value, out_dtype(request.format), name + ": pad_value")};
+  const std::vector<Fill> fills = padding_fills(options, images, request);
+  const ImagePadding padding{frame_sizes.data(), fills.data(), fills.size() > 1};
   WrittenImages batch{write_values(images, request, place, &padding)};
   if (options.sizes) batch.sizes = write_sizes(sizes, request.output, name);
   if (options.mask) batch.mask = write_mask(sizes, place, request.output, name, request.threads);

@@ -88,9 +88,9 @@ class Image(Field):
         channels_last: With ``output="CHW"``, lay the batch out in torch.channels_last memory;
             ``"CTHW"`` in channels_last_3d.
         pad_value: What stands below and to the right of images smaller than the batch's largest
-            height and width: a number in units of the batch, after normalization, that ``dtype``
-            can hold, and which no field of a `DeviceLoader` may change. None: all images must have one
-            size, or get one by ``augment``.
+            height and width: a number, or one for each channel, in units of the batch, after
+            normalization, that ``dtype`` can hold, and which no field of a `DeviceLoader` may change.
+            None: all images must have one size, or get one by ``augment``.
         multiple_of: Round the batch's height and width up to a multiple of this, or of a pair
             (height, width).
         sizes: Each image's height and width, int64 (B, 2), as the ``lengths`` of a `Padded`, or as
@@ -164,7 +164,7 @@ class Image(Field):
         output: Literal["CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW"] = "CHW",
         dtype: DType = torch.float32,
         channels_last: bool = False,
-        pad_value: float | None = None,
+        pad_value: PerChannel = None,
         multiple_of: int | tuple[int, int] | None = None,
         sizes: Request = False,
         mask: Request = False,
@@ -176,8 +176,10 @@ class Image(Field):
         erase: RandomErasing | None = None,
         stream: int = 0,
     ) -> None:
-        if isinstance(pad_value, np.generic | torch.Tensor) and pad_value.ndim == 0:
-            pad_value = pad_value.item()
+        if isinstance(pad_value, np.ndarray | np.generic | torch.Tensor):
+            pad_value = pad_value.tolist()
+        if isinstance(pad_value, list):
+            pad_value = tuple(pad_value)
         self.mean = mean
         self.std = std
         self.scale = scale
@@ -190,7 +192,10 @@ class Image(Field):
         self.pad_value = pad_value
         if pad_value is not None:
             self.varying_axes = (2, 3) if output == "CHW" else (1, 2)
-            self.byte_padding = pad_value if dtype == torch.uint8 else None
+            is_nothing = isinstance(pad_value, tuple) and not any(pad_value)
+            self.byte_padding = None
+            if dtype == torch.uint8:
+                self.byte_padding = 0 if is_nothing else pad_value
         self.multiple_of = multiple_of
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")
@@ -356,7 +361,11 @@ class Image(Field):
                     "or leave them out"
                 )
             return
-        _core.check_value(self.pad_value, torch_dtype_name(self.dtype), "Image", "pad_value")
+        values = self.pad_value if isinstance(self.pad_value, tuple) else (self.pad_value,)
+        if not values:
+            raise ValueError("Image: pad_value must be one number or one for each channel, got ()")
+        for value in values:
+            _core.check_value(value, torch_dtype_name(self.dtype), "Image", "pad_value")
         names = self.names()
         if len({*names}) < len(names):
             raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
