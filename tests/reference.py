@@ -169,15 +169,7 @@ def gather(array, indices):
     return array[np.array(list(indices), dtype=object).astype(np.int64)]
 
 
-def pad(
-    samples,
-    pad_value,
-    side="right",
-    axes=None,
-    max_length=None,
-    multiple_of=1,
-    room=(),
-):
+def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_of=1, room=()):
     """Values, lengths and mask that `pinfeed.pad` makes of ndarrays.
 
     multiple_of: one for all ``axes`` or one for each.

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import pinfeed
-from pinfeed import to_numpy
+from pinfeed import JaggedBatch, Padded, RaggedArray, to_numpy
 from pinfeed.exports.to_numpy import drain
 from samples import assert_same
 
@@ -23,15 +22,15 @@ def batch(n):
         "half": torch.full((2,), n).to(torch.bfloat16),
         "names": [str(n), "-"],
         "mask": torch.full((2, 0, 2), n % 2 == 0),
-        "tokens": pinfeed.JaggedBatch(torch.full((n,), n), torch.tensor([0, n // 2, n])),
-        "padded": pinfeed.Padded(torch.full((2, n), n), np.array([n // 3, n])),
+        "tokens": JaggedBatch(torch.full((n,), n), torch.tensor([0, n // 2, n])),
+        "padded": Padded(torch.full((2, n), n), np.array([n // 3, n])),
     }
 
 
 def unstructured(node):
     if isinstance(node, dict):
         return {key: unstructured(child) for key, child in node.items()}
-    return list(node) if isinstance(node, pinfeed.RaggedArray) else node
+    return list(node) if isinstance(node, RaggedArray) else node
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
@@ -51,7 +50,7 @@ def test_memory_that_a_loader_uses_again():
     def batches():
         for i in range(4):
             array[:] = lengths[:] = i
-            yield tensor.fill_(i), array, (tensor[:, 0], pinfeed.Padded(tensor, lengths))
+            yield tensor.fill_(i), array, (tensor[:, 0], Padded(tensor, lengths))
 
     result = to_numpy(batches())
     rows = np.repeat(np.arange(4), 2)

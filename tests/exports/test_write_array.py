@@ -12,10 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-import pinfeed
 from arrays import NUMPY_DTYPES, random_array, views
 from cold_files import contents
-from pinfeed import RaggedArray, write_array
+from pinfeed import ArrayDataset, RaggedArray, write_array
 from programs import run_program
 from samples import assert_same
 
@@ -119,7 +118,7 @@ def test_dicts(tmp_path):
     strings.save(tmp_path / "saved")
     assert contents(tmp_path / "saved") == contents(path / "raw")
     assert written["a/b"].dtype == np.float32
-    dataset = pinfeed.ArrayDataset(written)
+    dataset = ArrayDataset(written)
     assert len(dataset) == 5
     assert dataset[3]["tokens"].tolist() == [0, 1, 2]
     assert dataset[3]["label"] == 3
@@ -171,7 +170,7 @@ def test_datasets_and_loaders(tmp_path):
     assert written["x"].tolist() == list(range(7))
     again = write_array(tmp_path / "b", DataLoader(Squares(), batch_size=None))
     assert again["y"].tolist() == written["y"].tolist() == [[i * i] for i in range(7)]
-    rows = write_array(tmp_path / "c", pinfeed.ArrayDataset({"x": np.arange(3)}))
+    rows = write_array(tmp_path / "c", ArrayDataset({"x": np.arange(3)}))
     assert rows["x"].tolist() == [0, 1, 2]
 
 
@@ -192,9 +191,9 @@ def test_big_endian_files(tmp_path):
     np.save(tmp_path / "big.npy", np.arange(6, dtype=">i2").reshape(3, 2))
     big = np.load(tmp_path / "big.npy", mmap_mode="r")
     with pytest.raises(TypeError, match=r"write_array\(path, a, dtype='int16'\)"):
-        pinfeed.ArrayDataset(tmp_path / "big.npy")
+        ArrayDataset(tmp_path / "big.npy")
     written = write_array(tmp_path / "x.npy", big, dtype=np.int16)
-    assert pinfeed.ArrayDataset(written)[2].tolist() == [4, 5]
+    assert ArrayDataset(written)[2].tolist() == [4, 5]
 
 
 def test_dtypes(tmp_path):

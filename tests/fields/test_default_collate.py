@@ -65,8 +65,6 @@ class Leaf:
         return tensor.requires_grad_() if self.kind == "parameter" else tensor
 
 
-Schema = Leaf | tuple[str, tuple[Any, ...]]
-
 CONTAINERS = {
     "tuple": lambda x, y: (x, y),
     "list": lambda x, y: [x, y],

@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 
 import pinfeed
 import reference
-from pinfeed import augment
+from pinfeed import Boxes, Collate, Image, IndexedDataset, Mask, augment
 
 pytestmark = pytest.mark.kernels
 
@@ -202,11 +202,9 @@ def samples(draw):
 def test_torchvision_with_the_same_draws(names, samples, seed):
     view = augment.Compose([STEPS[name]()[0] for name in names])
     fields = {
-        "image": pinfeed.Image(
-            output="HWC", dtype=torch.uint8, pad_value=0, sizes="sizes", augment=view
-        ),
-        "scene": pinfeed.Mask(pad_value=-100, fill=0),
-        "boxes": pinfeed.Boxes(),
+        "image": Image(output="HWC", dtype=torch.uint8, pad_value=0, sizes="sizes", augment=view),
+        "scene": Mask(pad_value=-100, fill=0),
+        "boxes": Boxes(),
         "masks": pinfeed.InstanceMasks(),
     }
     try:
@@ -219,8 +217,8 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
             raise
         assume(False)  # torchvision takes no side that vanishes
     assume(all(0 not in target["image"].shape for target in expected))
-    rows = pinfeed.IndexedDataset(samples).__getitems__(range(len(samples)))
-    batch = pinfeed.Collate(fields, seed=seed)(rows)
+    rows = IndexedDataset(samples).__getitems__(range(len(samples)))
+    batch = Collate(fields, seed=seed)(rows)
     kept = batch["labels"].unbind()
     boxes, masks = batch["boxes"].unbind(), batch["masks"].unbind()
     for i, target in enumerate(expected):
@@ -246,11 +244,8 @@ def test_boxes_of_center_crop_go_with_the_image(lacking):
     """In torchvision they go a pixel further than the image where 3, 7, … pixels are lacking."""
     box = torch.tensor([[2.0, 1, 6, 4]])
     sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
-    fields = {
-        "image": pinfeed.Image(augment=augment.CenterCrop((9, 9 + lacking))),
-        "boxes": pinfeed.Boxes(),
-    }
-    batch = pinfeed.Collate(fields)([sample])
+    fields = {"image": Image(augment=augment.CenterCrop((9, 9 + lacking))), "boxes": Boxes()}
+    batch = Collate(fields)([sample])
     first = int(batch["image"][0, 0, 0].nonzero()[0])
     assert batch["boxes"].values.tolist() == [[2 + first, 1, 6 + first, 4]]
     theirs = tv_tensors.BoundingBoxes(box, format="XYXY", canvas_size=(9, 9))

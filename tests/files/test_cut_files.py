@@ -9,6 +9,7 @@ import pytest
 import pinfeed
 from arrays import assert_same_bits, random_array
 from cold_files import FIELDS, bring_to, every_temperature, saved
+from pinfeed import ArrayDataset, Collate
 from programs import run_program
 
 kernels = pytest.mark.kernels
@@ -21,14 +22,14 @@ kernels = pytest.mark.kernels
 def test_the_file_that_was_opened_counts(how, kind, temperature, tmp_path):
     array = random_array((50, 30), np.int32)
     path = saved(tmp_path, array)
-    dataset = pinfeed.ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
+    dataset = ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
     bring_to(temperature, dataset, path)
     if how == "deleted":
         path.unlink()
     else:
         os.replace(saved(tmp_path, array + 1), path)
     indices = [7, -1, 0, 7]
-    assert_same_bits(pinfeed.Collate()(dataset.__getitems__(indices)).numpy(), array[indices])
+    assert_same_bits(Collate()(dataset.__getitems__(indices)).numpy(), array[indices])
 
 
 @kernels
@@ -37,11 +38,11 @@ def test_the_file_that_was_opened_counts(how, kind, temperature, tmp_path):
 @pytest.mark.parametrize("kept", [0, 1, 128, 4096, 20_127])
 def test_a_file_cut_short_is_an_error(kept, field, temperature, tmp_path):
     path = saved(tmp_path, random_array((200, 20, 5), np.uint8))  # 128 bytes of header, 20,000
-    dataset = pinfeed.ArrayDataset(path)
+    dataset = ArrayDataset(path)
     bring_to(temperature, dataset, path)
     os.truncate(path, kept)
     with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {kept} bytes, the array"):
-        pinfeed.Collate(FIELDS[field])(dataset.__getitems__([5, 199]))
+        Collate(FIELDS[field])(dataset.__getitems__([5, 199]))
 
 
 @kernels
@@ -58,17 +59,15 @@ def test_views_that_hide_their_file(view, temperature, tmp_path):
         windows = np.frombuffer(memoryview(mapped[20:420]), np.int32).reshape(100, 8)
     else:
         windows = np.lib.stride_tricks.as_strided(mapped, (100, 4), (32, 8))
-    dataset = pinfeed.ArrayDataset(windows)
+    dataset = ArrayDataset(windows)
     bring_to(temperature, dataset, path)
     indices = [3, 99, 0, 3]
-    assert_same_bits(
-        pinfeed.Collate()(dataset.__getitems__(indices)).numpy(), np.array(windows)[indices]
-    )
+    assert_same_bits(Collate()(dataset.__getitems__(indices)).numpy(), np.array(windows)[indices])
     assert len(pickle.dumps(dataset)) < 1000
     assert_same_bits(pickle.loads(pickle.dumps(dataset))[7], np.array(windows[7]))
     os.truncate(path, 200)
     with pytest.raises(OSError, match="cut short"):
-        pinfeed.Collate()(dataset.__getitems__(indices))
+        Collate()(dataset.__getitems__(indices))
     with pytest.raises(OSError, match="cut short"):
         pinfeed.gather(windows, indices)
 

@@ -19,8 +19,8 @@ from ray.data.extensions import (
     FixedShapeTensorFormat,
 )
 
-import pinfeed
 import reference
+from pinfeed import Collate, Image, Jagged, Keep, Pad, RaggedArray, Stack
 from pinfeed.integrations.ray import RayCollate
 from programs import run_python
 from samples import assert_same
@@ -81,12 +81,7 @@ def columns():
             yield f"{dtype} {form}", column, None, lambda rows, x=tensors: {"x": x[rows]}
     for form in FixedShapeTensorFormat:
         column = of_one_shape(images, form)
-        yield (
-            f"image {form}",
-            column,
-            pinfeed.Image(MEAN, STD),
-            lambda rows: {"x": normalized[rows]},
-        )
+        yield (f"image {form}", column, Image(MEAN, STD), lambda rows: {"x": normalized[rows]})
     for dtype, shortest in itertools.product(["int32", "float64", "bool"], [0, 2]):
         sequences = [numbers(dtype, length) for length in rng.integers(shortest, 9, ROWS)]
         number = pa.from_numpy_dtype(dtype)
@@ -105,7 +100,7 @@ def columns():
     for column in (pa.array(list(pairs)), fixed):
         yield f"of one length, {column.type}", column, None, lambda rows: {"x": pairs[rows]}
     mixed = [numbers("uint8", (3 + i % 4, 5 + i % 3, 3)) for i in range(ROWS)]
-    field = pinfeed.Image(MEAN, STD, pad_value=0, sizes="sizes", mask="mask")
+    field = Image(MEAN, STD, pad_value=0, sizes="sizes", mask="mask")
     yield (
         "images of different sizes",
         VARIOUS(mixed),
@@ -116,7 +111,7 @@ def columns():
     )
 
 
-PAD, JAGGED = pinfeed.Pad(lengths="lengths", mask="mask"), pinfeed.Jagged(offsets="starts")
+PAD, JAGGED = Pad(lengths="lengths", mask="mask"), Jagged(offsets="starts")
 
 
 def padded(sequences):
@@ -156,10 +151,10 @@ def test_tensors_of_various_shapes_that_happen_to_be_alike():
 def test_everything_else_is_as_collate_takes_it():
     names = [f"photo {i}" for i in range(ROWS)]
     table = pa.table({"name": names, "kept": names})
-    fields = {"kept": pinfeed.Keep()}
+    fields = {"kept": Keep()}
     samples = [{"name": name, "kept": name} for name in names]
     batch = RayCollate(fields)(table)
-    assert_same(batch, pinfeed.Collate(fields)(samples))
+    assert_same(batch, Collate(fields)(samples))
     assert batch["name"] == names
     assert not is_tensor_batch_type(batch)  # which Ray leaves as it is
 
@@ -176,16 +171,16 @@ def test_rows_are_read_where_they_lie(monkeypatch):
         }
     ).slice(2)
     seen = {}
-    for kind in (pinfeed.Stack, pinfeed.Pad):
+    for kind in (Stack, Pad):
         own = kind.gather
 
         def gather(self, source, indices, name, own=own):
-            values = source.values if isinstance(source, pinfeed.RaggedArray) else source.array
+            values = source.values if isinstance(source, RaggedArray) else source.array
             seen[name] = values.ctypes.data
             return own(self, source, indices, name)
 
         monkeypatch.setattr(kind, "gather", gather)
-    RayCollate({"tokens": pinfeed.Pad()})(table)
+    RayCollate({"tokens": Pad()})(table)
     assert len(seen) == 3
     ranges = [
         (buffer.address, buffer.address + buffer.size)
@@ -211,7 +206,7 @@ def test_a_batch_outlives_its_table():
 def test_columns_are_collate_s_leaves():
     table = pa.table({"x": [1, 2], "y": [[1], [2, 3]]})
     with pytest.raises(ValueError, match=r"Collate: fields: expected keys .*'x', 'y'.*, got 'z'"):
-        RayCollate({"z": pinfeed.Stack()})(table)
+        RayCollate({"z": Stack()})(table)
     with pytest.raises(ValueError, match=r"leaf \['y'\] of sample 1 .*expected length 1"):
         RayCollate()(table)
     with pytest.raises(ValueError, match="at least one sample"):
@@ -247,11 +242,11 @@ def test_nulls(column, message):
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        (pinfeed.Jagged(), r"fields\['x'\].*Jagged\(offsets='offsets'\)"),
-        (pinfeed.Pad(lengths=True), r"fields\['x'\].*Pad\(lengths='lengths'\)"),
-        (pinfeed.Pad(mask=True), r"fields\['x'\].*Pad\(mask='mask'\)"),
-        (pinfeed.Image(pad_value=0, sizes=True), r"fields\['x'\].*Image\(sizes='sizes'\)"),
-        (pinfeed.Image(pad_value=0, mask=True), r"fields\['x'\].*Image\(mask='mask'\)"),
+        (Jagged(), r"fields\['x'\].*Jagged\(offsets='offsets'\)"),
+        (Pad(lengths=True), r"fields\['x'\].*Pad\(lengths='lengths'\)"),
+        (Pad(mask=True), r"fields\['x'\].*Pad\(mask='mask'\)"),
+        (Image(pad_value=0, sizes=True), r"fields\['x'\].*Image\(sizes='sizes'\)"),
+        (Image(pad_value=0, mask=True), r"fields\['x'\].*Image\(mask='mask'\)"),
     ],
 )
 def test_what_ray_would_join_is_refused(field, message):
@@ -271,7 +266,7 @@ def test_without_ray():
 
 
 def test_ray_knows_it_and_it_pickles():
-    collate = RayCollate({"x": pinfeed.Pad(pad_value=-1, multiple_of=4)})
+    collate = RayCollate({"x": Pad(pad_value=-1, multiple_of=4)})
     assert isinstance(collate, ArrowBatchCollateFn)
     table = pa.table({"x": [[1], [2, 3]]})
     other = pickle.loads(pickle.dumps(collate))
@@ -283,7 +278,7 @@ def test_ray_knows_it_and_it_pickles():
 @pytest.mark.parametrize(
     ("fields", "table", "error", "message"),
     [
-        (pinfeed.Image(), None, TypeError, "fields must be a dict of fields by column, or None"),
+        (Image(), None, TypeError, "fields must be a dict of fields by column, or None"),
         ({"x": torch.float32}, None, TypeError, r"fields\['x'\] must be a Field"),
         (None, pa.table({}), ValueError, "must hold at least one array"),
         (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),

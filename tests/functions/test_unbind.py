@@ -9,8 +9,7 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-import pinfeed
-from pinfeed import Collate, Jagged, Keep, Pad, unbind
+from pinfeed import Collate, Jagged, Keep, Pad, Padded, Stack, unbind
 from samples import STRUCTURES, Bag, Couple, FrozenRecord, Point, Record
 
 # What an entry is in sample i, and its field.
@@ -130,11 +129,7 @@ def test_views():
 
 def test_targets_of_detection():
     """What torchvision's models take: a list of dicts."""
-    fields = {
-        "boxes": pinfeed.Jagged(),
-        "labels": pinfeed.Jagged(),
-        "masks": pinfeed.Pad(lengths="n"),
-    }
+    fields = {"boxes": Jagged(), "labels": Jagged(), "masks": Pad(lengths="n")}
     samples = [
         {
             "boxes": np.full((count, 4), i, np.float32),
@@ -145,8 +140,8 @@ def test_targets_of_detection():
         }
         for i, count in enumerate((2, 0, 3))
     ]
-    batch = pinfeed.Collate(fields)(samples)
-    batch["masks"] = pinfeed.Padded(batch["masks"], batch.pop("n"))
+    batch = Collate(fields)(samples)
+    batch["masks"] = Padded(batch["masks"], batch.pop("n"))
     targets = unbind(batch)
     assert [list(target) for target in targets] == [list(sample) for sample in samples]
     for target, sample in zip(targets, samples, strict=True):
@@ -191,9 +186,9 @@ def test_unbind_of_objects_where_nothing_else_tells():
 def test_unbind_of_objects_that_are_arrays():
     arrays = [np.arange(2), np.arange(3), np.arange(5)]
     notes = [{"a": 1}, {"b": 2}, {}]
-    keep = pinfeed.Keep()
+    keep = Keep()
     samples = [{"meta": arrays[i], "note": notes[i], "x": i} for i in range(3)]
-    batch = pinfeed.Collate({"meta": keep, "note": keep})(samples)
+    batch = Collate({"meta": keep, "note": keep})(samples)
     assert [list(target) for target in unbind(batch)] == [["meta", "note", "x"]] * 3
     for target, array, note in zip(unbind(batch), arrays, notes, strict=True):
         assert target["meta"] is array
@@ -205,13 +200,13 @@ def test_unbind_of_objects_that_are_arrays():
 
 
 def test_unbind_of_tuples_that_begin_with_objects():
-    kept, stacked = pinfeed.Keep(), pinfeed.Stack()
-    collate = pinfeed.Collate({"pair": (kept, stacked), "x": stacked})
+    kept, stacked = Keep(), Stack()
+    collate = Collate({"pair": (kept, stacked), "x": stacked})
     samples = [{"pair": (name, n), "x": 5} for name, n in zip("abc", (1, 2, 3), strict=True)]
     parts = [[*one["pair"]] for one in unbind(collate(samples))]
     assert parts == [["a", 1], ["b", 2], ["c", 3]]
     with pytest.raises(ValueError, match="one for each sample or parts"):
         unbind(collate(samples[:2]))  # two parts of two samples
     pairs = [("a", 1), ("b", 2), ("c", 3)]
-    batch = pinfeed.Collate((kept, stacked))(pairs)
+    batch = Collate((kept, stacked))(pairs)
     assert [(*one,) for one in unbind(batch)] == pairs

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import pinfeed
-from pinfeed import Collate, DeviceLoader, Image, Jagged, Pad
+from pinfeed import ArrayDataset, Collate, DeviceLoader, Image, Jagged, Pad, RaggedArray, from_numpy
 from samples import assert_same
 
 LONG = 100_000_000  # cycles: some hundredths of a second
@@ -98,9 +97,7 @@ def test_fields_on_the_device(device):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (64, 33, 31, 3), np.uint8)
     texts = [np.arange(n) for n in rng.integers(0, 50, 64)]
-    dataset = pinfeed.ArrayDataset(
-        {"image": images, "tokens": pinfeed.RaggedArray.from_sequences(texts)}
-    )
+    dataset = ArrayDataset({"image": images, "tokens": RaggedArray.from_sequences(texts)})
     image, pad = Image(0.5, 0.25, dtype=torch.bfloat16, channels_last=True), Pad(multiple_of=8)
     there = DeviceLoader(
         DataLoader(dataset, 16, collate_fn=Collate({"tokens": Jagged()})),
@@ -120,9 +117,9 @@ def test_pinned_memory_is_allocated_once():
         return torch.cuda.host_memory_stats()["num_host_alloc"]
 
     images = np.zeros((2048, 64, 64, 3), np.uint8)
-    loader = pinfeed.from_numpy({"x": images, "y": np.arange(2048)}, 128, device="cuda")
+    loader = from_numpy({"x": images, "y": np.arange(2048)}, 128, device="cuda")
     pageable = DeviceLoader(
-        DataLoader(pinfeed.ArrayDataset(images), 128, collate_fn=Collate(pin=False)), "cuda"
+        DataLoader(ArrayDataset(images), 128, collate_fn=Collate(pin=False)), "cuda"
     )
     for _ in loader, pageable, loader, pageable:
         for batches in (loader, pageable):
@@ -213,6 +210,6 @@ def test_stats(device):
 
 
 def test_two_loops_at_once(device):
-    loader = pinfeed.DeviceLoader([torch.full((1 << 18,), float(i)) for i in range(20)], device)
+    loader = DeviceLoader([torch.full((1 << 18,), float(i)) for i in range(20)], device)
     for one, other in zip(loader, loader, strict=True):
         assert torch.equal(one, other)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import pinfeed
+from pinfeed import JaggedBatch
 
 pytestmark = pytest.mark.gpu_only
 IMAGES = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
@@ -40,10 +41,7 @@ def test_other_shapes():
 
 def test_values_and_offsets_on_two_devices():
     values, offsets = torch.arange(6), torch.tensor([0, 2, 6])
-    for batch in (
-        pinfeed.JaggedBatch(values.cuda(), offsets),
-        pinfeed.JaggedBatch(values, offsets.cuda()),
-    ):
+    for batch in (JaggedBatch(values.cuda(), offsets), JaggedBatch(values, offsets.cuda())):
         try:
             result = pinfeed.pad(batch)
         except (TypeError, ValueError, RuntimeError) as error:

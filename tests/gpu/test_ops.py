@@ -11,6 +11,7 @@ import op_batches
 import op_cases
 import pinfeed
 from arrays import assert_same_bits
+from pinfeed import Collate, Image, Jagged, JaggedBatch, Leaf
 from pinfeed.functions.torch_ops import has_kernels
 
 pytestmark = pytest.mark.gpu_only
@@ -119,8 +120,8 @@ def test_functions():
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("value", [0, 2**60])
 def test_pad_of_a_jagged_batch(value, side, dtype):
-    batch = pinfeed.Collate(pinfeed.Jagged())([np.arange(n) for n in (3, 0, 17, 5)])
-    there = pinfeed.JaggedBatch(*(part.to(DEVICE) for part in batch))
+    batch = Collate(Jagged())([np.arange(n) for n in (3, 0, 17, 5)])
+    there = JaggedBatch(*(part.to(DEVICE) for part in batch))
     options = {"side": side, "dtype": dtype, "multiple_of": 8}
     for max_length in (None, 6):
         options["max_length"] = max_length
@@ -132,18 +133,16 @@ def test_pad_of_a_jagged_batch(value, side, dtype):
             for one, other in zip(result, expected, strict=True):
                 assert_same_tensors(one, other)
         if max_length is None:
-            back = pinfeed.JaggedBatch.from_padded(
-                expected.values.to(DEVICE), expected.lengths, side=side
-            )
+            back = JaggedBatch.from_padded(expected.values.to(DEVICE), expected.lengths, side=side)
             assert_same_tensors(back.values, batch.values.to(dtype or torch.int64))
             assert_same_tensors(back.offsets, batch.offsets)
 
 
 def test_fields_are_applied_by_the_ops():
     images = op_cases.images()
-    for field in (pinfeed.Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),):
-        expected = field.apply(images, images, pinfeed.Leaf("batch"))
-        result = field.apply(images.to(DEVICE), images, pinfeed.Leaf("batch"))
+    for field in (Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),):
+        expected = field.apply(images, images, Leaf("batch"))
+        result = field.apply(images.to(DEVICE), images, Leaf("batch"))
         assert_same_tensors(
             tuple(result) if isinstance(result, tuple) else result,
             tuple(expected) if isinstance(expected, tuple) else expected,

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import pinfeed
-from pinfeed import Collate, Image, Pad
+from pinfeed import Collate, DeviceLoader, Image, Pad
 
 pytestmark = [
     pytest.mark.gpu_only,
@@ -78,7 +77,7 @@ def test_batches_of_workers_are_pinned_when_dataloader_is_asked_to(pin_memory):
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_batches_of_workers_reach_the_device(method):
     """Streams sleep before they copy, while workers write the next batches."""
-    batches = pinfeed.DeviceLoader(workers(SAMPLES * 4, method=method, prefetch_factor=1), "cuda")
+    batches = DeviceLoader(workers(SAMPLES * 4, method=method, prefetch_factor=1), "cuda")
     sums = []
     for batch in batches:
         torch.cuda._sleep(LONG // 50)

@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,6 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (SAMPLES, 8, 8, 3), np.uint8)
 COLLATE = pinfeed.Collate({"image": pinfeed.Image(MEAN, STD)})
-
-SetEpoch = Callable[[int], None]
 
 
 def sample(number):

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, WeightedRandomSampler
 
-import pinfeed
 from crops import ARRAYS, COUNT, DATASETS, VIEW, Photos, by_index, crops_of_epochs, new_collate
-from pinfeed import Collate, IndexedDataset
+from pinfeed import Collate, Image, IndexedDataset, ShuffleSampler, WeightedSampler
 from test_every_sampler import SAMPLERS
 
 
@@ -56,10 +55,8 @@ def test_a_subset_hands_the_epoch_on(workers):
     ):
         loader = DataLoader(
             dataset,
-            batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
-            collate_fn=Collate(
-                {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}, seed=0, key=key
-            ),
+            batch_sampler=ShuffleSampler(dataset, 7),
+            collate_fn=Collate({"image": Image(dtype=torch.uint8, augment=VIEW)}, seed=0, key=key),
             num_workers=workers,
         )
         assert_epochs((by_index(loader) for _ in range(3)), crops[:3])
@@ -69,7 +66,7 @@ def test_an_epoch_is_for_one_batch():
     """The batch of a loader that tells no epoch is not of the epoch of the one before."""
     half = Subset(ARRAYS, range(COUNT // 2))
     collate = new_collate()
-    sampler = pinfeed.ShuffleSampler(half, 7)
+    sampler = ShuffleSampler(half, 7)
     sampler.set_epoch(2)
     next(iter(DataLoader(half, batch_sampler=sampler, collate_fn=collate)))
     plain = next(iter(DataLoader(half, 7, collate_fn=collate)))
@@ -83,9 +80,7 @@ COPIED = torch.tensor([1.0] * (COUNT - 1) + [50.0]).tolist()
 
 
 def views_of_copies(dataset, workers=0, state=None, **options):
-    sampler = pinfeed.WeightedSampler(
-        COPIED, **{"batch_size": 9, "num_samples": 100, "seed": 1} | options
-    )
+    sampler = WeightedSampler(COPIED, **{"batch_size": 9, "num_samples": 100, "seed": 1} | options)
     if state is not None:
         sampler.load_state_dict(state)
     loader = DataLoader(
@@ -118,7 +113,7 @@ def test_each_copy_of_a_sample_is_another_draw(dataset, workers):
     # On other ranks, in other batches, and after a resume it is the same one.
     ranks = [views_of_copies(dataset, rank=rank, world_size=2, batch_size=5) for rank in range(2)]
     assert sorted(ranks[0] + ranks[1]) == sorted(seen)
-    sampler = pinfeed.WeightedSampler(COPIED, batch_size=9, num_samples=100, seed=1)
+    sampler = WeightedSampler(COPIED, batch_size=9, num_samples=100, seed=1)
     batches = iter(sampler)
     for _ in range(4):
         next(batches)
@@ -174,7 +169,7 @@ def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, 
 @pytest.mark.parametrize(("workers", "shuffle"), [(0, True), (0, False), (2, True)])
 def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
     """With a key, and of a Subset: the second pass warns, if nobody has said any epoch."""
-    fields = {"image": pinfeed.Image(dtype=torch.uint8, augment=VIEW)}
+    fields = {"image": Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
         loader = DataLoader(
             dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, key=key), num_workers=workers
@@ -187,7 +182,7 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
         assert warned(lambda loader=loader: [list(loader) for _ in range(3)], capfd) == 0
         told = DataLoader(  # what the warning says
             IndexedDataset(dataset),
-            batch_sampler=pinfeed.ShuffleSampler(dataset, 7),
+            batch_sampler=ShuffleSampler(dataset, 7),
             collate_fn=Collate(fields, seed=0, key=key),
             num_workers=workers,
         )
@@ -234,7 +229,7 @@ def test_the_indices_of_an_earlier_loop_tell_nothing():
         return collate(ARRAYS.__getitems__(range(7)))["image"]
 
     expected = collated()
-    for batch in pinfeed.ShuffleSampler(ARRAYS, 7, drop_last=True):
+    for batch in ShuffleSampler(ARRAYS, 7, drop_last=True):
         assert len([*batch]) == 7
     del batch
     assert torch.equal(collated(), expected)

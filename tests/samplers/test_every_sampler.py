@@ -5,9 +5,7 @@ import io
 import itertools
 import json
 import pickle
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +38,6 @@ def maker(kind, data, options):
 
 SAMPLERS = {name: maker(*row) for name, row in DATA.items()}
 every_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
-Make = Callable[..., Any]
 
 
 def lists(batches):

@@ -2,17 +2,14 @@
 
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import pinfeed
+from pinfeed import ArrayDataset, Collate, Pad, RaggedArray
 from pinfeed.samplers.length_buckets import LengthBucketSampler
-
-Options = dict[str, Any]
 
 
 @st.composite
@@ -241,10 +238,8 @@ def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, b
     longest = max(1, min(max(lengths), max_length))
     max_tokens = -(-longest // multiple_of) * multiple_of + budget
     sizes = {"multiple_of": multiple_of, "max_length": max_length}
-    dataset = pinfeed.ArrayDataset(
-        pinfeed.RaggedArray.from_sequences([[1] * n for n in lengths], dtype="i4")
-    )
-    collate = pinfeed.Collate(pinfeed.Pad(**sizes))
+    dataset = ArrayDataset(RaggedArray.from_sequences([[1] * n for n in lengths], dtype="i4"))
+    collate = Collate(Pad(**sizes))
     elements = tokens = 0
     for sampler in all_ranks(options | {"max_tokens": max_tokens, "drop_last": False} | sizes):
         for batch in sampler:
@@ -266,8 +261,8 @@ def test_sizes_of_pad_are_part_of_the_state():
 
 
 def test_a_dataset_in_the_place_of_lengths():
-    ragged = pinfeed.RaggedArray.from_sequences([[1] * n for n in (3, 1, 2, 1)])
-    dataset = pinfeed.ArrayDataset({"tokens": ragged})
+    ragged = RaggedArray.from_sequences([[1] * n for n in (3, 1, 2, 1)])
+    dataset = ArrayDataset({"tokens": ragged})
     hint = r"got the ArrayDataset itself; pass .* dataset\['tokens'\], .* \[len\(sample\) for sample in"
     with pytest.raises(TypeError, match=hint):
         LengthBucketSampler(dataset, max_tokens=4)

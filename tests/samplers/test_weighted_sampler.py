@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pinfeed
-from pinfeed import WeightedSampler, _core
+from pinfeed import ArrayDataset, RaggedArray, WeightedSampler, _core
 
 NAME = "WeightedSampler: "
 
@@ -104,18 +103,16 @@ def test_labels_of_any_kind():
     pyarrow = pytest.importorskip("pyarrow")
     texts = ["cat", "dog", "", "cat", "ämu", "cat"]
     expected = drawn(WeightedSampler.balanced([1, 2, 0, 1, 3, 1], batch_size=2))
-    dataset = pinfeed.ArrayDataset(
-        {"label": pinfeed.RaggedArray.from_strings([*texts, "more"]), "x": np.arange(7)}
-    )
+    dataset = ArrayDataset({"label": RaggedArray.from_strings([*texts, "more"]), "x": np.arange(7)})
     for labels in (
         texts,
         np.array(texts),
         np.array(texts, object),
-        pinfeed.RaggedArray.from_strings(texts),
-        pinfeed.RaggedArray.from_strings([text.encode() for text in texts]),
+        RaggedArray.from_strings(texts),
+        RaggedArray.from_strings([text.encode() for text in texts]),
         dataset[:6]["label"],
         dataset.select([*range(6)])["label"],
-        pinfeed.ArrayDataset.from_arrow(pyarrow.table({"label": texts}))["label"],
+        ArrayDataset.from_arrow(pyarrow.table({"label": texts}))["label"],
         pyarrow.array(texts),
         pyarrow.chunked_array([texts[:2], texts[2:]]),
     ):

@@ -1,8 +1,6 @@
 """Every kind of source that an ArrayDataset takes."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,8 +35,6 @@ def read_only(array):
     array.flags.writeable = False
     return array
 
-
-Make = Callable[[Path], Any]
 
 IN_MEMORY = {
     "ndarray": lambda _: values(),

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import pinfeed
-from pinfeed import ArrayDataset
+from pinfeed import ArrayDataset, Collate, Jagged, PackSampler, Pad, from_numpy
 
 FEATURES = datasets.Features(
     {
@@ -66,8 +65,8 @@ def test_a_dataset_on_disk(dataset, tmp_path):
     assert samples[3]["image"].dtype == np.uint8
     assert samples[3]["frames"].shape == (3, 4)
     assert_same_samples(samples, dataset)
-    fields = {"tokens": pinfeed.Pad(lengths="lengths"), "frames": pinfeed.Jagged()}
-    (batch,) = DataLoader(samples, 10, collate_fn=pinfeed.Collate(fields))
+    fields = {"tokens": Pad(lengths="lengths"), "frames": Jagged()}
+    (batch,) = DataLoader(samples, 10, collate_fn=Collate(fields))
     for i, other in enumerate(opened.with_format("torch")):
         length = batch["lengths"][i]
         assert batch["tokens"][i, :length].tolist() == other["tokens"].tolist()
@@ -83,7 +82,7 @@ def test_columns_that_a_format_shows(dataset):
 
 
 def test_rows_in_another_order(dataset):
-    collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "frames": pinfeed.Jagged()})
+    collate = Collate({"tokens": Jagged(), "frames": Jagged()})
     for other in (
         dataset.shuffle(seed=0),
         dataset.select([3, 1]),
@@ -100,10 +99,10 @@ def test_rows_in_another_order(dataset):
         lengths = [len(tokens) for tokens in other["tokens"]]
         assert samples["tokens"].lengths.tolist() == lengths
         assert np.asarray(samples["label"]).tolist() == list(other["label"])
-        packed = pinfeed.PackSampler(samples["tokens"], seq_length=8)
+        packed = PackSampler(samples["tokens"], seq_length=8)
         assert sum(batch.packing.lengths.sum() for batch in packed) == sum(lengths)
         assert_same_samples(samples[1:], other.select(range(1, len(other))))
-        (batch,) = pinfeed.from_numpy(other.select_columns(["label"]), 20, device="cpu")
+        (batch,) = from_numpy(other.select_columns(["label"]), 20, device="cpu")
         assert torch.equal(batch["label"], labels)
         with pytest.raises(IndexError, match=f"is out of range for {len(other)}"):
             samples[len(other)]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-import pinfeed
-from pinfeed import ArrayDataset
+from pinfeed import ArrayDataset, Collate, Jagged, Pad
 
 TABLE = pa.table(
     {
@@ -72,7 +71,7 @@ def test_any_chunks(rows, step, as_batch, data):
         st.lists(st.integers(0, len(table) - 1), min_size=1) if len(table) else st.just([])
     )
     if indices:
-        batch = pinfeed.Collate({"b": pinfeed.Jagged()})(dataset.__getitems__(indices))
+        batch = Collate({"b": Jagged()})(dataset.__getitems__(indices))
         chosen = [table.to_pylist()[i] for i in indices]
         assert batch["a"].tolist() == [row["a"] for row in chosen]
         assert batch["c"].tolist() == [row["c"] for row in chosen]
@@ -90,7 +89,7 @@ def test_a_memory_mapped_file(tmp_path, workers):
     dataset = ArrayDataset.from_arrow(table, NUMBERS)
     del table
     assert pa.total_allocated_bytes() <= before  # what other tests left may go meanwhile
-    collate = pinfeed.Collate({"tokens": pinfeed.Pad(lengths=False)})
+    collate = Collate({"tokens": Pad(lengths=False)})
     (batch,) = DataLoader(dataset, 4, collate_fn=collate, num_workers=workers)
     assert batch["tokens"].tolist() == [[1, 2, 0], [0, 0, 0], [3, 4, 5], [6, 0, 0]]
     assert batch["image"].flatten().tolist() == list(range(24))
@@ -131,10 +130,7 @@ def test_the_ways_out_of_dictionary_columns(chunks):
     words = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
     column = pa.chunked_array(words[:chunks])
     tags = pa.chunked_array([pa.ListArray.from_arrays([0, 2], part) for part in words[:chunks]])
-    for leaf, codes_of in (
-        (column, "column.combine_chunks().indices"),
-        (tags, "type(array).from"),
-    ):
+    for leaf, codes_of in ((column, "column.combine_chunks().indices"), (tags, "type(array).from")):
         with pytest.raises(TypeError, match=r"column 'x': .*expected .*dictionary<.*; ") as error:
             ArrayDataset.from_arrow(pa.table({"x": leaf}))
         assert codes_of in str(error.value)
@@ -156,7 +152,7 @@ def test_the_path_of_a_parquet_file(kind, tmp_path):
     table = pa.table({"x": [[1, 2], [3], []], "y": [4, 5, 6], "text": ["a", "b", "c"]})
     path = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(table, path, row_group_size=2)
-    dataset = pinfeed.ArrayDataset.from_arrow(kind(path), ["y", "x"])
+    dataset = ArrayDataset.from_arrow(kind(path), ["y", "x"])
     assert [list(sample) for sample in dataset] == [["y", "x"]] * 3
     assert [(int(sample["y"]), sample["x"].tolist()) for sample in dataset] == [
         (4, [1, 2]),
@@ -164,11 +160,11 @@ def test_the_path_of_a_parquet_file(kind, tmp_path):
         (6, []),
     ]
     with pytest.raises(FileNotFoundError):
-        pinfeed.ArrayDataset.from_arrow(kind(tmp_path / "y.parquet"))
+        ArrayDataset.from_arrow(kind(tmp_path / "y.parquet"))
     with pytest.raises(
         ValueError, match=r"the table has no column 'z'; it has \['x', 'y', 'text'\]"
     ):
-        pinfeed.ArrayDataset.from_arrow(path, ["x", "z"])
+        ArrayDataset.from_arrow(path, ["x", "z"])
 
 
 def test_frames_come_without_their_index():

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-import pinfeed
 from array_sources import ALL, ignore_read_only, npy, opened, plain, values
-from pinfeed import ArrayDataset, Collate, ConcatArray, RaggedArray
+from pinfeed import ArrayDataset, Collate, ConcatArray, Jagged, Keep, Pad, RaggedArray, Stack
 from pinfeed.sources.source import Source
 from samples import assert_same
 
@@ -85,10 +84,10 @@ def zipped(folder):
 def fields(kind):
     """Those that take all samples of a source, in any batch."""
     if kind in RAGGED:
-        return [pinfeed.Jagged(), pinfeed.Pad(pad_value=7, mask=True), pinfeed.Keep()]
+        return [Jagged(), Pad(pad_value=7, mask=True), Keep()]
     if kind in STRINGS:
-        return [pinfeed.Keep(), pinfeed.Pad(pad_value=7)]
-    return [pinfeed.Stack(), pinfeed.Stack(torch.float64), pinfeed.Keep()]
+        return [Keep(), Pad(pad_value=7)]
+    return [Stack(), Stack(torch.float64), Keep()]
 
 
 @pytest.fixture(params=SOURCES)
@@ -180,7 +179,7 @@ def test_a_file_that_is_cut(kind, tmp_path):
     assert len(pickle.dumps(dataset)) < 1500
     for path in [*tmp_path.glob("*.*"), *tmp_path.glob("ragged/[uv]*.npy")]:
         os.truncate(path, 10)
-    for call in (lambda: dataset[8], lambda: Collate(pinfeed.Keep())(dataset[[8]])):
+    for call in (lambda: dataset[8], lambda: Collate(Keep())(dataset[[8]])):
         with pytest.raises(OSError, match="cut short"):
             call()
 

@@ -2,9 +2,6 @@
 
 import pickle
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +42,6 @@ def read_only(array):
     array.flags.writeable = False
     return array
 
-
-Make = Callable[[Path], tuple[Any, Any]]
 
 KINDS = {
     "ndarrays": lambda _: (values(), offsets()),

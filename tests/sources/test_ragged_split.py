@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pinfeed
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -127,6 +126,6 @@ def test_some_of_the_pieces(tmp_path):
     ],
 )
 def test_bad_arguments(arguments, error, message):
-    ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3]])
+    ragged = RaggedArray.from_sequences([[1, 2, 3]])
     with pytest.raises(error, match=message):
         ragged.split(*arguments)
