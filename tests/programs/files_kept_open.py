@@ -32,6 +32,6 @@ def step(batch):
 
 
 for rows in (Closing, Rows):
-    report = pinfeed.diagnose(DataLoader(rows(range(100)), 4), step, 0.5)
+    report = pinfeed.diagnose(DataLoader(rows(range(100)), 4), step, 0.2)
     print(any("opened files in this process (rows)" in note for note in report.notes))
     print(any("(log" in note for note in report.notes))
