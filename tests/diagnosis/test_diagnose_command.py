@@ -8,39 +8,11 @@ import pytest
 
 from pinfeed.__main__ import main
 from pinfeed.diagnosis.limit import LIMITS
-
-PROGRAM = """
-import time
-from torch.utils.data import DataLoader
-
-class Samples:
-    def __len__(self):
-        return 100
-
-    def __getitem__(self, index):
-        time.sleep(0.005)
-        return index
-
-def make_loader():
-    print("made")
-    return DataLoader(Samples(), batch_size=4, num_workers=1)
-
-loader = make_loader()
-
-def make_list():
-    return [1, 2]
-
-def make_some(count):
-    return DataLoader(Samples(), batch_size=count)
-
-def step(batch):
-    time.sleep(0.001)
-"""
+from programs import PROGRAMS
 
 
-def test_the_command(tmp_path, capsys):
-    program = tmp_path / "a_program.py"
-    program.write_text(PROGRAM)
+def test_the_command(capsys):
+    program = PROGRAMS / "loaders_to_diagnose.py"
     options = ["--step", f"{program}:step", "--seconds", "0.3", "--json"]
     assert main(["diagnose", f"{program}:make_loader", *options]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -59,21 +31,9 @@ def test_the_command(tmp_path, capsys):
     assert "expected FILE:NAME with a file that there is" in capsys.readouterr().err
 
 
-SPAWNING = """
-import argparse
-from torch.utils.data import DataLoader
-print("imported")
-argparse.ArgumentParser().parse_args()
-class Samples(list):  # which a worker finds in this file
-    pass
-loader = DataLoader(Samples([1, 2, 3, 4]), num_workers=1, multiprocessing_context="spawn")
-"""
-
-
 @pytest.mark.slow
-def test_what_the_file_asks_for_and_what_its_workers_print(tmp_path):
-    (tmp_path / "spawning.py").write_text(SPAWNING)
-    command = [sys.executable, "-m", "pinfeed", "diagnose", f"{tmp_path}/spawning.py:loader"]
+def test_what_the_file_asks_for_and_what_its_workers_print():
+    command = [sys.executable, "-m", "pinfeed", "diagnose", f"{PROGRAMS}/spawning_loader.py:loader"]
     command += ["--seconds", "1", "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, get_worker_info
 import pinfeed
 from pinfeed.diagnosis import diagnose as module
 from pinfeed.diagnosis import runs, stages
-from programs import run_program
+from programs import PROGRAMS, run_program
 from sleeping import Sleeping, Stream, note_of, short
 
 
@@ -234,33 +234,17 @@ def test_a_loader_in_the_middle_of_a_loop():
     loop.close()
 
 
-SPAWNED = """
-import torch, pinfeed
-from torch.utils.data import DataLoader
-loader = DataLoader(torch.arange(9), num_workers=1, multiprocessing_context="spawn")
-pinfeed.diagnose(loader, seconds=1)
-"""
-
-
-SPAWNED_FROM_HERE = """
-import torch, pinfeed
-from torch.utils.data import DataLoader
-torch.multiprocessing.set_start_method("spawn")
-print(pinfeed.diagnose(DataLoader(torch.arange(9)), seconds=1))
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [SPAWNED, SPAWNED_FROM_HERE])
-def test_spawn_without_a_main_guard(program, tmp_path):
+@pytest.mark.parametrize("has_workers", [True, False])
+def test_spawn_without_a_main_guard(has_workers):
     """An error where the loader has workers, else a note."""
-    (tmp_path / "train.py").write_text(program)
-    command = [sys.executable, str(tmp_path / "train.py")]
+    name = "diagnosis_of_spawned_workers" if has_workers else "diagnosis_where_workers_spawn"
+    command = [sys.executable, str(PROGRAMS / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == (program is SPAWNED)
-    said = done.stderr if program is SPAWNED else done.stdout
+    assert done.returncode == has_workers
+    said = done.stderr if has_workers else done.stdout
     assert "diagnose under if __name__ == '__main__'" in said
-    assert done.stdout.count("The loop:") == (program is SPAWNED_FROM_HERE)
+    assert done.stdout.count("The loop:") == (not has_workers)
 
 
 def test_a_step_beside_other_ranks_is_warned_of(tmp_path):

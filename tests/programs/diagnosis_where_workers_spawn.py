@@ -1,0 +1,9 @@
+"""A diagnosis without a main guard, where workers would be spawned."""
+
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+
+torch.multiprocessing.set_start_method("spawn")
+print(pinfeed.diagnose(DataLoader(torch.arange(9)), seconds=1))
