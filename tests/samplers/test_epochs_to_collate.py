@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, WeightedRandomSampler
 
+import pinfeed
 from crops import ARRAYS, COUNT, DATASETS, VIEW, Photos, by_index, crops_of_epochs, new_collate
 from pinfeed import Collate, Image, IndexedDataset, ShuffleSampler, WeightedSampler
 from test_every_sampler import SAMPLERS
