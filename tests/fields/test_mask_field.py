@@ -208,7 +208,7 @@ def test_several_images():
     batch = Collate(same)(SAMPLES)
     assert torch.equal(batch["twin"][..., 0].long(), batch["mask"])
     inner = {"image": Image(), "mask": Mask()}  # which are not cropped, whatever is around them
-    batch = Collate({"image": Image(augment=view), "x": inner})(
+    batch = Collate({"image": Image(augment=other), "x": inner})(
         [{"image": PHOTOS[0], "x": SAMPLES[0]}]
     )
     assert batch["x"]["mask"].shape == (1, 12, 17)

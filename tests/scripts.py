@@ -1,0 +1,35 @@
+"""Training scripts of others, as they are and with the lines that pinfeed changes."""
+
+import difflib
+import textwrap
+
+import torch
+
+
+def run_both(script, changes, most, tolerance, folder):
+    """What the variables of a script are in the end, without the changes and with them.
+
+    Args:
+        script: The text, which may be indented. It leaves ``weights``.
+        changes: What is written instead of texts that it has once.
+        most: The most lines that may change.
+        tolerance: How far the weights of both may be apart.
+        folder: The script's ``folder``.
+    """
+    changed = script
+    for old, new in changes.items():
+        assert script.count(old) == 1, old
+        changed = changed.replace(old, new)
+    lines = [[line for line in text.split("\n") if line.strip()] for text in (script, changed)]
+    counts = [sum(line.startswith(sign) for line in difflib.ndiff(*lines)) for sign in "+-"]
+    assert max(counts) <= most
+    theirs, ours = _run(script, folder), _run(changed, folder)
+    for expected, found in zip(theirs["weights"], ours["weights"], strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+    return theirs, ours
+
+
+def _run(script, folder):
+    names = {"folder": str(folder)}
+    exec(compile(textwrap.dedent(script), "script.py", "exec"), names)
+    return names
