@@ -117,7 +117,7 @@ def instead(
 
     Args:
         otherwise: The way out where no other is known.
-        ways: The way out for the name of an argument that the function doesn't have.
+        ways: The way out for the name of an argument that the function doesn't have, or was not given.
     """
 
     def decorated(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -153,16 +153,17 @@ def _misfit(
         if option not in parameters:
             hint = ways.get(option) or nearest(option, parameters) or otherwise
             return Problem(name, f"there is no argument {option!r}", hint=hint)
-    by_keyword = [key for key, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
-    extra = arguments[len(parameters) - len(by_keyword) :]
-    missing = [key for key in by_keyword if key not in options]
+    kinds = [(key, p.kind.name) for key, p in parameters.items()]
+    extra = arguments[sum(kind.startswith("POSITIONAL") for _, kind in kinds) :]
+    missing = [key for key, kind in kinds if kind == "KEYWORD_ONLY" and key not in options]
     if extra and "size" in parameters and None not in map(as_integer, arguments[1:]):
         return two_sizes(name, *arguments[1:3])
     if extra and missing and not otherwise:
         value = reprlib.repr(extra[0])
         return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
     text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
-    return Problem("", text, hint=otherwise if extra else "")
+    absent = next((key for key in [*parameters][len(arguments) :] if key not in options), "")
+    return Problem("", text, hint=otherwise if extra else ways.get(absent, ""))
 
 
 def two_sizes(name: str, height: Any, width: Any) -> Problem:

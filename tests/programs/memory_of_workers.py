@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
@@ -46,30 +47,42 @@ KINDS = {
     "SharedList": (records, pinfeed.SharedList),
     "array": (rows, pinfeed.ArrayDataset),
     "dict": (rows, lambda data: pinfeed.ArrayDataset({"x": data, "y": np.arange(len(data))})),
-    "tensor": (rows, lambda data: pinfeed.ArrayDataset({"x": __import__("torch").from_numpy(data)})),
+    "tensor": (rows, lambda data: pinfeed.ArrayDataset({"x": torch.from_numpy(data)})),
     "select": (rows, lambda data: pinfeed.ArrayDataset(data).select(range(len(data))[::-1])),
-    "concat": (rows, lambda data: pinfeed.ArrayDataset(pinfeed.ConcatArray([*data.reshape(-1, 2**10)]))),
+    "concat": (rows, lambda data: pinfeed.ArrayDataset(pinfeed.ConcatArray([row.copy() for row in data[:, None]]))),
     "ragged": (rows, lambda data: pinfeed.ArrayDataset(pinfeed.RaggedArray(data.reshape(-1), np.arange(len(data) + 1) * ROW[0]))),
     "strings": (rows, lambda data: pinfeed.ArrayDataset(pinfeed.RaggedArray.from_strings(row.tobytes() for row in data))),
     "table": (table, pinfeed.ArrayDataset.from_arrow),
 }  # fmt: skip
 
 
+def read(samples):
+    """How many samples there are, once all of their values were looked at."""
+    for sample in samples:
+        for value in sample.values() if isinstance(sample, dict) else [sample]:
+            if isinstance(value, np.ndarray | torch.Tensor):
+                value.max()
+    return len(samples)
+
+
 def held_bytes():
-    """The memory of this process and its children, what they share divided among them."""
+    """The memory of this process and its children, what they share divided among them.
+
+    Mapped files, such as libraries, are left out: who else has mapped them would change the number.
+    """
     processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
     texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("Pss:")]
+    kinds = ("Pss_Anon:", "Pss_Shmem:")
+    lines = [line for text in texts for line in text.splitlines() if line.startswith(kinds)]
     return sum(int(line.split()[1]) for line in lines) * 1024
 
 
 def held_in_an_epoch(method, dataset):
     options = {"shuffle": True, "num_workers": WORKERS, "persistent_workers": True}
     size = 4 if len(dataset) <= COUNT else 100
-    loader = DataLoader(dataset, size, collate_fn=len, multiprocessing_context=method, **options)
+    loader = DataLoader(dataset, size, collate_fn=read, multiprocessing_context=method, **options)
     assert sum(loader) == len(dataset)
-    for index in range(len(dataset)):  # what lies in a file counts once a process has read it
-        dataset[index]
+    read(dataset)  # shared memory counts once a process has read it
     return held_bytes()
 
 

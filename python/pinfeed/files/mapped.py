@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import dataclasses
 import io
 import os
 import stat
+import weakref
 from mmap import ALLOCATIONGRANULARITY
-from typing import Any
+from multiprocessing import context
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +68,7 @@ class MappedFile:
         return _core.FileArray(self.array, self.path, descriptor, self.offset)
 
     def _open_again(self) -> int | None:
-        mapped = _mapped_inode(self.array.ctypes.data)
+        mapped = _mapping_at(self.array.ctypes.data)
         if mapped is None:
             return None
         try:
@@ -71,7 +76,7 @@ class MappedFile:
         except OSError:
             return None
         file = os.fstat(descriptor)
-        if (file.st_ino, file.st_size) == (mapped, self._mapping.size()):
+        if (file.st_ino, file.st_size) == (mapped.inode, self._mapping.size()):
             return descriptor
         os.close(descriptor)
         return None
@@ -108,25 +113,100 @@ class MappedFile:
         self.__init__(path, mode, start + before, array, mapped._mmap)  # type: ignore[misc, attr-defined]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class FilePart:
+    """An array in a file that something else than NumPy has mapped to read it, such as Arrow.
+
+    It pickles as where it is, for processes that are started now.
+    """
+
+    path: str
+    marks: tuple[int, int, int]  # inode, size and time of change
+    start: int  # of the array's first element, in bytes
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def under(cls, array: npt.NDArray[Any]) -> FilePart | None:
+        """Where an array lies in a file; None if it lies elsewhere, or the system doesn't tell."""
+        before, after = _extent(array)
+        address = array.ctypes.data
+        found = _mapping_at(address - before)
+        if found is None or not found.is_read_only or found.end < address + after:
+            return None
+        try:
+            marks = _file_marks(os.stat(found.path))
+        except OSError:
+            return None
+        start = found.offset + address - found.begin
+        if marks[0] != found.inode or marks[1] < start + after:
+            return None
+        return cls(found.path, marks, start, array.dtype, array.shape, array.strides)
+
+    def open(self) -> npt.NDArray[Any]:
+        """The array, in a mapping of the file that all its parts share."""
+        mapping = _whole_files.get((self.path, self.marks))
+        if mapping is None:
+            if _file_marks(os.stat(self.path)) != self.marks:
+                raise OSError(f"{self.path}: the file was replaced or changed after it was mapped")
+            mapping = np.memmap(self.path, np.uint8, "r")
+            _whole_files[self.path, self.marks] = mapping
+        return np.ndarray(self.shape, self.dtype, mapping, self.start, self.strides)
+
+
+#: Files of which parts are open in this process, by path and marks.
+_whole_files: weakref.WeakValueDictionary[Any, npt.NDArray[Any]] = weakref.WeakValueDictionary()
+
+
+def _file_marks(file: os.stat_result) -> tuple[int, int, int]:
+    return file.st_ino, file.st_size, file.st_mtime_ns
+
+
+class _Mapping(NamedTuple):
+    """A range of addresses where a file is mapped."""
+
+    begin: int
+    end: int
+    is_read_only: bool
+    offset: int
+    inode: int
+    path: str
+
+
+def _mappings() -> list[_Mapping]:
+    """Where files are mapped in this process, by address; empty where the system doesn't tell."""
+    found = []
+    with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            span, access, offset, _, inode, *path = line.rstrip(b"\n").split(maxsplit=5)
+            begin, end = (int(number, 16) for number in span.split(b"-"))
+            name = os.fsdecode(path[0]) if path else ""
+            shown = access in (b"r--s", b"r--p")
+            found.append(_Mapping(begin, end, shown, int(offset, 16), int(inode), name))
+    return found
+
+
+_known_for: weakref.ref[Any] | None = None  # the process being started for which they were read
+_known: list[_Mapping] = []
+
+
+def _mapping_at(address: int) -> _Mapping | None:
+    """Where an address lies. While a process is started, many ask and the answer is read once."""
+    global _known_for, _known
+    starting: Any = context.get_spawning_popen()
+    if starting is None or _known_for is None or _known_for() is not starting:
+        _known = _mappings()
+        _known_for = None if starting is None else weakref.ref(starting)
+    place = bisect.bisect_right(_known, address, key=lambda mapping: mapping.begin) - 1
+    return _known[place] if place >= 0 and address < _known[place].end else None
+
+
 def _inode(path: str) -> int | None:
     try:
         return os.stat(path).st_ino
     except OSError:  # deleted already, which only matters to a pickle
         return None
-
-
-def _mapped_inode(address: int) -> int | None:
-    """The inode of the file that is mapped at an address, where the system tells."""
-    try:
-        with open("/proc/self/maps", "rb") as maps:  # names may be in any encoding
-            for line in maps:
-                span, _, _, _, inode, *_ = line.split(maxsplit=5)
-                begin, end = (int(number, 16) for number in span.split(b"-"))
-                if begin <= address < end:
-                    return int(inode)
-    except OSError:
-        pass
-    return None
 
 
 def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:

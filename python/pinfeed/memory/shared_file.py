@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
 import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Sequence
 from multiprocessing import reduction
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from pinfeed import _core
+
+#: Bytes that are written or compared at once.
+_CHUNK = 2**20
 
 
 class SharedFile:
@@ -26,13 +36,15 @@ class SharedFile:
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
-    def create(cls) -> SharedFile:
+    def create(cls, size: int = 0) -> SharedFile:
         """A new file; on a disk where the system has none in memory."""
         try:
-            return cls(_core.create_shared_file("pinfeed"))
+            self = cls(_core.create_shared_file("pinfeed"))
         except OSError:
             with tempfile.TemporaryFile() as file:
-                return cls(os.dup(file.fileno()))
+                self = cls(os.dup(file.fileno()))
+        os.truncate(self.descriptor, size)
+        return self
 
     def write(self, data: Any, offset: int) -> None:
         """Writes adjacent bytes; where there is no memory for them this raises OSError."""
@@ -42,8 +54,13 @@ class SharedFile:
             rest, offset = rest[count:], offset + count
 
     def map(self, access: int) -> mmap.mmap:
-        """All of it in memory: ``mmap.ACCESS_READ``, or ``ACCESS_COPY`` to write what no other sees."""
+        """All of it in memory."""
         return mmap.mmap(self.descriptor, 0, access=access)
+
+    @functools.cached_property
+    def copied_on_write(self) -> mmap.mmap:
+        """All of it in memory; what this process writes there, no other sees."""
+        return self.map(mmap.ACCESS_COPY)
 
     def __reduce__(self) -> Any:
         return _received, (reduction.DupFd(self.descriptor),)
@@ -51,3 +68,61 @@ class SharedFile:
 
 def _received(handle: Any) -> SharedFile:
     return SharedFile(handle.detach())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SharedArray:
+    """The contents that an array had, in a shared file."""
+
+    file: SharedFile
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+    is_writeable: bool
+
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> list[SharedArray]:
+        """The contents of some arrays, in one file."""
+        ends = [0, *itertools.accumulate(-(-array.nbytes // 64) * 64 for array in arrays)]
+        file = SharedFile.create(ends[-1])
+        made = []
+        for array, offset in zip(arrays, ends[:-1], strict=True):
+            flags = array.flags
+            is_fortran = flags.f_contiguous and not flags.c_contiguous
+            self = cls(file, offset, array.dtype, array.shape, is_fortran, flags.writeable)
+            for chunk in self._chunks(array):
+                file.write(chunk, offset)
+                offset += chunk.nbytes
+            made.append(self)
+        return made
+
+    def open(self) -> npt.NDArray[Any]:
+        """An array of these contents; whoever writes into it changes it for this process alone."""
+        order: Any = "F" if self.is_fortran else "C"
+        memory = self.file.copied_on_write
+        array = np.ndarray(self.shape, self.dtype, memory, self.offset, order=order)
+        array.flags.writeable = self.is_writeable
+        return array
+
+    def is_equal_to(self, array: npt.NDArray[Any]) -> bool:
+        """Whether an array still has these contents, bit by bit."""
+        if (array.dtype, array.shape) != (self.dtype, self.shape):
+            return False
+        contents = np.frombuffer(self.file.map(mmap.ACCESS_READ), np.uint8)
+        begin = self.offset
+        for chunk in self._chunks(array):
+            if not np.array_equal(chunk, contents[begin : begin + len(chunk)]):
+                return False
+            begin += len(chunk)
+        return True
+
+    def _chunks(self, array: npt.NDArray[Any]) -> Any:
+        """The bytes of an array as they lie in the file, a part at a time."""
+        rows = array.T if self.is_fortran else array
+        if rows.flags.c_contiguous:
+            rows = rows.reshape(-1)
+        step = max(1, _CHUNK // max(1, rows[:1].nbytes))
+        for start in range(0, len(rows), step):
+            part = np.ascontiguousarray(rows[start : start + step])
+            yield part.reshape(-1).view(np.uint8)

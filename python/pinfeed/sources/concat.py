@@ -26,6 +26,7 @@ from pinfeed.sources.source import (
     StringType,
     check_dtype,
     checked_position,
+    share_arrays,
 )
 
 
@@ -169,6 +170,12 @@ class ConcatArray(Source):
         return str(self._parts[0].describe())
 
     def __getstate__(self) -> Any:
+        if self.is_ragged:
+            share_arrays(
+                [source for part in self._parts for source in (part._values, part._offsets)]
+            )
+        elif not isinstance(self._parts[0], _FilePart):
+            share_arrays(self._parts)
         return self._parts, self._ends
 
     def __setstate__(self, state: Any) -> None:

@@ -49,10 +49,14 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             the names of its files). All have the same length.
 
     Samples are views: NumPy's of an ndarray or a file, read-only where the array is; torch's of a
-    tensor (NumPy has no bfloat16). Those of a 1-D array are NumPy scalars. The dataset pickles
-    small where it can: an array that lies in a file travels as the file's path. A file that is cut
+    tensor (NumPy has no bfloat16). Those of a 1-D array are NumPy scalars. A file that is cut
     short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
     its file, so pass the memmap itself.
+
+    The dataset pickles small where it can: an array that lies in a file travels as the file's path.
+    Workers that are not forked map arrays of 1 MiB or more from shared memory that the dataset keeps.
+    It takes the array's place, unless somebody else holds the array too: then both are in memory. A
+    worker sees the values that the arrays had when it started, and what it writes, it alone sees.
 
     Any number of threads may read it at once, while nobody writes to its arrays.
 
@@ -113,9 +117,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
                 that the dataset's format shows.
 
-        What is memory-mapped stays so, and forked workers share it. Spawned workers get it as bytes,
-        and a mapped file that is cut short while in use ends the process, because Arrow does not say
-        which file it has mapped.
+        What is memory-mapped stays so, and workers share it: those that are not forked map the file
+        again, if it is still what it was. A mapped file that is cut short while in use ends the process,
+        because Arrow does not say which file it has mapped.
 
         Raises:
             TypeError: A column holds something else, such as dates; ``table`` is something else.
@@ -156,12 +160,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             >>> len(training), validation[0]
             (8, {'x': np.int64(80)})
         """
-        chosen = positions(indices, self._length, "ArrayDataset: indices")
+        order = positions(indices, self._length, "ArrayDataset: indices")
+        chosen = ArraySource(order, "ArrayDataset: indices")
         selected = copy.copy(self)
         selected._sources = map_leaves(
             lambda source: SourceSubset.of(source, chosen), self._sources
         )
-        selected._length = len(chosen)
+        selected._length = len(order)
         return selected
 
     def __len__(self) -> int:

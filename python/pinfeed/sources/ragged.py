@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
+from multiprocessing import context
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from pinfeed.sources.source import (
     StringType,
     checked_position,
     positions,
+    share_arrays,
 )
 from pinfeed.sources.strings import encode
 
@@ -36,6 +38,8 @@ VALUES_FILES: dict[StringType | None, str] = {
     bytes: "binary.npy",
 }
 RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
+
+_MAKERS = "RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings"
 
 _CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
 
@@ -80,9 +84,13 @@ class RaggedArray(Source):
         RaggedArray(2 sequences of int64 (*,), 6 values)
     """
 
-    __slots__ = ("_ends", "_offsets", "_string_type", "_values", "documents")
+    __slots__ = ("_cut", "_offsets", "_string_type", "_values", "documents")
 
-    @instead("RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings")
+    _cut: tuple[ArraySource, ArraySource] | None  # what workers get of a slice
+    _offsets: ArraySource
+    documents: npt.NDArray[np.int64] | None
+
+    @instead(_MAKERS, offsets=_MAKERS)
     def __init__(
         self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
     ) -> None:
@@ -314,10 +322,11 @@ class RaggedArray(Source):
         ends = np.minimum(begins + max_length, offsets[documents + 1])
         bounds = np.append(np.stack((begins, ends), axis=1), offsets[-1])
         pairs = self._with(bounds, np.repeat(documents, 2))
-        return SourceSubset(pairs, np.arange(0, 2 * len(documents), 2))
+        order = ArraySource(np.arange(0, 2 * len(documents), 2), "split")
+        return SourceSubset(pairs, order)
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._offsets.array) - 1
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -355,7 +364,7 @@ class RaggedArray(Source):
     @property
     def offsets(self) -> npt.NDArray[Any]:
         """Where each sequence begins, and the end of the last: ndarray."""
-        return self._ends
+        return self._offsets.array
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -393,8 +402,13 @@ class RaggedArray(Source):
             first, last = self.offsets[0], self.offsets[-1]
             if last - first < len(self.values):
                 # As NumPy's slices do: without what the slice leaves out.
-                values = ArraySource(self.values[first:last], "RaggedArray: values")
-                offsets = ArraySource(self.offsets - first, "RaggedArray: offsets")
+                values, offsets = self._cut or (
+                    ArraySource(self.values[first:last], "RaggedArray: values"),
+                    ArraySource(self.offsets - first, "RaggedArray: offsets"),
+                )
+                if context.get_spawning_popen() is not None:
+                    self._cut = values, offsets  # which workers share
+        share_arrays([values, offsets])
         return values, offsets, self.string_type, self.documents
 
     def __setstate__(self, state: Any) -> None:
@@ -407,11 +421,13 @@ class RaggedArray(Source):
         string_type: StringType | None,
         documents: npt.NDArray[np.int64] | None = None,
     ) -> None:
+        if not isinstance(offsets.array, np.ndarray):
+            offsets = ArraySource(offsets.array.numpy(), "RaggedArray: offsets")
+        self._cut = None
         self._values = values
         self._offsets = offsets
         self._string_type = string_type
         self.documents = documents
-        self._ends: npt.NDArray[Any] = np.asarray(offsets.array)
 
     def _validate(self) -> None:
         self.check()

@@ -6,8 +6,10 @@ import io
 import itertools
 import operator
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from multiprocessing import context
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,9 +19,13 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, PLAIN_ARRAYS, Problem
-from pinfeed.files.mapped import MappedFile, open_regular
+from pinfeed.files.mapped import FilePart, MappedFile, open_regular
 from pinfeed.files.npy import NpyHeader
+from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
+
+#: Arrays of fewer bytes are sent to workers that are not forked.
+_SHARED_BYTES = 2**20
 
 #: What the samples of a source of strings are.
 StringType: TypeAlias = type[str | bytes]
@@ -114,7 +120,7 @@ class ArraySource(Source):
         array: ndarray (a memmap as a plain view of itself) or tensor.
     """
 
-    __slots__ = ("_file", "_rows", "array")
+    __slots__ = ("_file", "_rows", "_shared", "array")
 
     def __init__(self, array: Any, name: str) -> None:
         if isinstance(array, torch.Tensor):
@@ -129,6 +135,7 @@ class ArraySource(Source):
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
         self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
         self._rows: Any = None
+        self._shared: SharedArray | None = None  # what workers got that were started
         self.array: Any = array if isinstance(array, torch.Tensor) else np.asarray(array)
 
     @classmethod
@@ -184,16 +191,65 @@ class ArraySource(Source):
         if self._file is not None and self._file.mode != "c":  # which may hold changes of its own
             return self._file
         self.check()  # the array is about to be read
-        return self.array
+        if context.get_spawning_popen() is None or not isinstance(self.array, np.ndarray):
+            return self.array
+        if (part := self._file_part()) is not None:
+            return part
+        if self._shared is not None and not self._shared.is_equal_to(self.array):
+            self._shared = None  # running workers keep what they got
+        share_arrays([self])
+        if self._shared is None:
+            return self.array
+        if self._is_alone():
+            self.array, self._rows = self._shared.open(), None
+        return self._shared
 
     def __setstate__(self, state: Any) -> None:
+        self._file = state if isinstance(state, MappedFile) else None
+        self._shared = state if isinstance(state, SharedArray) else None
         self._rows = None
-        if isinstance(state, MappedFile):
-            self._file = state
-            self.array = state.array
+        if isinstance(state, SharedArray | FilePart):
+            self.array = state.open()
         else:
-            self._file = None
-            self.array = state
+            self.array = state if self._file is None else self._file.array
+
+    def _file_part(self) -> FilePart | None:
+        owner = self.array if self.array.base is None else self.array.base
+        is_own = isinstance(owner, np.ndarray) and owner.flags.owndata
+        if is_own or self._file is not None or self.array.nbytes < _core.page_bytes:
+            return None
+        return FilePart.under(self.array)
+
+    def _is_alone(self) -> bool:
+        """Whether nobody else holds the array, so that its contents may move to other memory."""
+        base, holders = self.array.base, sys.getrefcount(self.array) - (self._rows is self.array)
+        owner = self.array if base is None else base
+        is_own = type(owner) is np.ndarray and owner.flags.owndata
+        return is_own and holders <= 2 and (base is None or sys.getrefcount(base) <= 4)
+
+
+def share_arrays(sources: Sequence[ArraySource]) -> None:
+    """Puts arrays in memory into one shared file, if a worker is being started that gets them.
+
+    They share a file because each takes a descriptor, of which a forkserver receives at most 256.
+    Arrays in a file have their path; small ones travel as they are.
+    """
+    if context.get_spawning_popen() is None:
+        return
+    new = [
+        source
+        for source in sources
+        if isinstance(source.array, np.ndarray)
+        and source.array.size
+        and source._shared is None
+        and (source._file is None or source._file.mode == "c")
+        and source._file_part() is None
+    ]
+    arrays = [source.array for source in new]
+    if sum(array.nbytes for array in arrays) < _SHARED_BYTES:
+        return
+    for source, shared in zip(new, SharedArray.of(arrays), strict=True):
+        source._shared = shared
 
 
 class ObjectColumn(Source):
@@ -232,37 +288,38 @@ class SourceSubset(Source):
     is_ragged: bool
     string_type: StringType | None
 
-    def __init__(self, source: Source, order: npt.NDArray[np.int64]) -> None:
+    def __init__(self, source: Source, order: ArraySource) -> None:
         self._source, self._order = source, order
         self.dtype, self.string_type = source.dtype, source.string_type
         self.is_ragged = source.is_ragged
 
     @classmethod
-    def of(cls, source: Source, order: npt.NDArray[np.int64]) -> SourceSubset:
+    def of(cls, source: Source, order: ArraySource) -> SourceSubset:
         """A subset, also of what is one."""
         if isinstance(source, SourceSubset):
-            return cls(source._source, source._order[order])
+            composed = source._order.array[order.array]
+            return cls(source._source, ArraySource(composed, "SourceSubset"))
         return cls(source, order)
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __getitem__(self, index: int) -> Any:
-        return self._source[int(self._order[index])]
+        return self._source[int(self._order.array[index])]
 
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
-        return self._source.select(self._order[indices])
+        return self._source.select(self._order.array[indices])
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """The length of each sample, of sources that know it."""
-        return self._source.lengths[self._order]  # type: ignore[attr-defined]
+        return self._source.lengths[self._order.array]  # type: ignore[attr-defined]
 
     @property
     def documents(self) -> npt.NDArray[np.int64]:
         """Of the pieces of sequences: which sequence each is of."""
-        return self._source.documents[self._order]  # type: ignore[attr-defined]
+        return self._source.documents[self._order.array]  # type: ignore[attr-defined]
 
     @override
     def check(self) -> None:
