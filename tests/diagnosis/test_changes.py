@@ -1,16 +1,29 @@
 """What is advised gives the same batches."""
 
 import contextlib
+import copy
 import time
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 from torch.utils.data import WeightedRandomSampler as Weighted
+from torchvision import transforms as v1
+from torchvision.datasets import VisionDataset
+from torchvision.transforms import v2
 
 import pinfeed
 from pinfeed.diagnosis.batch_values import have_equal_values
+from pinfeed.diagnosis.runs import LoaderCopy
 from sleeping import Sleeping, changes_of
 
 
@@ -189,3 +202,81 @@ class Incomparable:
 )
 def test_equal_values(one, other, is_equal):
     assert have_equal_values(one, other) is is_equal
+
+
+class Folder:
+    """As torchvision's ImageFolder."""
+
+    def __init__(self, transform, key="transform"):
+        setattr(self, key, transform)
+        self.key = key
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        pixels = np.random.default_rng(index).integers(0, 256, (60, 80, 3), np.uint8)
+        transform = getattr(self, self.key)
+        image = PIL.Image.fromarray(pixels)
+        return (transform(image) if transform else image), index % 3
+
+
+class Vision(VisionDataset):
+    """As torchvision's VOCDetection, whose transforms are a pair."""
+
+    __len__ = Folder.__len__
+
+    def __getitem__(self, index):
+        image = Folder(None)[index][0]
+        return self.transforms(image, index)
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+END = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
+RESIZED = [v1.Resize(40), v1.CenterCrop(32), *END]
+TRANSFORMS = {
+    "a folder": (Folder(v1.Compose(RESIZED)), "dataset.transform, image", True),
+    "a subset": (Subset(Subset(Folder(v1.Compose(RESIZED)), range(20)), range(12)), "dataset.dataset.dataset.transform, image", True),
+    "random": (Folder(v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *END])), "dataset.transform, image", False),
+    "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "dataset.transform, image", False),
+    "transforms": (Folder(v2.Compose([v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]), "transforms"), "dataset.transforms, image", True),
+    "a pair": (Vision("", transform=v1.Compose(RESIZED)), "dataset.transforms.transform, image", True),
+}  # fmt: skip
+
+
+def of_transform(dataset, **options):
+    return named("the transform", changes_of(DataLoader(dataset, batch_size=4, **options)))
+
+
+@pytest.mark.parametrize(("dataset", "code", "is_same"), TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_transform_becomes_a_field(dataset, code, is_same):
+    """What is to be written, run as it stands."""
+    (change,) = of_transform(dataset, num_workers=0)
+    assert change.code.startswith(code)
+    assert "Image(" in change.note
+    assert ("draws" in change.note) == (not is_same)
+    run = LoaderCopy(DataLoader(dataset, 4)).run(change.settings, 0.01)  # as in trials
+    assert run.batches
+    expected = [*DataLoader(dataset, 4)]
+    names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed}
+    conversion, loader = change.code.split("; ")
+    exec(conversion, names)
+    names["DataLoader"] = lambda _, collate_fn: DataLoader(
+        names["dataset"], 4, collate_fn=collate_fn
+    )
+    found = [*eval(loader, names)]
+    for (images, labels), (theirs, their_labels) in zip(found, expected, strict=True):
+        assert torch.equal(labels, their_labels)
+        assert images.shape == theirs.shape
+        assert not is_same or (images - theirs).abs().max() <= 2.02 / 255 / min(STD)
+
+
+def test_transforms_that_stay():
+    twice = v1.Compose([v1.CenterCrop(32), v1.ToTensor(), v1.Lambda(lambda image: image * 2)])
+    for dataset in (
+        Folder(twice),
+        Folder(lambda image: END[0](image)),
+        TensorDataset(torch.ones(9, 2)),
+    ):
+        assert not of_transform(dataset)
+    assert not of_transform(Folder(v1.Compose(RESIZED)), collate_fn=lambda samples: samples)

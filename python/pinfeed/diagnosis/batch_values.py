@@ -31,12 +31,15 @@ def cloned(node: Any) -> Any:
         return node
 
 
-def have_equal_values(one: Any, other: Any) -> bool:
-    """Whether two batches have the same types, keys, dtypes, strides and values; False if nobody can tell."""
+def have_equal_values(one: Any, other: Any, tolerance: float | None = 0) -> bool:
+    """Whether two batches have the same types, keys, dtypes, strides and values; False if nobody can tell.
+
+    ``tolerance``: how far floats and bytes may be apart; None: values are not compared.
+    """
     # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
     try:
         return _types(one) == _types(other) and all(
-            steps == other_steps and _are_equal(leaf, twin)
+            steps == other_steps and _are_equal(leaf, twin, tolerance)
             for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True)
         )
     except Exception:  # noqa: BLE001, not as many leaves; or what somebody's __eq__ raises
@@ -49,13 +52,17 @@ def _types(node: Any) -> Any:
     return (kind, [*map(_types, parts(node))]) if is_container(node) else kind
 
 
-def _are_equal(leaf: Any, twin: Any) -> bool:
+def _are_equal(leaf: Any, twin: Any, tolerance: float | None = 0) -> bool:
     """Whether two of one type are equal; NaNs are."""
     for name in ("dtype", "shape", "requires_grad", "strides"):
         if getattr(leaf, name, None) != getattr(twin, name, None):
             return False
     if isinstance(leaf, torch.Tensor) and leaf.stride() != twin.stride():
         return False
+    if tolerance is None:
+        return True
+    if tolerance and isinstance(leaf, torch.Tensor):
+        return bool(((leaf.double() - twin.double()).abs() <= tolerance).all())
     if names := getattr(getattr(leaf, "dtype", None), "names", None):
         return all(_are_equal(leaf[name], twin[name]) for name in names)
     same = (leaf == twin) | ((leaf != leaf) & (twin != twin))  # noqa: PLR0124, NaN is not itself

@@ -15,6 +15,7 @@ from pinfeed.arguments import ARRAYS
 from pinfeed.diagnosis.batch_values import bytes_in, have_equal_values
 from pinfeed.diagnosis.limit import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is
+from pinfeed.diagnosis.transforms import converted
 from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 from pinfeed.sources.dataset import ArrayDataset
@@ -165,6 +166,11 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
         code = "DataLoader(..., collate_fn=pinfeed.Collate())"
         yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
+    if batches and not loader.has_fields:
+        found = converted(dataset, batches, loader.make)
+        if found is not None:
+            fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
+            yield Change("the transform as a field", found.code, fused, found.note)
     if loader.has_plain_batches and not loader.has_fields:
         yield from _of_rows(loader, batches)
     is_torchs = type(dataset).__module__.startswith("torch.")

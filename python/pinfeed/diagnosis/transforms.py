@@ -1,0 +1,113 @@
+"""The change that makes a field of a dataset's transform, of torchvision or timm."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import Subset
+
+from pinfeed.diagnosis.batch_values import have_equal_values
+from pinfeed.fields.collate import Collate
+from pinfeed.fields.image import Image
+from pinfeed.structure import leaves, map_leaves
+
+#: Where datasets keep their transform: torchvision's may have it in a pair with that of targets.
+_PLACES = ("transform", "transforms", "transforms.transform")
+#: Bytes by which Pillow and torch may resize differently.
+_LEVELS = 2.02
+
+
+class Converted(NamedTuple):
+    """A dataset without what the field does.
+
+    Attributes:
+        code: What to write.
+        note: What the field is.
+        dataset: A copy of the dataset whose samples have the images as they come to the field.
+        collate: Makes batches of its samples.
+    """
+
+    code: str
+    note: str
+    dataset: Any
+    collate: Collate
+
+
+def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
+    """The dataset with a field for its transform; None if it has none, or batches would be others.
+
+    Args:
+        dataset: A dataset, or a Subset of one.
+        batches: Indices of batches.
+        make: Makes the batch of indices now.
+    """
+    for place in _PLACES:
+        with contextlib.suppress(Exception):  # whatever a dataset says to a change: it stays
+            return _converted_at(place, dataset, batches, make)
+    return None
+
+
+def _converted_at(
+    place: str, dataset: Any, batches: list[Any], make: Callable[[Any], Any]
+) -> Converted:
+    """As `converted`; raises if there is none at this place."""
+    owner, name = dataset, "dataset"
+    while isinstance(owner, Subset):
+        owner, name = owner.dataset, f"{name}.dataset"
+    transform = operator.attrgetter(place)(owner)
+    rest, image = Image.from_torchvision(transform)
+    without = _with(dataset, place, rest)
+    sample = without[batches[0][0]]
+    (found,) = (leaf for _, leaf in leaves(sample) if _is_image(leaf))
+    if image.input is None and isinstance(found, torch.Tensor) and found.ndim == 3:
+        image = Image.from_torchvision(transform, input="CHW")[1]
+    collate = Collate(map_leaves(lambda leaf: image if _is_image(leaf) else None, sample))
+    is_random = rest is not None or image.is_random  # as far as anybody can tell
+    for indices in batches[:2]:
+        batch = collate([without[index] for index in indices])
+        if not have_equal_values(make(indices), batch, None if is_random else _tolerance(image)):
+            raise ValueError("another batch")
+    written = map_leaves(lambda leaf: _Name() if _is_image(leaf) else None, sample)
+    code = (
+        f"{name}.{place}, image = pinfeed.Image.from_torchvision({name}.{place}); "
+        f"DataLoader(..., collate_fn=pinfeed.Collate({written!r}))"
+    )
+    compared = "values are as close as Pillow's and torch's arithmetic"
+    if is_random:
+        compared = "its random draws are others, of the same distributions"
+    return Converted(code, f"image is then {image!r}; {compared}", without, collate)
+
+
+class _Name:
+    """Stands for the field in the code."""
+
+    def __repr__(self) -> str:
+        return "image"
+
+
+def _with(dataset: Any, place: str, transform: Any) -> Any:
+    """A copy of a dataset with another transform."""
+    twin = copy.copy(dataset)
+    head, _, rest = ("dataset", "", place) if isinstance(dataset, Subset) else place.partition(".")
+    value = _with(getattr(dataset, head), rest, transform) if rest else transform
+    setattr(twin, head, value)
+    return twin
+
+
+def _is_image(leaf: Any) -> bool:
+    """Whether this is an image before it has become floats."""
+    is_bytes = str(getattr(leaf, "dtype", "")).endswith("uint8") and leaf.ndim in (2, 3)
+    return is_bytes or type(leaf).__module__.startswith("PIL.")
+
+
+def _tolerance(image: Image) -> float:
+    """How far values may be apart, in units of the batch."""
+    if not image.dtype.is_floating_point:
+        return _LEVELS
+    constants = image._constants
+    return _LEVELS * constants.factor / min(constants.stds)
