@@ -388,6 +388,7 @@ STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802
 def test_streaming(view, multiple_of, output, dtype):
     """Images of one size, and such as are padded."""
     sizes = (STREAMED[:1] * 6 if multiple_of is None else STREAMED) * (1 + (dtype == "uint8"))
+    sizes = sizes[::2] if dtype == "float32" else sizes
     images = [image[view] for image in images_of(*sizes)]
     arguments = {"output": output, "dtype": dtype}
     arguments |= {} if dtype == "uint8" else {"mean": MEAN, "std": STD}
