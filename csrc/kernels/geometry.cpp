@@ -395,6 +395,7 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
     const GeometryStep& step = geometry.steps[number];
     const Draws draw(geometry.key, sample, number);
     Window& window = view.seen();
+    const Border border = view.resized ? geometry.borders.resized : geometry.borders.source;
     switch (step.kind) {
       case Kind::flip_rows:
         window.flipped_rows ^= uniform(draw()[0]) < step.probability;
@@ -406,7 +407,6 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         const auto [rows, columns] = crop_size(step, window);
         const std::int64_t top = middle(window.height, rows, step.as_transformers);
         const std::int64_t left = middle(window.width, columns, step.as_transformers);
-        const Border border = view.resized ? geometry.borders.resized : geometry.borders.source;
         // After the image there are one more, if any.
         for (const Misfit misfit : {beyond(window.height, border, rows - window.height + top),
                                     beyond(window.width, border, columns - window.width + left)}) {
@@ -415,10 +415,18 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         crop(window, top, left, rows, columns);
         break;
       }
+      case Kind::pad: {
+        const auto [above, left, below, right] =
+            std::array{step.above, step.left, step.below, step.right};
+        for (const Misfit misfit : {beyond(window.height, border, std::max(above, below)),
+                                    beyond(window.width, border, std::max(left, right))}) {
+          if (misfit != Misfit::none) return misfit;
+        }
+        crop(window, -above, -left, window.height + above + below, window.width + left + right);
+        break;
+      }
       case Kind::random_crop: {
-        const Borders& borders = geometry.borders;
-        const Misfit misfit = crop_at_random(step, view.resized ? borders.resized : borders.source,
-                                             geometry.may_be_small, draw, window);
+        const Misfit misfit = crop_at_random(step, border, geometry.may_be_small, draw, window);
         if (misfit == Misfit::none) break;
         window.height = step.height;
         window.width = step.width;

@@ -16,6 +16,7 @@ struct GeometryStep {
   enum class Kind : std::uint8_t {
     random_crop,
     center_crop,
+    pad,                  // by `above`, `left`, `below` and `right` pixels
     zoom_out,             // to a canvas whose sides are a factor in `range` times the image's
     iou_crop,             // a window that overlaps the boxes of the image's objects
     random_resized_crop,  // a window of any size, resized to height x width
@@ -35,12 +36,12 @@ struct GeometryStep {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::array<double, 2> share = {};
-  // Of random crops: pixels added first, before and after; and on both sides of what lacks some.
+  // Of padding, and of random crops, which are made afterwards: pixels added before and after.
   std::int64_t above = 0;
   std::int64_t left = 0;
   std::int64_t below = 0;
   std::int64_t right = 0;
-  bool pad_if_needed = false;
+  bool pad_if_needed = false;  // of random crops: on both sides of what lacks some
   // Of center crops: begin at the pixel before the middle, as transformers does, where torchvision
   // rounds to even. Of resize_edges: transformers' size of an image whose longer edge would be
   // longer than `width`.

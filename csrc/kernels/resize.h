@@ -80,7 +80,7 @@ struct ResizeRuns {
   // Each of `count` bytes by what the table has for it, and up to kRunSlack more.
   void (*recolor)(const ColorTable& table, std::uint8_t* values, std::size_t count);
 
-  // As color.h defines them; the first writes up to kRunSlack bytes more.
+  // As color.h defines them; the first reads and writes up to kRunSlack bytes more.
   void (*saturate)(const Saturation& saturation, std::uint8_t* pixels, std::size_t count);
   std::uint64_t (*gray_sum)(const std::uint8_t* pixels, std::size_t count);
 };

@@ -189,6 +189,10 @@ PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, st
   }
 }
 
+PINFEED_AVX2_INLINE __m256i eight_pixels(const std::uint8_t* pixels) {
+  return _mm256_set_m128i(load16(pixels + 12), load16(pixels));
+}
+
 // One channel of pixels as floats: the bytes whose places are in `bytes`.
 PINFEED_AVX2_INLINE __m256 floats_of(__m256i pixels, __m256i bytes) {
   return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(pixels, bytes));
@@ -215,9 +219,11 @@ PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixe
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   const __m256 factor = _mm256_set1_ps(saturation.factor);
   const __m256 rest = _mm256_set1_ps(saturation.rest);
+  // Loaded before the pixels in front of them are stored, whose last store reaches into them.
+  __m256i next = eight_pixels(pixels);
   for (std::uint8_t* const end = pixels + 3 * count; pixels < end; pixels += 24) {
-    const __m256i bytes =
-        _mm256_inserti128_si256(_mm256_castsi128_si256(load16(pixels)), load16(pixels + 12), 1);
+    const __m256i bytes = next;
+    next = eight_pixels(pixels + 24);
     const __m256 reds = floats_of(bytes, red), greens = floats_of(bytes, green);
     const __m256 blues = floats_of(bytes, blue);
     __m256 gray = _mm256_mul_ps(reds, _mm256_set1_ps(0.2989f));

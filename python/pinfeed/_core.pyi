@@ -50,6 +50,7 @@ class SharedSlot:
 _GeometryKind: TypeAlias = Literal[
     "random_crop",
     "center_crop",
+    "pad",
     "zoom_out",
     "iou_crop",
     "random_resized_crop",

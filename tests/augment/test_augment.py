@@ -149,6 +149,38 @@ def test_center_crop_of_every_size(image_size):
         assert np.array_equal(pinfeed.Collate(field)([image])[0], expected)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", [0, 3, (2, 1), (1, 2, 3, 4)], ids=str)
+def test_padding_around_an_image(mode, padding):
+    image = np.random.default_rng(0).integers(0, 256, (6, 5, 3), dtype=np.uint8)
+    pad = augment.Pad(padding, (7, 8, 9), mode)
+    numbers = [padding] if isinstance(padding, int) else padding
+    left, above, right, below = (list(numbers) * 4)[:4]
+    border = {"fill": (7, 8, 9), "padding_mode": mode}
+    sides = (above, below), (left, right)
+    expected = reference.padded_image(image, sides, **border)
+    options = {"output": "HWC", "dtype": torch.uint8}
+    for before in (
+        augment.CenterCrop((6, 5)),
+        augment.Resize((6, 5)),
+        augment.RandomHorizontalFlip(1),
+    ):
+        given = image.repeat(2, 0) if isinstance(before, augment.Resize) else image
+        seen = pinfeed.Collate(pinfeed.Image(augment=before, **options))([given])[0].numpy()
+        steps = [pad] if isinstance(before, augment.CenterCrop) else [before, pad]
+        field = pinfeed.Image(augment=augment.Compose(steps), **options)
+        found = pinfeed.Collate(field)([given])[0].numpy()
+        assert np.array_equal(found, reference.padded_image(seen, sides, **border))
+    cropped = augment.Compose([pad, augment.RandomCrop((4, 3))])
+    field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=cropped)
+    batch = pinfeed.Collate(field)([image] * 20).numpy()
+    windows = np.lib.stride_tricks.sliding_window_view(expected, (4, 3), (0, 1))
+    windows = {window.tobytes() for window in windows.transpose(0, 1, 3, 4, 2).reshape(-1, 4, 3, 3)}
+    assert {one.tobytes() for one in batch} <= windows
+    if mode == "reflect" and padding == 3:
+        check(lambda: pinfeed.Collate(field)([image[:3]]), ValueError, "(3, 5) has too few pixels")
+
+
 @pytest.mark.parametrize("mode", ["edge", "reflect"])
 @pytest.mark.parametrize("resized", [False, True])
 def test_center_crops_that_mirror(mode, resized):
@@ -295,6 +327,9 @@ ARGUMENTS = [
     (lambda: crop((0.5, 0.0)), ValueError, "above 0 or a pair (height, width), got (0.5, 0.0)"),
     (lambda: crop("32"), TypeError, "RandomCrop: size must be an integer, got '32'"),
     (lambda: crop(2, padding="12"), TypeError, "padding must be an integer, got '12'"),
+    (lambda: augment.Pad((1, 2, 3)), ValueError, "Pad: padding must be one number"),
+    (lambda: augment.Pad(-1), ValueError, "Pad: padding must be"),
+    (lambda: augment.Compose([crop(8), augment.Pad(1)]), ValueError, "Pad(1) comes after RandomCrop(8)"),
     (lambda: augment.CenterCrop(2, padding_mode="wrap"), ValueError, "CenterCrop: padding_mode must be one of"),
     (lambda: augment.CenterCrop((1, 2, 3)), ValueError, "CenterCrop: size", "pair (height, width)"),
     (lambda: crop(2, padding=-1), ValueError, "RandomCrop: padding must be at least 0, got -1"),

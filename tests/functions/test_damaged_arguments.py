@@ -179,6 +179,7 @@ VIEWS = [
     augment.RandomShortestSize((4, 5), 9),
     augment.RandomResize(4, 9),
     augment.ScaleJitter((4, 5)),
+    augment.Compose([augment.Pad((1, 2, 0, 3), 0, "reflect"), augment.RandomCrop((4, 5))]),
     augment.ResizeKeepRatio((4, 5), 0.5, random_scale_prob=0.5, random_aspect_prob=0.5),
     augment.Compose([augment.RandomZoomOut(0, (1.0, 2.0), 1.0), augment.RandomIoUCrop()]),
 ]

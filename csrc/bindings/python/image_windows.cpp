@@ -17,6 +17,7 @@ struct Names<kernels::GeometryStep::Kind> {
   static constexpr std::pair<const char*, Kind> all[] = {
       {"random_crop", Kind::random_crop},
       {"center_crop", Kind::center_crop},
+      {"pad", Kind::pad},
       {"zoom_out", Kind::zoom_out},
       {"iou_crop", Kind::iou_crop},
       {"random_resized_crop", Kind::random_resized_crop},

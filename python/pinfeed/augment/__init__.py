@@ -7,7 +7,7 @@ made: fields, workers and threads may share it.
 from typing import TYPE_CHECKING, Any
 
 from pinfeed.augment.color import ColorJitter, RandomGrayscale
-from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
+from pinfeed.augment.crops import CenterCrop, Pad, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import (
     Compose,
@@ -29,6 +29,7 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "Geometry",
+    "Pad",
     "RandomCrop",
     "RandomErasing",
     "RandomGrayscale",

@@ -72,7 +72,7 @@ class RandomCrop(Crop):
         self.border = _core.BorderOptions(
             kind=padding_mode, fill=checked_fill(fill, "RandomCrop: fill")
         )
-        self._sides = above, left, below, right = _checked_padding(padding)
+        self._sides = above, left, below, right = _checked_padding(padding, "RandomCrop")
         self.fixed_size, sides = _crop_size(size, "RandomCrop")
         self.native_step = _core.GeometryStep(
             kind="random_crop",
@@ -133,6 +133,47 @@ class CenterCrop(Crop):
     def may_pad(self, size: tuple[int, int] | None) -> bool:
         is_any = size is None and self.fixed_size is not None
         return is_any or _is_larger(self.fixed_size, size)
+
+
+class Pad(Crop):
+    """The image with pixels added around it.
+
+    Args:
+        padding: How many, as in `RandomCrop`.
+        fill: As in `RandomCrop`.
+        padding_mode: As in `RandomCrop`.
+
+    Raises:
+        TypeError, ValueError: An argument does not fit; an image, when it is collated, has too few
+            pixels to repeat.
+
+    Example:
+        >>> image = pinfeed.Image(
+        ...     dtype=torch.uint8, augment=pinfeed.augment.Pad((1, 0), fill=7)
+        ... )
+        >>> pinfeed.Collate(image)([np.ones((1, 2, 1), np.uint8)])
+        tensor([[[[7, 1, 1, 7]]]], dtype=torch.uint8)
+    """
+
+    @instead()
+    def __init__(
+        self,
+        padding: int | Sequence[int],
+        fill: int | Sequence[int] = 0,
+        padding_mode: PaddingMode = "constant",
+    ) -> None:
+        self.padding = padding
+        self.fill = fill
+        self.padding_mode = _checked_mode(padding_mode, "Pad")
+        self.border = _core.BorderOptions(kind=padding_mode, fill=checked_fill(fill, "Pad: fill"))
+        above, left, below, right = _checked_padding(padding, "Pad")
+        self.native_step = _core.GeometryStep(
+            kind="pad", above=above, left=left, below=below, right=right
+        )
+
+    @override
+    def may_pad(self, size: tuple[int, int] | None) -> bool:
+        return True
 
 
 class RandomIoUCrop(Crop):
@@ -279,18 +320,18 @@ def _is_larger(size: tuple[int, int] | None, than: tuple[int, int] | None) -> bo
     return size is not None and than is not None and (size[0] > than[0] or size[1] > than[1])
 
 
-def _checked_padding(padding: Any) -> tuple[int, int, int, int]:
+def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:
     """The pixels to add above, left, below and right."""
     padding = 0 if padding is None else padding
     is_several = isinstance(padding, Sequence) and not isinstance(padding, str)
     numbers = list(padding) if is_several else [padding]
     if len(numbers) not in (1, 2, 4):
         raise ValueError(
-            "RandomCrop: padding must be one number, (left and right, top and bottom) or "
+            f"{function}: padding must be one number, (left and right, top and bottom) or "
             f"(left, top, right, bottom), got {padding!r}"
         )
     left, top, right, bottom = (
-        checked_integer(number, "RandomCrop: padding", 0, 2**31) for number in (numbers * 4)[:4]
+        checked_integer(number, f"{function}: padding", 0, 2**31) for number in (numbers * 4)[:4]
     )
     return top, left, bottom, right
 

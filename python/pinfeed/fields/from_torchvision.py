@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pinfeed.augment.color import Coloring, ColorJitter, RandomGrayscale
-from pinfeed.augment.crops import CenterCrop, RandomCrop, RandomIoUCrop, RandomZoomOut
+from pinfeed.augment.crops import CenterCrop, Pad, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Compose, Geometry, RandomHorizontalFlip, RandomVerticalFlip
 from pinfeed.augment.sizes import (
@@ -179,7 +179,6 @@ class _Plan:
 
     layout: str = ""
     steps: list[Geometry] = field(default_factory=list)
-    padding: Any = None  # a Pad that the next transform has to crop
     interpolation: str | tuple[str, ...] | None = None
     in_floats: bool = False  # whether what is resized are floats
     fill: Any = None
@@ -231,8 +230,6 @@ def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int)
         add = _KNOWN.get(_name(one))
         if add is None:
             raise _NotFused(one, "an Image can't do it")
-        if plan.padding is not None and _name(one) != "RandomCrop":
-            raise _NotFused(plan.padding, "an Image pads for a RandomCrop that follows at once")
         try:
             add(plan, one)
             is_unscaled = is_unscaled or plan.values == "unscaled"
@@ -242,8 +239,6 @@ def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int)
             raise
         except (TypeError, ValueError) as error:
             raise _NotFused(one, f"an Image can't do it ({error})") from error
-    if plan.padding is not None:
-        raise _NotFused(plan.padding, "an Image pads for a RandomCrop that follows at once")
     arguments = plan.arguments()
     if is_unscaled:
         arguments["scale"] = 1
@@ -320,7 +315,10 @@ def _per_channel(values: Sequence[float]) -> Any:
 
 
 def _add_pad(plan: _Plan, transform: Any) -> None:
-    plan.padding = transform
+    mode = transform.padding_mode
+    fill = _as_fill(plan, transform, transform.fill) if mode == "constant" else 0
+    step = Pad(_sides(transform) or 0, fill, mode)
+    _add_step(plan, transform, step, pads=mode == "constant")
 
 
 def _sides(transform: Any) -> Any:
@@ -341,15 +339,10 @@ def _is_parsed(transform: Any) -> bool:
 
 
 def _add_random_crop(plan: _Plan, transform: Any) -> None:
-    source, pad = transform, plan.padding
-    if pad is not None:
-        if transform.padding is not None or transform.pad_if_needed:
-            raise _NotFused(pad, "an Image pads once")
-        source, plan.padding = pad, None
-    padding = _sides(source)
+    padding = _sides(transform)
     pads = padding is not None or transform.pad_if_needed
-    mode = source.padding_mode if pads else "constant"
-    fill = _as_fill(plan, source, source.fill) if pads and mode == "constant" else 0
+    mode = transform.padding_mode if pads else "constant"
+    fill = _as_fill(plan, transform, transform.fill) if pads and mode == "constant" else 0
     size = tuple(transform.size)
     step = RandomCrop(
         _square(size),
@@ -358,7 +351,7 @@ def _add_random_crop(plan: _Plan, transform: Any) -> None:
         fill,
         mode,  # type: ignore[arg-type]
     )
-    _add_step(plan, source, step, pads=pads and mode == "constant")
+    _add_step(plan, transform, step, pads=pads and mode == "constant")
 
 
 def _add_center_crop(plan: _Plan, transform: Any) -> None:
