@@ -61,7 +61,8 @@ PINFEED_AVX2_INLINE __m128i shuffled(const __m128i (&in)[Step],
 template <auto& Table, bool Streaming, int Step, int... To>
 PINFEED_AVX2_INLINE void store_shuffled(const __m128i (&in)[Step], std::uint8_t* out,
                                         std::ptrdiff_t out_stride,
-                                        std::integer_sequence<int, To...> all) {
+                                        std::integer_sequence<int, To...>) {
+  constexpr std::make_integer_sequence<int, Step> all;
   (store16<Streaming>(out + To * out_stride, shuffled<Table, To>(in, all)), ...);
 }
 
@@ -105,7 +106,7 @@ template <bool Backwards>
 PINFEED_AVX2_INLINE __m128i load_plane(const std::uint8_t* pixels) {
   const __m128i bytes = load16(pixels);
   if constexpr (!Backwards) return bytes;
-  return _mm_shuffle_epi8(bytes, load16(kReverse<1>.table[0][0].data()));
+  return _mm_shuffle_epi8(bytes, load16(kReverse.data()));
 }
 
 // Sixteen values in order.
@@ -237,7 +238,7 @@ struct Avx2 {
   static constexpr const PermuteRuns* permute = &kPermuteAvx2;
 
   // Of float32: one channel after the other.
-  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void planes_blocks(const float* pixels, std::size_t blocks,
                                          const float* scale, const float* bias, std::byte* out,
                                          std::ptrdiff_t plane_stride) {
@@ -253,24 +254,24 @@ struct Avx2 {
         store(1, load_channel<Step, 1, Backwards>(pixels));
         store(2, load_channel<Step, 2, Backwards>(pixels));
       }
-      if constexpr (Step == 4) store(3, load_channel<Step, 3, Backwards>(pixels));
+      if constexpr (Channels == 4) store(3, load_channel<Step, 3, Backwards>(pixels));
       pixels += kNext<Step, Backwards>;
       out += kBlock * pixel_size(Type);
     }
   }
 
-  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                          const float* scale, const float* bias, std::byte* out,
                                          std::ptrdiff_t plane_stride) {
     if constexpr (Type == PixelType::uint8) {
-      permute_blocks<Step, Streaming, Backwards>(pixels, blocks, out, plane_stride);
+      permute_blocks<Step, Channels, Streaming, Backwards>(pixels, blocks, out, plane_stride);
     } else if constexpr (Step == 1) {
       plane_blocks_avx2<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
-      __m256i shuffle[2][Step];
-      __m256 scales[Step], biases[Step];
-      for (int c = 0; c < Step; ++c) {
+      __m256i shuffle[2][Channels];
+      __m256 scales[Channels], biases[Channels];
+      for (int c = 0; c < Channels; ++c) {
         scales[c] = _mm256_set1_ps(scale[c]);
         biases[c] = _mm256_set1_ps(bias[c]);
         for (int part = 0; part < 2; ++part) {
@@ -280,7 +281,7 @@ struct Avx2 {
       for (std::size_t block = 0; block < blocks; ++block) {
         const __m256i part0 = load_pixels<Type, Step, Backwards>(pixels, 0);
         const __m256i part1 = load_pixels<Type, Step, Backwards>(pixels, 1);
-        for (int c = 0; c < Step; ++c) {
+        for (int c = 0; c < Channels; ++c) {
           const __m256 value0 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part0, shuffle[0][c]));
           const __m256 value1 = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(part1, shuffle[1][c]));
           store_block<Type, Streaming>(out + c * plane_stride,
@@ -329,34 +330,21 @@ struct Avx2 {
     }
   }
 
-  template <int Step>
-  PINFEED_AVX2 static void reverse_blocks(const std::uint8_t* pixels, std::size_t blocks,
-                                          std::uint8_t* out_end) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      __m128i in[Step];
-      for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
-      out_end -= kBlock * Step;
-      store_shuffled<kReverse<Step>, false>(in, out_end, 16,
-                                            std::make_integer_sequence<int, Step>{});
-      pixels += kBlock * Step;
-    }
-  }
-
-  PINFEED_AVX2 static void reverse_items(const std::byte* items, std::size_t count,
-                                         std::size_t item_size, std::byte* out) {
-    constexpr std::size_t kVector = 32;
-    const std::size_t bytes = count * item_size;
-    if (bytes < kVector) return reverse_one_by_one(items, count, item_size, out);
-    alignas(16) std::int8_t index[16];
-    for (std::size_t i = 0; i < 16; ++i) index[i] = static_cast<std::int8_t>(i ^ (16 - item_size));
-    const __m256i shuffle = _mm256_broadcastsi128_si256(load16(index));
-    const auto reverse = [&](std::size_t first) PINFEED_AVX2 {
-      const __m256i vector = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(items + first));
-      store32<false>(out + bytes - first - kVector,
-                     _mm256_permute4x64_epi64(_mm256_shuffle_epi8(vector, shuffle), 0x4e));
+  PINFEED_AVX2 static void pick_blocks(const std::uint8_t* from, std::ptrdiff_t from_step,
+                                       std::size_t blocks, const std::uint8_t* table,
+                                       std::uint8_t* to, std::ptrdiff_t to_step) {
+    const __m128i shuffle = load16(table);
+    const auto pick = [&](std::ptrdiff_t block) PINFEED_AVX2 {
+      store16<false>(to + block * to_step,
+                     _mm_shuffle_epi8(load16(from + block * from_step), shuffle));
     };
-    for (std::size_t first = 0; first < bytes - kVector; first += kVector) reverse(first);
-    reverse(bytes - kVector);
+    for (; blocks >= 4; blocks -= 4, from += 4 * from_step, to += 4 * to_step) {
+      pick(0);
+      pick(1);
+      pick(2);
+      pick(3);
+    }
+    for (std::size_t block = 0; block < blocks; ++block) pick(static_cast<std::ptrdiff_t>(block));
   }
 
   template <int Step>
@@ -374,7 +362,7 @@ struct Avx2 {
   }
 
  private:
-  template <int Step, bool Streaming, bool Backwards>
+  template <int Step, int Channels, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void permute_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                           std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
@@ -382,7 +370,7 @@ struct Avx2 {
       for (int from = 0; from < Step; ++from) in[from] = load16(pixels + 16 * from);
       store_shuffled<kDeinterleave<Step, Backwards>, Streaming>(
           in, reinterpret_cast<std::uint8_t*>(out), plane_stride,
-          std::make_integer_sequence<int, Step>{});
+          std::make_integer_sequence<int, Channels>{});
       pixels += kNext<Step, Backwards>;
       out += kBlock;
     }

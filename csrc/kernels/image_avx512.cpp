@@ -90,11 +90,11 @@ PINFEED_AVX512_INLINE __m512i widening_shuffle(int channel) {
 }
 
 // The channels of 16 pixels as float32, scaled.
-template <int Step, bool Backwards>
+template <int Step, int Channels, bool Backwards>
 class Scaled {
  public:
   PINFEED_AVX512_INLINE Scaled(const float* scale, const float* bias) {
-    for (int c = 0; c < Step; ++c) {
+    for (int c = 0; c < Channels; ++c) {
       shuffle_[c] = widening_shuffle<Step, Backwards>(c);
       scale_[c] = _mm512_set1_ps(scale[c]);
       bias_[c] = _mm512_set1_ps(bias[c]);
@@ -106,9 +106,9 @@ class Scaled {
   }
 
  private:
-  __m512i shuffle_[Step];
-  __m512 scale_[Step];
-  __m512 bias_[Step];
+  __m512i shuffle_[Channels];
+  __m512 scale_[Channels];
+  __m512 bias_[Channels];
 };
 
 template <bool Backwards = false>
@@ -138,21 +138,21 @@ struct Avx512 : Avx2 {
   using Avx2::packed_blocks;
   using Avx2::planes_blocks;
 
-  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   PINFEED_AVX512 static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks,
                                            const float* scale, const float* bias, std::byte* out,
                                            std::ptrdiff_t plane_stride) {
     if constexpr (!kHalfWidth<Type>) {
-      Avx2::planes_blocks<Type, Step, Streaming, Backwards>(pixels, blocks, scale, bias, out,
-                                                            plane_stride);
+      Avx2::planes_blocks<Type, Step, Channels, Streaming, Backwards>(pixels, blocks, scale, bias,
+                                                                      out, plane_stride);
     } else if constexpr (Step == 1) {
       plane_blocks_avx512<Type, Streaming, Backwards>(pixels, blocks, *scale, *bias, out);
     } else {
-      const Scaled<Step, Backwards> scaled(scale, bias);
+      const Scaled<Step, Channels, Backwards> scaled(scale, bias);
       for (; blocks >= 2; blocks -= 2) {
         const __m512i first = load_pixels<Step, Backwards>(pixels);
         const __m512i second = load_pixels<Step, Backwards>(pixels + kNext<Step, Backwards>);
-        for (int c = 0; c < Step; ++c) {
+        for (int c = 0; c < Channels; ++c) {
           store_line<Type, Streaming>(out + c * plane_stride, scaled.channel(first, c),
                                       scaled.channel(second, c));
         }
@@ -161,7 +161,7 @@ struct Avx512 : Avx2 {
       }
       if (blocks > 0) {
         const __m512i last = load_pixels<Step, Backwards>(pixels);
-        for (int c = 0; c < Step; ++c) {
+        for (int c = 0; c < Channels; ++c) {
           store_block<Type>(out + c * plane_stride, scaled.channel(last, c));
         }
       }

@@ -33,44 +33,17 @@ std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
 }
 
-// Pixels of some rows, as far apart as the strides say.
-struct Pixels {
-  const std::uint8_t* data;
-  std::ptrdiff_t row_stride;
-  std::ptrdiff_t column_stride;
-  std::ptrdiff_t channel_stride;
-  std::size_t rows;
-  std::size_t columns;
-
-  // One channel of them.
-  Pixels channel(std::size_t c) const {
-    Pixels one = *this;
-    one.data += static_cast<std::ptrdiff_t>(c) * channel_stride;
-    return one;
-  }
-  // The same with the channels in reverse order.
-  Pixels reversed(std::size_t channels) const {
-    Pixels other = *this;
-    other.data += static_cast<std::ptrdiff_t>(channels - 1) * channel_stride;
-    other.channel_stride = -channel_stride;
-    return other;
-  }
-  // The same with the columns in reverse order.
-  Pixels mirrored() const {
-    Pixels other = *this;
-    other.data += static_cast<std::ptrdiff_t>(columns - 1) * column_stride;
-    other.column_stride = -column_stride;
-    return other;
-  }
-};
-
-// `count` pixels in a row, of adjacent channels. Backwards: the last one of the band comes first.
+// `count` pixels in a row, of adjacent channels and maybe another value, which the last one lacks.
+// Backwards: the last one of the band comes first.
 template <class Value>
 struct Tile {
   Value* data;
   std::size_t count;
   std::size_t channels;
   bool backwards;
+  std::size_t gap = 0;
+
+  std::size_t pixel() const { return channels + gap; }
 };
 
 // Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one. `Value` is
@@ -133,17 +106,21 @@ class Band {
         write_planes_one_by_one(begin, count);
       }
     };
-    const std::ptrdiff_t step = packed ? pixel_stride() : item_;
+    const std::ptrdiff_t step = packed ? pixel_stride() + gap() * item_ : item_;
     if (one_run_ && in_place_ && source_.column_stride == step) return write(0, pixels_);
-    const std::size_t tile = std::clamp(kTile / channels_, std::size_t{64}, kTile) & ~63u;
+    const std::size_t tile = std::clamp(kTile / (channels_ + gap()), std::size_t{64}, kTile) & ~63u;
     for_each_tile(tile, 1, write);
   }
 
   void write_hwc(const PackedConstants& constants) const {
     const std::size_t tile = std::max(kTile / channels_ & ~std::size_t{63}, std::size_t{1});
     alignas(64) Value buffer[kTile];
+    if (kBytes && !scaled() && !batch_.streaming) {  // written as it is
+      auto* const out = reinterpret_cast<Value*>(packed_at(0));
+      return fill({out, pixels_, channels_, false}, 0, [](const PixelRows& from) { return from; });
+    }
     for_each_tile(tile, channels_, [&](std::size_t begin, std::size_t count) {
-      fill({buffer, count, channels_, false}, begin, [](const Pixels& from) { return from; });
+      fill({buffer, count, channels_, false}, begin, [](const PixelRows& from) { return from; });
       write_packed(buffer, begin, count, constants);
     });
   }
@@ -167,11 +144,16 @@ class Band {
     }
   }
 
+  // Where the band's pixel number `pixel` goes in an HWC output.
+  std::byte* packed_at(std::size_t pixel) const {
+    const std::size_t index = ((image_ * batch_.height + row_) * batch_.width + pixel) * channels_;
+    return advance(batch_.out, index, batch_.out_type);
+  }
+
   // Pixels [begin, begin + count) of the band.
   void write_packed(const Value* values, std::size_t begin, std::size_t count,
                     const PackedConstants& constants) const {
-    const std::size_t index = ((image_ * batch_.height + row_) * batch_.width + begin) * channels_;
-    std::byte* const out = advance(batch_.out, index, batch_.out_type);
+    std::byte* const out = packed_at(begin);
     if constexpr (kCopied) {
       copy_bytes(out, values, count * channels_ * sizeof(Value), batch_.streaming);
     } else {
@@ -180,32 +162,43 @@ class Band {
     }
   }
 
-  // Pixels of 3 or 4 adjacent values, in either channel order (RGB or BGR).
+  // Pixels of 3 or 4 adjacent values, in either channel order (RGB or BGR), with or without a
+  // gap behind them.
   bool packed_either_way() const {
-    const std::ptrdiff_t size = pixel_stride();
-    return step_ > 0 && (source_.column_stride == size || source_.column_stride == -size) &&
-           (source_.channel_stride == item_ || source_.channel_stride == -item_);
+    const std::ptrdiff_t gap = std::abs(source_.column_stride) - pixel_stride();
+    return step_ > 0 && gap >= 0 && gap <= item_ && std::abs(source_.channel_stride) == item_;
+  }
+
+  // Values between three channels and those of the next pixel, if they are taken along. A window's
+  // fill has none.
+  std::ptrdiff_t gap() const {
+    return channels_ == 3 && source_.window == nullptr && packed_either_way() &&
+                   std::abs(source_.column_stride) > pixel_stride()
+               ? 1
+               : 0;
   }
 
   void write_planes_from_pixels(std::size_t begin, std::size_t count) const {
     const bool bgr = source_.channel_stride < 0;
+    const std::ptrdiff_t gap = this->gap();
+    const int step = gap > 0 ? kThreeOfFour : step_;
     alignas(64) Value buffer[kTile];
     const Value* pixels = buffer;
-    if (one_run_ && in_place_ && source_.column_stride > 0) {
+    if (one_run_ && in_place_ && source_.column_stride == pixel_stride() + gap * item_) {
       pixels = values_at(at(begin)) - (bgr ? channels_ - 1 : 0);
     } else {
-      fill({buffer, count, channels_, backwards()}, begin,
-           [&](const Pixels& from) { return bgr ? from.reversed(channels_) : from; });
+      fill({buffer, count, channels_, backwards(), static_cast<std::size_t>(gap)}, begin,
+           [&](const PixelRows& from) { return bgr ? from.reversed(channels_) : from; });
     }
     if (!bgr) {
-      write_planes(step_, pixels, count, scale(0), bias(0), 0, begin, 1);
+      write_planes(step, pixels, count, scale(0), bias(0), 0, begin, 1);
     } else {
       float scales[4], biases[4];
       for (std::size_t c = 0; c < channels_; ++c) {
         scales[c] = *scale(channels_ - 1 - c);
         biases[c] = *bias(channels_ - 1 - c);
       }
-      write_planes(step_, pixels, count, scales, biases, channels_ - 1, begin, -1);
+      write_planes(step, pixels, count, scales, biases, channels_ - 1, begin, -1);
     }
   }
 
@@ -217,7 +210,7 @@ class Band {
         values = values_at(at(begin) + static_cast<std::ptrdiff_t>(c) * source_.channel_stride);
       } else {
         fill({buffer, count, 1, backwards()}, begin,
-             [&](const Pixels& from) { return from.channel(c); });
+             [&](const PixelRows& from) { return from.channel(c); });
       }
       write_planes(0, values, count, scale(c), bias(c), c, begin, 1);
     }
@@ -276,13 +269,13 @@ class Band {
   // Puts the band's pixels from `begin` on together: those that `of` makes of the image's.
   template <class Of>
   void fill(const Tile<Value>& tile, std::size_t begin, const Of& of) const {
-    const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.channels);
-    for_each_piece(tile, begin, [&](std::size_t offset, const Pixels& piece) {
+    const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.pixel());
+    for_each_piece(tile, begin, [&](std::size_t offset, const PixelRows& piece) {
       if (tile.backwards) {
         const std::size_t place = tile.count - offset - piece.columns;
-        pack(of(piece).mirrored(), tile.channels, tile.data + place * tile.channels, -width);
+        pack(of(piece).mirrored(), tile, tile.data + place * tile.pixel(), -width);
       } else {
-        pack(of(piece), tile.channels, tile.data + offset * tile.channels, width);
+        pack(of(piece), tile, tile.data + offset * tile.pixel(), width);
       }
     });
   }
@@ -301,8 +294,9 @@ class Band {
       if (source_.window == nullptr) {
         piece(done, pixels(pixel(y, x), rows, columns));
       } else {
-        for_each_part(*source_.window, tile, y, x, rows, columns,
-                      [&](std::size_t offset, const Pixels& part) { piece(done + offset, part); });
+        for_each_part(
+            *source_.window, tile, y, x, rows, columns,
+            [&](std::size_t offset, const PixelRows& part) { piece(done + offset, part); });
       }
     }
   }
@@ -329,17 +323,18 @@ class Band {
       }
       const std::ptrdiff_t image_begin = row < 0 ? end : std::clamp<std::ptrdiff_t>(0, first, end);
       const std::ptrdiff_t image_end = std::clamp(width, image_begin, end);
-      const auto put = [&](std::ptrdiff_t column, const Pixels& found) {
+      const auto put = [&](std::ptrdiff_t column, const PixelRows& found) {
         part(done * batch_.width + static_cast<std::size_t>(column - first), found);
       };
       for (const auto& [from, to] : {std::pair{first, image_begin}, std::pair{image_end, end}}) {
         if (from == to) continue;
         const auto n = static_cast<std::size_t>(to - from);
         if (filled) {
-          const Pixels fill{window.fill, 0, pixel_stride(), item_, taken, n};
+          const PixelRows fill{window.fill, 0, pixel_stride(), item_, taken, n};
           put(from, tile.backwards ? fill.mirrored() : fill);
         } else {
-          Pixels beyond = pixels(pixel(row, within(from, window.width, window.border)), taken, n);
+          PixelRows beyond =
+              pixels(pixel(row, within(from, window.width, window.border)), taken, n);
           beyond.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
           put(from, beyond);
         }
@@ -357,71 +352,65 @@ class Band {
            static_cast<std::ptrdiff_t>(x) * source_.column_stride;
   }
 
-  Pixels pixels(const std::uint8_t* first, std::size_t rows, std::size_t columns) const {
+  PixelRows pixels(const std::uint8_t* first, std::size_t rows, std::size_t columns) const {
     return {first,  source_.row_stride, source_.column_stride, source_.channel_stride, rows,
             columns};
   }
 
-  void pack(const Pixels& from, std::size_t channels, Value* to, std::ptrdiff_t to_stride) const {
+  // Puts pixels together as those of a tile, at `to`.
+  void pack(const PixelRows& from, const Tile<Value>& tile, Value* to,
+            std::ptrdiff_t to_stride) const {
+    const auto size = static_cast<std::ptrdiff_t>(tile.pixel()) * item_;
+    const bool adjacent = (tile.channels == 1 || from.channel_stride == item_) &&
+                          (from.columns == 1 || from.column_stride == size);
+    const std::size_t count = from.columns * tile.pixel() - tile.gap;
     if constexpr (kBytes) {
-      pack_bytes(from, channels, to, to_stride);
+      if (adjacent) {
+        runs_.copy_rows(from.data, from.row_stride, count, from.rows, to, to_stride);
+      } else {
+        pack_bytes(from, tile.channels, to, to_stride);
+      }
     } else {
-      const Axis columns{from.columns, from.column_stride}, pixel{channels, from.channel_stride};
-      const std::uint8_t* row = from.data;
-      for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
-        pack_items(row, columns, pixel, to);
+      PixelRows row = from;
+      row.rows = 1;
+      for (std::size_t y = 0; y < from.rows; ++y, row.data += from.row_stride, to += to_stride) {
+        pack_items(row, tile.channels, adjacent, count, to);
       }
     }
   }
 
-  // Items of any type. Mirrored ones are read forwards, as memory likes it, and turned in the
-  // cache.
-  void pack_items(const std::uint8_t* items, Axis pixels, Axis channels, Value* to) const {
-    const std::size_t count = pixels.size * channels.size;
-    const auto size = static_cast<std::ptrdiff_t>(channels.size) * item_;
-    const bool one_by_one = channels.size == 1 || channels.stride == item_;
-    const bool mirrored = one_by_one && pixels.stride == -size;
-    const bool adjacent = mirrored || (one_by_one && (pixels.size == 1 || pixels.stride == size));
+  // `count` items of any type in a row.
+  void pack_items(const PixelRows& row, std::size_t channels, bool adjacent, std::size_t count,
+                  Value* to) const {
     alignas(64) std::byte gathered[kTile * sizeof(std::int64_t)];
-    const auto* from = reinterpret_cast<const std::byte*>(items);
-    if (mirrored) from += static_cast<std::ptrdiff_t>(pixels.size - 1) * pixels.stride;
+    const auto* from = reinterpret_cast<const std::byte*>(row.data);
+    const auto item = static_cast<std::size_t>(item_);
     if (!adjacent) {
       std::byte* const near = in_place_ ? reinterpret_cast<std::byte*>(to) : gathered;
-      if (channels.size == 1) std::swap(pixels, channels);
-      copy_items(*runs_.permute, from, pixels, channels, static_cast<std::size_t>(item_), near,
-                 false);
+      if (can_pick(row, channels, item)) {
+        runs_.pick_pixels(row, channels, item, reinterpret_cast<std::uint8_t*>(near), 0);
+      } else {
+        Axis slow{row.columns, row.column_stride}, fast{channels, row.channel_stride};
+        if (channels == 1) std::swap(slow, fast);
+        copy_items(*runs_.permute, from, slow, fast, item, near, false);
+      }
       from = near;
     }
     if (!in_place_) {
       runs_.casts->find(batch_.in_type, kTileType)(from, count, to);
-    } else if (mirrored && channels.size == 1) {
-      return runs_.reverse_items(from, count, sizeof(Value), reinterpret_cast<std::byte*>(to));
     } else if (adjacent) {
       runs_.copy_rows(reinterpret_cast<const std::uint8_t*>(from), 0, count * sizeof(Value), 1,
                       reinterpret_cast<std::uint8_t*>(to), 0);
     }
-    if (!mirrored) return;
-    std::reverse(to, to + count);
-    for (Value* pixel = to; channels.size > 1 && pixel < to + count; pixel += channels.size) {
-      std::reverse(pixel, pixel + channels.size);
-    }
   }
 
-  void pack_bytes(const Pixels& from, std::size_t channels, std::uint8_t* to,
+  void pack_bytes(const PixelRows& from, std::size_t channels, std::uint8_t* to,
                   std::ptrdiff_t to_stride) const {
-    const auto size = static_cast<std::ptrdiff_t>(channels);
     const int step = step_index(channels);
-    const bool adjacent = channels == 1 || from.channel_stride == 1;
-    if (adjacent && from.column_stride == size) {
-      runs_.copy_rows(from.data, from.row_stride, from.columns * channels, from.rows, to,
-                      to_stride);
-      return;
-    }
+    if (can_pick(from, channels, 1)) return runs_.pick_pixels(from, channels, 1, to, to_stride);
     const std::uint8_t* row = from.data;
     for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
-      if (adjacent && from.column_stride == -size && step >= 0) {
-        runs_.reverse[step](row - (from.columns - 1) * channels, from.columns, to);
-      } else if (from.column_stride == 1 && step > 0) {
+      if (from.column_stride == 1 && step > 0) {
         runs_.interleave[step](row, from.channel_stride, from.columns, to);
       } else {
         const std::uint8_t* pixel = row;

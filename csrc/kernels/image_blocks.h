@@ -2,12 +2,11 @@
 // instruction set, which is head, tail and alignment. An instruction set `Isa` has the tables
 // `casts` and `permute`, and supplies, the first two for values that are bytes or float32,
 //
-//   planes_blocks<Type, Step, Streaming, Backwards>(pixels, blocks, scale, bias, out, plane_stride)
-//   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
-//   reverse_blocks<Step>(pixels, blocks, out_end)         writes blocks backwards from out_end
+//   planes_blocks<Type, Step, Channels, Streaming, Backwards>(pixels, blocks, scale, bias, out,
+//   plane_stride) packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
+//   pick_blocks(from, from_step, blocks, table, to, to_step)    byte i of 16 is from[table[i]]
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
 //   copy_rows(from, from_stride, bytes, rows, to, to_stride)       which is copy_by its vectors
-//   reverse_items(items, count, item_size, out)
 //
 // all but the last two on whole blocks of kBlock values, of which `pixels` is the one that is read
 // first: the last one in memory if Backwards, where pixels are counted from their end. Streaming
@@ -52,10 +51,10 @@ void cover_run(std::size_t count, const void* out, bool streaming, const Blocks&
   ordinary(end, count - end);
 }
 
-template <class Isa, PixelType Type, int Step, class Value>
+template <class Isa, PixelType Type, int Step, class Value, int Channels = Step>
 void planes_run(const Value* pixels, std::size_t count, const float* scale, const float* bias,
                 void* out, std::ptrdiff_t plane_stride, bool streaming, bool backwards) {
-  constexpr std::size_t size = pixel_size(Type);
+  constexpr std::size_t size = pixel_size(Type), kGap = Step - Channels;
   const auto plane = [&](std::size_t c) {
     return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
   };
@@ -68,7 +67,7 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
     // each plane as far from the beginning of a line as it is in the output, and streamed from
     // there; what it leaves of a line stands in front of the next stretch.
     constexpr std::size_t kStretchBytes = 4096, kStretch = kStretchBytes / size;
-    alignas(kLine) std::byte stage[Step * (kStretchBytes + 2 * kLine)];
+    alignas(kLine) std::byte stage[Channels * (kStretchBytes + 2 * kLine)];
     const auto lead = [](const std::byte* address) {
       return reinterpret_cast<std::uintptr_t>(address) % kLine;
     };
@@ -77,10 +76,10 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
     std::byte* const first = stage + lead(plane(0));
     for (std::size_t begin = 0; begin < count; begin += kStretch) {
       const std::size_t n = std::min(kStretch, count - begin);
-      planes_run<Isa, Type, Step, Value>(source(begin, n), n, scale, bias, first,
-                                         static_cast<std::ptrdiff_t>(stage_stride), false,
-                                         backwards);
-      for (std::size_t c = 0; c < Step; ++c) {
+      planes_run<Isa, Type, Step, Value, Channels>(source(begin, n), n, scale, bias, first,
+                                                   static_cast<std::ptrdiff_t>(stage_stride), false,
+                                                   backwards);
+      for (std::size_t c = 0; c < Channels; ++c) {
         std::byte *const from = first + c * stage_stride, *const to = plane(c) + begin * size;
         const std::size_t before = begin == 0 ? 0 : lead(to);
         const std::size_t left = begin + n == count ? 0 : lead(to);
@@ -93,28 +92,33 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
   const auto write = [&](auto stream, const Value* from, std::size_t blocks, std::byte* to,
                          std::ptrdiff_t stride) {
     if (backwards) {
-      Isa::template planes_blocks<Type, Step, stream.value, true>(from, blocks, scale, bias, to,
-                                                                  stride);
+      Isa::template planes_blocks<Type, Step, Channels, stream.value, true>(from, blocks, scale,
+                                                                            bias, to, stride);
     } else {
-      Isa::template planes_blocks<Type, Step, stream.value, false>(from, blocks, scale, bias, to,
-                                                                   stride);
+      Isa::template planes_blocks<Type, Step, Channels, stream.value, false>(from, blocks, scale,
+                                                                             bias, to, stride);
+    }
+  };
+  const auto write_part = [&](std::size_t first, std::size_t values) {
+    Value from[kBlock * Step] = {};
+    alignas(kLine) std::byte to[Channels * kBlock * size];
+    std::memcpy(from + (backwards ? kBlock - values : 0) * Step, source(first, values),
+                (values * Step - kGap) * sizeof(Value));
+    write(std::false_type{}, from, 1, to, kBlock * size);
+    for (std::size_t c = 0; c < Channels; ++c) {
+      std::memcpy(plane(c) + first * size, to + c * kBlock * size, values * size);
     }
   };
   cover_run<Type>(
       count, out, streaming,
       [&](auto stream, std::size_t first, std::size_t blocks) {
-        write(stream, source(first, kBlock), blocks, plane(0) + first * size, plane_stride);
+        // The gap behind the last pixel may be no memory.
+        const bool is_last = kGap > 0 && !backwards && first + blocks * kBlock == count;
+        if (is_last) write_part(count - kBlock, kBlock);
+        write(stream, source(first, kBlock), blocks - (is_last ? 1 : 0), plane(0) + first * size,
+              plane_stride);
       },
-      [&](std::size_t first, std::size_t values) {
-        Value from[kBlock * Step] = {};
-        alignas(kLine) std::byte to[Step * kBlock * size];
-        std::memcpy(from + (backwards ? kBlock - values : 0) * Step, source(first, values),
-                    values * Step * sizeof(Value));
-        write(std::false_type{}, from, 1, to, kBlock * size);
-        for (std::size_t c = 0; c < Step; ++c) {
-          std::memcpy(plane(c) + first * size, to + c * kBlock * size, values * size);
-        }
-      });
+      write_part);
 }
 
 template <class Isa, PixelType Type, class Value>
@@ -142,25 +146,49 @@ inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, cons
   copy_bytes(out, values, count, streaming);
 }
 
-template <class Isa, int Step>
-void reverse_run(const std::uint8_t* pixels, std::size_t count, std::uint8_t* out) {
-  if (count < kBlock) {
-    for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(out + (count - 1 - i) * Step, pixels + i * Step, Step);
+template <class Isa>
+void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std::uint8_t* to,
+              std::ptrdiff_t to_stride) {
+  const bool mirrored = from.column_stride < 0, swapped = from.channel_stride < 0;
+  const auto pixel = static_cast<std::size_t>(std::abs(from.column_stride));
+  const auto channel = static_cast<std::size_t>(std::abs(from.channel_stride));
+  const std::size_t span = pixel_span(from, channels, item), packed = channels * item;
+  // So many pixels are read and written at a time. What is not theirs of the bytes that are written
+  // is written again by the next ones.
+  const std::size_t step = std::min((kPicked - span) / pixel + 1, kPicked / packed);
+  alignas(kPicked) std::uint8_t table[kPicked] = {};
+  std::uint8_t* place = table + (mirrored ? kPicked - packed : 0);
+  const auto to_step = static_cast<std::ptrdiff_t>(packed) * (mirrored ? -1 : 1);
+  for (std::size_t i = 0; i < packed; ++i) {
+    const std::size_t c = swapped ? channels - 1 - i / item : i / item;
+    place[i] = static_cast<std::uint8_t>(c * channel + i % item);
+  }
+  for (std::size_t p = 1; p < step; ++p, place += to_step) {
+    for (std::size_t i = 0; i < packed; ++i) {
+      place[to_step + static_cast<std::ptrdiff_t>(i)] = static_cast<std::uint8_t>(place[i] + pixel);
     }
-    return;
   }
-  const std::size_t blocks = count / kBlock;
-  Isa::template reverse_blocks<Step>(pixels, blocks, out + count * Step);
-  if (blocks * kBlock < count) {
-    Isa::template reverse_blocks<Step>(pixels + (count - kBlock) * Step, 1, out + kBlock * Step);
+  const std::size_t bytes = (from.columns - 1) * pixel + span, out_bytes = from.columns * packed;
+  std::size_t blocks = 0;
+  if (std::min(bytes, out_bytes) >= kPicked) {
+    blocks =
+        1 + std::min((bytes - kPicked) / (step * pixel), (out_bytes - kPicked) / (step * packed));
   }
-}
-
-inline void reverse_one_by_one(const std::byte* items, std::size_t count, std::size_t item_size,
-                               std::byte* out) {
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(out + (count - 1 - i) * item_size, items + i * item_size, item_size);
+  const std::uint8_t* row = from.data;
+  if (mirrored) row += static_cast<std::ptrdiff_t>(from.columns - 1) * from.column_stride;
+  if (swapped) row += static_cast<std::ptrdiff_t>(channels - 1) * from.channel_stride;
+  for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
+    Isa::pick_blocks(row, static_cast<std::ptrdiff_t>(step * pixel), blocks, table,
+                     mirrored && blocks > 0 ? to + out_bytes - kPicked : to,
+                     static_cast<std::ptrdiff_t>(step) * to_step);
+    for (std::size_t x = blocks * step; x < from.columns; x += step) {
+      const std::size_t n = std::min(step, from.columns - x);
+      std::uint8_t in[kPicked] = {}, out[kPicked];
+      std::memcpy(in, row + x * pixel, std::min(kPicked, bytes - x * pixel));
+      Isa::pick_blocks(in, 0, 1, table, out, 0);
+      std::memcpy(to + (mirrored ? from.columns - x - n : x) * packed,
+                  mirrored ? out + kPicked - n * packed : out, n * packed);
+    }
   }
 }
 
@@ -205,6 +233,7 @@ constexpr void add_runs(ValueRuns<Value>& runs) {
   runs.planes[type][0] = planes_run<Isa, Type, 1, Value>;
   runs.planes[type][1] = planes_run<Isa, Type, 3, Value>;
   runs.planes[type][2] = planes_run<Isa, Type, 4, Value>;
+  runs.planes[type][kThreeOfFour] = planes_run<Isa, Type, 4, Value, 3>;
   if constexpr (Type == PixelType::uint8) {
     runs.packed[type] = packed_run_uint8;
   } else {
@@ -217,8 +246,7 @@ constexpr ImageRuns make_image_runs() {
   ImageRuns runs{
       .bytes = {},
       .floats = {},
-      .reverse = {reverse_run<Isa, 1>, reverse_run<Isa, 3>, reverse_run<Isa, 4>},
-      .reverse_items = Isa::reverse_items,
+      .pick_pixels = pick_run<Isa>,
       .interleave = {nullptr, interleave_run<Isa, 3>, interleave_run<Isa, 4>},
       .copy_rows = Isa::copy_rows,
       .casts = Isa::casts,

@@ -131,13 +131,13 @@ struct Neon {
   static constexpr const PermuteRuns* permute = &kPermuteScalar;
   static constexpr CopyRows copy_rows = copy_by<16>;
 
-  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   static void planes_blocks(const float* pixels, std::size_t blocks, const float* scale,
                             const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
       Floats channels[Step];
       load_channels(pixels, channels);
-      for (int c = 0; c < Step; ++c) {
+      for (int c = 0; c < Channels; ++c) {
         const Floats values = Backwards ? reversed(channels[c]) : channels[c];
         store_block<Type>(out + c * plane_stride, scaled(values, scale[c], bias[c]));
       }
@@ -146,12 +146,12 @@ struct Neon {
     }
   }
 
-  template <PixelType Type, int Step, bool Streaming, bool Backwards>
+  template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   static void planes_blocks(const std::uint8_t* pixels, std::size_t blocks, const float* scale,
                             const float* bias, std::byte* out, std::ptrdiff_t plane_stride) {
     for (std::size_t block = 0; block < blocks; ++block) {
       const Pixels<Step> in = load_pixels<Step>(pixels);
-      for (int c = 0; c < Step; ++c) {
+      for (int c = 0; c < Channels; ++c) {
         std::byte* const plane = out + c * plane_stride;
         const uint8x16_t values = Backwards ? reversed(in.channel[c]) : in.channel[c];
         if constexpr (Type == PixelType::uint8) {
@@ -185,34 +185,11 @@ struct Neon {
     }
   }
 
-  static void reverse_items(const std::byte* items, std::size_t count, std::size_t item_size,
-                            std::byte* out) {
-    constexpr std::size_t kVector = 16;
-    const std::size_t bytes = count * item_size;
-    if (bytes < kVector) return reverse_one_by_one(items, count, item_size, out);
-    std::uint8_t index[kVector];
-    for (std::size_t i = 0; i < kVector; ++i) {
-      index[i] = static_cast<std::uint8_t>(i ^ (kVector - item_size));
-    }
-    const uint8x16_t shuffle = vld1q_u8(index);
-    const auto reverse = [&](std::size_t first) {
-      const uint8x16_t vector = vld1q_u8(reinterpret_cast<const std::uint8_t*>(items + first));
-      vst1q_u8(reinterpret_cast<std::uint8_t*>(out + bytes - first - kVector),
-               vqtbl1q_u8(vector, shuffle));
-    };
-    for (std::size_t first = 0; first < bytes - kVector; first += kVector) reverse(first);
-    reverse(bytes - kVector);
-  }
-
-  template <int Step>
-  static void reverse_blocks(const std::uint8_t* pixels, std::size_t blocks,
-                             std::uint8_t* out_end) {
-    for (std::size_t block = 0; block < blocks; ++block) {
-      Pixels<Step> in = load_pixels<Step>(pixels);
-      for (uint8x16_t& channel : in.channel) channel = reversed(channel);
-      out_end -= kBlock * Step;
-      store_pixels(out_end, in);
-      pixels += kBlock * Step;
+  static void pick_blocks(const std::uint8_t* from, std::ptrdiff_t from_step, std::size_t blocks,
+                          const std::uint8_t* table, std::uint8_t* to, std::ptrdiff_t to_step) {
+    const uint8x16_t shuffle = vld1q_u8(table);
+    for (; blocks > 0; --blocks, from += from_step, to += to_step) {
+      vst1q_u8(to, vqtbl1q_u8(vld1q_u8(from), shuffle));
     }
   }
 
@@ -230,6 +207,11 @@ struct Neon {
 };
 
 }  // namespace
+
+void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
+                      std::uint8_t* to, std::ptrdiff_t to_stride) {
+  pick_run<Neon>(from, channels, item, to, to_stride);
+}
 
 void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
   static constexpr ImageRuns runs = make_image_runs<Neon>();

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 #include "kernels/cast.h"
 #include "kernels/image.h"
@@ -39,13 +40,62 @@ template <class Value>
 using PackedRun = void (*)(const Value* values, std::size_t count, const PackedConstants& constants,
                            void* out, bool streaming);
 
-// `count` adjacent pixels in reverse order. Reads forwards and writes backwards: the source comes
-// from memory, whose prefetcher likes it that way, the output stays in the cache.
-using ReversePixels = void (*)(const std::uint8_t* pixels, std::size_t count, std::uint8_t* out);
+// Pixels of some rows, as far apart as the strides say.
+struct PixelRows {
+  const std::uint8_t* data;
+  std::ptrdiff_t row_stride;
+  std::ptrdiff_t column_stride;
+  std::ptrdiff_t channel_stride;
+  std::size_t rows;
+  std::size_t columns;
 
-// The same of items of 1, 2, 4, 8 or 16 bytes.
-using ReverseItems = void (*)(const std::byte* items, std::size_t count, std::size_t item_size,
-                              std::byte* out);
+  // One channel of them.
+  PixelRows channel(std::size_t c) const {
+    PixelRows one = *this;
+    one.data += static_cast<std::ptrdiff_t>(c) * channel_stride;
+    return one;
+  }
+  // The same with the channels in reverse order.
+  PixelRows reversed(std::size_t channels) const {
+    PixelRows other = *this;
+    other.data += static_cast<std::ptrdiff_t>(channels - 1) * channel_stride;
+    other.channel_stride = -channel_stride;
+    return other;
+  }
+  // The same with the columns in reverse order.
+  PixelRows mirrored() const {
+    PixelRows other = *this;
+    other.data += static_cast<std::ptrdiff_t>(columns - 1) * column_stride;
+    other.column_stride = -column_stride;
+    return other;
+  }
+};
+
+// Pixels that are near each other, one after the other without gaps: mirrored ones, BGR, the
+// first three channels of four. Items have 1, 2, 4 or 8 bytes. Reads forwards and writes mirrored
+// rows backwards: the source comes from memory, whose prefetcher likes it that way, the output
+// stays in the cache. Reads nothing outside of the pixels, not even the fourth channel of the last
+// one.
+using PickPixels = void (*)(const PixelRows& from, std::size_t channels, std::size_t item,
+                            std::uint8_t* to, std::ptrdiff_t to_stride);
+
+void pick_pixels_avx2(const PixelRows& from, std::size_t channels, std::size_t item,
+                      std::uint8_t* to, std::ptrdiff_t to_stride);
+void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
+                      std::uint8_t* to, std::ptrdiff_t to_stride);
+
+inline constexpr std::size_t kPicked = 16;  // bytes at a time
+
+// From the first to the last byte of a pixel.
+inline std::size_t pixel_span(const PixelRows& pixels, std::size_t channels, std::size_t item) {
+  return (channels - 1) * static_cast<std::size_t>(std::abs(pixels.channel_stride)) + item;
+}
+
+inline bool can_pick(const PixelRows& from, std::size_t channels, std::size_t item) {
+  const auto pixel = static_cast<std::size_t>(std::abs(from.column_stride));
+  return pixel > 0 && pixel <= kPicked && channels * item <= kPicked &&
+         pixel_span(from, channels, item) <= kPicked;
+}
 
 // Planes that are `plane_stride` bytes apart, interleaved.
 using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
@@ -55,18 +105,21 @@ using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t pla
 using CopyRows = void (*)(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
                           std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride);
 
+// Pixels of 4 values the first three of which are converted; there may be no fourth of the last
+// one, unless they are read backwards.
+inline constexpr int kThreeOfFour = 3;
+
 // Indexed by PixelType, and for pixels of 1, 3 and 4 values by step_index().
 template <class Value>
 struct ValueRuns {
-  PlanesRun<Value> planes[kPixelTypes][3];
+  PlanesRun<Value> planes[kPixelTypes][4];  // [3]: kThreeOfFour
   PackedRun<Value> packed[kPixelTypes];
 };
 
 struct ImageRuns {
   ValueRuns<std::uint8_t> bytes;
   ValueRuns<float> floats;  // none to uint8
-  ReversePixels reverse[3];
-  ReverseItems reverse_items;
+  PickPixels pick_pixels;
   InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
   CopyRows copy_rows;
   const CastTable* casts;

@@ -2,6 +2,7 @@
 #include "kernels/resize.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -149,6 +150,17 @@ class Resizer {
         std::memcpy(row_.data(), source.data, bytes);
       }
       return;
+    }
+    const PixelRows pixels{source.data,           0, source.column_stride,
+                           source.channel_stride, 1, columns_.source_size()};
+    if (source.window == nullptr && runs_->pick != nullptr && types_.out != PixelType::float32 &&
+        can_pick(pixels, channels_, item_)) {
+      if (row + kRowsAhead < resize_->source.height) {
+        const auto width = static_cast<std::ptrdiff_t>(pixels.columns) * pixels.column_stride;
+        prefetch_bytes(source.data + kRowsAhead * source.row_stride + std::min(width, {}),
+                       static_cast<std::size_t>(std::abs(width)));
+      }
+      return runs_->pick(pixels, channels_, item_, row_.data(), 0);
     }
     runs_->normalize({.sources = &source,
                       .count = 1,

@@ -21,6 +21,7 @@
 
 #include "kernels/color.h"
 #include "kernels/image.h"
+#include "kernels/image_runs.h"
 #include "kernels/resize_taps.h"
 
 namespace pinfeed::kernels {
@@ -73,6 +74,7 @@ struct ResizeSums {
 // What one instruction set supplies.
 struct ResizeRuns {
   NormalizeImages normalize;
+  PickPixels pick;  // null: normalize does it
   const CastTable* casts;
   const ResizeSums* bytes;
   const ResizeSums* floats;

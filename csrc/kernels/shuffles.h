@@ -48,9 +48,8 @@ template <int Step>
 inline constexpr auto kInterleave =
     make_shuffles<Step>([](int byte) { return byte % Step * 16 + byte / Step; });
 
-// Pixels in reverse order, the channels of each in their own.
-template <int Step>
-inline constexpr auto kReverse =
-    make_shuffles<Step>([](int byte) { return (15 - byte / Step) * Step + byte % Step; });
+// Bytes in reverse order.
+alignas(16) inline constexpr Shuffle kReverse = {15, 14, 13, 12, 11, 10, 9, 8,
+                                                 7,  6,  5,  4,  3,  2,  1, 0};
 
 }  // namespace pinfeed::kernels

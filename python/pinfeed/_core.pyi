@@ -24,6 +24,13 @@ class FileArray:
 class PartArrays:
     def __init__(self, arrays: tuple[Any, ...], offsets: tuple[Any, ...] | None = None) -> None: ...
 
+class LateImage:
+    def __init__(self, image: Any, shape: Sequence[int]) -> None: ...
+
+def lend_pixels(
+    lent: tuple[Any, Any], shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+) -> npt.NDArray[Any]: ...
+
 page_bytes: int
 
 def create_shared_file(name: str) -> int: ...

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -220,6 +221,8 @@ def use_all():
                     [2, 0, 1]
                 )
             Collate({"leaf": field}, seed=0)(batch)
+    Collate(Image(0.5))([PIL.Image.fromarray(photo) for photo in PHOTOS])  # lent
+    Collate(Image(0.5))([PIL.Image.fromarray(photo[..., 0]) for photo in PHOTOS])  # converted later
     objects = {
         "labels": [1, 2],
         "boxes": [[1, 1, 5, 6], [0, 0, 3, 3]],

@@ -162,6 +162,18 @@ std::vector<ImageSource> Images::sources() const {
   return sources;
 }
 
+std::vector<py::array> Images::read_late(std::size_t begin, std::size_t end,
+                                         std::vector<ImageSource>& sources) const {
+  std::vector<py::array> pixels;
+  for (std::size_t i = begin; samples_.are_late() && i < end; ++i) {
+    if (samples_.late(i) == nullptr) continue;
+    pixels.push_back(samples_.late(i)->read());
+    const auto* const data = static_cast<const std::byte*>(pixels.back().data());
+    sources[i].data += data - &LateImage::kNowhere;
+  }
+  return pixels;
+}
+
 std::vector<ImageSize> Images::sizes() const {
   std::vector<ImageSize> sizes(count());
   for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = size_of(i);
@@ -357,10 +369,13 @@ Images::Range Images::range_in_some_rows(std::size_t image) const {
   std::int64_t items = 1;
   for (const std::int64_t size : shape) items *= size;
   const Types types = find_types(dtype(), "float32", Subject{name_});
+  const LateImage* const late = samples_.late(image);
+  const py::array pixels = late == nullptr ? py::array() : late->read();
   std::vector<float> values(static_cast<std::size_t>(items));
   kernels::StridedCopy(shape.size(), shape.data(), strides.data(), dtype().item_size(),
                        types.cast(), sizeof(float))
-      .run(*dispatch::active_isa().permute, samples_.data(image),
+      .run(*dispatch::active_isa().permute,
+           late == nullptr ? samples_.data(image) : static_cast<const std::byte*>(pixels.data()),
            reinterpret_cast<std::byte*>(values.data()), false);
   Range range;
   for (const float value : values) {

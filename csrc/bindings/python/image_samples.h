@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -96,11 +97,21 @@ class Images {
   // Before sources() are asked for.
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 
-  // Calls write(begin, end), which may lack memory, for all images, or whatever else is counted.
+  // Converts late images [begin, end), and says where their pixels are as long as the result lives.
+  std::vector<pybind11::array> read_late(std::size_t begin, std::size_t end,
+                                         std::vector<kernels::ImageSource>& sources) const;
+
+  // Calls write(begin, end), which may lack memory, for all images, or whatever else is counted:
+  // with late ones, for as many as there are threads.
   template <class Write>
   void write_when_read(std::size_t count, std::size_t threads, const std::string& function,
                        const Write& write) const {
+    const std::size_t step = samples_.are_late() ? std::max<std::size_t>(threads, 1) : count;
     try {
+      if (samples_.reads() == nullptr) {
+        for (std::size_t i = 0; i < count; i += step) write(i, std::min(i + step, count));
+        return;
+      }
       bindings::write_when_read(samples_.reads(), count, threads, write);
     } catch (const std::bad_alloc&) {
       raise_no_memory(function, "what is kept beside the batch");

@@ -147,6 +147,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   const dispatch::Isa& isa = dispatch::active_isa();
   const std::size_t sample_rows = batch.count / images.count() * batch.height;
   const auto write = [&](std::size_t first, std::size_t last) {
+    const std::vector<py::array> held = images.read_late(first, last, sources);
     const std::size_t skipped = first * sample_rows, rows = (last - first) * sample_rows;
     if (resizes.empty() && colors == nullptr) {
       run_rows(rows, bytes / (batch.count * batch.height), request.threads,

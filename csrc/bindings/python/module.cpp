@@ -13,6 +13,7 @@ void register_pack(pybind11::module_& m);
 void register_pad(pybind11::module_& m);
 void register_part_arrays(pybind11::module_& m);
 void register_patches(pybind11::module_& m);
+void register_pillow(pybind11::module_& m);
 void register_random_order(pybind11::module_& m);
 void register_problem(pybind11::module_& m);
 void register_row_plan(pybind11::module_& m);
@@ -32,6 +33,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_pad(m);
   register_part_arrays(m);
   register_patches(m);
+  register_pillow(m);
   register_random_order(m);
   register_problem(m);
   register_row_plan(m);

@@ -231,6 +231,7 @@ class Patches {
     std::vector<ImageSource> sources = images_.sources();
     windows_.apply(sources);
     resizes_ = windows_.resizes();
+    const std::vector<py::array> held = images_.read_late(0, images_.count(), sources);
     const ImageBatch batch{
         .sources = sources.data(),
         .count = 1,

@@ -9,6 +9,7 @@
 #include "bindings/python/mapped_file.h"
 #include "bindings/python/options.h"
 #include "bindings/python/part_arrays.h"
+#include "bindings/python/torch_exchange.h"
 #include "kernels/copy.h"
 #include "kernels/lookahead.h"
 
@@ -235,11 +236,24 @@ void Samples::view_list() {
     if (lists < numbers.size() && NumberLists::is_list(sample)) {
       add(numbers[lists++], i);
     } else {
+      if (add_late(sample, i)) continue;
       const ArrayView view = view_array(sample, subject(i));
       files.check(sample);
       add(view, i);
     }
   }
+}
+
+// Whether a sample is an image that is converted later.
+bool Samples::add_late(py::handle sample, std::size_t position) {
+  if (common_ != Common::rank || py::isinstance<py::array>(sample) || bindings::is_tensor(sample))
+    return false;
+  const LateImage* const image = held_in<LateImage>(sample);
+  if (image == nullptr) return false;
+  late_.resize(data_.capacity());
+  late_[position] = image;
+  add(image->view(), position);
+  return true;
 }
 
 std::vector<Numbers> Samples::read_lists(const py::tuple& samples) {
@@ -361,6 +375,7 @@ void Samples::require_apart(const Output& output, std::size_t bytes,
     for (const ArrayView& view : parts->views) check_no_overlap(output, bytes, view, function);
   } else if (are_separate()) {
     for (std::size_t i = 0; i < count(); ++i) {
+      if (late(i) != nullptr) continue;
       const arrays::Extent sample =
           arrays::extent(data_[i], shape(i), {strides(i), axes_}, 1, dtype(i).item_size());
       check_no_overlap(output, bytes, sample, function);

@@ -14,6 +14,7 @@
 #include "bindings/python/file_array.h"
 #include "bindings/python/number_lists.h"
 #include "bindings/python/output.h"
+#include "bindings/python/pillow.h"
 #include "bindings/python/scalar_types.h"
 #include "kernels/cast.h"
 #include "kernels/sample.h"
@@ -64,6 +65,12 @@ class Samples {
   }
   bool have_one_layout() const { return one_shape_ && one_strides_; }
   bool all_contiguous() const;
+
+  // With Common::rank. An image whose pixels are nowhere before it is read, else null.
+  const LateImage* late(std::size_t sample) const {
+    return late_.empty() ? nullptr : late_[sample];
+  }
+  bool are_late() const { return !late_.empty(); }
 
   // Whether the samples are arrays of their own; or all rows of one array, of which messages speak
   // then.
@@ -145,6 +152,7 @@ class Samples {
   void add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
                   const Expect& expect);
   void view_list();
+  bool add_late(pybind11::handle sample, std::size_t position);
   std::vector<Numbers> read_lists(const pybind11::tuple& samples);
   void add(const ArrayView& view, std::size_t position);
   void add(const Numbers& numbers, std::size_t position);
@@ -173,7 +181,8 @@ class Samples {
   std::vector<std::int64_t> strides_;
   std::vector<Content> contents_;  // one for all, as long as they are equal
 
-  std::vector<std::int64_t> rows_;  // of a FileArray: those of the samples
+  std::vector<const LateImage*> late_;  // none, or one or null for each sample
+  std::vector<std::int64_t> rows_;      // of a FileArray: those of the samples
   std::unique_ptr<FileReads> reads_;
 
   DType dtype_{};

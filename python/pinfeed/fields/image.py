@@ -38,6 +38,7 @@ from pinfeed.fields.field import (
 )
 from pinfeed.fields.from_processor import processor_arguments
 from pinfeed.fields.from_torchvision import split_transform
+from pinfeed.fields.pil_images import pil_pixels
 from pinfeed.functions.normalization import (
     BYTE_SCALE,
     Normalization,
@@ -496,12 +497,13 @@ class Image(Field):
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
-    """A PIL image as an array; anything else as it is."""
+    """The pixels of a PIL image; anything else as it is."""
     if isinstance(sample, ARRAYS):
         return sample
     pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # the native side says what it is and what was expected
+    sample.load()  # mode and size of some files are known only then
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
         way_out = "a mask takes Mask(), an image .convert('RGB')"
@@ -515,5 +517,4 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
             way_out = f"np.asarray(image).astype(np.{dtype}) has its values"
         expected = f"a PIL image of one of the modes {modes}"
         raise TypeError(Problem(name, expected, repr(sample.mode), way_out, sample=position))
-    # In a mask of bits, PIL's true is a byte of 255.
-    return np.asarray(sample, np.uint8 if sample.mode == "1" else None)
+    return pil_pixels(sample)

@@ -1,0 +1,250 @@
+"""PIL images are read where they are, or converted one at a time: as arrays of the same pixels."""
+
+import gc
+import io
+import threading
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import pinfeed
+from arrays import assert_same_bits, random_array
+from pinfeed import augment
+from pinfeed.fields.pil_images import pil_pixels
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIZE = (45, 37)
+VIEW = augment.Compose([augment.RandomResizedCrop(12), augment.RandomHorizontalFlip()])
+CROP = augment.Compose([augment.RandomCrop(30, padding=2), augment.RandomHorizontalFlip()])
+COLORS = ["RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB", "LA", "L", "F"]
+MASKS = ["P", "1", "I", "I;16"]
+LENDS = hasattr(PIL.Image.Image, "__arrow_c_array__")
+
+
+def image_of(mode, seed=0, size=SIZE):
+    if mode == "F":
+        values = random_array((size[1], size[0]), seed=seed)
+        return PIL.Image.fromarray(values.astype(np.float32) / 255)
+    length = len(PIL.Image.new(mode, size).tobytes())
+    return PIL.Image.frombytes(mode, size, random_array((length,), seed=seed).tobytes())
+
+
+@pytest.fixture(params=["one block", "blocks"])
+def blocks(request):
+    """Whether Pillow puts the rows of an image into several blocks, as those of images over 16 MB."""
+    size = PIL.Image.core.get_block_size()
+    if request.param == "blocks":
+        PIL.Image.core.set_block_size(4096)
+        PIL.Image.core.clear_cache()
+    yield request.param == "blocks"
+    PIL.Image.core.set_block_size(size)
+
+
+def collated(field, images):
+    """A batch of the field, with the same random draws each time."""
+    collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=0, key="i")
+    return collate([{"x": image, "i": i} for i, image in enumerate(images)])["x"]
+
+
+def fields(mode):
+    if mode in MASKS:
+        options = {"input": "HW", "output": "HW", "dtype": torch.int64}
+        return [pinfeed.Image(**options), pinfeed.Image(**options, augment=VIEW)]
+    options = {"input": "HW"} if mode in ("L", "F") else {}
+    view = options | {"interpolation": "bilinear", "augment": VIEW}
+    made = [
+        pinfeed.Image(**options),
+        pinfeed.Image(**options, channels_last=True, dtype=torch.bfloat16),
+        pinfeed.Image(0.5, 0.25, **view),
+        pinfeed.Image(0.5, 0.25, **options | view | {"augment": CROP}),
+    ]
+    if mode != "F":
+        made.append(pinfeed.Image(**view, dtype=torch.uint8))
+        made.append(pinfeed.Image(100, 50, scale=1, **options))
+    if mode == "RGB":
+        made.append(pinfeed.Image(MEAN, STD, **view, color=augment.ColorJitter(0.3, 0.3)))
+        made.append(pinfeed.Image(MEAN, STD, **view, erase=augment.RandomErasing(1)))
+        made.append(pinfeed.Image(MEAN, STD, output="HWC"))
+    return made
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("mode", COLORS + MASKS)
+def test_images_of_every_mode_equal_arrays(mode, blocks, num_threads):
+    images = [image_of(mode, seed) for seed in range(5)]
+    # In a mode of bits, true is a byte of 255, in arrays of bools too.
+    arrays = [np.array(image, np.uint8 if mode == "1" else None) for image in images]
+    for field in fields(mode):
+        assert_same_bits(collated(field, images), collated(field, arrays))
+
+
+def test_what_is_lent(blocks):
+    for mode in ["RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LA"]:
+        image = image_of(mode)
+        pixels = pil_pixels(image)
+        assert isinstance(pixels, np.ndarray) == (LENDS and not blocks), mode
+        if not isinstance(pixels, np.ndarray):
+            continue
+        assert np.array_equal(pixels, np.asarray(image))
+        assert not pixels.flags.writeable
+        image.putpixel((2, 1), (7,) * pixels.shape[2])  # the memory is the image's
+        assert (pixels[1, 2] == 7).all()
+
+
+# Memory that is not Pillow's own, which 11.3 and 12 lend at the price of the process.
+@pytest.mark.parametrize(
+    "image",
+    [
+        PIL.Image.fromarray(random_array((9, 21))),
+        PIL.Image.fromarray(random_array((9, 21, 4))),
+        PIL.Image.new("RGB", (0, 3)),
+        PIL.Image.new("L", (3, 0)),
+    ],
+    ids=["grey array", "RGBA array", "no columns", "no rows"],
+)
+def test_images_that_do_not_lend(image):
+    assert not isinstance(pil_pixels(image), np.ndarray)
+    field = pinfeed.Image(input="HW" if image.mode == "L" else "HWC")
+    assert_same_bits(collated(field, [image]), collated(field, [np.asarray(image)]))
+
+
+def test_pixels_outlive_their_image():
+    image = image_of("RGB")
+    expected = np.array(image)
+    pixels = pil_pixels(image)
+    image.close()
+    del image
+    gc.collect()
+    others = [image_of("RGB", seed) for seed in range(1, 4)]
+    if LENDS:
+        assert np.array_equal(pixels, expected)
+    del others
+
+
+def test_batches_do_not_hold_on_to_images(blocks):
+    images = [image_of("RGB", seed) for seed in range(3)]
+    expected = torch.from_numpy(np.stack([np.array(image) for image in images]))
+    batch = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))(images)
+    for image in images:
+        image.paste((1, 2, 3), (0, 0, *SIZE))
+        image.close()
+    assert torch.equal(batch, expected)
+    with pytest.raises(ValueError, match="closed"):
+        pinfeed.Collate(pinfeed.Image())(images)
+
+
+def encoded(format, mode="RGB", size=SIZE, **options):
+    file = io.BytesIO()
+    image_of(mode, size=size).save(file, format, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "BMP", "TIFF", "PPM", "ICO"])
+def test_files_that_are_not_loaded_yet(format, tmp_path):
+    path = tmp_path / f"image.{format}"
+    path.write_bytes(encoded(format, size=(16, 16)))
+    with PIL.Image.open(path) as file:
+        expected = np.array(file.convert("RGB"))
+    for opened in (path, io.BytesIO(path.read_bytes())):
+        with PIL.Image.open(opened) as file:
+            batch = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))([file])
+        assert np.array_equal(batch[0], expected)
+
+
+def test_jpegs_in_draft_mode():
+    file = encoded("JPEG", size=(160, 128))
+    drafts = [PIL.Image.open(io.BytesIO(file)) for _ in range(2)]
+    for draft in drafts:
+        assert draft.draft("RGB", (40, 32)) is not None
+    found = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))(drafts[:1])
+    assert found.shape == (1, 32, 40, 3)
+    assert np.array_equal(found[0], np.asarray(drafts[1]))
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_truncated_files(format):
+    good = image_of("RGB")
+    bad = PIL.Image.open(io.BytesIO(encoded(format)[:-400]))
+    with pytest.raises(OSError, match="truncated"):
+        pinfeed.Collate(pinfeed.Image())([good, bad])
+
+
+def test_palettes_are_no_colors():
+    file = io.BytesIO(encoded("PNG", "P"))
+    with pytest.raises(TypeError, match=r"sample 1: .*'P'.*convert"):
+        pinfeed.Collate(pinfeed.Image())([image_of("RGB"), PIL.Image.open(file)])
+
+
+class Photos(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return image_of("RGB", index, (45 + index, 37))
+
+
+def test_workers(blocks):
+    """Images in a worker that was forked, padded: two epochs."""
+    field = pinfeed.Image(MEAN, STD, pad_value=0)
+    images = [Photos()[i] for i in range(12)]
+    expected = [
+        pinfeed.Collate(field)([np.asarray(image) for image in images[i : i + 4]])
+        for i in (0, 4, 8)
+    ]
+    loader = DataLoader(
+        Photos(),
+        4,
+        num_workers=2,
+        collate_fn=pinfeed.Collate(field),
+        multiprocessing_context="fork",
+    )
+    for _ in range(2):
+        for batch, other in zip(loader, expected, strict=True):
+            assert_same_bits(batch[0], other[0])
+
+
+def test_threads_that_share_images(blocks):
+    images = [image_of("RGB", seed) for seed in range(8)]
+    field = pinfeed.Image(MEAN, STD, augment=augment.Resize(20))
+    expected = collated(field, [np.array(image) for image in images])
+    wrong = []
+
+    def work():
+        for _ in range(5):
+            if not torch.equal(collated(field, images), expected):
+                wrong.append(threading.current_thread())
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_patches(blocks):
+    field = pinfeed.Patches(4, MEAN, STD, min_pixels=16, max_pixels=400)
+    images = [[image_of("RGB"), image_of("RGB", 1)], image_of("RGB", 2), None]
+    arrays = [[np.array(part) for part in images[0]], np.array(images[1]), None]
+    for part, other in zip(
+        pinfeed.Collate(field)(images), pinfeed.Collate(field)(arrays), strict=True
+    ):
+        assert torch.equal(part, other)
+
+
+def test_a_subclass_that_changes_while_it_is_read():
+    """The size that was seen first is that of the memory that is read."""
+
+    class Growing(PIL.Image.Image):
+        @property
+        def __array_interface__(self):
+            return np.zeros((5, 5, 3), np.uint8).__array_interface__
+
+    image = Growing()
+    image.im, image._mode, image._size = PIL.Image.new("RGB", (4, 4)).im, "RGB", (4, 4)
+    image.readonly = 1
+    with pytest.raises(ValueError, match="changed its size or mode"):
+        pinfeed.Collate(pinfeed.Image())([image])
