@@ -183,20 +183,108 @@ def test_states_of_other_streams():
         ValueError, match="StreamDataset: the state is of another stream: shuffle_buffer"
     ):
         PackedStream(StreamDataset([[1]], 1, seed=1), seq_length=4).load_state_dict(state)
-    for even in (None, "drop"):  # other ranks have other windows
-        source = StreamDataset([[1]] * 9, even=even, rank=0, world_size=1)
-        here = StreamDataset([[1]] * 9, even=even, rank=1, world_size=2)
-        message = (
-            "PackedStream: the state is of another stream: rank is 0 there and 1 here, world_size"
+    packed = PackedStream(StreamDataset([[1]] * 9, even=None, rank=1, world_size=2), seq_length=4)
+    with pytest.raises(ValueError, match="rank is 0 there and 1 here, world_size is 1 there and 2"):
+        packed.load_state_dict(  # other ranks have other windows
+            PackedStream(StreamDataset([[1]] * 9, rank=0, world_size=1), seq_length=4).state_dict()
         )
-        with pytest.raises(ValueError, match=message):
-            PackedStream(here, seq_length=4).load_state_dict(
-                PackedStream(source, seq_length=4).state_dict()
-            )
+    stream.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="loaded into the dataset itself, and this is worker 0"):
+        list(DataLoader(stream, None, num_workers=1))
+    stream = PackedStream(StreamDataset([[1]]), seq_length=4)
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(TypeError, match="state must be a dict, got list"):
         stream.load_state_dict([])
-    with pytest.raises(ValueError, match="yielded of the state must be at least 0, got -1"):
-        stream.load_state_dict(state | {"yielded": -1})
+    with pytest.raises(ValueError, match="consumed of the state must be at least 0, got -1"):
+        stream.load_state_dict(state | {"consumed": -1})
     assert repr(stream).startswith("PackedStream(StreamDataset(")
+
+
+# Ranks that are equally far.
+
+
+def even_streams(lengths, even, world_size, size, buffer=3, workers=0, **settings):
+    """Those of all ranks."""
+    streams = []
+    for rank in range(world_size):
+        ranks = {"rank": rank, "world_size": world_size}
+        source = StreamDataset(documents(lengths), buffer, even=even, **ranks)
+        streams.append(PackedStream(source, seq_length=8, window=7, batch_size=size, **settings))
+    return streams
+
+
+def tokens_of(batches):
+    return [
+        token
+        for batch in batches
+        for document, start, length in zip(batch, *batch.packing[2:4], strict=True)
+        for token in document[start : start + length]
+    ]
+
+
+@given(
+    st.lists(st.integers(0, 8), max_size=40),
+    st.sampled_from(["drop", "repeat"]),
+    st.sampled_from(["best_fit", "first_fit", "wrapped"]),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.integers(0, 2),
+    st.integers(0, 5),
+)
+def test_ranks_get_the_same_number_of_batches_and_move(
+    lengths, even, strategy, worlds, sizes, epoch, taken
+):
+    options = {"lengths": lengths, "even": even, "strategy": strategy}
+    before = even_streams(world_size=worlds[0], size=sizes[0], **options)
+    whole = []
+    for stream in before:
+        stream.set_epoch(epoch)
+        whole.append(list(stream))
+    assert len({len(batches) for batches in whole}) == 1
+    every = sorted(token for document in documents(lengths) for token in document)
+    found = [token for batches in whole for token in tokens_of(batches)]
+    if even == "drop":
+        assert len(set(found)) == len(found)
+    else:
+        assert sorted(set(found)) == every
+
+    found, states = [], []
+    for stream in before:
+        stream.set_epoch(epoch)
+        found += tokens_of(itertools.islice(stream, taken))
+        states.append(json.loads(json.dumps(stream.state_dict())))
+    assert states == [states[0] | {"batch_size": sizes[0]}] * len(states)
+    after = even_streams(world_size=worlds[1], size=sizes[1], **options)
+    counts = set()
+    for stream in after:
+        stream.load_state_dict(states[0])
+        rest = list(stream)
+        counts.add(len(rest))
+        found += tokens_of(rest)
+    assert len(counts) == 1
+    if even == "drop":
+        assert len(set(found)) == len(found)
+    else:
+        assert sorted(set(found)) == every
+    fresh = even_streams(world_size=worlds[1], size=sizes[1], **options)
+    for stream, other in zip(after, fresh, strict=True):
+        other.set_epoch(epoch + 1)
+        assert tokens_of(stream) == tokens_of(other)
+
+
+@pytest.mark.parametrize("even", ["drop", "repeat"])
+def test_workers_of_ranks_get_the_same_number_of_batches(even):
+    counts, tokens = [], []
+    for stream in even_streams(LENGTHS * 3, even, 2, 2):
+        loader = DataLoader(stream, None, collate_fn=tokens_by_batch, num_workers=2)
+        batches = list(loader)
+        counts.append((len(batches), len(list(loader))))  # of two epochs
+        tokens += itertools.chain(*batches)
+    assert len(set(counts)) == 1
+    missing = sum(LENGTHS * 3) - len(set(tokens))
+    assert missing == 0 if even == "repeat" else len(set(tokens)) == len(tokens)
+
+
+def tokens_by_batch(batch):
+    return tokens_of([batch])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -103,6 +103,9 @@ class PackSampler(EpochSampler):
         >>> sampler.efficiency
         1.0
     """
+
+    #: The fewest rows of each rank in an epoch.
+    FEWEST_ROWS: ClassVar[int] = 1
 
     SHOWN = (
         "_batch_size",
@@ -261,7 +264,7 @@ class PackSampler(EpochSampler):
         rank, world_size = self._ranks()
         rows = plan.row_order[first : first + self.step]
         if len(rows) < world_size:  # then some of the epoch's first rows come again
-            rows = np.append(rows, plan.row_order[: world_size - len(rows)])
+            rows = np.append(rows, np.resize(plan.row_order, world_size - len(rows)))
         if self.balance == "count":
             each, rest = divmod(len(rows), world_size)
             start = rank * each + min(rank, rest)
@@ -275,7 +278,7 @@ class PackSampler(EpochSampler):
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])
         count = len(rows.offsets) - 1
-        if count < self.world_size:
+        if count < self.FEWEST_ROWS * self.world_size:
             raise ValueError(
                 f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "
                 "a batch; take fewer ranks or more documents"

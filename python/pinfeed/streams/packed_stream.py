@@ -13,7 +13,6 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, instead, require_state
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
-from pinfeed.streams.moved import PLACE
 from pinfeed.streams.stream_dataset import StreamDataset
 
 
@@ -24,16 +23,20 @@ class PackedStream(IterableDataset[Any]):
     stream doesn't. So each worker reads ``window`` documents ahead, plans their rows, yields these
     batches, and goes on with the next window.
 
-    Give it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Ranks and workers get
-    what the stream deals out to them; their numbers of batches differ. Threads share one as they share
-    a `StreamDataset`.
+    Give it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Threads share one as they
+    share a `StreamDataset`.
+
+    Where the stream has ``even``, all ranks plan the same windows, and each takes its rows of a step, so
+    all get the same number of batches. Rows that are too few for all ranks, at the end of a window, come
+    again (``even="repeat"``) or are left out (``"drop"``). Without ``even``, each rank packs the documents
+    that the stream deals out to it, and numbers of batches differ.
 
     Args:
         stream: A `StreamDataset`.
         seq_length: The length of a row, in tokens.
         batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
-        window: How many documents are planned together. More leave less room: the last batch of a
-            window is half empty on average.
+        window: How many documents are planned together, with ``even`` of all ranks. More leave less room:
+            the last step of a window is half empty on average.
         key: The key of a sample's tokens. None: the sample is its tokens.
         strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents that are
             longer than a row; for other strategies they are an error.
@@ -42,8 +45,9 @@ class PackedStream(IterableDataset[Any]):
         shuffle: False keeps documents of equal length, and rows, in order.
         seed: Not negative.
 
-    In a torchdata ``StatefulDataLoader`` it goes on in the middle of a window, which is read again.
-    Empty documents come into no batch.
+    In a torchdata ``StatefulDataLoader`` it goes on in the middle of a window, which is read again. With
+    ``even`` the state of any rank is that of all, for any number of ranks. Empty documents come into no
+    batch.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -96,8 +100,12 @@ class PackedStream(IterableDataset[Any]):
             "seed": seed,
         }
         self._planned([1], 0)  # raises for what is out of range
-        self._position: _Position | None = None  # of the pass that began last
-        self._loaded = (0, 0)  # at which window the next pass begins, and at which of its batches
+        # Of the pass that began last: how far it is, and what it reads.
+        self._position: tuple[_Position, StreamDataset] | None = None
+        self._loaded = (
+            0,
+            0,
+        )  # at which window the next pass begins, and how many of its rows are done
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass, as `StreamDataset.set_epoch`."""
@@ -106,34 +114,41 @@ class PackedStream(IterableDataset[Any]):
         self.stream.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[SampleList]:
-        documents = iter(self.stream)
-        self._position = _Position(self.stream.state_dict(), *self._loaded)
+        self.stream.require_dealt_out_once()
+        stream = self._documents()
+        documents = iter(stream)
+        position = _Position(stream.state_dict(), *self._loaded)
+        self._position = position, stream
         self._loaded = (0, 0)
-        return self._batches(documents, self._position)
+        return self._batches(documents, stream, position)
 
-    def _batches(self, documents: Iterator[Any], position: _Position) -> Iterator[SampleList]:
+    def _batches(
+        self, documents: Iterator[Any], stream: StreamDataset, position: _Position
+    ) -> Iterator[SampleList]:
         epoch = position.stream["epoch"]
         while samples := list(islice(documents, self.window)):
             lengths = [self._length(sample) for sample in samples]
             if any(lengths):
-                planned = iter(self._planned(lengths, (epoch << 32) + position.windows))
-                for batch in islice(planned, position.yielded, None):
-                    position.yielded += 1
+                number, start = (epoch << 32) + position.windows, position.consumed
+                planner = self._planned(lengths, number)
+                for batch in planner.batches_from(number, start):
+                    position.consumed += planner.step
                     chosen = [samples[i] for i in batch]
                     yield SampleList(chosen, None, None, epoch, batch.packing)
             position.windows += 1
-            position.yielded = 0
-            position.stream = self.stream.state_dict()
+            position.consumed = 0
+            position.stream = stream.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """How far the pass that began last has come, and the settings that it depends on.
 
         Returns:
             The ``stream``'s state at the beginning of the window, how many ``windows`` were read
-            before it, how many of its batches were ``yielded``, and the settings.
+            before it, how many of its rows were ``consumed``, and the settings.
         """
-        position = self._position or _Position(self.stream.state_dict(), *self._loaded)
-        return vars(position) | self._identity()
+        if self._position is not None:
+            return vars(self._position[0]) | self._identity()
+        return vars(_Position(self._documents().state_dict(), *self._loaded)) | self._identity()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes back to where `state_dict` was called: the next pass yields the batches left.
@@ -142,20 +157,24 @@ class PackedStream(IterableDataset[Any]):
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
             ValueError: The state is of a stream with other settings, or it isn't complete.
         """
-        needed = ("stream", "windows", "yielded")
-        require_state(state, needed, self._identity(), "PackedStream", "stream")
-        windows, yielded = (
+        needed = ("stream", "windows", "consumed")
+        identity = self._identity()
+        del identity["batch_size"]  # rows are dealt out one by one
+        require_state(state, needed, identity, "PackedStream", "stream")
+        windows, consumed = (
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
-            for key in ("windows", "yielded")
+            for key in ("windows", "consumed")
         )
-        place = {key: value for key, value in self.stream.state_dict().items() if key in PLACE}
-        require_state(state["stream"], (), place, "PackedStream", "stream")
-        self.stream.load_state_dict(state["stream"])
-        self._loaded = windows, yielded
+        self._documents().load_own_state(state["stream"])
+        self._loaded = windows, consumed
         self._position = None
 
+    def _documents(self) -> StreamDataset:
+        """What windows are read from."""
+        return self.stream if self.stream.even is None else self.stream.of_all_ranks()
+
     def _identity(self) -> dict[str, Any]:
-        return {"window": self.window, **self._settings}
+        return {"window": self.window, "even": self.stream.even, **self._settings}
 
     def _length(self, sample: Any) -> int:
         if self.key is None and isinstance(sample, Mapping):
@@ -180,7 +199,9 @@ class PackedStream(IterableDataset[Any]):
         return length
 
     def _planned(self, lengths: list[int], number: int) -> PackSampler:
-        planner = _WindowSampler(lengths, **self._settings, rank=0, world_size=1)
+        rank, world_size = (0, 1) if self.stream.even is None else self.stream.ranks()
+        kind = _WindowSampler if self.stream.even != "drop" else _WholeStepsSampler
+        planner = kind(lengths, **self._settings, rank=rank, world_size=world_size)
         planner.set_epoch(number)
         return planner
 
@@ -193,12 +214,23 @@ class PackedStream(IterableDataset[Any]):
 
 
 class _WindowSampler(PackSampler):
-    """Plans one window."""
+    """Plans one window, which may have fewer rows than there are ranks."""
+
+    FEWEST_ROWS = 0
 
     @property
     @override
     def _name(self) -> str:
         return "PackedStream"
+
+
+class _WholeStepsSampler(_WindowSampler):
+    """Leaves out the rows of a last step that has too few for all ranks."""
+
+    @override
+    def batches(self, epoch: int, start: int = 0) -> int:
+        steps, rest = divmod(self.units(epoch) - start, self.step)
+        return steps + (rest >= self.world_size)
 
 
 @dataclass
@@ -207,4 +239,4 @@ class _Position:
 
     stream: dict[str, Any]
     windows: int
-    yielded: int
+    consumed: int

@@ -140,6 +140,7 @@ class StreamDataset(IterableDataset[Any]):
         self._source = StreamSource(source, open_shard)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
+        self._deals_out = True
         self._cells = SharedCells([0] * (_SKIP_CELLS + 1), "StreamDataset")
         self._clock = EpochClock("StreamDataset")
         # By worker (None: no worker), because workers may be threads that share this object: the pass
@@ -168,9 +169,15 @@ class StreamDataset(IterableDataset[Any]):
         """
         self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH))
 
+    def of_all_ranks(self) -> StreamDataset:
+        """This stream, but for dealing out samples to ranks: both count epochs together."""
+        whole: StreamDataset = object.__new__(type(self))
+        whole.__dict__ |= self.__dict__ | {"even": None, "_deals_out": False, "_passes": {}}
+        return whole
+
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
-        self._require_dealt_out_once()
+        self.require_dealt_out_once()
         self._warn_of_uneven_ranks()
         self._source.require_readable(workers, self._clock.have_begun)
         key = worker_key()
@@ -246,9 +253,15 @@ class StreamDataset(IterableDataset[Any]):
             self._clock.load(one.epoch, one, anywhere)
         self._passes.pop(worker_key(), None)
 
-    def _require_dealt_out_once(self) -> None:
+    def load_own_state(self, state: Any) -> None:
+        """Loads the state of this worker, from which no other one goes on."""
+        loaded = StreamState.loaded(state, self._identity(), self._source.shards, self._share())
+        self._clock.load(loaded.epoch, loaded)
+        self._passes.pop(worker_key(), None)
+
+    def require_dealt_out_once(self) -> None:
         """Raises RuntimeError if accelerate deals out to processes what is dealt out to them already."""
-        _, world_size = self._ranks()
+        _, world_size = self.ranks()
         if world_size == 1:
             return
         prepared = getattr(prepared_loader(), "dataset", None)
@@ -264,7 +277,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def _warn_of_uneven_ranks(self) -> None:
         """Warns once that ranks differ in their numbers of samples, where nobody has said that they may."""
-        rank, world_size = self._ranks()
+        rank, world_size = self.ranks()
         if self._warns and world_size > 1 and self._cells.compare_exchange(_WARNED, 0, 1):
             warnings.warn(
                 f"StreamDataset: this is rank {rank} of {world_size}, and ranks may get different numbers of "
@@ -275,7 +288,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def _identity(self) -> dict[str, Any]:
         """The part of the state that must be the same in a stream that goes on from it."""
-        rank, world_size = self._ranks()
+        rank, world_size = self._dealt_ranks()
         worker, workers = _worker()
         sizes = {"shards": self._source.shards, "shard_names": self._source.shard_names}
         return {
@@ -290,7 +303,8 @@ class StreamDataset(IterableDataset[Any]):
             "planning": _PLANNING,
         }
 
-    def _ranks(self) -> tuple[int, int]:
+    def ranks(self) -> tuple[int, int]:
+        """Which of the ranks this is, and how many there are."""
         return (
             self._given_ranks
             or group_ranks()
@@ -298,9 +312,12 @@ class StreamDataset(IterableDataset[Any]):
             or environment_ranks("StreamDataset")
         )
 
+    def _dealt_ranks(self) -> tuple[int, int]:
+        return self.ranks() if self._deals_out else (0, 1)
+
     def _share(self) -> Share:
         shards = self._source.shards
-        return share_of(shards, *self._ranks(), *_worker(), self.even)
+        return share_of(shards, *self._dealt_ranks(), *_worker(), self.even)
 
     def _order(self, epoch: int) -> list[int]:
         count = self._source.shards
@@ -312,7 +329,7 @@ class StreamDataset(IterableDataset[Any]):
         """That of this worker, then with ``even`` those of the same worker of other ranks."""
         if self.shuffle_buffer <= 1:
             return []
-        (rank, world_size), (worker, workers) = self._ranks(), _worker()
+        (rank, world_size), (worker, workers) = self._dealt_ranks(), _worker()
         ranks = [rank] if self.even is None else [rank, *range(rank), *range(rank + 1, world_size)]
         parts = [(worker * world_size + one, workers * world_size) for one in ranks]
         return [ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part)) for part in parts]
@@ -339,7 +356,7 @@ class StreamDataset(IterableDataset[Any]):
             functools.partial(
                 self._source.samples,
                 workers=workers,
-                ranks=self._ranks()[1],
+                ranks=self.ranks()[1],
                 are_ranks_given=self._given_ranks is not None,
                 epoch=epoch,
             ),
@@ -352,7 +369,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         if multiprocessing.context.get_spawning_popen() is not None:
-            self._require_dealt_out_once()  # a worker that isn't forked can't tell
+            self.require_dealt_out_once()  # a worker that isn't forked can't tell
         return self.__dict__ | {
             "_passes": {},
             # A worker's copy shares them, any other doesn't.
