@@ -58,19 +58,10 @@ class Problem:
         self.index: int | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> Problem:
-        """That of an error, which has one from now on if its message was all that it had."""
+    def of(cls, error: Exception) -> Problem | None:
+        """The problem that an error of ours holds; None: the error is of a library or the user's."""
         only = error.args[0] if len(error.args) == 1 else None
-        if isinstance(only, cls):
-            return only
-        problem = cls("", str(error))
-        if isinstance(only, str):
-            error.args = (problem,)
-        return problem
-
-    def add_hint(self, hint: str) -> None:
-        """Names another way out, or one more thing to know."""
-        self.hint = f"{self.hint}; {hint}" if self.hint else hint
+        return only if isinstance(only, cls) else None
 
     def __str__(self) -> str:
         sample = "" if self.sample is None else sample_after(self.subject, self.sample)
@@ -82,6 +73,15 @@ class Problem:
 
     def __repr__(self) -> str:
         return repr(str(self))
+
+
+def add_hint(error: Exception, hint: str) -> None:
+    """Adds a fix to an error of ours; to any other error a note."""
+    problem = Problem.of(error)
+    if problem is None:
+        error.add_note(hint)
+    else:
+        problem.hint = f"{problem.hint}; {hint}" if problem.hint else hint
 
 
 def sample_after(subject: str, sample: Any = "") -> str:
@@ -128,7 +128,7 @@ def instead(
             except TypeError as error:
                 # Of a function that has not begun. In a variable it would keep this frame alive.
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                    error.args = (_misfit(error, function, arguments, options, otherwise, ways),)
+                    error.args = (_misfit(function, arguments, options, otherwise, ways),)
                 raise
 
         return call
@@ -137,7 +137,6 @@ def instead(
 
 
 def _misfit(
-    error: TypeError,
     function: Callable[..., Any],
     arguments: Sequence[Any],
     options: Mapping[str, Any],
@@ -145,7 +144,8 @@ def _misfit(
     ways: Mapping[str, str],
 ) -> Problem:
     """What a function was called with that it doesn't take, and what to write instead."""
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     name = function.__name__
     if name == "__init__":
         name = type(arguments[0]).__name__  # which may be derived from the class that has it
@@ -161,9 +161,19 @@ def _misfit(
     if extra and missing and not otherwise:
         value = reprlib.repr(extra[0])
         return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
-    text = str(error).replace(f"{function.__qualname__}()", f"{name}()")
-    absent = next((key for key in [*parameters][len(arguments) :] if key not in options), "")
-    return Problem("", text, hint=otherwise if extra else ways.get(absent, ""))
+    if extra:
+        own = int(function.__name__ == "__init__")  # self
+        most = len(parameters) - len(by_keyword) - own
+        got = str(len(arguments) - own)
+        return Problem(
+            name, f"at most {most} argument{'s' * (most != 1)} without a name", got, otherwise
+        )
+    text = ""
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as error:
+        text = str(error)  # such as "missing a required argument: 'dataset'"
+    return Problem(name, text)
 
 
 def two_sizes(name: str, height: Any, width: Any) -> Problem:

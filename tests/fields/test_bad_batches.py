@@ -248,7 +248,7 @@ HINTS: Hints = {
         TypeError, r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}"),
     "labels of packed tokens": (labels, {"input_ids": Pack(seq_length=4)}, {"input_ids": Pack(seq_length=4), "labels": Pack(seq_length=4)},
         torch.tensor([[1, 2, 3, 4]]),
-        ValueError, r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(4\)"),
+        ValueError, r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(seq_length=4\)"),
     "padded labels of packed tokens": (labels, {"input_ids": Pack(seq_length=4), "labels": Pad(pad_value=-100)},
         {"input_ids": Pack(seq_length=4), "labels": Pack(seq_length=4, pad_value=-100)},
         torch.tensor([[1, 2, 3, 4]]),

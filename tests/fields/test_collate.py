@@ -136,7 +136,7 @@ def test_stack_converts_numbers(samples):
     ("samples", "words"),
     [
         (["a", "b"], "a tensor or a number, got str; Keep"),
-        ([{"x": 1}, {"x": 2}], "takes arrays or numbers, got dict; Keep"),
+        ([{"x": 1}, {"x": 2}], "expected arrays or numbers for .*, got dict; Keep"),
         ([[1, "a"], [2, "b"]], "sample 0: .* numbers, and lists of them, got str"),
         ([[[1.5, np.ma.masked]]], "sample 0: .* numbers, and lists of them, got MaskedConstant"),
         ([None, None], "a tensor or a number, got NoneType; leave out samples"),

@@ -318,7 +318,7 @@ def test_another_seq_length_than_the_sampler_s():
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     (indices,) = PackSampler([*map(len, TOKENS)], batch_size=8, seq_length=5)
     with pytest.raises(
-        ValueError, match="Pack and PackSampler must have the same seq_length, got 4 and 5"
+        ValueError, match="expected seq_length=5 for Pack, as the PackSampler has it, got 4"
     ):
         Collate(Pack(seq_length=4))(data.__getitems__(indices))
     joined = Collate(Pack(seq_length=None))(data.__getitems__(indices))

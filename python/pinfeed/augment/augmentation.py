@@ -9,6 +9,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Problem,
     checked_integer,
     checked_interpolation,
     require_instance,
@@ -129,10 +130,9 @@ class Augmentation:
         shared = None if self._geometry is None else (self._geometry, self._stream)
         views = chance.views.get(shared)
         if self.needs_boxes and objects is None and views is None:
-            raise ValueError(
-                f"{name}: RandomIoUCrop crops around the boxes of objects, and no leaf has those of "
-                'these images; add Boxes(image="...") beside the first leaf that has this geometry'
-            )
+            wrong = "RandomIoUCrop crops around the boxes of objects, and no leaf has those of these images"
+            hint = 'add Boxes(image="...") beside the first leaf that has this geometry'
+            raise ValueError(Problem(name, wrong, hint=hint))
         batch = _core.view_images(
             images,
             indices,
@@ -162,9 +162,11 @@ class Augmentation:
             return
         given = ", ".join(f"{part}=..." for part in self.parts)
         unit = "; what erase writes is a number of bytes then" if self._erase else ""
-        raise TypeError(
-            f"{name}: augment, color and erase are for the samples of a Collate, and this is a batch "
-            f'already; give Image({given}, dtype=torch.uint8, output="HWC") to the Collate, and the '
-            f"same Image without {' and '.join(self.parts)} to fields, which normalizes on the "
-            f"device{unit}"
+        wrong = (
+            "augment, color and erase are for the samples of a Collate, and this is a batch already"
         )
+        hint = (
+            f'give Image({given}, dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
+            f"without {' and '.join(self.parts)} to fields, which normalizes on the device{unit}"
+        )
+        raise TypeError(Problem(name, wrong, hint=hint))

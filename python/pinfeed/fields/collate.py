@@ -146,19 +146,19 @@ class Collate:
                 context = self._context(samples, None, LastSample.epoch_of(samples))
             return self._plan().collate(samples, context)
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
-            raise TypeError(
-                f"Collate: expected a sequence of samples, got {type(samples).__name__}; "
+            hint = (
                 "a DataLoader with batch_size=None hands over single samples, and a dataset's __getitems__ "
                 "has to return a list of samples"
             )
-        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
             raise TypeError(
-                f"Collate: expected a list of samples, got a tuple of {len(samples)} arrays, which could "
-                "be samples or the columns of a batch; pass list(samples), and have a dataset's "
-                "__getitems__ return a list of samples"
+                Problem("Collate", "a sequence of samples", type(samples).__name__, hint)
             )
+        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
+            got = f"a tuple of {len(samples)} arrays, which could be samples or the columns of a batch"
+            hint = "pass list(samples), and have a dataset's __getitems__ return a list of samples"
+            raise TypeError(Problem("Collate", "a list of samples", got, hint))
         if len(samples) == 0:
-            raise ValueError("Collate: expected at least one sample, got an empty batch")
+            raise ValueError(Problem("Collate", "at least one sample", "an empty batch"))
         known = samples if isinstance(samples, SampleBatch) else None
         packing, epoch = (None, None) if known is None else (known.packing, known.epoch)
         try:
@@ -168,6 +168,8 @@ class Collate:
             return self._plan().collate(list(samples), context)
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
+            if problem is None:
+                raise
             indices: Any = ()
             if packing is not None:
                 indices = packing.documents

@@ -397,9 +397,8 @@ class Image(Field):
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         self._augmentation.refuse_batch(leaf.name)
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(
-                f"{leaf.name}: Image() takes a tensor of images, got {type(batch).__name__}"
-            )
+            expected = "a tensor of images, which Image() takes"
+            raise TypeError(Problem(leaf.name, expected, type(batch).__name__))
         if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # grey images
             batch = batch[..., None]
         self._require_images(batch, leaf.name)
@@ -465,23 +464,23 @@ class Image(Field):
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises for what devices can't do: all but floats or uint8 of a batch of uint8 images."""
         if self.pad_value is not None:
-            raise TypeError(
-                f"{name}: pad_value is for images of different sizes, and those of a batch have one; "
+            wrong = "pad_value is for images of different sizes, and those of a batch have one"
+            hint = (
                 "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
             )
+            raise TypeError(Problem(name, wrong, hint=hint))
         is_integer = self.dtype in INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
-            raise TypeError(
-                f"{name}: expected uint8 images, of which Image() makes floats or uint8 in fields, got "
-                f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}; "
+            expected = "uint8 images, of which Image() makes floats or uint8 in fields"
+            got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}"
+            hint = (
                 "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
             )
+            raise TypeError(Problem(name, expected, got, hint))
         if images.ndim != len(self.axes) + 1:
-            hint = '; for grey images say input="HW"' if images.ndim == 3 else ""
-            raise ValueError(
-                f"{name}: expected images of shape (N, {', '.join(self.axes)}), "
-                f"got {tuple(images.shape)}{hint}"
-            )
+            expected = f"images of shape (N, {', '.join(self.axes)})"
+            hint = 'for grey images say input="HW"' if images.ndim == 3 else ""
+            raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
         """The batch of images on a device."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import DType, instead, require_choice, torch_dtype_name
+from pinfeed.arguments import DType, Problem, instead, require_choice, torch_dtype_name
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Field, Leaf, Request
 from pinfeed.fields.image import INTEGERS, Image
@@ -134,20 +134,20 @@ class Mask(Image):
     @override
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         if self.image is not None and not self._is_beside and self.augment is None:
-            raise ValueError(
-                f"{leaf.name}: Mask({self.image!r}) needs an Image() of that key in the same dict"
-            )
+            wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
+            raise ValueError(Problem(leaf.name, wrong))
         return super()._batch(images, indices, leaf)
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         if self.augment is not None or self.pad_value is not None:
-            raise TypeError(
-                f"{leaf.name}: augment and pad_value are for the samples of a Collate, and this is a "
-                "batch already; give this Mask to the Collate, and leave it out of fields"
-            )
+            wrong = "augment and pad_value are for the samples of a Collate, and this is a batch already"
+            hint = "give this Mask to the Collate, and leave it out of fields"
+            raise TypeError(Problem(leaf.name, wrong, hint=hint))
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(f"{leaf.name}: Mask() takes a tensor, got {type(batch).__name__}")
+            raise TypeError(
+                Problem(leaf.name, "a tensor, which Mask() takes", type(batch).__name__)
+            )
         if batch.is_cpu and len(batch):  # the native side takes at least one sample
             return self._batch(batch, np.arange(len(batch)), leaf)
         # On a device values are not looked at, so all that the dtype has must fit.
@@ -155,10 +155,8 @@ class Mask(Image):
         masks = batch.squeeze(axis) if batch.ndim == 4 else batch
         given, dtype = torch_dtype_name(batch.dtype), torch_dtype_name(self.dtype)
         if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(given, dtype):
-            raise TypeError(
-                f"{leaf.name}: expected integers that {dtype} can hold, of shape (N, H, W), "
-                f"got {given} {tuple(batch.shape)}"
-            )
+            expected = f"integers that {dtype} can hold, of shape (N, H, W)"
+            raise TypeError(Problem(leaf.name, expected, f"{given} {tuple(batch.shape)}"))
         return masks.to(self.dtype)
 
 

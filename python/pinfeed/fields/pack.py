@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    Problem,
     checked_integer,
     described,
     dtype_name,
@@ -162,17 +163,18 @@ class Pack(Field):
     def _packed(self, samples: Selection, leaf: Leaf) -> Any:
         packing = None if self.seq_length is None else leaf.packing
         if packing is None and self.seq_length is not None:
-            raise ValueError(
-                f"{leaf.name}: Pack needs the rows that a PackSampler has planned: "
-                "DataLoader(dataset, batch_sampler=PackSampler(lengths, "
-                f"seq_length={self.seq_length}), ...); any dataset but an ArrayDataset needs "
-                "IndexedDataset(dataset) around it, and a PackedStream batch_size=None"
+            wrong = (
+                "Pack needs the rows that a PackSampler has planned: DataLoader(dataset, "
+                f"batch_sampler=PackSampler(lengths, seq_length={self.seq_length}), ...)"
             )
+            hint = (
+                "any dataset but an ArrayDataset needs IndexedDataset(dataset) around it, and a "
+                "PackedStream batch_size=None"
+            )
+            raise ValueError(Problem(leaf.name, wrong, hint=hint))
         if packing is not None and self.seq_length != packing.seq_length:
-            raise ValueError(
-                f"{leaf.name}: Pack and PackSampler must have the same seq_length, got "
-                f"{self.seq_length} and {packing.seq_length}"
-            )
+            expected = f"seq_length={packing.seq_length} for Pack, as the PackSampler has it"
+            raise ValueError(Problem(leaf.name, expected, str(self.seq_length)))
         packed = _core.pack(
             *samples,
             packing,

@@ -181,10 +181,8 @@ class Pad(Field):
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
         if not (isinstance(batch, JaggedBatch) and isinstance(batch.values, torch.Tensor)):
-            raise TypeError(
-                f"{leaf.name}: Pad() takes a JaggedBatch of tensors, which Collate makes with Jagged(), "
-                f"got {type(batch).__name__}"
-            )
+            expected = "a JaggedBatch of tensors, which Pad() takes and Jagged() makes in a Collate"
+            raise TypeError(Problem(leaf.name, expected, type(batch).__name__))
         if batch.values.is_cpu:
             return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), leaf)
         return self._apply_with_ops(batch, host.offsets, leaf)
@@ -243,10 +241,9 @@ class Pad(Field):
     def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
         if self._lengths is True or self.mask is True:
-            raise ValueError(
-                f"{leaf.name}: lengths and mask of lists of sequences need keys of their own: make "
-                "samples dicts and say Pad(lengths='lengths', mask='mask'), or say Pad(lengths=False)"
-            )
+            wrong = "lengths and mask of lists of sequences need keys of their own"
+            hint = "make samples dicts and say Pad(lengths='lengths', mask='mask'), or Pad(lengths=False)"
+            raise ValueError(Problem(leaf.name, wrong, hint=hint))
         count = len(samples[0])
         for position, sample in enumerate(samples):
             if len(sample) != count:
@@ -260,7 +257,7 @@ class Pad(Field):
             parts = self._padded(sequences, None, None, leaf)
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
-            if problem.sample is not None:
+            if problem is not None and problem.sample is not None:
                 problem.sample, problem.part = divmod(problem.sample, count)
             raise
         shape = (len(samples), count)

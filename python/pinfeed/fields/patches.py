@@ -270,9 +270,9 @@ class Patches(Field):
                 images, None, frames_of_clips, [sample for sample, _ in places], leaf
             )
         except (TypeError, ValueError) as error:
-            problem = Problem.of(error)
-            if problem.sample is not None:
-                problem.sample, problem.part = places[problem.sample]
+            told = Problem.of(error)
+            if told is not None and told.sample is not None:
+                told.sample, told.part = places[told.sample]
             raise
 
     @override
@@ -284,11 +284,12 @@ class Patches(Field):
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
-        raise TypeError(
-            f"{leaf.name}: Patches() makes its batch where the samples are, whose sizes differ; give it "
-            "to the DataLoader's collate_fn, and leave it out of fields. dtype=torch.bfloat16 halves "
-            "what goes over the bus"
+        wrong = "Patches() makes its batch where the samples are, whose sizes differ"
+        hint = (
+            "give it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
+            "halves what goes over the bus"
         )
+        raise TypeError(Problem(leaf.name, wrong, hint=hint))
 
     def _batch(self, images: Any, indices: Any, frames: Any, samples: Any, leaf: Leaf) -> Any:
         """The batch of images, of which each belongs to a sample."""

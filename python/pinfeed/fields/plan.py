@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import Problem, nearest
+from pinfeed.arguments import Problem, add_hint, nearest
 from pinfeed.augment.chance import Chance
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf, Objects
@@ -91,7 +91,7 @@ class Entry:
             return field.collate(samples, leaf)
         except TypeError as error:
             if hint := _samples_hint(field, samples, leaf):
-                Problem.of(error).add_hint(hint)
+                add_hint(error, hint)
             raise
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
@@ -125,7 +125,7 @@ class Entry:
             return self.field.apply(node, host, self.leaf)
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
-                Problem.of(error).add_hint(_mirror_hint(self.field, node, "batches"))
+                add_hint(error, _mirror_hint(self.field, node, "batches"))
             raise
 
     def _leaf_in(self, context: Context) -> Leaf:
@@ -153,11 +153,10 @@ class Entry:
     def _require_no_fields(self, got: str) -> None:
         """Raises ValueError for fields of the parts of something that has none."""
         if self.fields is not self.field:
-            mirrored = _MIRRORED[self._owner]
-            raise ValueError(
-                f"{self._owner}: fields{self.leaf.path} is a {type(self.fields).__name__}, but "
-                f"{mirrored} have a {got} there; fields must mirror the structure of {mirrored}"
-            )
+            mirrored, kind = _MIRRORED[self._owner], type(self.fields).__name__
+            wrong = f"{self._owner}: fields{self.leaf.path} is a {kind}, but {mirrored} have a {got} there"
+            hint = f"fields must mirror the structure of {mirrored}"
+            raise ValueError(Problem("", wrong, hint=hint))
 
     def _group(self, node: Any, samples: Sequence[Any] = (), indices: Any = None) -> Group:
         """The group of a container, as in the last batch if it has the same places.
@@ -168,10 +167,8 @@ class Entry:
         if known is not None and known.keys == _keys(node):
             return known
         if isinstance(node, SampleBatch):
-            raise TypeError(
-                "Collate: expected samples, got batches of a PackedStream; give it to the DataLoader "
-                "with batch_size=None"
-            )
+            hint = "give it to the DataLoader with batch_size=None"
+            raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
         if not self.leaf.path:
             require_moved(self.fields, samples if indices is None else Rows(node, indices))
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.leaf)
@@ -260,7 +257,7 @@ class Group:
                 return (ABSENT, None) if followed and batch is ABSENT else batch
             except ValueError as error:
                 problem = Problem.of(error)
-                if self._images and problem.hint == TAKE_ANY_LENGTH:
+                if self._images and problem is not None and problem.hint == TAKE_ANY_LENGTH:
                     name_field(problem, key, column[0], self._images)
                 raise
 
@@ -301,10 +298,8 @@ class Group:
             items[key], siblings = value if isinstance(value, Beside) else (value, {})
             for sibling, part in siblings.items():
                 if sibling in self._names:
-                    raise ValueError(
-                        f"{entry.leaf.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have a "
-                        "leaf under that key; choose another name"
-                    )
+                    wrong = f"{entry.leaf.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have a leaf under that key"
+                    raise ValueError(Problem("", wrong, hint="choose another name"))
                 items[sibling] = part
         return rebuild_mapping(node, items)
 

@@ -202,17 +202,15 @@ class Stack(Field):
                     [np.asarray(value) if isinstance(value, np.generic) else value], None, leaf
                 )
             except TypeError as error:
-                problem = Problem.of(error)
+                problem = Problem.of(error) or problem
         problem.sample = position
         raise TypeError(problem)
 
     def _cast(self, batch: Any, first: Any, leaf: Leaf) -> torch.Tensor:
         """A batch that torch has made, in another dtype."""
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(
-                f"{leaf.name}: {self!r} takes arrays or numbers, got {type(first).__name__}; "
-                "Keep() leaves samples as they are"
-            )
+            expected, hint = f"arrays or numbers for {self!r}", "Keep() leaves samples as they are"
+            raise TypeError(Problem(leaf.name, expected, type(first).__name__, hint))
         if batch.ndim == 0:
             return self._cast(batch[None], first, leaf)[0]
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad

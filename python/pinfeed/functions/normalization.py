@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import require_choice
+from pinfeed.arguments import Problem, require_choice
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
@@ -144,10 +144,9 @@ def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
     """Raises ValueError if images, whose layout nobody named, look like (N, C, H, W)."""
     if len(shape) == 4 and shape[3] > 4 and shape[3] >= min(shape[1:3]):
-        raise ValueError(
-            f"{name}: expected images of shape (N, H, W, C), got {tuple(shape)}, as (N, C, H, W) "
-            f'has it; say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'
-        )
+        got = f"{tuple(shape)}, as (N, C, H, W) has it"
+        hint = f'say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'
+        raise ValueError(Problem(name, "images of shape (N, H, W, C)", got, hint))
 
 
 def normalization(

@@ -334,6 +334,6 @@ def patchify(
         return patching.batch(every, None, frames, out, "patchify: images")
     except (TypeError, ValueError) as error:
         problem = Problem.of(error)
-        if problem.sample is not None:  # of a frame: that of its clip
+        if problem is not None and problem.sample is not None:  # of a frame: that of its clip
             problem.sample = int(np.searchsorted(frames.cumsum(), problem.sample, "right"))
         raise

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, instead, nearest
+from pinfeed.arguments import ARRAYS, Problem, add_hint, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.optional import add_note
 from pinfeed.sources.npz import npz_arrays
@@ -512,16 +512,17 @@ def _open_source(array: Any, name: str) -> Source:
             raise FileNotFoundError(error.errno, f"{error.strerror}; {_NO_PATHS}") from error
         except ValueError as error:
             if not os.fsdecode(array).endswith(".npy"):
-                Problem.of(error).add_hint(_NO_PATHS)
+                add_hint(error, _NO_PATHS)
             raise
     if isinstance(array, np.ndarray) and array.dtype.kind in "SUTO":
         try:
             return RaggedArray(*encode(array, f"{name}: item"))
         except TypeError as error:
             if array.size and isinstance(array.flat[0], np.ndarray | torch.Tensor | list | tuple):
-                Problem.of(error).add_hint(
+                add_hint(
+                    error,
                     "RaggedArray.from_sequences(array) holds arrays of different lengths, and "
-                    "np.stack(array) those of one shape"
+                    "np.stack(array) those of one shape",
                 )
             raise
     if isinstance(array, ARRAYS):
