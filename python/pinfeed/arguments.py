@@ -163,17 +163,16 @@ def _misfit(
         return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
     if extra:
         own = int(function.__name__ == "__init__")  # self
-        most = len(parameters) - len(by_keyword) - own
-        got = str(len(arguments) - own)
-        return Problem(
-            name, f"at most {most} argument{'s' * (most != 1)} without a name", got, otherwise
-        )
+        most = len(arguments) - len(extra) - own
+        expected = f"at most {most} argument{'s' * (most != 1)} without a name"
+        return Problem(name, expected, str(len(arguments) - own), otherwise)
     text = ""
     try:
         signature.bind(*arguments, **options)
     except TypeError as error:
         text = str(error)  # such as "missing a required argument: 'dataset'"
-    return Problem(name, text)
+    absent = next((key for key in [*parameters][len(arguments) :] if key not in options), "")
+    return Problem(name, text, hint=ways.get(absent, ""))
 
 
 def two_sizes(name: str, height: Any, width: Any) -> Problem:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from pinfeed import Image
-from pinfeed.fields.placed import BatchFields
+from pinfeed.fields.placed import batch_plan
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
@@ -359,7 +359,7 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(fake, mo
     expected = pinfeed.normalize(images)
     assert_same(arrived(fake, result)["image"], expected)
     assert fake.copied == [expected.nbytes]
-    one_stream = transfer.OneStreamTransfer(BatchFields(Image()), torch.device("meta"))
+    one_stream = transfer.OneStreamTransfer(batch_plan(Image()), torch.device("meta"))
     assert one_stream.send(images).batch.dtype == torch.float32
     assert not has_kernels(torch.device("meta"))
 

@@ -248,7 +248,7 @@ def jagged(values):
 PAIRS = jagged(torch.ones(3, 2))
 LARGEST = jagged(torch.tensor([1, 2, 2**64 - 1], dtype=torch.uint64))
 ARRAYS = JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())
-TAKES = "leaf ['x']: {} takes a "
+EXPECTED = "leaf ['x']: expected a "
 NOT_ZERO = "pads axis 0, got axes="
 # A field, a batch for it, the error, and words of its message.
 MISFITS = {
@@ -265,9 +265,14 @@ MISFITS = {
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
 }
 ONLY_NATIVE = {
-    "an ndarray": (Image(), IMAGE.numpy(), TypeError, TAKES.format("Image()") + "tensor"),
-    "images": (Pad(), IMAGE, TypeError, TAKES.format("Pad()") + "Jagged"),
-    "ndarrays": (Pad(), ARRAYS, TypeError, TAKES.format("Pad()") + "Jagged"),
+    "an ndarray": (
+        Image(),
+        IMAGE.numpy(),
+        TypeError,
+        EXPECTED + "tensor of images, which Image() takes",
+    ),
+    "images": (Pad(), IMAGE, TypeError, EXPECTED + "JaggedBatch of tensors, which Pad() takes"),
+    "ndarrays": (Pad(), ARRAYS, TypeError, EXPECTED + "JaggedBatch of tensors, which Pad() takes"),
 }
 ONLY_BY_OPS = {
     "two axes": (Pad(axes=(0, 1)), PAIRS, ValueError, NOT_ZERO),

@@ -96,38 +96,30 @@ def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None
             taken.add(key)
 
 
-class BatchFields:
-    """The fields of a `DeviceLoader`: they convert the entries of a batch, wherever it is.
+def batch_plan(fields: Any) -> Entry:
+    """The plan of a `DeviceLoader`, whose fields have the structure of a batch.
 
-    They have the structure of a batch; entries without one stay as they are. A tuple stands for a
-    list, too, as which ``default_collate`` returns it.
+    Entries without a field stay as they are. A tuple stands for a list, too, as which
+    ``default_collate`` returns it.
     """
+    return Entry("DeviceLoader", placed(fields, "DeviceLoader: fields", _require_applicable))
 
-    def __init__(self, fields: Any) -> None:
-        self._fields = placed(fields, "DeviceLoader: fields", _require_applicable)
-        self._plan = Entry("DeviceLoader", self._fields)
 
-    def __bool__(self) -> bool:
-        return self._fields is not None
+def require_same_padding(plan: Entry, collated: Any) -> None:
+    """Raises ValueError if a field of a plan changes the padding of batches that have been collated.
 
-    def require_same_padding(self, collated: Any) -> None:
-        """Raises ValueError if a field changes the padding of batches that have been collated.
-
-        Args:
-            collated: The fields of the `Collate`.
-        """
-        is_field = lambda node: isinstance(node, Field)
-        padded = dict(leaves(collated, is_field))
-        for steps, field in leaves(self._fields, is_field):
-            if isinstance(field, Image):
-                # An image with sizes is a Padded, whose values have a step of their own.
-                before = padded.get(steps) or padded.get(steps[:-1])
-                if isinstance(before, Field):
-                    field.require_same_padding(before, f"DeviceLoader: fields{''.join(steps)}")
-
-    def apply(self, batch: Any, host: Any) -> Any:
-        """The batch with all fields applied; ``host`` is the same before it was moved there."""
-        return self._plan.apply(batch, host)
+    Args:
+        plan: That of a `DeviceLoader`.
+        collated: The fields of the `Collate`.
+    """
+    is_field = lambda node: isinstance(node, Field)
+    padded = dict(leaves(collated, is_field))
+    for steps, field in leaves(plan.fields, is_field):
+        if isinstance(field, Image):
+            # An image with sizes is a Padded, whose values have a step of their own.
+            before = padded.get(steps) or padded.get(steps[:-1])
+            if isinstance(before, Field):
+                field.require_same_padding(before, f"DeviceLoader: fields{''.join(steps)}")
 
 
 def _require_applicable(field: Field, name: str) -> None:

@@ -9,6 +9,7 @@ import io
 import os
 import stat
 import weakref
+from collections.abc import Iterator
 from mmap import ALLOCATIONGRANULARITY
 from multiprocessing import context
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
+from pinfeed.files.npy import NpyHeader
 
 
 class MappedFile:
@@ -93,7 +95,8 @@ class MappedFile:
                 f"{self.path}: the file was replaced after it was opened; open it again to pickle it"
             )
         mode = self.mode if array.flags.writeable else "r"
-        marks = _marks(file, self.mode != "r")
+        # Its own process may write to a writable map meanwhile, and a copy may have another inode.
+        marks = stamp(file)[:1] if self.mode != "r" else stamp(file)[1:]
         before, after = _extent(array)
         span = (self.offset - before, self.offset + after)
         return (self.path, mode, span, before, array.dtype, array.shape, array.strides, marks)
@@ -102,7 +105,7 @@ class MappedFile:
         path, mode, (start, end), before, dtype, shape, strides, marks = state
         file = os.stat(path)
         require_size(path, file.st_size, end)
-        if _marks(file, "st_ino" in marks) != marks:
+        if marks not in (stamp(file)[:1], stamp(file)[1:]):
             raise OSError(
                 f"{path}: the file was replaced or changed after the array in it was pickled; "
                 "make the array anew from the file, and pickle that"
@@ -136,7 +139,7 @@ class FilePart:
         if found is None or not found.is_read_only or found.end < address + after:
             return None
         try:
-            marks = _file_marks(os.stat(found.path))
+            marks = stamp(os.stat(found.path))
         except OSError:
             return None
         start = found.offset + address - found.begin
@@ -148,7 +151,7 @@ class FilePart:
         """The array, in a mapping of the file that all its parts share."""
         mapping = _whole_files.get((self.path, self.marks))
         if mapping is None:
-            if _file_marks(os.stat(self.path)) != self.marks:
+            if stamp(os.stat(self.path)) != self.marks:
                 raise OSError(f"{self.path}: the file was replaced or changed after it was mapped")
             mapping = np.memmap(self.path, np.uint8, "r")
             _whole_files[self.path, self.marks] = mapping
@@ -157,10 +160,6 @@ class FilePart:
 
 #: Files of which parts are open in this process, by path and marks.
 _whole_files: weakref.WeakValueDictionary[Any, npt.NDArray[Any]] = weakref.WeakValueDictionary()
-
-
-def _file_marks(file: os.stat_result) -> tuple[int, int, int]:
-    return file.st_ino, file.st_size, file.st_mtime_ns
 
 
 class _Mapping(NamedTuple):
@@ -209,9 +208,9 @@ def _inode(path: str) -> int | None:
         return None
 
 
-def _marks(file: os.stat_result, is_written: bool) -> dict[str, int]:
-    names = ("st_ino",) if is_written else ("st_size", "st_mtime_ns")
-    return {name: getattr(file, name) for name in names}
+def stamp(file: os.stat_result) -> tuple[int, int, int]:
+    """What tells a file from others, and from what it was: inode, size and time of change."""
+    return file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def require_size(name: str, size: int, end: int) -> None:
@@ -247,3 +246,15 @@ def open_regular(path: str, name: str) -> io.BufferedReader:
             "expected one on a disk, whose rows can be read in any order"
         )
     return open(path, "rb")
+
+
+@contextlib.contextmanager
+def open_npy(path: str, name: str) -> Iterator[tuple[io.BufferedReader, NpyHeader]]:
+    """Opens a .npy file to be mapped, and reads its header.
+
+    A ValueError says that it is none of numbers, an OSError that it ends before its array.
+    """
+    with open_regular(path, name) as file:
+        header = NpyHeader.read(file, name)
+        require_size(name, os.fstat(file.fileno()).st_size, header.end)
+        yield file, header

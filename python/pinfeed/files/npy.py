@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
+from pinfeed.arguments import Problem
+
 #: As many bytes as a header may have: NumPy refuses to parse a longer one.
 MOST_HEADER_BYTES = 12 + 10_000
 
@@ -35,8 +37,8 @@ class NpyHeader(NamedTuple):
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
     @classmethod
-    def read(cls, file: IO[bytes]) -> NpyHeader:
-        """Reads it from the beginning of a file; nothing is unpickled.
+    def read(cls, file: IO[bytes], name: str) -> NpyHeader:
+        """Reads it from the beginning of a file, which messages call ``name``; nothing is unpickled.
 
         A ValueError says that there is none, or that the array is one of objects or can't be.
         """
@@ -44,7 +46,12 @@ class NpyHeader(NamedTuple):
         size = 10 + int.from_bytes(start[8:10], "little")
         if start[6:7] == b"\2":
             size = 12 + int.from_bytes(start[8:12], "little")
-        return _parsed(start + file.read(max(0, min(size, MOST_HEADER_BYTES) - len(start))))
+        more = max(0, min(size, MOST_HEADER_BYTES) - len(start))
+        try:
+            return _parsed(start + file.read(more))
+        except ValueError as error:
+            wrong = f"{name} is no .npy file of numbers: {error}"
+            raise ValueError(Problem("", wrong)) from error
 
     def map(self, file: io.BufferedReader) -> npt.NDArray[Any]:
         """The array as a read-only memmap."""

@@ -22,7 +22,7 @@ from torch.utils.data import (
 
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.fields.collate import Collate
-from pinfeed.fields.placed import BatchFields
+from pinfeed.fields.placed import batch_plan, require_same_padding
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
@@ -31,7 +31,7 @@ from pinfeed.ranks import ranks_now
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 # What belongs to the loops over one object, and to no copy of it.
-_OF_LOOPS = frozenset(("_batch_fields", "_feed", "_is_begun"))
+_OF_LOOPS = frozenset(("_plan", "_feed", "_is_begun"))
 
 # Samplers of torch's that know nothing of ranks.
 _OF_ALL_SAMPLES = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -141,7 +141,7 @@ class DeviceLoader:
         self._begin_anew()
         collate = getattr(loader, "collate_fn", None)
         if isinstance(collate, Collate):
-            self._batch_fields.require_same_padding(collate.fields)
+            require_same_padding(self._plan, collate.fields)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type] # or its TypeError
@@ -191,7 +191,7 @@ class DeviceLoader:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._batch_fields = BatchFields(self.fields)
+        self._plan = batch_plan(self.fields)
         self._feed = None
         self._is_begun = False
 
@@ -269,10 +269,10 @@ class DeviceLoader:
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
-            return Transfer(self._batch_fields)
+            return Transfer(self._plan)
         if not has_streams(device):
-            return OneStreamTransfer(self._batch_fields, device)
-        return StreamTransfer(self._batch_fields, Accelerator(device))
+            return OneStreamTransfer(self._plan, device)
+        return StreamTransfer(self._plan, Accelerator(device))
 
 
 class DeviceIterator(Iterator[Any]):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from typing_extensions import override
 
-from pinfeed.fields.placed import BatchFields
+from pinfeed.fields.plan import Entry
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders.batch_leaves import has_own_memory, map_movable, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned
@@ -39,12 +39,12 @@ class InFlight(NamedTuple):
 class Transfer:
     """Batches stay on the host, and only the fields are applied; the others derive from it."""
 
-    def __init__(self, fields: BatchFields) -> None:
-        self._fields = fields
+    def __init__(self, plan: Entry) -> None:
+        self._plan = plan
 
     def send(self, batch: Any) -> InFlight:
         """Starts a batch on its way; called in the background thread."""
-        return InFlight(self._fields.apply(batch, batch))
+        return InFlight(self._plan.apply(batch, batch))
 
     def receive(self, sent: InFlight) -> Any:
         """The batch, safe to use on the current stream; called in the consumer's thread."""
@@ -64,8 +64,8 @@ class OneStreamTransfer(Transfer):
     Nothing overlaps there, and the device uses the host's memory.
     """
 
-    def __init__(self, fields: BatchFields, device: torch.device) -> None:
-        super().__init__(fields)
+    def __init__(self, plan: Entry, device: torch.device) -> None:
+        super().__init__(plan)
         self._device = device
 
     @override
@@ -79,7 +79,7 @@ class OneStreamTransfer(Transfer):
                 size += there.nbytes
             return there
 
-        return InFlight(map_movable(move, self._fields.apply(batch, batch)), size)
+        return InFlight(map_movable(move, self._plan.apply(batch, batch)), size)
 
 
 class StreamTransfer(Transfer):
@@ -92,17 +92,17 @@ class StreamTransfer(Transfer):
     memory of the device they use. Fields are applied there; before, if the device has none of pinfeed's kernels.
     """
 
-    def __init__(self, fields: BatchFields, accelerator: Any) -> None:
-        super().__init__(fields)
+    def __init__(self, plan: Entry, accelerator: Any) -> None:
+        super().__init__(plan)
         self._accelerator = accelerator
-        self._are_fields_there = bool(fields) and has_kernels(accelerator.device)
+        self._are_fields_there = plan.fields is not None and has_kernels(accelerator.device)
         self._buffers = StagingBuffers(accelerator)
 
     @override
     def send(self, batch: Any) -> InFlight:
         accelerator = self._accelerator
         if not self._are_fields_there:
-            batch = self._fields.apply(batch, batch)
+            batch = self._plan.apply(batch, batch)
         leaves: list[Any] = []
         map_movable(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
         copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
@@ -124,7 +124,7 @@ class StreamTransfer(Transfer):
             next_leaf = iter(leaves)
             there = map_movable(lambda _: next(next_leaf), batch)
             if self._are_fields_there:
-                there = self._fields.apply(there, batch)
+                there = self._plan.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
         size = sum(copy.source.nbytes for copy in copies.values())
         has_late_leaves = any(isinstance(leaf, _LateLeaf) for leaf in leaves)

@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, instead, require_flags
-from pinfeed.files.mapped import open_regular, require_size
-from pinfeed.files.npy import NpyHeader
+from pinfeed.files.mapped import open_npy, stamp
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.source import (
@@ -214,12 +213,8 @@ class _FilePart:
     @classmethod
     def open(cls, path: str, name: str, is_sample: bool) -> _FilePart:
         """Reads the header of a file, whose rows are samples unless all of it is one."""
-        with open_regular(path, name) as file:
-            status = os.fstat(file.fileno())
-            try:
-                header = NpyHeader.read(file)
-            except ValueError as error:
-                raise ValueError(f"{name}: no .npy file of numbers: {error}") from error
+        with open_npy(path, name) as (file, header):
+            marks = stamp(os.fstat(file.fileno()))
         check_dtype(header.dtype, name)
         shape = header.shape
         if not shape and not is_sample:
@@ -232,8 +227,7 @@ class _FilePart:
                 f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
                 "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
             )
-        require_size(name, status.st_size, header.end)
-        path, marks = os.path.abspath(path), _marks(status)
+        path = os.path.abspath(path)
         rows, row = (1, shape) if is_sample else (shape[0], shape[1:])
         return cls(path, rows, header.dtype, row, header.offset, marks)
 
@@ -246,12 +240,8 @@ class _FilePart:
 
     def check(self) -> None:
         """As `Source.check`."""
-        if _marks(os.stat(self.path)) != self.marks:
+        if stamp(os.stat(self.path)) != self.marks:
             raise OSError(f"{self.path}: the file was replaced or changed after it was opened")
-
-
-def _marks(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:

@@ -76,10 +76,7 @@ def _stored_bytes(
 
 def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """The array of a .npy file's bytes."""
-    try:
-        header = NpyHeader.read(io.BytesIO(stored[:MOST_HEADER_BYTES].tobytes()))
-    except ValueError as error:
-        raise ValueError(f"{name} is no .npy file of numbers: {error}") from error
+    header = NpyHeader.read(io.BytesIO(stored[:MOST_HEADER_BYTES].tobytes()), name)
     if header.end > len(stored):
         raise ValueError(
             f"{name}: a {header.dtype} array of shape {header.shape} ends at byte {header.end}, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import operator
 import os
@@ -19,8 +18,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, PLAIN_ARRAYS, Problem
-from pinfeed.files.mapped import FilePart, MappedFile, open_regular
-from pinfeed.files.npy import NpyHeader
+from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
 
@@ -142,8 +140,9 @@ class ArraySource(Source):
     def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
         """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
         path = os.fsdecode(path)
-        with open_regular(path, f"{name}: {path}") as file:
-            self = cls(_map_npy(file, path, name), f"{name}: {path}")
+        name = f"{name}: {path}"
+        with open_npy(path, name) as (file, header):
+            self = cls(header.map(file), name)
             if self._file is not None:
                 # The open file counts, whatever its path leads to later.
                 self._rows = self._file.open_rows(os.dup(file.fileno()))
@@ -424,10 +423,3 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
             "convert with a.astype(a.dtype.newbyteorder('=')), and files, which that would read as a "
             f"whole, with write_array(path, a, dtype={dtype.newbyteorder('=').name!r})"
         )
-
-
-def _map_npy(file: io.BufferedReader, path: str, name: str) -> npt.NDArray[Any]:
-    try:
-        return NpyHeader.read(file).map(file)
-    except ValueError as error:
-        raise ValueError(f"{name}: {path} is no complete .npy file of numbers: {error}") from error

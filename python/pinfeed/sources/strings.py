@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed.arguments import Problem
 from pinfeed.sources.source import StringType, check_plain
 
 _CHUNK = 1 << 16  # strings that are encoded at a time
@@ -80,14 +81,14 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     hint = ""
     is_number = isinstance(item, int | float | np.number)
     if is_number and not np.isnan(item):
-        hint = "; numbers go into an array, np.array(numbers)"
+        hint = "numbers go into an array, np.array(numbers)"
     elif item is None or is_number or type(item).__name__ == "NAType":  # what pandas has for none
-        hint = "; leave it out, or put a string in its place"
+        hint = "leave it out, or put a string in its place"
     elif hasattr(item, "as_py"):
-        hint = "; pass arrays of pyarrow to RaggedArray.from_arrow"
+        hint = "pass arrays of pyarrow to RaggedArray.from_arrow"
     elif isinstance(item, str | bytes):
-        hint = "; bring all to one type with encode() or decode()"
-    raise TypeError(f"{name} {number}: expected {wanted}, got {type(item).__name__}{hint}")
+        hint = "bring all to one type with encode() or decode()"
+    raise TypeError(Problem(f"{name} {number}", wanted, type(item).__name__, hint))
 
 
 def _as_utf8(chunk: list[str], first: int, name: str) -> list[bytes]:
@@ -95,9 +96,8 @@ def _as_utf8(chunk: list[str], first: int, name: str) -> list[bytes]:
     try:
         encoded.extend(map(str.encode, chunk))
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} {first + len(encoded)}: expected characters that UTF-8 has, got the lone "
-            f"surrogate {error.object[error.start]!r} at position {error.start}; pass bytes: "
-            "os.fsencode() of file names, else .encode(errors=...)"
-        ) from error
+        subject, expected = f"{name} {first + len(encoded)}", "characters that UTF-8 has"
+        got = f"the lone surrogate {error.object[error.start]!r} at position {error.start}"
+        hint = "pass bytes: os.fsencode() of file names, else .encode(errors=...)"
+        raise ValueError(Problem(subject, expected, got, hint)) from error
     return encoded

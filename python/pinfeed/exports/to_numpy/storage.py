@@ -185,7 +185,7 @@ class OutputFiles:
         """The array of a file that is in its place, mapped."""
         folder = os.path.dirname(self.path) if self.is_file else self.path
         with open(os.path.join(folder, name), "rb") as file:
-            return NpyHeader.read(file).map(file)
+            return NpyHeader.read(file, name).map(file)
 
     def commit(self) -> None:
         """Puts all files in their place; each is finished."""
