@@ -16,6 +16,7 @@ import lightning
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 
@@ -78,6 +79,13 @@ def loader_of(sampler, **options):
         return DataLoader(DATASET, batch_size=8, shuffle=True, collate_fn=COLLATE)
     buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)
     return DataLoader(DATASET, batch_sampler=buckets, collate_fn=COLLATE)
+
+
+def streamed(workers=0, buffer=0, **ranks):
+    samples = [{"id": i, "tokens": TOKENS[i]} for i in range(96)]
+    shards = [samples[start : start + 8] for start in range(0, 96, 8)]
+    stream = pinfeed.StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
+    return StatefulDataLoader(stream, 8, collate_fn=COLLATE, num_workers=workers)
 
 
 class Save(lightning.Callback):

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,18 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 import reference
-from lightning_model import COLLATE, DATASET, EPOCHS, ROWS, TEXTS, TOKENS, Model, loader_of, train
+from lightning_model import (
+    COLLATE,
+    DATASET,
+    EPOCHS,
+    ROWS,
+    TEXTS,
+    TOKENS,
+    Model,
+    loader_of,
+    streamed,
+    train,
+)
 from pinfeed.integrations.lightning import ResumeLoaders
 from samples import assert_same
 
@@ -247,6 +259,19 @@ def test_the_entry_point_adds_the_callback(tmp_path, monkeypatch):
     assert any(type(callback) is ResumeLoaders for callback in trainer.callbacks)
 
 
+def test_states_that_are_not_taken_after_every_batch(tmp_path):
+    def new_loader():
+        sampler = pinfeed.ShuffleSampler(ROWS, 8)
+        options = {"collate_fn": COLLATE, "num_workers": 1, "snapshot_every_n_steps": 3}
+        loader = StatefulDataLoader(DATASET, batch_sampler=sampler, **options)
+        return pinfeed.DeviceLoader(loader, "cpu")
+
+    whole = ids_of(train(new_loader()))
+    before, path = saved_after(5, new_loader(), Model, tmp_path, [ResumeLoaders()])
+    after = train(new_loader(), ckpt_path=path, callbacks=[ResumeLoaders()])
+    assert ids_of(before) + ids_of(after) == whole
+
+
 @pytest.mark.parametrize("kind", ["from_numpy", "DeviceLoader, Stateful"])
 @pytest.mark.parametrize(("world_size", "size"), [(1, 8), (3, 8), (2, 4), (2, 16)])
 def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp_path):
@@ -263,13 +288,6 @@ def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp
         times = Counter(rows(batches))
         assert set(times) == set(range(ROWS))
         assert times.total() - ROWS < world_size + 1
-
-
-def streamed(workers=0, buffer=0, **ranks):
-    samples = [{"id": i, "tokens": TOKENS[i]} for i in range(96)]
-    shards = [samples[start : start + 8] for start in range(0, 96, 8)]
-    stream = pinfeed.StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
-    return StatefulDataLoader(stream, 8, collate_fn=COLLATE, num_workers=workers)
 
 
 @pytest.mark.parametrize("kind", [Model, Scheduled])
@@ -299,6 +317,35 @@ def test_a_stream_counts_epochs_after_the_checkpoint_of_an_epoch(kind, tmp_path)
     before = train(new_loader(), kind, max_epochs=1, **options)
     after = train(new_loader(), kind, ckpt_path=saving.best_model_path, callbacks=[ResumeLoaders()])
     assert ids_of(before) + ids_of(after) == whole
+
+
+def test_ranks_that_are_processes_resume(tmp_path):
+    program = PROGRAM.with_name("lightning_resume.py")
+    results = {}
+    for what, world_size in (("save", 2), ("resume", 3)):
+        launcher = [*TORCHRUN[:-1], f"--nproc-per-node={world_size}"]
+        done = subprocess.run(
+            [sys.executable, *launcher, str(program), what, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+        results[what] = [
+            json.loads((tmp_path / f"{what}.{rank}").read_text()) for rank in range(world_size)
+        ]
+    for epoch in range(EPOCHS):
+        times = Counter(
+            row
+            for seen in (*results["save"], *results["resume"])
+            for number, ids in seen
+            for row in ids
+            if number == epoch
+        )
+        assert set(times.values()) == {1}
+        assert len(times) >= 96 - 2  # even="drop"
 
 
 @pytest.mark.parametrize("world_size", [2, 1, 3])

@@ -97,7 +97,8 @@ def _is_ours(loader: Any) -> bool:
 def _count_batches(loader: Any, state: Any, progress: Any) -> None:
     """Sets how many batches of the epoch are done to what they would be with the sizes of now."""
     sampler = getattr(loader, "batch_sampler", None)
-    if isinstance(sampler, EpochSampler):
+    # With snapshot_every_n_steps, a StatefulDataLoader has a state of some batches before.
+    if isinstance(sampler, EpochSampler) and not state.get("_steps_since_snapshot"):
         one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
         left = sampler.batches(one["epoch"], one["consumed"])
         more = sampler.batches(one["epoch"]) - left - progress.ready
