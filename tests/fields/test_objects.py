@@ -486,7 +486,7 @@ ERRORS = [
         ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),
     (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
         ValueError, "RandomIoUCrop crops around the boxes", 'Boxes(image="...")'),
-    (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()"),
+    (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()", "such as tokens, name the labels of boxes: Boxes(labels=())"),
 ]  # fmt: skip
 
 

@@ -387,7 +387,9 @@ def test_bad_likes(case):
 
 def test_frames_as_nested_lists():
     samples = [[[1, 2], [3, 4]], [[5, 6]]]
-    words = "expected 2 sequences as in sample 0, got 1; np.asarray(sample) makes frames"
+    words = (
+        "expected 2 sequences as in sample 0, got 1; np.asarray(sample) makes an array of frames"
+    )
     check(lambda: Collate(Pad(lengths=False))(samples), ValueError, words)
     padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # as the hint says
     assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]

@@ -54,6 +54,8 @@ HINTS = {
         {"right": Image(augment=FLIP, scale=1)}, torch.from_numpy(PHOTO[None, :, ::-1].copy()).permute(0, 3, 1, 2).float()),
     "channels first": ([photo(heat=np.stack([SCENE / np.float32(8)] * 5))], {}, "heat", 'Image(input="CHW", augment=...)',
         {"heat": Image(input="CHW", augment=FLIP)}, torch.from_numpy(np.stack([SCENE[:, ::-1] / np.float32(8)] * 5))[None]),
+    "a map": ([photo(depth=SCENE / np.float32(8))], {}, "depth", 'Image(input="HW", output="HW", interpolation="bilinear", augment=...)',
+        {"depth": Image(input="HW", output="HW", interpolation="bilinear", augment=FLIP)}, torch.from_numpy(SCENE[None, :, ::-1] / np.float32(8))),
     "polygons": ([photo(polygon=KEYPOINTS[0, :, :2] + 1)], {}, "polygon", "Points()",
         {"polygon": Points()}, torch.tensor([[29.0, 5], [31, 1]])),
     "key points among labels": ([photo(boxes=CORNERS[:1], keypoints=KEYPOINTS)], {"boxes": Boxes(labels="keypoints")},
@@ -214,3 +216,11 @@ def test_images_and_masks_that_stay_for_a_reason():
     pinfeed.Collate(still)([photo(label=SCENE)])
     fixed = {"image": MOVED, "label": still["label"]}
     pinfeed.Collate(fixed)([photo(label=SCENE)])
+
+
+def test_a_map_is_resized_with_its_image():
+    half = augment.Resize((12, 16))
+    ramp = np.tile(np.arange(32, dtype=np.float32), (24, 1))
+    depth = Image(input="HW", output="HW", interpolation="bilinear", augment=half)
+    batch = pinfeed.Collate({"image": Image(augment=half), "depth": depth})([photo(depth=ramp)])
+    np.testing.assert_allclose(batch["depth"][0, 0, 1:-1], np.arange(2.5, 29, 2), rtol=1e-6)

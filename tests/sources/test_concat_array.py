@@ -370,3 +370,14 @@ def test_directories(tmp_path):
         ValueError, match=r"expected a \.npy file, or the directory of a RaggedArray"
     ):
         pinfeed.ConcatArray([part / "tokens" for part in parts], samples=True)
+
+
+def test_arrays_that_are_no_list():
+    parts = np.zeros(2), np.ones(3)
+    with pytest.raises(TypeError, match=r"arrays go into one list: ConcatArray\(\[a, b\]\)"):
+        pinfeed.ConcatArray(*parts)
+    with pytest.raises(
+        TypeError, match="no argument 'axis'; parts are joined along their first axis"
+    ):
+        pinfeed.ConcatArray([*parts], axis=1)
+    assert len(pinfeed.ConcatArray([*parts])) == 5

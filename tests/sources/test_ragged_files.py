@@ -165,3 +165,9 @@ def test_damaged_files(damage, message, tmp_path):
     with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
         RaggedArray.open(folder)
     assert str(folder) in str(caught.value)
+
+
+def test_a_file_is_no_directory(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(OSError, match=r"x\.npy is no directory that RaggedArray\.save wrote"):
+        RaggedArray.open(tmp_path / "x.npy")

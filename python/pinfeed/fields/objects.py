@@ -250,7 +250,8 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
     if not isinstance(batch, JaggedBatch):
         raise TypeError(
             f"{name}: what has an entry for each box takes Jagged() or Keep(), which can lose some, got "
-            f"{type(batch).__name__}; leave its field out, or pad it afterwards"
+            f"{type(batch).__name__}; leave its field out, or pad it afterwards; if it is about something "
+            "else, such as tokens, name the labels of boxes: Boxes(labels=())"
         )
     require_as_many(batch.offsets.numpy(), offsets, name)
     if remain.all():

@@ -250,7 +250,7 @@ class Pad(Field):
                 expected, got = f"{count} sequences as in sample 0", str(len(sample))
                 hint = "fill up the shorter ones with empty sequences: sample + [[]]"
                 if len({*map(len, (*samples[0], *sample))}) == 1:
-                    hint = f"np.asarray(sample) makes frames of lists of numbers; or {hint}"
+                    hint = f"np.asarray(sample) makes an array of frames; if they are sequences, {hint}"
                 raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:

@@ -177,6 +177,10 @@ class Stack(Field):
             with torch.device("cpu"):  # numbers would become tensors of the default device
                 batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
+            for position, sample in enumerate(samples):
+                if isinstance(sample, int) and not -(2**63) <= sample < 2**63:
+                    expected, got = "integers of 64 bits", repr(sample)
+                    raise ValueError(Problem(leaf.name, expected, got, sample=position)) from error
             if type(first) is torch.Tensor and refusal is None:
                 self._stack(samples, None, leaf)  # raises, and says which sample differs
             raise refusal or type(error)(Problem(leaf.name, str(error))) from error

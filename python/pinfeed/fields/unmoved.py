@@ -190,7 +190,8 @@ def _kind(
     if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
         if is_float:
-            field = 'Image(input="HW", output="HW", augment=...) with the same geometry'
+            field = 'Image(input="HW", output="HW", interpolation="bilinear", augment=...)'
+            field += " with the same geometry"
         return "a mask", f"the field {field} moves it along"
     if len(shape) == 3 and size in (shape[:2], shape[1:]):
         kind = "" if shape[:2] == size else 'input="CHW", '

@@ -70,7 +70,8 @@ def normalize(
         std: The same. None is 1.
         scale: Factor applied first. None: one over the largest value of an integer dtype, so that
             bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
-            image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``.
+            image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``. Values on a
+            CUDA device are not looked at.
         input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but images that look
             channels first, because they would have more than 4 channels and as many as rows or
             columns, are an error. Clips have a T for their frames: ``"NTHWC"``, ``"NTCHW"``,

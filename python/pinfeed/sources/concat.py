@@ -69,7 +69,10 @@ class ConcatArray(Source):
         ConcatArray(3 samples of uint8 (32, 32, 3) in 3 parts)
     """
 
-    @instead()
+    @instead(
+        "arrays go into one list: ConcatArray([a, b])",
+        axis="parts are joined along their first axis, which counts samples",
+    )
     def __init__(self, parts: Iterable[Any], *, samples: bool = False) -> None:
         require_flags("ConcatArray", samples=samples)
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):

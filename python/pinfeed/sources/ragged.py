@@ -223,7 +223,7 @@ class RaggedArray(Source):
             if not values.array.flags.c_contiguous:
                 raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
             self._validate()
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.isdir(path):
                 raise  # it names the file that is gone
             text = f"{name}: {path} is no directory that RaggedArray.save wrote"
