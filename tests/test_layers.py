@@ -24,6 +24,7 @@ ROOMS = [
     {"functions"},
     {"augment"},
     {"fields"},
+    {"collation"},
     {"loaders"},
     {"exports", "integrations"},
     {"diagnosis", "testing"},

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pinfeed import augment, testing
 from pinfeed._core import version as __version__
-from pinfeed.fields.collate import Collate
+from pinfeed.collation.collate import Collate
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS
+from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import bytes_in, have_equal_values
 from pinfeed.diagnosis.limit import LEAST_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is
 from pinfeed.diagnosis.transforms import converted
-from pinfeed.fields.collate import Collate
 from pinfeed.limits import free_memory
 from pinfeed.sources.dataset import ArrayDataset
 from pinfeed.streams.stream_dataset import StreamDataset

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Subset
 
+from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
-from pinfeed.fields.collate import Collate
 from pinfeed.fields.image import Image
 from pinfeed.structure import leaves, map_leaves
 

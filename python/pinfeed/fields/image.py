@@ -26,6 +26,8 @@ from pinfeed.augment.augmentation import Augmentation
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Coloring
 from pinfeed.augment.erasing import RandomErasing
+from pinfeed.augment.from_processor import processor_arguments
+from pinfeed.augment.from_torchvision import split_transform
 from pinfeed.augment.geometry import Geometry, Resizing
 from pinfeed.fields.field import (
     Field,
@@ -36,8 +38,6 @@ from pinfeed.fields.field import (
     check_request,
     padded_leaf,
 )
-from pinfeed.fields.from_processor import processor_arguments
-from pinfeed.fields.from_torchvision import split_transform
 from pinfeed.fields.pil_images import pil_pixels
 from pinfeed.functions.normalization import (
     BYTE_SCALE,

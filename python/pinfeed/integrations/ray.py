@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.arguments import Problem
-from pinfeed.fields.collate import Collate
+from pinfeed.collation.collate import Collate
+from pinfeed.collation.placed import placed
 from pinfeed.fields.field import Field
-from pinfeed.fields.placed import placed
 from pinfeed.optional import import_extra
 from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import dense_values, is_dense, is_lists

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from pinfeed.arguments import rounded_up
-from pinfeed.fields.collate import Collate
+from pinfeed.collation.collate import Collate
 from pinfeed.fields.field import Field, Leaf
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad

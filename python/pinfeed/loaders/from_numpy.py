@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
 from pinfeed.arguments import Problem, as_integer, checked_integer, instead, nearest, require_flags
-from pinfeed.fields.collate import Collate
+from pinfeed.collation.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
 from pinfeed.samplers.shuffle import ShuffleSampler

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from typing_extensions import override
 
-from pinfeed.fields.plan import Entry
+from pinfeed.collation.plan import Entry
 from pinfeed.functions.torch_ops import has_kernels
 from pinfeed.loaders.batch_leaves import has_own_memory, map_movable, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pinfeed import structure
+from pinfeed.collation.collate import Collate
 from pinfeed.exports.to_tensorflow.leaves import (
     arrays_of,
     element_of,
@@ -15,7 +16,6 @@ from pinfeed.exports.to_tensorflow.leaves import (
     spec_of,
     with_channels_last,
 )
-from pinfeed.fields.collate import Collate
 from pinfeed.fields.field import Field
 from pinfeed.functions.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader

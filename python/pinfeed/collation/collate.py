@@ -11,9 +11,9 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, instead
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
+from pinfeed.collation.placed import placed
+from pinfeed.collation.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.field import Field
-from pinfeed.fields.placed import placed
-from pinfeed.fields.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
 from pinfeed.memory.main_process import accept_limit, limit_to_hand_over
 from pinfeed.memory.outputs import Pin, is_pinning_wanted

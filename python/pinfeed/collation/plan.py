@@ -14,12 +14,12 @@ import numpy.typing as npt
 from pinfeed.arguments import Problem, add_hint, nearest
 from pinfeed.augment.chance import Chance
 from pinfeed.batches import Packing, SampleBatch
+from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
+from pinfeed.collation.unmoved import require_moved
 from pinfeed.fields.field import ABSENT, Beside, Field, Leaf, Objects
 from pinfeed.fields.image import Image
-from pinfeed.fields.objects import ImageGroup, image_groups, name_field, with_labels
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
-from pinfeed.fields.unmoved import require_moved
 from pinfeed.memory.outputs import Pin
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ObjectColumn, Source

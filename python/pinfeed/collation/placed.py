@@ -9,12 +9,12 @@ import torch
 
 from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.augment.geometry import Geometry
+from pinfeed.collation.objects import followed_by
+from pinfeed.collation.plan import Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import masks_placed
-from pinfeed.fields.objects import followed_by
 from pinfeed.fields.pad import padded_alike
-from pinfeed.fields.plan import Entry
 from pinfeed.structure import children, is_container, leaves, rebuild
 
 

@@ -10,7 +10,6 @@ import torch
 from pinfeed.augment.crops import CenterCrop
 from pinfeed.augment.geometry import Compose, Geometry
 from pinfeed.augment.sizes import Resize
-from pinfeed.functions.normalization import BYTE_SCALE
 
 # What all of them do: resize, crop the center, rescale, normalize and pad, in this order.
 _FAMILIES = ("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Bit", "Segformer")
@@ -71,7 +70,7 @@ class _Settings:
         if not self.on("do_rescale"):
             return arguments | ({"scale": 1} if arguments else {"dtype": torch.uint8})
         scale = self["rescale_factor"]
-        return arguments if scale == BYTE_SCALE else arguments | {"scale": scale}
+        return arguments if scale == 1 / 255 else arguments | {"scale": scale}
 
     def _size(self, key: str) -> dict[str, int]:
         """The sizes under this key that are set."""
