@@ -74,6 +74,26 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "normalize: out=", lambda: pinfeed.normalize(given[:1], mean, std, out=out)
     yield "normalize: 256 images of 32×32", lambda: pinfeed.normalize(given, mean, std)
 
+    import PIL.Image
+
+    noise = np.random.default_rng(1)
+    photos = [noise.integers(0, 256, (375, 500, 4), np.uint8) for _ in range(4)]
+    plain = {
+        "RGB": [np.ascontiguousarray(photo[..., :3]) for photo in photos],
+        "the RGB of RGBA": [photo[..., :3] for photo in photos],
+    }
+    plain["PIL"] = [PIL.Image.fromarray(photo) for photo in plain["RGB"]]
+    small = pinfeed.augment.Compose(
+        [pinfeed.augment.CenterCrop(300), pinfeed.augment.Resize((224, 224))]
+    )
+    for name, given_photos in plain.items():
+        for what, field in {
+            "normalized": pinfeed.Image(mean, std),
+            "cropped and resized": pinfeed.Image(mean, std, augment=small),
+        }.items():
+            made = pinfeed.Collate(field)
+            yield f"Image: 4 photos, {name}, {what}", lambda m=made, p=given_photos: m(p)
+
     texts = [np.arange(n) for n in rng.integers(1, 100, 256)]
     lists = [text.tolist() for text in texts]
     yield "pad: 256 arrays", lambda: pinfeed.pad(texts)
