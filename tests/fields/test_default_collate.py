@@ -250,3 +250,13 @@ def test_integers_of_more_than_64_bits(number):
     message = rf"leaf \['a'\] of sample 1: expected integers of 64 bits, got {number}"
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()([{"a": 2**63 - 1}, {"a": number}])
+
+
+@pytest.mark.parametrize("first", [1, 2.5, np.int16(3), True, torch.tensor(4)], ids=repr)
+@pytest.mark.parametrize("other", [{"x": 1}, [1, 2], ({"x": 1},)], ids=repr)
+def test_a_container_beside_a_number(first, other):
+    kind = type(other).__name__
+    with pytest.raises(
+        TypeError, match=rf"of sample 2: expected {type(first).__name__} as in sample 0, got {kind}"
+    ):
+        pinfeed.Collate()([{"a": first}, {"a": first}, {"a": other}])

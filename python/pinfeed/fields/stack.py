@@ -28,7 +28,7 @@ from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
-from pinfeed.structure import leaves
+from pinfeed.structure import is_container, leaves
 
 # Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
 # streaming stores make up for that in batches of this size, or of this size made of large tensors.
@@ -178,6 +178,9 @@ class Stack(Field):
                 batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
         except (RuntimeError, TypeError, ValueError) as error:
             for position, sample in enumerate(samples):
+                if is_container(sample) != is_container(first):
+                    expected, got = f"{type(first).__name__} as in sample 0", type(sample).__name__
+                    raise TypeError(Problem(leaf.name, expected, got, sample=position)) from error
                 if isinstance(sample, int) and not -(2**63) <= sample < 2**63:
                     expected, got = "integers of 64 bits", repr(sample)
                     raise ValueError(Problem(leaf.name, expected, got, sample=position)) from error
