@@ -13,17 +13,29 @@ from pinfeed.augment.sizes import Resize
 
 # What all of them do: resize, crop the center, rescale, normalize and pad, in this order.
 _FAMILIES = ("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Bit", "Segformer")
+_WITH_MASKS = ("Segformer",)  # BEiT would interpolate classes
 _OTHER_FAMILIES = ("ConvNext", "Detr", "ConditionalDetr", "DeformableDetr")
+# Their settings that an `Image` carries over, and that are about something else.
+_COVERED = {
+    *("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad"),
+    *("do_reduce_labels", "do_convert_rgb", "do_convert_annotations"),
+}
 _RESAMPLING = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
+
+
+def mask_arguments(processor: Any) -> dict[str, Any]:
+    """The arguments of a `Mask` for what such a processor does to segmentation maps."""
+    settings = _Settings(getattr(processor, "image_processor", processor))
+    if settings.family not in _WITH_MASKS:
+        settings.refuse_kind([f"{family}ImageProcessor" for family in _WITH_MASKS])
+    arguments = settings.geometry()
+    return arguments | ({"reduce_labels": True} if settings.on("do_reduce_labels") else {})
 
 
 def processor_arguments(processor: Any) -> dict[str, Any]:
     """The arguments of an `Image` for an image processor of transformers, or for what has one."""
     settings = _Settings(getattr(processor, "image_processor", processor))
-    arguments = settings.values()
-    steps = [*settings.resizing(), *settings.cropping()]
-    if steps:
-        arguments["augment"] = steps[0] if len(steps) == 1 else Compose(steps)
+    arguments = settings.values() | settings.geometry()
     if settings.on("do_resize"):
         resample = settings["resample"]
         interpolation = _RESAMPLING.get(2 if resample is None else int(resample))
@@ -41,13 +53,21 @@ class _Settings:
         kind = type(processor).__name__
         name = kind.removesuffix("Fast").removesuffix("Pil")
         self.family = name.removesuffix("ImageProcessor")
-        if self.family not in (*_FAMILIES, *_OTHER_FAMILIES) or name == self.family:
-            names = ", ".join(f"{one}ImageProcessor" for one in (*_FAMILIES, *_OTHER_FAMILIES))
-            raise TypeError(
-                f"Image: processor must be one of {names}, or have one, got {kind}; write the "
-                "arguments of Image yourself, or of Patches for models of native resolution"
-            )
         self._processor, self._kind = processor, kind
+        if self.family not in (*_FAMILIES, *_OTHER_FAMILIES) or name == self.family:
+            self.refuse_kind([f"{one}ImageProcessor" for one in (*_FAMILIES, *_OTHER_FAMILIES)])
+        for key in vars(processor):
+            if key.startswith("do_") and key not in _COVERED and self.on(key):
+                self.refuse(key, "False")
+        for key in ("data_format", "input_data_format"):
+            if str(getattr(self[key], "value", self[key])) not in ("None", "channels_first"):
+                self.refuse(key, "None")
+
+    def refuse_kind(self, names: list[str]) -> None:
+        raise TypeError(
+            f"Image: processor must be one of {', '.join(names)}, or have one, got {self._kind}; write "
+            "the arguments of the field yourself, or of Patches for models of native resolution"
+        )
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self._processor, key, None)
@@ -71,6 +91,13 @@ class _Settings:
             return arguments | ({"scale": 1} if arguments else {"dtype": torch.uint8})
         scale = self["rescale_factor"]
         return arguments if scale == 1 / 255 else arguments | {"scale": scale}
+
+    def geometry(self) -> dict[str, Any]:
+        """What is seen of the images."""
+        steps = [*self.resizing(), *self.cropping()]
+        if not steps:
+            return {}
+        return {"augment": steps[0] if len(steps) == 1 else Compose(steps)}
 
     def _size(self, key: str) -> dict[str, int]:
         """The sizes under this key that are set."""

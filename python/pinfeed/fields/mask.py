@@ -9,13 +9,23 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import DType, Problem, instead, require_choice, torch_dtype_name
+from pinfeed.arguments import (
+    DType,
+    Problem,
+    instead,
+    require_choice,
+    require_flags,
+    torch_dtype_name,
+)
+from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
-from pinfeed.fields.field import Field, Leaf, Request
+from pinfeed.fields.field import Beside, Field, Leaf, Request
 from pinfeed.fields.image import INTEGERS, Image
+from pinfeed.functions.sequences import Padded
 from pinfeed.structure import children, map_leaves, step_name
 
-_OPTIONS = ("dtype", "fill", "interpolation", "pad_value", "multiple_of", "sizes")
+_NONE = 255  # no class
+_OPTIONS = ("dtype", "fill", "interpolation", "reduce_labels", "pad_value", "multiple_of", "sizes")
 
 
 class Mask(Image):
@@ -33,6 +43,8 @@ class Mask(Image):
         fill: The class where ``augment`` shows something beyond a mask: the ``ignore_index`` of the
             loss. Samples need a dtype that holds it.
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
+        reduce_labels: Whether classes count from 1 in the samples, and 0 is none of them, as in
+            ADE20K: they become 1 less, and 0 becomes 255.
         pad_value: The class below and to the right of masks smaller than the largest of the batch.
         multiple_of: As in `Image`.
         sizes: As in `Image`.
@@ -69,6 +81,7 @@ class Mask(Image):
         augment: Geometry | None = None,
         fill: int = 255,
         interpolation: Literal["nearest-exact", "nearest"] = "nearest-exact",
+        reduce_labels: bool = False,
         pad_value: int | None = None,
         multiple_of: int | tuple[int, int] | None = None,
         sizes: Request = False,
@@ -79,6 +92,12 @@ class Mask(Image):
                 f"Mask: image must be the key of an image in the same dict, got {image!r}; a geometry "
                 "is augment="
             )
+        require_flags("Mask", reduce_labels=reduce_labels)
+        for name, value in (("fill", fill), ("pad_value", pad_value)):
+            if reduce_labels and value not in (None, _NONE):
+                raise ValueError(
+                    f"Mask: {name} must be {_NONE} with reduce_labels, as what 0 becomes, got {value!r}"
+                )
         require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
         try:
             super().__init__(
@@ -97,13 +116,34 @@ class Mask(Image):
             raise type(error)(str(error).replace("Image:", "Mask:", 1)) from None
         if self.dtype not in INTEGERS:
             raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {self.dtype}")
-        self.image, self.fill = image, fill
+        self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
         self._is_beside = False  # whether it has what it takes of an image
         self._is_mask = True
         # A guess, so that one more axis of a single channel is nothing.
         self._format = self._constants.format(
             "HW", "HW", torch_dtype_name(self.dtype), is_guess=True
         )
+
+    @classmethod
+    @override
+    def from_processor(cls, processor: Any, **options: Any) -> Self:
+        """Masks as an image processor of transformers makes them of segmentation maps.
+
+        Args:
+            processor: The image processor of Segformer, or a processor that has one.
+            **options: Further arguments of `Mask`.
+
+        Raises:
+            TypeError: ``processor`` is of another kind.
+            ValueError: A setting is not covered.
+
+        Example:
+            >>> from transformers import SegformerImageProcessor
+            >>> processor = SegformerImageProcessor(do_reduce_labels=True)
+            >>> pinfeed.Mask.from_processor(processor)
+            Mask(augment=Resize((512, 512)), reduce_labels=True)
+        """
+        return cls(**mask_arguments(processor) | options)
 
     def beside(self, images: Mapping[str, Image], name: str) -> Self:
         """The mask of one of these images, unless it has a geometry or an image already."""
@@ -136,7 +176,11 @@ class Mask(Image):
         if self.image is not None and not self._is_beside and self.augment is None:
             wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
             raise ValueError(Problem(leaf.name, wrong))
-        return super()._batch(images, indices, leaf)
+        batch = super()._batch(images, indices, leaf)
+        if self.reduce_labels:
+            made = batch.leaf if isinstance(batch, Beside) else batch
+            _reduce(made.values if isinstance(made, Padded) else made)
+        return batch
 
     @override
     def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
@@ -157,7 +201,16 @@ class Mask(Image):
         if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(given, dtype):
             expected = f"integers that {dtype} can hold, of shape (N, H, W)"
             raise TypeError(Problem(leaf.name, expected, f"{given} {tuple(batch.shape)}"))
-        return masks.to(self.dtype)
+        made = masks.to(self.dtype, copy=True)
+        if self.reduce_labels:
+            _reduce(made)
+        return made
+
+
+def _reduce(classes: torch.Tensor) -> None:
+    """Makes classes 1 less, and 255 of 0 and of what is 255 already."""
+    classes -= 1
+    classes[(classes == -1) | (classes == _NONE - 1)] = _NONE
 
 
 def _view(image: Image) -> tuple[Any, ...]:
