@@ -112,6 +112,18 @@ def test_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
     assert not torch.equal(epochs[1][~still], plain[~still])
 
 
+def test_stock_feed_uses_torchvision_where_it_is_installed(photos, tmp_path, monkeypatch):
+    torchvision = pytest.importorskip("torchvision.transforms")
+    positions = draw_positions(SHAPE, 300, np.random.default_rng(0), held_out=False)
+    cut_patches(photos, positions, tmp_path)
+    with_it = make_loader("stock", tmp_path)
+    assert isinstance(with_it.dataset.transform, torchvision.Compose)
+    monkeypatch.setitem(sys.modules, "torchvision.transforms", None)
+    without = make_loader("stock", tmp_path)
+    assert not isinstance(without.dataset.transform, torchvision.Compose)
+    assert torch.equal(next(iter(with_it))["image"], next(iter(without))["image"])
+
+
 def test_table_has_medians_ranges_and_what_waiting_explains():
     pinfeed = run_with("pinfeed")
     pinfeed.data_seconds = [0.1, 0.1, 0.2]

@@ -6,7 +6,7 @@ import hashlib
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,12 +70,27 @@ def cut_patches(
     return path
 
 
+def _torchvision_transform() -> Callable[[Tensor], Tensor]:
+    """Torchvision's Compose; the same arithmetic where torchvision is not installed."""
+    try:
+        from torchvision.transforms import (  # type: ignore[import-untyped]
+            Compose,
+            ConvertImageDtype,
+            Normalize,
+        )
+    except (ImportError, RuntimeError):  # RuntimeError: of a torchvision for another torch
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+        return lambda pixels: pixels.float().div_(255).sub_(mean).div_(std)
+    transform: Callable[[Tensor], Tensor] = Compose(
+        [ConvertImageDtype(torch.float32), Normalize(MEAN, STD)]
+    )
+    return transform
+
+
 class TorchvisionPatches(Dataset[dict[str, Any]]):
     """Patches as a torchvision user reads them: crop, flip, ``ToTensor``, ``Normalize``, one by one.
 
-    The arithmetic is torchvision's, so that the demo doesn't need torchvision. The constants are
-    made once and the last two operations work in place, which is kinder than torchvision itself.
-    The crops are drawn before the epoch, in no measured time, so that both feeds see the same.
+    The last two are torchvision's own, in its Compose, where it is installed. The crops are drawn before the epoch, in no measured time, so that both feeds see the same.
     """
 
     crops: NDArray[np.int64] | None = None  # (N, 3), as `seen` returns them
@@ -83,7 +98,7 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
     def __init__(self, folder: Path) -> None:
         self.images = np.load(folder / "patches.npy", mmap_mode="r")
         self.labels = np.load(folder / "labels.npy")
-        self.mean, self.std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+        self.transform = _torchvision_transform()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -95,8 +110,7 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
             padded = nn.functional.pad(pixels, [PADDING] * 4)
             pixels = padded[:, top + PADDING :, left + PADDING :][:, :PATCH_SIZE, :PATCH_SIZE]
             pixels = pixels.flip(-1) if is_mirrored else pixels
-        image = pixels.float().div_(255).sub_(self.mean).div_(self.std)
-        return {"image": image, "label": int(self.labels[index])}
+        return {"image": self.transform(pixels), "label": int(self.labels[index])}
 
 
 def make_loader(
