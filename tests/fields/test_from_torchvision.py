@@ -600,3 +600,43 @@ def test_random_interpolation_of_timm():
         (batch - kinds[0]).abs().amax((1, 2)).le(2).float().mean() for batch in (theirs, ours)
     ]
     assert all(0.35 < share < 0.65 for share in shares)
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_any_pipeline_of_timm(number):
+    """As those of torchvision: the rest and then the field are the whole."""
+    draw = random.Random(number)
+    modes = ["bilinear", "bicubic"]
+    choices = [
+        lambda: of_timm(
+            "ResizeKeepRatio",
+            draw.choice([16, (12, 20)]),
+            draw.choice([0, 0.4, 1]),
+            interpolation=draw.choice(modes),
+        ),
+        lambda: of_timm(
+            "CenterCropOrPad", draw.choice([9, (30, 14)]), fill=draw.choice([0, (9, 8, 7)])
+        ),
+        lambda: of_timm("CenterCropOrPad", (30, 14), padding_mode="edge"),
+        lambda: of_timm("TrimBorder", 2),
+        lambda: transforms.RandomHorizontalFlip(draw.choice([0, 1])),
+        lambda: transforms.Grayscale(3),
+        lambda: transforms.ColorJitter(saturation=(1.5, 1.5)),
+    ]
+    ends = [
+        [of_timm("MaybeToTensor"), transforms.Normalize(torch.tensor(MEAN), torch.tensor(STD))],
+        [of_timm("MaybePILToTensor")],
+        [of_timm("ToTensor")],
+    ]
+    end = draw.choice(ends)
+    steps = [draw.choice(choices)() for _ in range(draw.randint(1, 4))]
+    pipeline = transforms.Compose([*steps, *end])
+    rows, columns = np.arange(36)[:, None, None], np.arange(40)[:, None]
+    smooth = 127 + 100 * np.sin(rows / 5 + np.arange(3)) * np.cos(columns / 6 + np.arange(3))
+    sample = pil(smooth.astype(np.uint8))
+    rest, image = split(pipeline)
+    assert len(kinds(rest)) < len(steps) + len(end)
+    expected, found = pipeline(sample).float(), result(rest, image, sample).float()
+    levels = (found - expected).abs() * (1 if len(end) == 1 else 255 * 0.224)
+    assert levels.max() <= 4.5
+    assert levels.mean() <= 1.1
