@@ -126,6 +126,8 @@ def test_what_has_nothing_to_do_with_the_image():
             quaternions=rng.normal(size=(5, 4)),
             probabilities=rng.uniform(size=(2, 4)),
             points=rng.normal(size=(9, 3)) * 50,
+            waypoints=rng.uniform(0, 20, (9, 2)),  # of a car, in meters
+            corners=np.array([[8.5, 2.25], [9.5, 3.5]]),  # of a satellite's picture, in degrees
             mailbox=7,
             size=np.array([24, 32]),
             embedding=rng.normal(size=16),

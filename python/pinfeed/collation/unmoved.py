@@ -22,7 +22,7 @@ from pinfeed.structure import children, is_container
 
 _BOXES = re.compile("box|(?<![a-z])rect(?!i)|roi(?![a-z])|rois", re.IGNORECASE)
 _POINTS = re.compile(
-    "(?<!view)point|kpt|landmark|joint|polygon|polyline|contour|vertices|corners", re.IGNORECASE
+    "(?<!view)(?<!way)point|kpt|landmark|joint|polygon|polyline|contour|vertices", re.IGNORECASE
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
