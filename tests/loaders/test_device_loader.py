@@ -278,3 +278,43 @@ def test_why_a_device_can_not_be_used(reason, monkeypatch):
 
 def test_no_device_is_touched_before_a_loop_begins():
     run_program("no_device_touched", fresh=True)
+
+
+USED_UP = (
+    "^DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass .* a list"
+)
+
+
+@pytest.mark.parametrize(
+    "kind", [iter, lambda batches: (b for b in batches), lambda batches: map(abs, batches)]
+)
+def test_an_iterator_that_is_used_up(kind):
+    batches = [torch.tensor([i]) for i in range(5)]
+    loader = pinfeed.DeviceLoader(kind(batches), device="cpu", depth=1)
+    assert [int(batch) for batch in loader] == [*range(5)]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=USED_UP):
+            list(loader)
+    again = pinfeed.DeviceLoader(batches, device="cpu")
+    assert len(list(again)) == len(list(again)) == 5
+
+
+def test_iterators_that_go_on_or_begin_again():
+    left = pinfeed.DeviceLoader(iter([torch.tensor([i]) for i in range(6)]), device="cpu", depth=1)
+    assert int(next(iter(left))) == 0
+    assert 3 <= len(list(left)) <= 5
+
+    class Restarts:
+        def __iter__(self):
+            self.left = 3
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return torch.zeros(1)
+
+    restarting = pinfeed.DeviceLoader(Restarts(), device="cpu")
+    assert len(list(restarting)) == len(list(restarting)) == 3
+    assert list(pinfeed.DeviceLoader(iter([]), device="cpu")) == []

@@ -70,6 +70,12 @@ def test_the_note_names_the_sample(make, note):
         assert note in caught.value.__notes__
 
 
+def test_one_sample():
+    with pytest.raises(KeyError, match="damaged") as caught:
+        pinfeed.IndexedDataset(OneByOne())[BAD]
+    assert caught.value.__notes__ == [NOTE]
+
+
 def test_in_a_worker():
     loader = loader_of(OneByOne(), num_workers=1)
     with pytest.raises(KeyError, match=NOTE):

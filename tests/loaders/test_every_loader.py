@@ -51,8 +51,13 @@ def numbers(batches):
 @pytest.mark.parametrize("depth", [1, 2, 100])
 def test_all_batches_in_order_again_and_again(kind, depth):
     batches = on_cpu(LOADERS[kind](), depth=depth)
-    for epoch in range(3):
-        assert numbers(batches) == list(range(COUNT if epoch == 0 or kind not in ONCE else 0))
+    assert numbers(batches) == list(range(COUNT))
+    for _ in range(2):
+        if kind in ONCE:
+            with pytest.raises(RuntimeError, match="an earlier loop has used it up"):
+                numbers(batches)
+        else:
+            assert numbers(batches) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("empty", [[], Generated(0), iter(())])

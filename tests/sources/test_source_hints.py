@@ -50,7 +50,19 @@ def collated(samples):
     return first(DataLoader(samples, len(samples), collate_fn=Collate()))
 
 
+STRUCTURED = np.array([(1, 0.5), (2, 1.5)], [("a", "i4"), ("b", "f4")])
+NULLS = pyarrow.array([1, None, 2])
+FIELDS = {"a": torch.tensor([1, 2], dtype=torch.int32), "b": torch.tensor([0.5, 1.5])}
+
 HINTS: Hints = {
+    "a structured array": (rows, STRUCTURED, {name: STRUCTURED[name] for name in STRUCTURED.dtype.names}, FIELDS,
+        TypeError, r"got \[\('a', .*; {name: a\[name\] for name in a.dtype.names} has its fields, without a copy$"),
+    "a column of pyarrow with nulls": (lambda column: rows({"y": column}), NULLS,
+        ArrayDataset.from_arrow(pyarrow.table({"x": NULLS.drop_null()}))["x"], {"y": torch.tensor([1, 2])},
+        TypeError, r"got Int64Array; pass ArrayDataset.from_arrow\(pyarrow.table\({'x': column.drop_null\(\)}\)\)\['x'\]$"),
+    "texts of pyarrow": (lambda column: rows({"y": column}), pyarrow.chunked_array([["a"], ["bc"]]),
+        ArrayDataset.from_arrow(pyarrow.table({"x": pyarrow.chunked_array([["a"], ["bc"]])}))["x"], {"y": ["a", "bc"]},
+        TypeError, r"got ChunkedArray; pass ArrayDataset.from_arrow\(pyarrow.table\({'x': column}\)\)\['x'\]$"),
     "samples in a list": (lambda images: rows({"image": images, "label": LABELS}), [*PHOTOS], np.stack([*PHOTOS]), BOTH,
         TypeError, r"leaf \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
     "samples of other shapes in a list": (lambda images: rows({"image": images, "label": LABELS}, {"image": Pad()})["label"],

@@ -54,7 +54,7 @@ def normalize(
     input: str | None = None,
     output: str = "NCHW",
     dtype: Any = torch.float32,
-    out: Array | None = None,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Array:
     """Converts, normalizes and permutes a batch of images or clips in one pass.
 
@@ -81,8 +81,7 @@ def normalize(
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only). A result
             that float16 can't hold becomes infinite; an integer that is neither scaled nor shifted
             raises, as in `pinfeed.pad`.
-        out: Where to write: same kind as ``images``, of the result's shape and dtype, C-contiguous
-            or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
+        out: Where to write: a tensor or an ndarray of the result's shape and dtype, C-contiguous or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.
 
     Returns:
@@ -105,29 +104,34 @@ def normalize(
         input, output = checked_layouts(input, output, "normalize", "N")
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
-        return traced_normalize(images, mean, std, out, **options)
+        place: Any = out
+        return traced_normalize(images, mean, std, place, **options)
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
+    images, place = alike(images, out, "normalize")
     if name == "bfloat16" and not isinstance(images, torch.Tensor):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or ask for float16 or float32"
         )
-    require_same_kind(out, images, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):
-        given = {"output": output, "dtype": getattr(torch, name), "out": out}
+        given = {"output": output, "dtype": getattr(torch, name), "out": place}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     array = require_array(images, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()
-    made = _core.normalize_images(array, None, format, out, "normalize", threads, "images")
+    made = _core.normalize_images(array, None, format, place, "normalize", threads, "images")
     return written(made.values, out)
 
 
 def permute(
-    images: Array, input: str = "NHWC", output: str = "NCHW", *, out: Array | None = None
+    images: Array,
+    input: str = "NHWC",
+    output: str = "NCHW",
+    *,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Array:
     """Copies an array with its axes in another order, into contiguous memory.
 
@@ -136,8 +140,8 @@ def permute(
             ``input``.
         input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
         output: The same letters in the order wanted.
-        out: Where to write: same kind and dtype as ``images``, C-contiguous, of the result's
-            shape, not overlapping ``images``. For CUDA tensors the result is copied into it.
+        out: Where to write: a tensor or an ndarray of the dtype of ``images``, C-contiguous, of the
+            result's shape, not overlapping ``images``. For CUDA tensors the result is copied into it.
 
     Returns:
         ``out``, or a new array in a pooled buffer.
@@ -151,7 +155,8 @@ def permute(
         (2, 3, 4, 5)
     """
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
-        return traced_permute(images, input, output, out)
+        place: Any = out
+        return traced_permute(images, input, output, place)
     if not isinstance(input, str) or not isinstance(output, str):
         raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
     if len(set(input)) != len(input) or sorted(input) != sorted(output):
@@ -159,25 +164,29 @@ def permute(
             "permute: input and output must have the same letters, each once, "
             f"got {input!r} and {output!r}"
         )
-    require_same_kind(out, images, "permute")
+    images, place = alike(images, out, "permute")
     axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
     if by_ops(array):
-        return permute_tensor(array, axes, out)
+        return permute_tensor(array, axes, place)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        made = _core.normalize_images(array, None, format, out, "permute", threads, "images")
+        made = _core.normalize_images(array, None, format, place, "permute", threads, "images")
         return written(made.values, out)
-    permuted = _core.permute(array, axes, out, "permute", threads, "images")
+    permuted = _core.permute(array, axes, place, "permute", threads, "images")
     return written(permuted, out)
 
 
 @instead()
 def gather(
-    array: Array, indices: Any, *, dtype: DType | None = None, out: Array | None = None
+    array: Array,
+    indices: Any,
+    *,
+    dtype: DType | None = None,
+    out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Array:
     """Copies the rows ``array[indices]``.
 
@@ -186,7 +195,7 @@ def gather(
         indices: 1-D integers (list, ndarray or CPU tensor); negative ones count from the end.
         dtype: Of the result, NumPy's or torch's, to which values are cast as `Stack` casts them. None:
             that of ``array``.
-        out: Where to write: same kind as ``array``, of that dtype, C-contiguous, of shape
+        out: Where to write: a tensor or an ndarray of that dtype, C-contiguous, of shape
             (len(indices), *array.shape[1:]), not overlapping ``array``.
 
     Returns:
@@ -210,14 +219,14 @@ def gather(
         tensor([[ 7,  8,  9, 10],
                 [20, 21, 22, 23]])
     """
-    require_same_kind(out, array, "gather")
+    array, place = alike(array, out, "gather")
     cast = None if dtype is None else dtype_name(dtype, "gather")
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
-    return written(_core.gather(rows, checked, cast, None, out, "gather", threads, "array"), out)
+    return written(_core.gather(rows, checked, cast, None, place, "gather", threads, "array"), out)
 
 
 def require_array(array: Any, name: str) -> Any:
@@ -237,7 +246,28 @@ def written(result: Any, out: Any) -> Any:
     """The result, which stands in ``out``: autograd notices if it saved this for a backward pass."""
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
-    return result
+    return result if out is None else out
+
+
+def alike(array: Any, out: Any, function: str) -> tuple[Any, Any]:
+    """An input and the place for its result, both of NumPy or both tensors, over the same memory."""
+    is_mixed = isinstance(array, ARRAYS) and isinstance(array, torch.Tensor) != isinstance(
+        out, torch.Tensor
+    )
+    if not is_mixed or not isinstance(out, ARRAYS):
+        require_same_kind(out, array, function)
+        return array, out
+    require_array(out, f"{function}: out")
+    tensor: Any = out if isinstance(out, torch.Tensor) else array
+    if not tensor.is_cpu:
+        where = "on the CPU" if tensor is out else f"a tensor on {tensor.device}"
+        got = f"one on {tensor.device}" if tensor is out else "an ndarray"
+        raise TypeError(f"{function}: out must be {where} like the input, got {got}")
+    if tensor is array:
+        return array, torch.from_numpy(out)
+    if out.dtype == torch.bfloat16:  # which NumPy does not have
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])), out
+    return array, tensor.numpy()
 
 
 def require_same_kind(out: Any, array: Any, function: str) -> None:

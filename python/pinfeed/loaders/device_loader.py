@@ -63,7 +63,7 @@ class DeviceLoader:
     - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
       goes on behind it, if the loader does.
     - Leaving a loop in any way ends the thread and drops what was fetched ahead: a generator has
-      lost these batches.
+      lost these batches. A loop over a generator that an earlier loop has used up raises RuntimeError.
     - ``len()`` and all attributes that you read are the loader's: ``.sampler``, ``.dataset``,
       ``.set_epoch``. Set attributes on ``.loader``.
     - Where the loader has a ``state_dict``, or its ``batch_sampler`` is one of pinfeed's, there is one
@@ -167,6 +167,8 @@ class DeviceLoader:
         register_exit()  # again, so that it comes before what torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
         self._feed = Feed(source, take_state, self._transfer(device), self.depth)
+        had_batches = last is not None and (last.goes_on or last.times.stats().batches > 0)
+        self._feed.goes_on = source is self.loader and had_batches
         return self._feed
 
     def __getattr__(self, name: str) -> Any:

@@ -59,6 +59,7 @@ class Feed:
         states: The loader's: that of the beginning, and then after each batch that was handed over, or
             at the end; the last few of them. None if the loader has no state.
         taken: How many batches were handed over, failed ones included; the end counts like one.
+        goes_on: Whether an earlier loop had batches of the same iterator, which is the loader itself.
         is_closed: Whether no more batches are handed over.
         is_ahead: Whether the loader may be at a batch that wasn't handed over.
     """
@@ -75,6 +76,7 @@ class Feed:
         # Lightning fetches a batch ahead, and wants the state before it.
         self.states: collections.deque[LoaderState | None] = collections.deque(maxlen=3)
         self.is_ahead = False
+        self.goes_on = False
         self.taken = 0
         self._take_state = take_state
         self._transfer = transfer
@@ -126,6 +128,12 @@ class Feed:
                 del error  # it knows this frame
         if item.sent is None:
             self.close()
+            if self.goes_on and self.taken == 1:  # the end
+                raise RuntimeError(
+                    "DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass what "
+                    "makes a new one for each loop: a DataLoader, a list, or an object whose __iter__ is a "
+                    "generator"
+                )
             raise self._why_closed()
         self.times.count(item.sent.size)
         try:

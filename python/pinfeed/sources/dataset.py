@@ -347,7 +347,11 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            self._say_which(error, f"sample {index}")
+            raise
 
     def __getitems__(self, indices: Sequence[int]) -> SampleBatch:
         """The samples of one batch, with their indices and what else the batch knows."""
@@ -378,9 +382,12 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
             batch = ", ".join(map(str, [*indices][:8]))
             which = f"sample {index}" if index is not None else f"one of samples {batch}"
             which += ", ..." if index is None and len(indices) > 8 else ""
-            add_note(error, f"IndexedDataset: raised by {type(self.dataset).__name__} for {which}")
+            self._say_which(error, which)
             raise
         return samples
+
+    def _say_which(self, error: Exception, which: str) -> None:
+        add_note(error, f"IndexedDataset: raised by {type(self.dataset).__name__} for {which}")
 
 
 def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
@@ -556,6 +563,10 @@ def _array_of(given: Any) -> str:
     """How to make an array of what is none."""
     if isinstance(given, int | float):
         return f"np.full(length, {given}) has it for each sample"
+    package = type(given).__module__.partition(".")[0]
+    if package == "pyarrow" and hasattr(given, "null_count"):  # to_numpy() takes few of them
+        column = "column.drop_null()" if given.null_count else "column"
+        return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
     if hasattr(given, "to_numpy") and not hasattr(given, "columns"):  # a column of a table
         return "pass .to_numpy() of it"
     if isinstance(given, torch.utils.data.Dataset):
@@ -565,7 +576,7 @@ def _array_of(given: Any) -> str:
         )
     if isinstance(given, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
-    return _FOREIGN.get(type(given).__module__.partition(".")[0], "")
+    return _FOREIGN.get(package, "")
 
 
 def _sample(sources: Any, index: int) -> Any:

@@ -416,6 +416,8 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
     if dtype.kind not in "biufc":
         hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
         hint = "; .view(np.int64) has its numbers" if dtype.kind in "mM" else hint
+        if dtype.names:
+            hint = "; {name: a[name] for name in a.dtype.names} has its fields, without a copy"
         raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
     if not dtype.isnative:
         raise TypeError(
