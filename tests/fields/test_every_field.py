@@ -188,7 +188,7 @@ def test_workers_make_the_same(count):
 
 @every_field
 def test_a_field_pickles_and_its_repr_makes_it_again(field, samples):
-    names = {**vars(pinfeed), **vars(augment), "torch": torch}
+    names = {**vars(augment), **vars(pinfeed), "torch": torch}  # both have a Pad
     again = [pickle.loads(pickle.dumps(field)), eval(repr(field), names)]
     for one in (*again, field.of("x").optional()):
         assert repr(one).startswith(repr(field))
