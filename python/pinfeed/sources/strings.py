@@ -37,18 +37,22 @@ def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedString
     """
     is_bytes = isinstance(strings, np.ndarray) and strings.dtype.kind == "S"
     found: StringType | None = bytes if is_bytes else None
-    values, lengths = bytearray(), array("q", [0])
+    # An array that owns its memory, which may move to memory that workers share.
+    values, used, lengths = np.empty(0, np.uint8), 0, array("q", [0])
     for chunk in _chunks(strings, name):
         first = len(lengths) - 1
         found = found or (bytes if isinstance(chunk[0], bytes) else str)
         _check_types(chunk, found, first, name)
         parts = chunk if found is bytes else _as_utf8(chunk, first, name)
-        values += b"".join(parts)
+        joined = np.frombuffer(b"".join(parts), np.uint8)
+        begin, used = used, used + len(joined)
+        if used > len(values):  # nothing else views it
+            values.resize(max(used, len(values) + len(values) // 4), refcheck=False)
+        values[begin:used] = joined
         lengths.extend(map(len, parts))
+    values.resize(used, refcheck=False)
     offsets = np.frombuffer(lengths, np.int64)
-    return EncodedStrings(
-        np.frombuffer(values, np.uint8), np.cumsum(offsets, out=offsets), found or str
-    )
+    return EncodedStrings(values, np.cumsum(offsets, out=offsets), found or str)
 
 
 def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
