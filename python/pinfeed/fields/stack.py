@@ -27,7 +27,7 @@ from pinfeed.fields.field import Field, Leaf
 from pinfeed.functions.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
-from pinfeed.sources.source import Selection, Source
+from pinfeed.sources.source import ArraySource, Selection, Source
 from pinfeed.structure import is_container, leaves
 
 # Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
@@ -106,6 +106,8 @@ class Stack(Field):
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+        if type(source) is ArraySource:  # the fixed cost of most entries
+            return self._stack(source.rows, indices, leaf)
         if source.string_type is not None:
             return super().gather(source, indices, leaf)
         selection = source.select(indices)
