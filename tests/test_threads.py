@@ -48,7 +48,7 @@ def in_threads(run):
 
 
 def chosen(number):
-    return np.random.default_rng(number).integers(0, 64, 16)
+    return np.random.default_rng(number).permutation(64)[:16]
 
 
 def padded(indices):
