@@ -222,3 +222,27 @@ def test_batches_of_one_point():
     np.testing.assert_allclose(torch.stack(epoch(points)), points / 2, atol=1e-3)
     check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
     check(lambda: epoch(points * 3), ValueError, "an image of another size")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("seed", range(4))
+def test_whole_boxes_of_objects_that_the_image_cuts(format, seed):
+    """As CrowdHuman has them: their centers are inside, in batches of few boxes."""
+    rng = np.random.default_rng(seed)
+    collate = pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(format=format)})
+    for _ in range(60):
+        samples = []
+        for count in rng.integers(0, 4, 2):
+            centers = rng.uniform(0, 1, (count, 2)) * [WIDTH, HEIGHT]
+            halves = rng.uniform(5, 150, (count, 2))
+            boxes = np.concatenate([centers - halves, centers + halves], 1)
+            samples.append(photo(written(boxes, format)))
+        collate(samples)
+
+
+def test_a_width_that_rounding_made_negative():
+    boxes = np.array([[10, 20, 10 - 1e-6, 40], [10.0, 20, 30, 40]])
+    before = boxes.copy()
+    batch = batch_of([photo(boxes)])
+    assert batch["boxes"].values.tolist() == [[5, 10, 5, 20], [5, 10, 15, 20]]
+    assert np.array_equal(boxes, before)

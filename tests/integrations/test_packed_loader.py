@@ -258,6 +258,14 @@ def test_columns_that_would_be_lost(key, kind, tmp_path):
         assert next(iter(packed_loader(trainer_of(tmp_path, dataset), 32)))
 
 
+@pytest.mark.parametrize("key", ["prompt_length", "sample_weight"])
+def test_numbers_that_would_be_lost(key, tmp_path):
+    table = table_of({"input_ids": DOCUMENTS, key: [1] * len(DOCUMENTS)}, "dataset")
+    check(
+        lambda: packed_loader(trainer_of(tmp_path, table), 32), ValueError, f"'{key}'", "leave it"
+    )
+
+
 def test_a_file(tmp_path):
     datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "loss_mask": HALVES}).to_parquet(
         tmp_path / "x.parquet"

@@ -152,3 +152,11 @@ def test_memory_of_spawned_workers(kind):
 def test_memory_of_an_array_that_is_kept(method):
     found = run_program("memory_of_workers", method, "array", "kept", fresh=True, timeout=300)
     assert float(found) < 2.6
+
+
+@pytest.mark.slow
+def test_more_arrays_than_a_forkserver_takes_descriptors():
+    columns = {f"{i}": np.full((COUNT, 500), i) for i in range(260)}
+    options = {"num_workers": 1, "multiprocessing_context": "forkserver", "timeout": 60}
+    batch = next(iter(DataLoader(ArrayDataset(columns), 4, collate_fn=Collate(), **options)))
+    assert all((batch[key] == int(key)).all() for key in columns)

@@ -20,9 +20,14 @@ from pinfeed.fields.stack import Stack
 from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 
-_BOXES = re.compile("box|(?<![a-z])rect(?!i)|roi(?![a-z])|rois", re.IGNORECASE)
+# Keys that end in such a word: box_class and joint_angles are something else, and so is num_points.
+_NAME = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})(?:_?(?:xyxy|xywh|cxcywh|xyv?|2d))?$"
+_BOXES = re.compile(_NAME.format("b?box(?:es)?|rects?|rois?"), re.IGNORECASE)
 _POINTS = re.compile(
-    "(?<!view)(?<!way)point|kpt|landmark|joint|polygon|polyline|contour|vertices", re.IGNORECASE
+    _NAME.format(
+        "key_?points?|points?|kpts?|landmarks?|joints?|poly(?:gon|line)s?|contours?|vertices"
+    ),
+    re.IGNORECASE,
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
@@ -58,6 +63,8 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
         fields: As `Collate` has them.
         samples: Those of a batch.
     """
+    found: dict[str, tuple[Problem, bool]] = {}
+    others: set[str] = set()
     for position in range(min(len(samples), _SAMPLES)):
         entries = list(_entries(fields, samples[position], "", "", ""))
         images = [
@@ -67,15 +74,35 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             if isinstance(field, Image | Patches) and field.augment is not None
         ]
         if not images:
-            return
-        problems = [_problem(entry, *image) for entry in entries for image in images]
-        if problem := next(filter(None, problems), None):
+            break
+        for entry in entries:
+            problem = next(filter(None, (_problem(entry, *image) for image in images)), None)
+            if problem is not None:
+                found.setdefault(entry.path, problem)
+            elif not _is_named(entry.key) and not _is_empty(entry.value):
+                others.add(entry.path)  # a coincidence of some samples
+    for path, (problem, is_error) in found.items():
+        if path not in others:
+            if is_error:
+                raise ValueError(problem)
             warnings.warn(str(problem), stacklevel=2)
             return
 
 
-def _problem(entry: _Entry, image: _Entry, key: Any, field: Image | Patches) -> Problem | None:
-    """What is wrong with an entry beside an image, if it may be meant; raises ValueError if not."""
+def _is_named(key: str) -> bool:
+    """Whether a key says that its values are boxes, points or masks."""
+    return any(name.search(key) for name in (_BOXES, _POINTS, _MASKS))
+
+
+def _is_empty(value: Any) -> bool:
+    array = _numbers(value)
+    return array is not None and 0 in array.shape
+
+
+def _problem(
+    entry: _Entry, image: _Entry, key: Any, field: Image | Patches
+) -> tuple[Problem, bool] | None:
+    """What is wrong with an entry beside an image, and whether it can't be meant."""
     others = [other for _, other in entry.fields]
     array, size = _numbers(entry.value), _size(image.value, field)
     if any(isinstance(f, Pad) and f.like for f in others):  # of tokens
@@ -91,10 +118,8 @@ def _problem(entry: _Entry, image: _Entry, key: Any, field: Image | Patches) -> 
     what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
     if not what:
         return None
-    is_named = bool(_BOXES.search(entry.key) or _POINTS.search(entry.key))
     if others:  # which a table may have; but Jagged() and Pad() are for objects
-        is_meant = isinstance(others[0], Stack) and not is_named
-        if is_meant or what == "another image":
+        if isinstance(others[0], Stack) or what == "another image":
             return None
     if isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"
@@ -102,13 +127,9 @@ def _problem(entry: _Entry, image: _Entry, key: Any, field: Image | Patches) -> 
         way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'
     text = f"looks like {what} for the image in {image.path}, which augment= moves"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = (
-        f"{way}, {'Keep()' if is_named or others else 'Stack() or Keep()'} leaves them as they are"
-    )
+    hint = f"{way}, Stack() or Keep() leaves them as they are"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
-    if is_random or not others:
-        raise ValueError(problem)
-    return problem
+    return problem, is_random or not others
 
 
 def _is_still_mask(field: Field, key: str) -> bool:
@@ -190,11 +211,13 @@ def _kind(
     if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
         if is_float:
-            field = 'Image(input="HW", output="HW", interpolation="bilinear", augment=...)'
+            kind = "nearest-exact" if _MASKS.search(key) else "bilinear"
+            field = f'Image(input="HW", output="HW", interpolation="{kind}", augment=...)'
             field += " with the same geometry"
         return "a mask", f"the field {field} moves it along"
     if len(shape) == 3 and size in (shape[:2], shape[1:]):
         kind = "" if shape[:2] == size else 'input="CHW", '
+        kind += 'interpolation="nearest-exact", ' if _MASKS.search(key) else ""
         field = f"Image({kind}augment=...)"
         return "another image", f"the field {field} with the same geometry moves it along"
     return "", ""

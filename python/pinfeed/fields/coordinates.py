@@ -23,8 +23,10 @@ _PLAIN = {np.ndarray, torch.Tensor, list, tuple}
 _KNOWN = {"format", "canvas_size", "clamping_mode"}
 # Annotations are rounded, and some datasets count pixels from 1.
 _TOLERANCE = 1
-# The number of boxes or points that make a suspicion, and their share of the batch.
+# The number of boxes or points that make a suspicion, and their share.
 _FEW, _SHARE = 3, 0.25
+# Fewer boxes that reach beyond their image may all be inside in another format by chance.
+_CERTAIN = 12
 # So many boxes or points of the first batches are looked at together.
 _ENOUGH = 64
 
@@ -71,7 +73,10 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
 
 
 class Earlier:
-    """Items of the first batches, behind their limits: one or two boxes of a batch say little."""
+    """Items of the first batches, with their limits: one or two boxes of a batch say little.
+
+    Later batches are not judged, because a few items of one may look wrong by chance.
+    """
 
     def __init__(self) -> None:
         self._batches: list[tuple[Any, Any]] = []
@@ -82,12 +87,11 @@ class Earlier:
             self._batches = [*self._batches, (items.copy(), limits)]
 
     def looks(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> list[tuple[Any, Any]]:
-        """The items of a batch alone, and with those of earlier ones."""
-        looks = [(items, limits)]
-        if self._batches:
-            pairs = zip(*self._batches, (items, limits), strict=True)
-            looks.append(tuple(map(np.concatenate, pairs)))  # type: ignore[arg-type]
-        return looks
+        """The items of the first batches, up to this one; empty for a later one."""
+        if sum(len(known) for known, _ in self._batches) >= _ENOUGH:
+            return []
+        pairs = zip(*self._batches, (items, limits), strict=True)
+        return [tuple(map(np.concatenate, pairs))]  # type: ignore[list-item]
 
 
 def require_inside(
@@ -128,7 +132,8 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
     """What boxes may be that are not what they are said to be; empty: nothing tells."""
     is_beyond = _is_beyond(corners, limits)
     is_far = is_beyond & _is_center_outside(corners, limits)
-    if not (is_far.any() or _are_many(is_beyond, _SHARE)):
+    are_many = len(corners) >= _CERTAIN and _are_many(is_beyond, _SHARE)
+    if not (is_far.any() or are_many):
         return ""
     raw = in_format(corners, format)
     ways = {f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format}
@@ -163,7 +168,7 @@ def require_points_inside(
 def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     """The same of points, of shape (n, 2)."""
     is_beyond = _is_outside(points, limits)
-    share = _SHARE if len(points) < _ENOUGH // 4 else 0.05  # hardly so many are inside by chance
+    share = _SHARE if len(points) < _ENOUGH // 4 else 0.15  # hardly so many are inside by chance
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
         return "all points so far are inside with x and y exchanged"
     if _are_many(is_beyond, 0.5):

@@ -36,6 +36,9 @@ from pinfeed.sources.source import Source
 
 _MASKS = (torch.uint8, torch.bool)
 
+# Pixels by which x2 may lie before x1, in annotations that were computed.
+_ROUNDING = 1e-3
+
 
 class Target(Field):
     """What follows the images under a key of the same dict.
@@ -188,7 +191,8 @@ class Boxes(Target):
         if not _core.to_corners(boxes, self.format):
             row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
             raise _about_box(row, boxes[row], offsets, "finite numbers", "", leaf.name)
-        is_turned = boxes[:, 2:] < boxes[:, :2]
+        is_turned = boxes[:, 2:] < boxes[:, :2] - _ROUNDING
+        np.maximum(boxes[:, 2:], boxes[:, :2], out=boxes[:, 2:], where=~is_turned)
         if is_turned.any():
             row = int(np.flatnonzero(is_turned.any(1))[0])
             expected, hint = "width and height of at least 0", "make them positive"

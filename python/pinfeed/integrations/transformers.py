@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -57,8 +58,8 @@ _DOCUMENTS = (
     "segment_ids",
     "seq_idx",
 )
-
-
+# Numbers of whole samples that say what is trained on, or how much.
+_WEIGHTS = re.compile("(prompt|completion|context)_len|weight")
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
 
 
@@ -87,7 +88,7 @@ def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
             has_numbers = not value or not isinstance(value[0], str | bytes | Mapping)
         else:
             has_numbers = getattr(value, "ndim", 0) > 0
-        if has_numbers and key not in known:
+        if (has_numbers or _WEIGHTS.search(key)) and key not in known:
             _refuse(function, key)
 
 

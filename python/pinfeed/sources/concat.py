@@ -254,10 +254,12 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
             return _FilePart.open(path, f"{name} ({path})", is_sample)
         if not is_sample and is_ragged_directory(path):
             return RaggedArray.open(path)
+        found = sorted(os.listdir(path))
+        first = found[0] if found else "x.npy"
         raise ValueError(
             f"{name} ({path}): expected a .npy file, or the directory of a RaggedArray, got a "
-            f"directory of {sorted(os.listdir(path))}; make a ConcatArray of each of them: "
-            'ConcatArray([f"{part}/x.npy" for part in parts])'
+            f"directory of {found}; make a ConcatArray of each of them: "
+            f'ConcatArray([f"{{part}}/{first}" for part in parts])'
         )
     if isinstance(part, RaggedArray) and not is_path:
         return part

@@ -27,6 +27,7 @@ from pinfeed.sources.source import (
     SourceSubset,
     checked_position,
     positions,
+    share_arrays,
 )
 from pinfeed.sources.strings import encode
 from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
@@ -232,6 +233,11 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 f"ArrayDataset: the state is of a dataset of {samples!r} samples, and this one has "
                 f"{self._length}"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        sources = [source for _, source in leaves(self._sources)]
+        share_arrays([source for source in sources if isinstance(source, ArraySource)])
+        return self.__dict__
 
     def __repr__(self) -> str:
         return f"ArrayDataset({self._length} samples: {_sample_text(self._sources)})"
