@@ -81,11 +81,11 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
                 found.setdefault(entry.path, problem)
             elif not _is_named(entry.key) and not _is_empty(entry.value):
                 others.add(entry.path)  # a coincidence of some samples
-    for path, (problem, is_error) in found.items():
+    for path, (what, is_error) in found.items():
         if path not in others:
             if is_error:
-                raise ValueError(problem)
-            warnings.warn(str(problem), stacklevel=2)
+                raise ValueError(what)
+            warnings.warn(str(what), stacklevel=2)
             return
 
 
@@ -118,9 +118,8 @@ def _problem(
     what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
     if not what:
         return None
-    if others:  # which a table may have; but Jagged() and Pad() are for objects
-        if isinstance(others[0], Stack) or what == "another image":
-            return None
+    if others and (isinstance(others[0], Stack) or what == "another image"):
+        return None  # which a table may have; but Jagged() and Pad() are for objects
     if isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
