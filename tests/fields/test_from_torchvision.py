@@ -640,3 +640,17 @@ def test_any_pipeline_of_timm(number):
     levels = (found - expected).abs() * (1 if len(end) == 1 else 255 * 0.224)
     assert levels.max() <= 4.5
     assert levels.mean() <= 1.1
+
+
+def test_nearest_neighbors_of_tensors():
+    """torchvision has another rule for tensors than for PIL images."""
+    image = torch.randint(0, 256, (3, 57, 43), dtype=torch.uint8)
+    nearest = v2.InterpolationMode.NEAREST
+    steps = [
+        v2.Resize(40, interpolation=nearest),
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+    ]
+    rest, field = pinfeed.Image.from_torchvision(v2.Compose(steps), input="CHW")
+    assert rest is None
+    assert torch.equal(pinfeed.Collate(field)([image])[0], v2.Compose(steps)(image))

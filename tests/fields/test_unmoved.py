@@ -254,3 +254,17 @@ def test_numbers_that_look_like_boxes_in_some_samples():
     samples = [photo(history=rng.integers(0, 20, (2, 4))) for _ in range(32)]
     samples[3]["history"] = np.array([[1, 2, 3, 4], [2, 3, 7, 9]])
     pinfeed.Collate({"image": RANDOM})(samples)
+
+
+@pytest.mark.parametrize(("count", "width"), [(17, 3), (5, 2)])
+def test_points_in_one_row(count, width):
+    points = np.ones((count, width))
+    points[:, :2] = np.arange(2 * count).reshape(count, 2) % 7
+    sample = photo(keypoints=points.reshape(-1))
+    check(
+        lambda: pinfeed.Collate({"image": RANDOM})([sample] * 2),
+        ValueError,
+        f"Points() moves keypoints.reshape(-1, {width}) along",
+    )
+    right = photo(keypoints=points)
+    pinfeed.Collate({"image": RANDOM, "keypoints": pinfeed.Points()})([right] * 2)

@@ -63,7 +63,7 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             f"{_NAME}: {derived[0]} follows from the transform; leave it out, or write the field as "
             "print(image) shows it and change it there"
         )
-    layouts = _layouts(transforms)
+    layouts = _layouts(transforms, str(options.get("input", "")))
     start, arguments = 0, {}
     for start in range(len(transforms) + 1):
         try:
@@ -145,12 +145,17 @@ def _makes_floats(transform: Any) -> bool:
     return name in (*_TO_FLOATS, "timm.ToTensor")
 
 
-def _layouts(transforms: list[Any]) -> list[str]:
-    """What each transform gets, and what the last one returns: ``"PIL"``, ``"tensor"`` or not known."""
+def _layouts(transforms: list[Any], given: str) -> list[str]:
+    """What each transform gets, and what the last one returns: ``"PIL"``, ``"tensor"`` or not known.
+
+    ``given`` is the layout of samples, if the user has said it.
+    """
     names = [_name(one) for one in transforms]
     conversions = [name for name in names if name in (*_TO_TENSOR, "timm.ToTensor", "ToPILImage")]
     layout = ""
-    if conversions:
+    if given.lstrip("T").startswith("C"):
+        layout = "tensor"
+    elif conversions:
         layout = "" if conversions[0] == "ToPILImage" else "PIL"
     elif any(_makes_floats(one) for one in transforms):
         layout = "tensor"

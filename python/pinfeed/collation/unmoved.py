@@ -203,6 +203,11 @@ def _kind(
         return "boxes", f"the field {field} moves {columns} along, with [:, 0] as their labels"
     if _POINTS.search(key) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) moves points along"
+    if _POINTS.search(key) and len(shape) == 1 and shape[0] >= 6:  # as COCO and CelebA have them
+        for width in (3, 2):
+            if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
+                way = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"
+                return "points", way
     is_float = "float" in str(array.dtype)
     if len(shape) == 3 and shape[1:] == size and not is_float:
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
