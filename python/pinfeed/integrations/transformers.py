@@ -416,13 +416,14 @@ class DataCollatorForLanguageModeling(
         batch = self._pad(examples, first, labels, without, fills)
         if not self.mlm:
             tokens, targets = (batch[key].numpy() for key in ("input_ids", "labels"))
-            targets[tokens == tokenizer.pad_token_id] = -100
-            mask = None if has_labels else batch.get("attention_mask")
-            if mask is not None and mask.shape == targets.shape:  # padding that the samples bring
-                targets[mask.numpy() == 0] = -100
+            np.putmask(targets, tokens == tokenizer.pad_token_id, -100)
+            is_stored = first.get("attention_mask") is not None  # with padding, perhaps
+            mask = None if has_labels or not is_stored else batch.get("attention_mask")
+            if mask is not None and mask.shape == targets.shape:
+                np.putmask(targets, mask.numpy() == 0, -100)
             for key in _LOSS_MASKS:
                 if key in batch:
-                    targets[batch.pop(key).numpy() == 0] = -100
+                    np.putmask(targets, batch.pop(key).numpy() == 0, -100)
             return batch
         if has_labels and not torch.equal(batch.pop("labels"), batch["input_ids"]):
             raise ValueError(
