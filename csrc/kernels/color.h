@@ -48,8 +48,8 @@ struct Saturation {
 // What is done to the values of one image, one after the other.
 using ColorChanges = std::vector<std::variant<ColorTable, Saturation>>;
 
-// Those of all steps for one image. `mean(changes)` is called where the mean of its values so far
-// is needed: it makes the changes, which then begin anew.
+// Draws the changes of all steps for one image. Where a step needs the mean of the values so far,
+// it calls `mean(changes)`, which applies the changes; the list then starts again.
 ColorChanges draw_changes(const Colors& colors, std::size_t image,
                           const std::function<float(const ColorChanges&)>& mean);
 

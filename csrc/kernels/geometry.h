@@ -55,7 +55,7 @@ struct GeometryStep {
   // 1 for the whole image; and how many windows are tried for it.
   std::vector<double> overlaps = {};
   std::int64_t trials = 0;
-  // Of flips and of zooming out; of keep_ratio, that of a factor in `range`.
+  // The probability of a flip or of zooming out; for keep_ratio, of drawing a factor in `range`.
   double probability = 0;
   // Of keep_ratio: 0 to cover height x width, 1 to fit into it, or between them; whether `range` is
   // of the area that is seen, not of the sides; and how probable another ratio in `ratio` is.

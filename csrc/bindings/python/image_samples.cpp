@@ -243,7 +243,7 @@ void Images::require_layout() const {
       if (samples_.shape().back() == 3 || samples_.shape().back() == 4) {
         hint = out_.is_integer()
                    ? "take mask[..., 0] where channels are equal, (mask[:, :, None] == "
-                     "colors).all(-1).argmax(-1) where `colors` has that of each class"
+                     "colors).all(-1).argmax(-1) where `colors` has each class's color"
                    : "say input=\"HWC\", output=\"CHW\"";
       }
     }

@@ -33,7 +33,7 @@ struct ImageFormat {
   std::string output;           // and of what it becomes
   std::string dtype;            // of that
   bool remembers = false;       // `has_depth`: the format of a field, which sees many batches
-  // Whether integers of 16 bits were seen that bytes don't have: then a dark batch is no mistake.
+  // Whether 16-bit values beyond a byte were seen: a dark batch is then not mistaken for bytes.
   std::shared_ptr<std::atomic<bool>> has_depth = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -101,8 +101,8 @@ class Images {
   std::vector<pybind11::array> read_late(std::size_t begin, std::size_t end,
                                          std::vector<kernels::ImageSource>& sources) const;
 
-  // Calls write(begin, end), which may lack memory, for all images, or whatever else is counted:
-  // with late ones, for as many as there are threads.
+  // Calls write(begin, end), which may run out of memory, for all images, or whatever is counted.
+  // Late images are converted one per thread at a time.
   template <class Write>
   void write_when_read(std::size_t count, std::size_t threads, const std::string& function,
                        const Write& write) const {

@@ -78,7 +78,7 @@ py::array lend_pixels(const std::pair<py::object, py::object>& lent, const Shape
            !__builtin_add_overflow(bytes, end, &bytes);
   }
   if (!fits || items->length * item_size(schema->format) < bytes) {
-    throw py::value_error("lend_pixels: the shape must be that of the pixels");
+    throw py::value_error("lend_pixels: shape must match the number of pixels");
   }
   py::array pixels(dtype, shape, strides, items->buffers[1], lent.second);
   py::detail::array_proxy(pixels.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;

@@ -10,8 +10,8 @@
 
 namespace pinfeed::bindings {
 
-// An image of bytes that can't lend its pixels. It is converted in its turn, so that those of a
-// batch follow each other through the same memory, which is in the cache.
+// An image of bytes that can't lend its pixels. It is converted when its turn comes, so that the
+// images of a batch reuse the same memory, which stays in the cache.
 class LateImage {
  public:
   // `shape`: of the array that NumPy makes of it.

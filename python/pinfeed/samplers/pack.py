@@ -31,7 +31,7 @@ class PackLosses(NamedTuple):
     """What a `PackSampler` leaves out of every epoch.
 
     Attributes:
-        documents: How many documents are dropped, for they are too long.
+        documents: Number of dropped documents, which are too long.
         tokens: How many tokens are lost: of those documents, and cut off others.
         empty: How many documents are empty; they come into no batch.
     """
