@@ -3,6 +3,8 @@
 What they train does not change: weights are equal to the last bit, or as close as their transforms.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -205,6 +207,118 @@ NER_CHANGES = {
     )
 }
 
+# As nanoGPT's train.py: windows that begin anywhere in a file of tokens.
+GPT = """
+    import os
+    import numpy as np
+    import torch
+
+    block_size, batch_size, data_dir = 16, 4, folder
+    for split in ("train", "val"):
+        tokens = np.random.default_rng(len(split)).integers(0, 50, 500).astype(np.uint16)
+        tokens.tofile(os.path.join(data_dir, f"{split}.bin"))
+
+    def get_batch(split):
+        data = np.memmap(os.path.join(data_dir, f"{split}.bin"), dtype=np.uint16, mode="r")
+        ix = torch.randint(len(data) - block_size, (batch_size,))
+        x = torch.stack([torch.from_numpy((data[i:i+block_size]).astype(np.int64)) for i in ix])
+        y = torch.stack([torch.from_numpy((data[i+1:i+1+block_size]).astype(np.int64)) for i in ix])
+        return x, y
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50))
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for step in range(10):
+        X, Y = get_batch("train" if step < 8 else "val")
+        loss = torch.nn.functional.cross_entropy(model(X).view(-1, 50), Y.view(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    weights = [*model.parameters(), *losses]
+"""
+WINDOWS = "np.lib.stride_tricks.sliding_window_view"
+GPT_CHANGES = {
+    "import torch\n": "import pinfeed, torch\n",
+    "torch.stack([torch.from_numpy((data[i:i+block_size]).astype(np.int64)) for i in ix])": (
+        f"torch.from_numpy(pinfeed.gather({WINDOWS}(data, block_size), ix, dtype=torch.int64))"
+    ),
+    "torch.stack([torch.from_numpy((data[i+1:i+1+block_size]).astype(np.int64)) for i in ix])": (
+        f"torch.from_numpy(pinfeed.gather({WINDOWS}(data[1:], block_size), ix, dtype=torch.int64))"
+    ),
+}
+
+# As timm's train.py, whose loader makes the transforms; they draw nothing here.
+TIMM = """
+    import io
+    import numpy as np
+    import PIL.Image
+    import torch
+    from timm.data import ImageDataset, create_loader
+    from timm.loss import LabelSmoothingCrossEntropy
+
+    class Reader:
+        def __init__(self, size):
+            self.size = size
+
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            pixels = np.random.default_rng(index).integers(0, 256, (self.size, 36, 3), np.uint8)
+            file = io.BytesIO()
+            PIL.Image.fromarray(pixels).save(file, "PNG")
+            return file, index % 3
+
+    data_config = {"input_size": (3, 36, 36), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.25)}
+    dataset_train, dataset_eval = (ImageDataset("", Reader(size)) for size in (36, 44))
+    common = {"batch_size": 4, "num_workers": 0, "device": torch.device("cpu"), **data_config}
+    loader_train = create_loader(
+        dataset_train,
+        is_training=True,
+        scale=(1, 1),
+        ratio=(1, 1),
+        hflip=1,
+        color_jitter=None,
+        **common,
+    )
+    loader_eval = create_loader(
+        dataset_eval,
+        is_training=False,
+        crop_pct=1,
+        **common,
+    )
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 36 * 36, 3))
+    optimizer, loss_fn, losses = torch.optim.SGD(model.parameters(), 0.01), LabelSmoothingCrossEntropy(), []
+    for epoch in range(2):
+        torch.manual_seed(epoch)
+        for input, target in loader_train:
+            loss = loss_fn(model(input), target)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        with torch.no_grad():
+            losses += [loss_fn(model(input), target) for input, target in loader_eval]
+    weights = [*model.parameters(), *losses]
+"""
+TIMM_CHANGES = {
+    "import PIL.Image\n": "import PIL.Image, pinfeed\n",
+    "        color_jitter=None,\n": "        color_jitter=None, collate_fn=pinfeed.Collate(),\n",
+    "        crop_pct=1,\n": "        crop_pct=1, collate_fn=pinfeed.Collate(),\n",
+}
+TIMM_CROPS = {
+    "import PIL.Image\n": "import PIL.Image, pinfeed\n",
+    "    loader_eval = create_loader(": (
+        "    dataset_train.transform, image = pinfeed.Image.from_torchvision(dataset_train.transform)\n"
+        "    loader_train.loader.collate_fn = pinfeed.Collate((image, None))\n"
+        "    loader_eval = create_loader("
+    ),
+}
+
 # Script, changes, the most lines that change, and how far weights may be apart.
 SCRIPTS = {
     "references/classification": (CLASSIFICATION, CLASSIFICATION_CHANGES, 6, 1e-5),
@@ -212,11 +326,18 @@ SCRIPTS = {
     "run_glue.py": (GLUE, GLUE_CHANGES, 1, 0),
     "run_mlm.py": (MLM, MLM_CHANGES, 1, 0),
     "run_ner.py": (NER, NER_CHANGES, 1, 0),
+    "nanoGPT": (GPT, GPT_CHANGES, 3, 0),
+    "timm's train.py, Collate()": (TIMM, TIMM_CHANGES, 3, 0),
+    "timm's train.py, the crops": (TIMM, TIMM_CROPS, 3, 0),
 }
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script(name, tmp_path):
+    if "timm" in name:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of how it imports torchvision
+            pytest.importorskip("timm.loss")
     theirs, ours = run_both(*SCRIPTS[name], tmp_path)
     if "evaluated" in theirs:
         assert np.abs(theirs["evaluated"].numpy() - ours["evaluated"].numpy()).max() < 1e-6
