@@ -206,13 +206,14 @@ class ShardReader:
 
         Data that is not as it was when the starts were noted is a ValueError.
         """
+        self.drop_starts(self._first_needed())  # by any rank, because one state is that of all
         if self.starts[0][1] > position:
             raise ValueError(
                 "StreamDataset: starts of the state must reach back to sample "
                 f"{position} of the shards, got {self.starts[0][1]}"
             )
-        self.drop_starts(position)
-        known = deque(self.starts)
+        own = bisect_right(self.starts, position, key=lambda start: start[1]) - 1
+        known = deque(self.starts[own:])
         while (start := known.popleft())[0] < len(self._shards):
             place, first = start
             read_before = self._read_before.get(self._shards[place], 0)
