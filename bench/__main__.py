@@ -9,6 +9,7 @@ PARTS = (
     "images",
     "epochs",
     "augmentation",
+    "migration",
     "detection",
     "patches",
     "sequences",
