@@ -332,6 +332,12 @@ def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str,
             yield from states_within(one, needed, name)
 
 
+def is_finished(state: Any) -> bool:
+    """Whether a torchdata loader's state, or each of a list of them, says that the loop has ended."""
+    states = state if isinstance(state, list | tuple) else [state]
+    return all(isinstance(one, dict) and one.get("_iterator_finished") for one in states)
+
+
 def require_state(
     state: Any, needed: Iterable[str], identity: Mapping[str, Any], name: str, kind: str
 ) -> None:

@@ -88,6 +88,20 @@ def test_other_workers_of_torchdata(before, after):
     assert_each_row_once(seen, 3)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_states_after_an_epoch_of_torchdata(workers, as_list):
+    """Whose workers took the sampler's last batch before the loop ended."""
+    loaders = [rows_loader("StatefulDataLoader", rank, 2, 4, workers) for rank in range(2)]
+    assert len([batch for loader in loaders for batch in loader]) == 2 * 13
+    states = [loader.state_dict() for loader in loaders]
+    resumed = pinfeed.DeviceLoader(rows_loader("StatefulDataLoader", 0, 2, 4, workers), "cpu")
+    resumed.load_state_dict(states if as_list else states[0])
+    fresh = pinfeed.ShuffleSampler(ROWS, 4, rank=0, world_size=2)
+    fresh.set_epoch(1)
+    assert [batch["row"].tolist() for batch in resumed] == [batch.tolist() for batch in fresh]
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()

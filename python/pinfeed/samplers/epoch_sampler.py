@@ -15,7 +15,13 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_flags, require_state, states_within
+from pinfeed.arguments import (
+    checked_integer,
+    is_finished,
+    require_flags,
+    require_state,
+    states_within,
+)
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
@@ -97,6 +103,10 @@ class EpochSampler(Sampler[Any]):
     @abstractmethod
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         """The samples of one of these batches."""
+
+    def steps(self, epoch: int, start: int = 0) -> int:
+        """The number of batches of the rank that has the most."""
+        return self.batches(epoch, start)
 
     def consumed(self, batches: int, start: int) -> int:
         """How many units all ranks together have had after so many batches more."""
@@ -274,7 +284,7 @@ class EpochSampler(Sampler[Any]):
                 f"all, got {start}"
             )
         finished = bool(one["finished"])
-        is_over = finished or self.batches(epoch, start) == 0
+        is_over = finished or self.steps(epoch, start) == 0
         if is_over and not self._clock.load(epoch):
             return
         if not finished:
@@ -287,21 +297,23 @@ class EpochSampler(Sampler[Any]):
             raise ValueError(f"{self._name}: state must be that of at least one rank, got none")
         if not states:
             return state
-        places = [(one.get("epoch"), one.get("consumed"), one.get("finished")) for one in states]
+        places = [(one.get("epoch"), one.get("consumed")) for one in states]
         if len({*places}) > 1:
             named = ", ".join(
                 f"rank {rank} has consumed {consumed} of epoch {epoch}"
-                for rank, (epoch, consumed, _) in enumerate(places)
+                for rank, (epoch, consumed) in enumerate(places)
             )
             raise ValueError(
                 f"{self._name}: the states of all ranks must be at the same step, got {named}; load states "
                 "that all ranks saved after the same step"
             )
-        return states[0]
+        # The state of a loader with workers holds the sampler's before the loop ended.
+        finished = is_finished(state) or all(one["finished"] for one in states)
+        return states[0] | {"finished": finished}
 
     def _state(self, at: _Pass) -> dict[str, Any]:
         consumed = at.start
-        if at.finished or (at.taken and at.taken >= self.batches(at.epoch, at.start)):
+        if at.finished or (at.taken and at.taken >= self.steps(at.epoch, at.start)):
             consumed = self.units(at.epoch)
         elif at.taken:
             consumed = self.consumed(at.taken, at.start)

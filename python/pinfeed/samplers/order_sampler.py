@@ -93,6 +93,12 @@ class OrderSampler(EpochSampler):
         return batches
 
     @override
+    def steps(self, epoch: int, start: int = 0) -> int:
+        if self.even is None and not self.drop_last:
+            return -(-(self._count - start) // self.step)
+        return self.batches(epoch, start)
+
+    @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         return IndexBatch(self.samples_at(epoch, *self._stretch(number, start)), epoch)
 

@@ -16,12 +16,6 @@ from pinfeed.streams.share import Share, share_of
 PLACE = ("rank", "world_size", "worker", "workers")
 
 
-def is_finished(state: Any) -> bool:
-    """Whether loaders say that the pass has ended, in whose states those of a stream are."""
-    states = state if isinstance(state, list | tuple) else [state]
-    return all(isinstance(one, dict) and one.get("_iterator_finished") for one in states)
-
-
 class WholePass:
     """The states of all workers of all ranks, put together.
 

@@ -12,12 +12,18 @@ from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import checked_integer, instead, require_choice, states_within
+from pinfeed.arguments import (
+    checked_integer,
+    instead,
+    is_finished,
+    require_choice,
+    states_within,
+)
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.moved import PLACE, WholePass, is_finished
+from pinfeed.streams.moved import PLACE, WholePass
 from pinfeed.streams.passes import StreamPass, StreamState, left_shards
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
