@@ -124,15 +124,40 @@ def test_the_state_counts_what_was_received(received, depth, levels):
     assert list(resumed) == list(range(10))
 
 
-def test_a_state_that_is_loaded_during_a_loop():
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_state_that_is_loaded_during_a_loop(goes_on):
     batches = on_cpu(Stateful(), depth=1)
     loop = iter(batches)
     next(loop)
     batches.load_state_dict({"position": 7})
+    if goes_on:
+        with pytest.raises(RuntimeError, match="a state was loaded; begin a new loop after load"):
+            next(loop)
     loop.close()
     batches.load_state_dict({"position": 7})
     assert batches.state_dict() == {"position": 7}
     assert list(batches) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
+    """Whose thread has fetched ahead, and goes on asking the loader for states until it ends."""
+    sampler = pinfeed.ShuffleSampler(80, 4)
+    loader = StatefulDataLoader(np.arange(80), batch_sampler=sampler, num_workers=workers)
+    batches = on_cpu(loader, depth=3)
+    order = [batch.tolist() for batch in pinfeed.ShuffleSampler(80, 4)]
+    loop = iter(batches)
+    seen = [next(loop).tolist() for _ in range(3)]
+    state = batches.state_dict()
+    for loaded in (state, [state]):
+        batches.load_state_dict(loaded)
+        loop = iter(batches)
+        assert seen + [next(loop).tolist() for _ in range(4)] == order[:7]
+    batches.load_state_dict(state)
+    assert seen + [batch.tolist() for batch in batches] == order
+    sampler = pinfeed.ShuffleSampler(80, 4)
+    sampler.set_epoch(1)
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in sampler]
 
 
 def test_a_state_that_fails_is_an_error_when_it_is_asked_for():

@@ -83,13 +83,15 @@ POSITIONS = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 5))
     st.integers(0, 3),
     POSITIONS,
 )
-@example(5, (1, 1), (2, 2, 2), None, True, False, 0, (2, 0, 0))  # one rank has had all of its batches
+# One rank has had all of its batches, or has none, and a sample is left.
+@example(5, (1, 1), (2, 2, 2), None, True, False, 0, (2, 0, 0))
 @example(5, (1, 1), (2, 2, 2), None, True, False, 0, (3, 0, 0))
 @example(3, (2, 1), (4, 4, 4), None, True, False, 0, (1, 0, 0))
-@example(9, (4, 4), (2, 3, 4), None, True, False, 0, (1, 0, 0))  # a sample is left
+@example(9, (4, 4), (2, 3, 4), None, True, False, 0, (1, 0, 0))
 def test_shuffled_samples(count, sizes, worlds, even, shuffle, drop_last, epoch, positions):
     if count < max(worlds) * (max(sizes) if drop_last else 1) and even is not None:
         return  # ranks have no batch
+
     def make(size):
         options = {"even": even, "shuffle": shuffle, "drop_last": drop_last, "seed": 3}
         return lambda **ranks: pinfeed.ShuffleSampler(count, size, **options, **ranks)

@@ -33,6 +33,11 @@ from pinfeed.samplers.epoch_sampler import EpochSampler
 # What belongs to the loops over one object, and to no copy of it.
 _OF_LOOPS = frozenset(("_plan", "_feed", "_is_begun"))
 
+_LATER_ONE = (
+    "a later one began, since the loader has one iterator for all (a generator, or persistent workers); "
+    "finish or drop one first"
+)
+
 # Samplers of torch's that know nothing of ranks.
 _OF_ALL_SAMPLES = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
@@ -69,10 +74,11 @@ class DeviceLoader:
     - Where the loader has a ``state_dict``, or its ``batch_sampler`` is one of pinfeed's, there is one
       here too, and a ``load_state_dict``. It is the state after the last batch that you got, whatever
       was fetched ahead by threads or workers. Load it before a loop begins, which then yields the
-      batches that were left. A list of the states of all ranks goes on with other ranks and workers,
-      where the sampler or the stream does. A loader's own state that failed is an error when it is asked
-      for, and while a loop's first batch is made, it isn't known: in a signal handler set a flag, and
-      save after the batch.
+      batches that were left. An earlier loop over a loader with a state of its own, such as a
+      ``StatefulDataLoader``, raises RuntimeError if it goes on. A list of the states of all ranks goes on
+      with other ranks and workers, where the sampler or the stream does. A loader's own state that failed
+      is an error when it is asked for, and while a loop's first batch is made, it isn't known: in a signal
+      handler set a flag, and save after the batch.
     - A loop waits for the thread of the one before to leave the loader. Where the loader has one
       iterator for all (a generator, persistent workers), a second loop ends the first, which raises
       a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
@@ -157,13 +163,13 @@ class DeviceLoader:
         last = self._feed
         # Such a loader takes its workers away from an iteration that is under way.
         if last is not None and getattr(self.loader, "persistent_workers", False):
-            last.supersede()
+            last.supersede(_LATER_ONE)
         elif last is not None and last.is_closed:
             last.close(None)
         # In this thread, because worker processes and signal handlers want it so.
         source = iter(self.loader)
         if last is not None and last.source is source:
-            last.supersede()
+            last.supersede(_LATER_ONE)
         register_exit()  # again, so that it comes before what torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
         self._feed = Feed(source, take_state, self._transfer(device), self.depth)
@@ -256,8 +262,10 @@ class DeviceLoader:
         return self.loader.state_dict()  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state: Any) -> None:
-        if self._feed is not None and self._feed.is_closed:
-            self._feed.close(None)  # until its thread has left the loader
+        feed = self._feed
+        if feed is not None and (feed.is_closed or self._counted is None):
+            # Its thread uses the loader, and asks it for states.
+            feed.supersede("a state was loaded; begin a new loop after load_state_dict")
         stateful: Any = self.loader if self._counted is None else self._counted
         sampler, dataset = (
             getattr(self.loader, name, None) for name in ("batch_sampler", "dataset")

@@ -84,7 +84,7 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self.is_closed = False
-        self._is_superseded = False
+        self._superseded_by: str | None = None
         # Of all queues this is the one that finalizers may use whatever they interrupt, and that an
         # interrupted consumer leaves as it was.
         self._items: queue.SimpleQueue[_Fetched] = queue.SimpleQueue()
@@ -142,9 +142,10 @@ class Feed:
             add_note(error, f"DeviceLoader: raised while batch {item.number} was handed over")
             raise
 
-    def supersede(self) -> None:
-        """Closes the feed because another one takes the loader, once the thread has left that."""
-        self._is_superseded = not self.is_closed
+    def supersede(self, cause: str) -> None:
+        """Closes the feed because of something else that needs the loader, once the thread has left that."""
+        if not self.is_closed:
+            self._superseded_by = cause
         self.close(None)
 
     def close(self, seconds: float | None = _SECONDS_TO_CLOSE) -> None:
@@ -267,12 +268,9 @@ class Feed:
             thread.join(seconds)
 
     def _why_closed(self) -> Exception:
-        if not self._is_superseded:
+        if self._superseded_by is None:
             return StopIteration()
-        return RuntimeError(
-            "DeviceLoader: this iteration ended when a later one began, since the loader has one "
-            "iterator for all (a generator, or persistent workers); finish or drop one first"
-        )
+        return RuntimeError(f"DeviceLoader: this iteration ended when {self._superseded_by}")
 
 
 def _modes_here() -> list[AbstractContextManager[Any]]:

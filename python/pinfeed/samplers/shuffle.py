@@ -42,8 +42,8 @@ class ShuffleSampler(OrderSampler):
             ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
             others in each epoch. None: each sample comes exactly once, so that ranks may differ by a
             sample. They still get the same number of batches: if the last step has fewer samples than there
-            are ranks, the one before leaves it some. (With a ``batch_size`` of 1, or fewer samples than
-            ranks, it can't, and some ranks get a batch less.)
+            are ranks, the one before leaves it some. It can't if ``batch_size`` is 1, or if the epoch has,
+            or a state of other sizes has left, fewer samples than ranks: then some ranks get one batch less.
 
     Raises:
         TypeError: An argument is of the wrong kind.
