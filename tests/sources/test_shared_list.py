@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import ConcatDataset, DataLoader
 
 from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, SharedList, ShuffleSampler
 from programs import run_program
@@ -71,6 +71,42 @@ def test_a_record_is_new_each_time():
     assert shared[0] == {"x": [1]}
 
 
+class Annotations(SharedList):
+    """A subclass with an attribute and an index of its own."""
+
+    def __init__(self, records, folder):
+        super().__init__(records)
+        self.folder = folder
+
+    def __getitem__(self, index):
+        record = super().__getitem__(index)
+        return record if isinstance(index, slice) else f"{self.folder}/{record}"
+
+
+def test_subclasses():
+    shared = Annotations(["a", "b", "c"], "folder")
+    for again in (pickle.loads(pickle.dumps(shared)), copy.deepcopy(shared), shared[:]):
+        assert (type(again), [*again]) == (Annotations, ["folder/a", "folder/b", "folder/c"])
+    if "spawn" in multiprocessing.get_all_start_methods():
+        assert reads_after(shared[1:], "spawn") == (
+            ["folder/b", "folder/c"],
+            "folder/c",
+            "folder/b",
+        )
+
+
+class OldSequence:
+    def __getitem__(self, index):
+        return range(3)[index]
+
+
+@pytest.mark.parametrize(
+    "records", [OldSequence(), np.arange(3), {0, 1, 2}, {0: 5, 1: 5, 2: 5}.keys(), map(int, "012")]
+)
+def test_any_iterable(records):
+    assert list(SharedList(records)) == [0, 1, 2]
+
+
 def test_tensors_that_view_a_larger_one():
     whole = torch.arange(1_000_000)
     shared = SharedList([{"x": part} for part in whole.split(1000)])
@@ -85,6 +121,8 @@ def test_tensors_that_view_a_larger_one():
         (iter([[open], [(i for i in ())]]), "^SharedList: record 1: .* got list; .*generator"),
         ({"a": 1}, r"^SharedList: records: expected an iterable of records, got dict; pass list\(records.values"),
         ("path.txt", r"^SharedList: records: .* got str; pass .* or \[records\]$"),
+        (3, r"^SharedList: records: .* got int; pass .* or \[records\]$"),
+        (torch.tensor(3), r"^SharedList: records: .* got Tensor; pass .* or \[records\]$"),
         (type("Frame", (), {"columns": ["x"]})(), "^SharedList: records: .* got Frame; pass its rows as dicts$"),
     ],
 )  # fmt: skip
@@ -179,6 +217,26 @@ def test_forked_children():
 def test_children_that_are_not_forked(method):
     part = SharedList(["no", "a", "b", 3])[1:]
     assert reads_after(part, method) == (["a", "b", 3], "b", "a")
+
+
+def read_many(lists, datasets, results):
+    results.put(([shared[0] for shared in lists], [int(data[0][0]) for data in datasets.datasets]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_many_files_for_a_child(method):
+    """A forkserver hands over 256 descriptors at most."""
+    lists = [SharedList([i]) for i in range(300)]
+    arrays = [ArrayDataset(np.full((2, 2**19), i, np.uint16)) for i in range(270)]
+    jobs = multiprocessing.get_context(method)
+    for _ in range(2):
+        results = jobs.Queue()
+        child = jobs.Process(target=read_many, args=(lists, ConcatDataset(arrays), results))
+        child.start()
+        assert results.get(timeout=120) == ([*range(300)], [*range(270)])
+        child.join()
+        assert child.exitcode == 0
 
 
 def labels(samples):

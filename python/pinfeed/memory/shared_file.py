@@ -10,7 +10,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Sequence
-from multiprocessing import reduction
+from multiprocessing import context, reduction, resource_sharer
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,16 @@ from pinfeed import _core
 
 #: Bytes that are written or compared at once.
 _CHUNK = 2**20
+#: Descriptors that a new process gets with its start; a forkserver hands over 256, queues' too.
+_AT_START = 128
+_sent: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class SharedFile:
     """A file that only its users know; the system frees its memory when the last of them is gone.
 
-    It pickles as its descriptor, for a process that is being started or a queue of multiprocessing.
+    It pickles as its descriptor, for a process that is being started or a queue of multiprocessing. A
+    process that starts asks for further ones, if there are many.
 
     Attributes:
         descriptor: Of the file, as long as this object lives.
@@ -63,7 +67,12 @@ class SharedFile:
         return self.map(mmap.ACCESS_COPY)
 
     def __reduce__(self) -> Any:
-        return _received, (reduction.DupFd(self.descriptor),)
+        process = context.get_spawning_popen()
+        if process is None:
+            return _received, (reduction.DupFd(self.descriptor),)
+        count = _sent[process] = _sent.get(process, 0) + 1
+        send: Any = reduction if count <= _AT_START else resource_sharer
+        return _received, (send.DupFd(self.descriptor),)
 
 
 def _received(handle: Any) -> SharedFile:

@@ -17,6 +17,9 @@ from typing_extensions import override
 from pinfeed.arguments import Problem
 from pinfeed.memory.shared_file import SharedFile
 
+#: Its attributes; a subclass may have others.
+_OWN = {"_file", "_positions", "_count", "_bytes", "_ends"}
+
 
 class SharedList(Sequence[Any]):
     """A read-only list of Python objects in memory that all workers share: annotations, paths, texts.
@@ -51,13 +54,11 @@ class SharedList(Sequence[Any]):
     """
 
     def __init__(self, records: Iterable[Any]) -> None:
-        if isinstance(records, Mapping | str | bytes) or hasattr(records, "columns"):
-            is_table = hasattr(records, "columns")
-            way = "its rows as dicts" if is_table else "list(records.values()), or [records]"
-            got = type(records).__name__
-            raise TypeError(
-                Problem("SharedList: records", "an iterable of records", got, f"pass {way}")
-            )
+        is_table = hasattr(records, "columns")
+        if is_table or isinstance(records, Mapping | str | bytes) or not _is_iterable(records):
+            fix = "its rows as dicts" if is_table else "list(records.values()), or [records]"
+            expected, got = "an iterable of records", type(records).__name__
+            raise TypeError(Problem("SharedList: records", expected, got, f"pass {fix}"))
         file, ends = SharedFile.create(), array("q", [0])
         with io.FileIO(file.descriptor, "wb", closefd=False) as raw, io.BufferedWriter(raw) as out:
             pickler = _Pickler(out, pickle.HIGHEST_PROTOCOL)
@@ -119,16 +120,26 @@ class SharedList(Sequence[Any]):
         return self
 
     def __reduce__(self) -> Any:
+        state = {key: value for key, value in vars(self).items() if key not in _OWN}
         if context.get_spawning_popen() is not None:
-            return _attached, (type(self), self._file, self._positions, self._count)
+            return _attached, (type(self), self._file, self._positions, self._count), state
         bounds = [(self._ends[i], self._ends[i + 1]) for i in self._positions]
         contents = b"".join(self._bytes[begin:end] for begin, end in bounds)
-        return _copied, (type(self), contents, array("q", [end - begin for begin, end in bounds]))
+        lengths = array("q", [end - begin for begin, end in bounds])
+        return _copied, (type(self), contents, lengths), state
 
     def _part(self, positions: range) -> Self:
         part = type(self).__new__(type(self))
         part.__dict__ |= vars(self) | {"_positions": positions}
         return part
+
+
+def _is_iterable(records: Any) -> bool:
+    try:
+        iter(records)
+    except TypeError:
+        return False
+    return True
 
 
 class _Pickler(pickle.Pickler):

@@ -230,8 +230,8 @@ class ArraySource(Source):
 def share_arrays(sources: Sequence[ArraySource]) -> None:
     """Puts arrays in memory into one shared file, if a worker is being started that gets them.
 
-    They share a file because each takes a descriptor, of which a forkserver receives at most 256.
-    Arrays in a file have their path; small ones travel as they are.
+    They share a file because each takes a descriptor. Arrays in a file have their path; small ones
+    travel as they are.
     """
     if context.get_spawning_popen() is None:
         return
