@@ -103,6 +103,7 @@ UNITS = {
     "16 bits": (BYTES * np.uint16(257), {"scale": 1}, "leave scale out", {}, 65535),
     "bytes in uint16": (BYTES.astype(np.uint16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
     "bytes in int16": (BYTES.astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
+    "12 bits": (BYTES.astype(np.uint16) * 16, {}, "say scale=1/4095", {"scale": 1 / 4095}, 4095),
     "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
 }  # fmt: skip
 
@@ -128,6 +129,9 @@ def test_units_that_are_meant():
     deep = [np.full((8, 8), 200, np.uint16), np.full((8, 8), 65535, np.uint16)]
     batch = pinfeed.Collate(pinfeed.Image(0.4, 0.2, input="HW"))(deep)
     assert batch[1].unique().tolist() == pytest.approx([3])
+    night = [np.full((8, 8), 200, np.uint16), np.full((8, 8), 900, np.uint16)]
+    batch = pinfeed.Collate(pinfeed.Image(0.008, 0.005, input="HW"))(night)
+    assert batch.mean() == pytest.approx(0.08, abs=0.01)
     own = pinfeed.Image(mean=1, std=2, scale=1, input="HW")  # integers are no fractions
     assert pinfeed.Collate(own)([np.full((8, 8), 5, np.uint8)]).unique().tolist() == [2]
     unit = pinfeed.Image(0.5, 0.25, scale=1, input="HW")

@@ -241,7 +241,7 @@ def test_bad_arguments():
     check(lambda: field(augment=resize), ValueError, "RandomResizedCrop", "max_pixels")
     check(lambda: field(augment=augment.RandomIoUCrop()), ValueError, "boxes", "RandomCrop")
     check(lambda: field(augment=3), TypeError, "augment must be")
-    check(lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must not be 0")
+    check(lambda: pinfeed.Patches(7, 0.5, 0), ValueError, "std must be positive")
     loader = pinfeed.DeviceLoader(
         DataLoader([torch.zeros(30, 40, 3)], batch_size=1), "cpu", fields=field()
     )

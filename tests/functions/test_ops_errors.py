@@ -32,7 +32,7 @@ NORMALIZE = {
     "std must have one value, or one for each of the 3 channels, got 0": {"std": []},
     "mean must be finite, got nan": {"mean": [float("nan")]},
     "scale must be finite, got inf": {"scale": float("inf")},
-    "std must not be 0": {"std": [1.0, 0.0, 1.0]},
+    "std must be positive": {"std": [1.0, -0.2, 1.0]},
     "scale / std and mean / std must fit in float32, got scale": {"std": [1e-42]},
     "dtype uint8 only permutes, so mean, std and scale": {"dtype": torch.uint8, "mean": [0.5]},
 }  # fmt: skip

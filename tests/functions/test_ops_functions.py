@@ -111,7 +111,7 @@ BAD = [
     (lambda: pinfeed.normalize(IMAGES.float()), TypeError, "normalize: images must be uint8"),
     (lambda: pinfeed.normalize(IMAGES[0]), ValueError, "uint8 with shape (N, H, W, C), got"),
     (lambda: pinfeed.normalize(IMAGES, [0.5]), ValueError, "got 3 channels and 1 values"),
-    (lambda: pinfeed.normalize(IMAGES, std=0), ValueError, "std must not be 0"),
+    (lambda: pinfeed.normalize(IMAGES, std=0), ValueError, "std must be positive"),
     (lambda: pinfeed.normalize(IMAGES, out=np.zeros(3)), ValueError, "out must be float32 (4, 3, 9"),
     (lambda: pinfeed.pad(JAGGED, axes=1), ValueError, "pads axis 0, got axes=1"),
     (lambda: pinfeed.pad(NONE), ValueError, "expected at least one sample"),

@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pinfeed import Collate, Jagged, Keep, Pad, Padded, Stack, unbind
+from pinfeed import Collate, Jagged, JaggedBatch, Keep, Pad, Padded, Stack, unbind
 from samples import STRUCTURES, Bag, Couple, FrozenRecord, Point, Record
 
 # What an entry is in sample i, and its field.
@@ -164,6 +164,32 @@ def test_unbind_of_leaves_that_disagree():
     for leaf in (torch.tensor(1), None, "text", 3):
         with pytest.raises(TypeError, match=r"leaf \['a'\] must be an array with a batch axis"):
             unbind({"a": leaf})
+
+
+@pytest.mark.parametrize("lengths", [[1, 2], [3, 1], [1, 1]], ids=str)
+@pytest.mark.parametrize("more", [{}, {"y": 1}], ids=str)
+def test_offsets_under_a_key_of_their_own(lengths, more):
+    """Of two samples with three tokens, both have three items."""
+    samples = [{"ids": [5] * length, **more} for length in lengths]
+    batch = Collate({"ids": Jagged(offsets="cu_seqlens")})(samples)
+    with pytest.raises(
+        ValueError, match=r"\['cu_seqlens'\] has the offsets of leaf .*\['ids'\]; put"
+    ):
+        unbind({"a": batch})
+    both = JaggedBatch(batch.pop("ids"), batch.pop("cu_seqlens"))
+    assert [[*sample["ids"]] for sample in unbind(batch | {"ids": both})] == [
+        [5] * length for length in lengths
+    ]
+    other = Collate({"ids": Jagged(offsets="o")})([{"ids": [5] * 3, "y": 1}, {"ids": [], "y": 2}])
+    with pytest.raises(ValueError, match=r"\['o'\] has the offsets of leaf \['ids'\]"):
+        unbind(other)
+
+
+def test_numbers_that_look_like_offsets():
+    for key in ("image_id", "label", "start"):
+        batch = {"x": torch.zeros(3, 2), key: torch.tensor([0, 1, 2])}
+        assert [sample[key] for sample in unbind(batch)] == [0, 1, 2]
+    assert len(unbind({"x": torch.zeros(2, 2), "label": torch.tensor([0, 2])})) == 2
 
 
 def test_unbind_of_objects_where_nothing_else_tells():

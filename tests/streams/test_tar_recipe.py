@@ -72,7 +72,8 @@ def test_shards_of_gnu_tar(way, tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     if way != "every file":
-        (folder / "link.txt").symlink_to("cat.txt")
+        (folder / "cat.old").symlink_to("cat.txt")
+        (folder / "dog.copy").hardlink_to(folder / "dog.txt")
         (folder / "empty.d").mkdir()
     shard = tmp_path / "photos.tar"
     inside = tmp_path if way == "from outside" else folder
@@ -86,6 +87,8 @@ def test_shards_of_gnu_tar(way, tmp_path):
         {"name": f"{prefix}dog", "seg.png": b"pixels", "txt": b"a dog"},
         {"name": f"{prefix}sub/cat", "txt": b"another"},
     ]
+    if way != "every file":
+        expected[0]["old"], expected[1]["copy"] = b"a cat", b"a dog"
     if way == "compressed, long names":
         expected.append({"name": long, "txt": b"long"})
     found = sorted(stream, key=lambda sample: sample["name"])

@@ -313,29 +313,36 @@ void Images::require_constants(const ImageFormat& format) const {
                         " keeps, got constants of values 0..1; leave scale out");
 }
 
-// Bytes in integers of 16 bits: no image goes beyond 255, and one nearly does.
+// Integers of 16 bits that hold 8 to 12: no image goes beyond that, and one has more than half of a
+// byte; the mean is above all pixels, or the deviation above half of the largest.
 void Images::require_depth(const ImageFormat& format) const {
-  constexpr float kByte = 255;
+  constexpr float kByte = 255, kMostBits = 4095;
+  const auto largest = [](const Constants& given) { return std::ranges::max(span_of(given)); };
   const bool has_constants =
       std::ranges::any_of(span_of(format.mean), [](double x) { return x != 0; }) ||
       std::ranges::any_of(span_of(format.std), [](double x) { return x != 1; });
   if (!has_constants || format.has_depth->load(std::memory_order_relaxed)) return;
-  bool are_bytes = false;
+  float most = 0;
   for (std::size_t i = 0; i < count(); ++i) {
     const Range range = range_in_some_rows(i);
-    if (range.least < 0 || range.most > kByte) {
+    if (range.least < 0 || range.most > kMostBits) {
       if (format.remembers) format.has_depth->store(true, std::memory_order_relaxed);
       return;
     }
-    are_bytes |= range.most > kByte / 2;
+    most = std::max(most, range.most);
   }
-  if (!are_bytes) return;
-  throw py::value_error(
-      name_ + ": expected " + dtype().name() +
-      " images whose values go to the largest of that dtype, got at most 255; say "
-      "scale=1/255 for values of 0..255, or convert with .astype(np.uint8); for images that are so "
-      "dark say scale=1/" +
-      std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535"));
+  const double white = most * default_scale(dtype());
+  if (most <= kByte / 2 || (largest(format.mean) <= white && largest(format.std) <= white / 2))
+    return;
+  const auto number = [](float x) { return std::to_string(static_cast<int>(x)); };
+  const std::string of_dtype =
+      std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535");
+  const std::string range = most <= kByte ? "255" : most <= 1023 ? "1023" : "4095";
+  throw py::value_error(name_ + ": expected " + dtype().name() + " images whose values go to " +
+                        of_dtype + ", got at most " + number(most) +
+                        ", too dark for mean and std; say scale=1/" + range + " for values of 0.." +
+                        range + (most <= kByte ? ", or convert with .astype(np.uint8)" : "") +
+                        "; for images that are so dark say scale=1/" + of_dtype);
 }
 
 // The first image tells, unless it is dark. Some rows are enough, for hardly an image of bytes has

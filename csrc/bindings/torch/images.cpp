@@ -83,7 +83,7 @@ void set_constants(NormalizeCall& call, const Constants& means, const Constants&
   const PerChannel std(stds, 1, "std", call.batch.channels);
   if (!std::isfinite(factor)) fail(subject("scale"), " must be finite, got ", factor);
   for (std::size_t c = 0; c < static_cast<std::size_t>(call.batch.channels); ++c) {
-    if (std[c] == 0) fail(subject("std"), " must not be 0");
+    if (!(std[c] > 0)) fail(subject("std"), " must be positive, got ", std[c]);
     const auto scale = static_cast<float>(factor / std[c]);
     const auto bias = static_cast<float>(-mean[c] / std[c]);
     if (!std::isfinite(scale) || !std::isfinite(bias)) {

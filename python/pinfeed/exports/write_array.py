@@ -76,7 +76,7 @@ def write_array(
         OSError: The disk is full, for instance.
 
     A process that is killed leaves the file as it was, and beside it a hidden directory
-    (``.name.*``), which you can remove. It does not block a later call.
+    (``.name.*``), which the next call for the same path removes.
 
     Example:
         >>> import tempfile

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable
 
@@ -13,8 +14,9 @@ from collections.abc import Callable
 class AtomicWrite:
     """An atomic write: a file or a directory is made in a hidden directory beside its path, and renamed.
 
-    A process that is killed leaves that hidden directory, and nothing new at the path. While a
-    directory is replaced, there is an instant between two renames when the old one is hidden too.
+    A process that is killed leaves that hidden directory, and nothing new at the path; the next write
+    to the path removes it. While a directory is replaced, there is an instant between two renames when
+    the old one is hidden too.
     Only one write to a path goes on at a time: another one raises FileExistsError when it begins.
 
     Args:
@@ -56,6 +58,7 @@ class AtomicWrite:
             ) from error
         try:
             self._require_free()
+            self._remove_remains(parent, base)
             os.mkdir(self.scratch)
             os.mkdir(self.folder)
         except BaseException:
@@ -90,6 +93,15 @@ class AtomicWrite:
                 f"{self._name.partition(':')[0]} wrote; remove it by hand"
             )
 
+    def _remove_remains(self, parent: str, base: str) -> None:
+        """Removes what killed processes left: who has the claim is the only one who writes now."""
+        for name in os.listdir(parent) if self._claim.is_locked else ():
+            if re.fullmatch(rf"\.{re.escape(base)}\.[0-9a-f]{{8}}", name):
+                folder = os.path.join(parent, name)
+                with contextlib.suppress(OSError):
+                    if os.listdir(folder) == ["result"]:  # and not what was to be replaced
+                        shutil.rmtree(folder)
+
     def _exchange(self) -> None:
         old = os.path.join(self.scratch, "old")
         try:
@@ -121,6 +133,8 @@ class _Claim:
         parent, base = os.path.split(path)
         self._file = os.path.join(parent, f".{base}.lock")
         self._key = (path, os.getpid())
+        #: Whether no other process has it; False where the file system has no locks.
+        self.is_locked = True
         if _claims.setdefault(self._key, self) is not self:
             raise FileExistsError(errno.EEXIST, _TAKEN)
         try:
@@ -142,6 +156,7 @@ class _Claim:
             if error.errno not in _HAS_NO_LOCKS:
                 os.close(self._descriptor)
                 raise
+            self.is_locked = False
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._descriptor), os.stat(self._file)):
                 return True

@@ -39,8 +39,8 @@ class Normalization:
             raise ValueError(f"{function}: scale must be a single number, got {scale!r}")
         if factor == 0:
             raise ValueError(f"{function}: scale must not be 0, got {scale!r}")
-        if not (stds != 0).all():
-            raise ValueError(f"{function}: std must not be 0, got {std!r}")
+        if not (stds > 0).all():
+            raise ValueError(f"{function}: std must be positive, got {std!r}")
         is_fraction = scale is None or float(factor) == BYTE_SCALE
         if is_fraction and (abs(means).max() > 1.5 or abs(stds).max() > 1.5):
             raise ValueError(

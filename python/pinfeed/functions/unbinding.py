@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import torch
 
 from pinfeed.arguments import ARRAYS
 from pinfeed.functions.sequences import JaggedBatch, Padded
@@ -27,8 +32,9 @@ def unbind(batch: Any) -> list[Any]:
 
     Raises:
         TypeError: Something in it has no samples.
-        ValueError: Arrays have different numbers of samples; or a list may be both, one item for
-            each sample and a structure, and nothing beside it tells.
+        ValueError: Arrays have different numbers of samples; values and offsets have keys of their own, as
+            of ``Jagged(offsets=...)``; or a list may be both, one item for each sample and a structure,
+            and nothing beside it tells.
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
@@ -42,6 +48,7 @@ def unbind(batch: Any) -> list[Any]:
         >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
         ([[3, 5], [7]], torch.Size([2, 4]))
     """
+    _refuse_offsets(batch, "", _OFFSETS)
     ways = _ways(batch)
     if isinstance(batch, list) and (as_structure := _ways_of_structure(batch)):
         ways = as_structure
@@ -102,6 +109,33 @@ def _samples(node: Any, count: int) -> list[Any]:
     return [rebuild(node, [column[i] for column in columns]) for i in range(count)]
 
 
+# What the key of offsets is called, where nothing else tells them from a number for each sample.
+_OFFSETS = "offset|cu_|seqlens|starts?$|ptr|splits?$|bound"
+
+
+def _refuse_offsets(node: Any, path: str, names: str) -> None:
+    """Raises ValueError for offsets under a key of this kind, and values beside them."""
+    for step, part in children(node) if is_container(node) else ():
+        _refuse_offsets(part, path + step, names)
+    if not isinstance(node, Mapping):
+        return
+    arrays = {key: part for key, part in node.items() if isinstance(part, ARRAYS) and part.ndim > 0}
+    for key, part in arrays.items():
+        is_known = not (isinstance(part, torch.Tensor) and part.is_meta)
+        are_integers = "int" in str(part.dtype) and part.ndim == 1 and len(part) > 1 and is_known
+        if not (are_integers and re.search(names, str(key), re.IGNORECASE)):
+            continue
+        offsets = np.asarray(part.cpu() if isinstance(part, torch.Tensor) else part)
+        if offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+            continue
+        of = [k for k, values in arrays.items() if k != key and len(values) == offsets[-1]]
+        if of:
+            raise ValueError(
+                f"unbind: leaf {path}[{key!r}] has the offsets of leaf {path}[{of[0]!r}]; put both under one "
+                f"key: JaggedBatch(batch[{of[0]!r}], batch[{key!r}])"
+            )
+
+
 def _refuse(node: Any, path: str) -> None:
     """Raises what is wrong with a batch that can't be read in any way."""
     known: dict[str, _Ways] = {}
@@ -114,6 +148,7 @@ def _refuse(node: Any, path: str) -> None:
     for other, ways in known.items():
         first = next(iter(known))
         if not ways.keys() & known[first].keys():
+            _refuse_offsets(node, path, "")
             has, beside = (" or ".join(map(str, some)) for some in (ways, known[first]))
             raise ValueError(
                 f"unbind: leaf {other} has {has} samples, but leaf {first} has {beside}; leave one of "
