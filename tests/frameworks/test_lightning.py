@@ -290,6 +290,67 @@ def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp
         assert times.total() - ROWS < world_size + 1
 
 
+class OfAnySize(lightning.LightningModule):
+    """Counts the samples of each loader by epoch, and notes the steps before each validation."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.samples, self.validated = Counter(), []
+
+    def training_step(self, batches, number):
+        for name, batch in batches.items():
+            self.samples[self.current_epoch, name] += len(batch)
+        return self.weight * 2
+
+    def validation_step(self, batch, number):
+        self.validated.append(self.global_step)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stop", "size", "counts", "validated"),
+    [
+        (1.0, 3, 4, [(80, 80), (80, 80)], [3 + 14, 17 + 20]),
+        (1.0, 3, 16, [(80, 80), (80, 72)], [3 + 4, 7 + 5]),
+        (1.0, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),  # the other loader's second pass
+        (100, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),
+        (0.5, 3, 4, [(40, 40), (40, 40)], [3 + 4, 7 + 10]),
+        (0.5, 4, 16, [(48, 40), (32, 32)], [4 + 1, 5 + 2]),  # more than half is over: one batch
+        (5, 3, 4, [(32, 32), (20, 20)], [5, 10]),  # batches, of whatever size
+        (5, 3, 32, [(80, 72), (80, 72)], [3 + 2, 5 + 3]),  # no limit any more
+    ],
+)
+def test_two_loaders_with_other_batch_sizes(limit, stop, size, counts, validated, tmp_path):
+    def fit(size, **options):
+        loaders = {
+            name: pinfeed.from_numpy(np.arange(count), size, shuffle=True, seed=1, device="cpu")
+            for name, count in (("long", 80), ("short", 40))
+        }
+        model = OfAnySize()
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            max_epochs=EPOCHS,
+            limit_train_batches=limit,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[ResumeLoaders(), saving],
+            max_steps=options.pop("max_steps", -1),
+        )
+        trainer.fit(model, loaders, DataLoader([0]), **options)
+        return model
+
+    saving = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1)
+    before = fit(8, max_steps=stop)
+    after = fit(size, ckpt_path=saving.best_model_path)
+    total = before.samples + after.samples
+    assert [(total[n, "long"], total[n, "short"]) for n in range(EPOCHS)] == counts
+    assert [step for step in after.validated if step] == validated
+
+
 @pytest.mark.parametrize("kind", [Model, Scheduled])
 @pytest.mark.parametrize(
     ("workers", "buffer", "stops"), [(0, 20, [1, 5, 11, 12, 13, 23]), (2, 0, [5])]

@@ -84,8 +84,10 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
             loaders._load_state_dicts(states)
             loop._combined_loader_states_to_load = []
             iter(loop._data_fetcher)
-        if loop.restarting and len(loaders.flattened) == 1:
-            _count_batches(loaders.flattened[0], states[0], loop.epoch_loop.batch_progress.current)
+        if loop.restarting:
+            stateful = [one for one in loaders.flattened if hasattr(one, "state_dict")]
+            for loader, state in zip(stateful, states, strict=True):
+                _count_batches(loader, state, trainer)
 
 
 def _is_ours(loader: Any) -> bool:
@@ -94,16 +96,28 @@ def _is_ours(loader: Any) -> bool:
     return isinstance(loader, DeviceLoader) or is_stream or is_sampled
 
 
-def _count_batches(loader: Any, state: Any, progress: Any) -> None:
-    """Sets how many batches of the epoch are done to what they would be with the sizes of now."""
+def _count_batches(loader: Any, state: Any, trainer: Any) -> None:
+    """Sets how many batches of the epoch are done to what they would be with the sizes of now.
+
+    Of several loaders, the one counts with which the epoch ends.
+    """
     sampler = getattr(loader, "batch_sampler", None)
     # With snapshot_every_n_steps, a StatefulDataLoader has a state of some batches before.
-    if isinstance(sampler, EpochSampler) and not state.get("_steps_since_snapshot"):
-        one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
-        left = sampler.batches(one["epoch"], one["consumed"])
-        more = sampler.batches(one["epoch"]) - left - progress.ready
-        for name in ("ready", "started", "processed", "completed"):
-            setattr(progress, name, getattr(progress, name) + more)
+    if not isinstance(sampler, EpochSampler) or state.get("_steps_since_snapshot"):
+        return
+    one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
+    count, limit = sampler.batches(one["epoch"]), trainer.limit_train_batches
+    # An integer that is smaller limits the batches of an epoch, of whatever size.
+    if int(count * limit if isinstance(limit, float) else count) != trainer.fit_loop.max_batches:
+        return
+    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    left = sampler.batches(one["epoch"], one["consumed"])
+    done = count - left
+    if left:  # Lightning would begin an epoch anew that is over, because of a limit
+        done = min(done, trainer.fit_loop.max_batches - 1)
+    more = done - progress.ready
+    for name in ("ready", "started", "processed", "completed"):
+        setattr(progress, name, getattr(progress, name) + more)
 
 
 def callbacks() -> list[Any]:
