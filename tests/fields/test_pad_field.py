@@ -228,12 +228,12 @@ def test_empty_samples_are_as_wide_as_multiple_of_says():
         assert Collate(Pad(**options))([[], []]).values.shape == (2, width)
 
 
-# Fields of one dict, and words of the warning; None: there is none.
+# Fields of one dict, and words of the warning where all have the same lengths; None: there is none.
 PADDINGS = {
     "sides": ({"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}, "'ids' has side='left' and 'labels' has side='right'"),
     "the third": ({"ids": Pad(pad_value=0), "mask": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}, "'ids' has side='right' and 'labels' has"),
     "a limit": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
-    "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"Collate: fields\['text'\]: 'ids'"),
+    "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"leaf \['text'\]\['labels'\]: 'ids'"),
     "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").of("ids")}, "'labels' has side='left'"),
     "alike": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
     "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, None),
@@ -241,23 +241,48 @@ PADDINGS = {
     "dicts of their own": ({"prompt": {"ids": Pad(pad_value=0, side="left")}, "answer": {"ids": Pad(pad_value=0)}}, None),
     "another field": ({"ids": Pad(pad_value=0, side="left"), "labels": Jagged()}, None),
     "as the warning says": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, like="ids")}, None),
-    "a prompt and its completion": ({"prompt_ids": Pad(pad_value=0, side="left"), "completion_ids": Pad(pad_value=0)}, None),
-    "pairs of answers": ({"prompt_input_ids": Pad(pad_value=0, side="left"), "chosen_input_ids": Pad(pad_value=0), "rejected_input_ids": Pad(pad_value=0)}, None),
     "within one of them": ({"prompt_ids": Pad(pad_value=0, side="left"), "prompt_mask": Pad(pad_value=0)}, "say like='prompt_ids'"),
-    "a decoder": ({"input_ids": Pad(pad_value=0, side="left"), "decoder_input_ids": Pad(pad_value=0)}, None),
-    "speech": ({"input_values": Pad(pad_value=0.0, max_length=99), "labels": Pad(pad_value=-100)}, None),
     "tokens and targets": ({"tokens": Pad(pad_value=0, side="left"), "targets": Pad(pad_value=-100)}, "say like='tokens'"),
     "or": ({"ids": Pad(pad_value=0, side="left"), "answer": Pad(pad_value=-100, like=False)}, None),
 }  # fmt: skip
 
 
+def tokens(fields, length):
+    """A sample for these fields, whose entries have a length, or one for each key."""
+    if isinstance(fields, dict):
+        of = lambda key: length[key] if isinstance(length, dict) else length
+        return {key: tokens(field, of(key)) for key, field in fields.items()}
+    return [1] * length
+
+
 @pytest.mark.parametrize(("fields", "words"), PADDINGS.values(), ids=PADDINGS)
 def test_paddings_of_one_dict_that_differ(fields, words, recwarn):
-    Collate(fields)
+    collate = Collate(fields)
+    for lengths in ([5, 5], [3, 12], [4, 5]):
+        collate([tokens(fields, length) for length in lengths])
     found = [str(warning.message) for warning in recwarn]
     assert len(found) == (words is not None)
     if words is not None:
         assert re.search(words, found[0])
+
+
+# Two entries with paddings of different sides or limits, which are sequences of their own.
+OWN = {
+    "a prompt and its completion": {"prompt_ids": Pad(side="left"), "completion_ids": Pad()},
+    "a decoder": {"input_ids": Pad(side="left"), "decoder_input_ids": Pad()},
+    "speech": {"input_values": Pad(max_length=4), "labels": Pad(pad_value=-100)},
+    "the past and the future": {"past": Pad(side="left"), "future": Pad()},
+    "names of any kind": {"x": Pad(side="left"), "y": Pad(max_length=6)},
+    "answers": {"text": Pad(side="left"), "text_pair": Pad(), "labels": Pad(max_length=9)},
+}
+
+
+@pytest.mark.parametrize("fields", OWN.values(), ids=OWN)
+def test_paddings_of_sequences_of_their_own(fields, recwarn):
+    collate = Collate(fields)
+    for lengths in ([(5, 5, 1), (5, 5, 1)], [(3, 12, 2), (8, 7, 9)], [(4, 2, 1), (4, 5, 2)]):
+        collate([tokens(fields, dict(zip(fields, some, strict=False))) for some in lengths])
+    assert not recwarn
 
 
 TOKENS = [{"input_ids": [], "labels": []}, {"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}]
@@ -307,6 +332,8 @@ LABELS = {
     "an encoder's": ({"input_ids": Pad(pad_value=0, like=False), "labels": Pad(pad_value=-100)}, False),
     "made of them": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100).of("input_ids")}, False),
     "no tokens": ({"labels": Pad(pad_value=-100)}, False),
+    "of words": ({"tokens": Pad(), "ner_tags": Pad(pad_value=-100)}, True),
+    "a text's": ({"input_ids": Pad(), "genre_tags": Pad()}, False),
     "another name": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like="labels_mask"), "labels_mask": Pad(pad_value=0)}, False),
 }  # fmt: skip
 
@@ -314,12 +341,10 @@ LABELS = {
 @pytest.mark.parametrize("given", [list, array_rows])
 @pytest.mark.parametrize(("fields", "warns"), LABELS.values(), ids=LABELS)
 def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
-    fill = {"labels_mask": "labels", "input_ids": "input_ids", "labels": "labels"}
+    tokens = {"input_ids", "tokens"}
     make = lambda samples: given(
-        [{key: s[fill[key]] for key in fields if key in fill} for s in samples]
+        [{key: s["input_ids" if key in tokens else "labels"] for key in fields} for s in samples]
     )
-    if "input_ids" not in fields:
-        make = lambda samples: [{"labels": s["labels"]} for s in samples]
     collate = Collate(fields)
     same = [{"input_ids": s["input_ids"], "labels": s["input_ids"]} for s in TOKENS]
     collate(make(same))
@@ -328,7 +353,7 @@ def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
         collate(make(SHORTER))
     found = [str(warning.message) for warning in recwarn]
     assert len(found) == warns
-    assert all("['labels'] of sample" in text and "like=False" in text for text in found)
+    assert all(" of sample" in text and "like=False" in text for text in found)
 
 
 def test_labels_cut_shorter_than_their_tokens():

@@ -190,7 +190,7 @@ class Group:
         self._becomes_list = is_tuple and owner == "Collate"
         self._changes_keys = False
         self._images: list[ImageGroup] = []
-        self._compared: dict[Any, Pad] = {}
+        self._compared: list[tuple[Any, Pad, Any]] = []  # of a Pad: its key, and that of another
         name, of = f"{owner}: fields{leaf.path}", _MIRRORED[owner]
         if not isinstance(node, Mapping):
             steps = [step for step, _ in children(node)]
@@ -208,11 +208,13 @@ class Group:
         )
         leaves = {key: entry.leaf for key, entry in zip(by_key, self._entries, strict=True)}
         self._images = image_groups(by_key, given, leaves, name)
-        self._compared = {
-            key: field
+        self._compared = [
+            (key, field, other)
             for key, field in by_key.items()
-            if isinstance(field, Pad) and field.compared_with in by_key
-        }
+            if isinstance(field, Pad)
+            for other in field.compared
+            if other in by_key
+        ]
 
     def _entry(self, field: Any, step: str) -> Entry:
         return Entry(self._owner, field, self._leaf.path + step, self._leaf.pin)
@@ -270,16 +272,16 @@ class Group:
             found += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
-        measured = {*self._compared, *(pad.compared_with for pad in self._compared.values())}
+        measured = {key for one, _, other in self._compared for key in (one, other)}
         for key in self._names:
             if key in measured:
                 others[key], lengths[key] = made_of(key, True)
             elif key not in made:
                 others[key] = made_of(key)
-        for key, pad in self._compared.items():
-            known = lengths[pad.compared_with]
-            if lengths[key] is not None and known is not None:
-                pad.require_same_lengths(lengths[key], known, places[key][0].leaf)
+        for key, pad, other in self._compared:
+            if lengths[key] is not None and lengths[other] is not None:
+                field = places[other][0].field
+                pad.compare(lengths[key], other, lengths[other], field, places[key][0].leaf)
         for images, objects in found:
             images.require_named(others, objects)
         made |= others

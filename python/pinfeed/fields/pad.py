@@ -55,9 +55,10 @@ class Pad(Field):
             models that calculate with the mask take.
         like: The key of another `Pad` in the same dict whose ``side``, ``axes``, ``max_length`` and
             ``multiple_of`` this one takes. Each sample must have the same length here as there, like
-            the labels of a decoder and its tokens. None: of its own, and `Collate` warns once where
-            lengths of ``labels`` and ``input_ids`` differ. False: a sequence of its own, like the
-            labels of an encoder-decoder; nothing is compared.
+            the labels of a decoder and its tokens. None: of its own. `Collate` warns once where ``labels``,
+            ``label_ids``, ``ner_tags`` and the like differ in length from ``input_ids``, or where entries of
+            the same lengths differ in side, or in whether they have a ``max_length``. False: a
+            sequence of its own, like the labels of an encoder-decoder; nothing is compared.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -149,8 +150,9 @@ class Pad(Field):
                 f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
             )
         self.like = like
-        #: The key of the `Pad` whose lengths are compared with these.
-        self.compared_with = like or None
+        #: The keys of the `Pad`s whose lengths are compared with these: whether they must be the same,
+        #: and how the padding differs.
+        self.compared: dict[Any, tuple[bool, str]] = {like: (True, "")} if like else {}
         self._has_warned = False
 
     @override
@@ -216,9 +218,30 @@ class Pad(Field):
         batch = padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
         return Followed(batch, lengths) if leaf.followed else batch
 
-    def require_same_lengths(self, lengths: torch.Tensor, known: torch.Tensor, leaf: Leaf) -> None:
-        """Raises ValueError, or warns once, if lengths differ from those that they are compared with."""
-        if self._has_warned or torch.equal(lengths, known):
+    def compare(
+        self, lengths: torch.Tensor, key: Any, known: torch.Tensor, other: Pad, leaf: Leaf
+    ) -> None:
+        """Raises ValueError, or warns once, if this is not padded as an entry that it belongs to.
+
+        Args:
+            lengths: Of each sample here.
+            key: That of the other entry.
+            known: Of each sample there.
+            other: The field there.
+            leaf: What messages call this entry.
+        """
+        are_same, differs = self.compared[key]
+        if self._has_warned:
+            return
+        if not are_same or torch.equal(lengths, known):
+            most = self._padding.max_length, other._padding.max_length
+            if differs and _belong_together(lengths, known, *most):
+                self._has_warned = True
+                text = f"{differs}, so what belongs together is in other columns, or missing"
+                ways = (
+                    f"say like={key!r} instead, or, if these are sequences of their own, like=False"
+                )
+                warnings.warn(f"{leaf.name}: {text}; {ways}", stacklevel=2)
             return
         is_same = lengths.shape == known.shape  # otherwise lists of other numbers of sequences
         sample = (
@@ -227,7 +250,7 @@ class Pad(Field):
         limits = "" if self.like else ", and both the same max_length"
         problem = Problem(
             leaf.name,
-            f"length {known[sample].tolist()} as in [{self.compared_with!r}]",
+            f"length {known[sample].tolist()} as in [{key!r}]",
             str(lengths[sample].tolist()),
             f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
             "this is a sequence of its own, such as the labels of an encoder-decoder, say like=False",
@@ -276,36 +299,25 @@ class Pad(Field):
 
     def beside(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
         """The field as it behaves under a key beside other fields of a dict."""
-        sibling = self.like or "input_ids"
-        other = fields.get(sibling)
-        is_other = isinstance(other, Pad) and not other.like and key != sibling
-        if self.like and not is_other:
+        if not self.like:
+            return copy.copy(self)
+        other = fields.get(self.like)
+        if not isinstance(other, Pad) or other.like or key == self.like:
             raise ValueError(
                 f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
                 f"same dict, without like=; got {other!r} there"
             )
-        if not is_other or self.like is False:
-            return self
-        assert isinstance(other, Pad)
         field, own, padding = copy.copy(self), self._padding, other._padding
-        if self.like:
-            field._padding = Padding(
-                "Pad",
-                own.pad_value,
-                side=padding.side,
-                axes=padding.axes,
-                max_length=padding.max_length,
-                multiple_of=padding.multiple_of,
-                dtype=own.dtype,
-                scale=own.scale,
-            )
-        elif (
-            key == "labels"
-            and other.like is None
-            and own.axes == padding.axes
-            and (self.source or key) != (other.source or "input_ids")
-        ):
-            field.compared_with = "input_ids"
+        field._padding = Padding(
+            "Pad",
+            own.pad_value,
+            side=padding.side,
+            axes=padding.axes,
+            max_length=padding.max_length,
+            multiple_of=padding.multiple_of,
+            dtype=own.dtype,
+            scale=own.scale,
+        )
         return field
 
     @override
@@ -316,52 +328,50 @@ class Pad(Field):
 
 
 def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
-    """The fields of a dict, with those that pad like another padded so; warns of other padding."""
+    """The fields of a dict, with those that pad like another padded so, and what they are compared with."""
     made = {
         key: field.beside(key, fields, name) if isinstance(field, Pad) else field
         for key, field in fields.items()
     }
-    _warn_of_other_padding(made, name)
+    own = {key: f for key, f in made.items() if isinstance(f, Pad) and f.like is None}
+    tokens = next((key for key in _TOKENS if key in own), None)
+    for i, (key, field) in enumerate(own.items()):
+        for j, (other, known) in enumerate(own.items()):
+            are_same = other == tokens and bool(_OF_TOKENS.search(str(key)))
+            are_same &= (field.source or key) != (known.source or other)
+            differs = _difference(other, known, key, field) if j < i else ""
+            if (are_same or differs) and field._padding.axes == known._padding.axes and j != i:
+                field.compared[other] = are_same, differs
     return list(made.values())
 
 
-# What sequences of their own are called, before what they consist of: prompt_ids, decoder_input_ids.
-_SEQUENCES = re.compile(
-    "prompt|completion|response|chosen|rejected|decoder|quer|question|context|passage|"
-    "document|answer|source|src|tgt|target(?=_)|anchor|positive|negative|audio|speech|wave|"
-    "spectrogram|features?|input_values|frames",
-    re.IGNORECASE,
+# Tokens, and what has one item for each of them.
+_TOKENS = "input_ids", "token_ids", "tokens"
+_OF_TOKENS = re.compile(
+    "^(labels|label_ids|(ner|pos|chunk|bio|token)_?(tags|labels)|(attention|loss|special_tokens)_mask"
+    "|token_type_ids|position_ids)$"
 )
 
 
-def _warn_of_other_padding(fields: Mapping[Any, Any], name: str) -> None:
-    """Warns of fields of one dict whose padding is not where that of the first is, or cut.
+def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
+    """How the padding of two fields differs; two limits that are both given may be meant."""
+    one, two = field._padding, other._padding
+    if one.side != two.side:
+        ways = f"side={one.side!r}", f"side={two.side!r}"
+    elif (one.max_length is None) != (two.max_length is None):
+        ways = f"max_length={one.max_length}", f"max_length={two.max_length}"
+    else:
+        return ""
+    return f"{key!r} has {ways[0]} and {other_key!r} has {ways[1]}"
 
-    Tokens and their labels, say, no longer stand in the same columns. Sequences of other axes are
-    other sequences, and so are those that are named so, such as a prompt and its completion; two limits
-    that are both given may be meant.
-    """
-    first: dict[str, tuple[Any, Padding]] = {}
-    for key, field in fields.items():
-        if not isinstance(field, Pad) or field.like is False:
-            continue
-        padding = field._padding
-        named = _SEQUENCES.search(key) if isinstance(key, str) else None
-        known, other = first.setdefault(named[0].lower() if named else "", (key, padding))
-        if padding.axes != other.axes:
-            continue
-        if padding.side != other.side:
-            ways = f"side={other.side!r}", f"side={padding.side!r}"
-        elif (padding.max_length is None) != (other.max_length is None):
-            ways = f"max_length={other.max_length}", f"max_length={padding.max_length}"
-        else:
-            continue
-        warnings.warn(
-            f"{name}: {known!r} has {ways[0]} and {key!r} has {ways[1]}, so what belongs together is in "
-            f"other columns, or missing; say like={known!r} instead, or, if these are sequences of "
-            "their own, like=False",
-            stacklevel=6,
-        )
+
+def _belong_together(lengths: torch.Tensor, known: torch.Tensor, *limits: int | None) -> bool:
+    """Whether samples of two entries have the same lengths, and not all have one, as far as limits show."""
+    if lengths.shape != known.shape:
+        return False
+    most = min((limit for limit in limits if limit is not None), default=2**63 - 1)
+    lengths = lengths.clamp(max=most)
+    return torch.equal(lengths, known.clamp(max=most)) and bool((lengths != lengths.max()).any())
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:
