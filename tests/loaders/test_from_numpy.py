@@ -305,3 +305,12 @@ def test_bad_options(options, error, message):
 def test_bad_arrays(arrays, error, message):
     with pytest.raises(error, match=message):
         pinfeed.from_numpy(arrays, 4)
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_state_with_another_drop_last_names_it_alone(drop_last):
+    state = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=drop_last).state_dict()
+    other = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=not drop_last)
+    message = f"another sampler: drop_last is {drop_last} there and {not drop_last} here; make"
+    with pytest.raises(ValueError, match=message):
+        other.load_state_dict(state)

@@ -172,6 +172,8 @@ class _RowSampler(ShuffleSampler):
         **options: Those of a ShuffleSampler.
     """
 
+    SETTINGS = ("shuffle", "seed", "drop_last")  # even follows
+
     def __init__(self, *arguments: Any, draws_epochs: bool, **options: Any) -> None:
         self._draws_epochs = draws_epochs
         super().__init__(*arguments, **options)
