@@ -221,6 +221,13 @@ class Folder:
         return (transform(image) if transform else image), index % 3
 
 
+class Unchecked(Folder):
+    """Calls its transform whatever it is."""
+
+    def __getitem__(self, index):
+        return self.transform(Folder(None)[index][0]), index % 3
+
+
 class Vision(VisionDataset):
     """As torchvision's VOCDetection, whose transforms are a pair."""
 
@@ -236,6 +243,8 @@ END = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
 RESIZED = [v1.Resize(40), v1.CenterCrop(32), *END]
 TRANSFORMS = {
     "a folder": (Folder(v1.Compose(RESIZED)), "dataset.transform, image", True),
+    "no check": (Unchecked(v1.Compose(RESIZED)), "dataset.transform, image", True),
+    "no check of v2": (Unchecked(v2.Compose([*RESIZED[:2], v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])), "dataset.transform, image", True),
     "a subset": (Subset(Subset(Folder(v1.Compose(RESIZED)), range(20)), range(12)), "dataset.dataset.dataset.transform, image", True),
     "random": (Folder(v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *END])), "dataset.transform, image", False),
     "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "dataset.transform, image", False),

@@ -40,12 +40,15 @@ def split(pipeline, **options):
 
 
 def result(rest, image, sample):
-    sample = sample if rest is None else rest(sample)
-    return pinfeed.Collate(image)([sample])[0]
+    return pinfeed.Collate(image)([rest(sample)])[0]
+
+
+def is_nothing(rest):
+    return isinstance(rest, torch.nn.Identity | v2.Identity)
 
 
 def kinds(rest):
-    if rest is None:
+    if is_nothing(rest):
         return []
     return [type(one).__name__ for one in getattr(rest, "transforms", rest)]
 
@@ -146,7 +149,8 @@ def test_containers():
     assert len(rest) == 1
     found, expected = result(rest, image, PLANES), sequential(PLANES)
     torch.testing.assert_close(found, expected)
-    assert split(transforms.ToTensor())[0] is None
+    assert type(split(transforms.ToTensor())[0]) is torch.nn.Identity
+    assert type(split(v2.Compose(FLOATS))[0]) is v2.Identity
 
 
 @pytest.mark.parametrize("first", [[], [transforms.Grayscale()]], ids=["L", "Grayscale"])
@@ -163,21 +167,30 @@ def test_grey_bytes_are_resized():
     """As the transform says, which knows that they are no masks."""
     pipeline = v2.Compose([v2.Resize((9, 7)), v2.ToImage()])
     rest, image = split(pipeline)
-    assert rest is None
+    assert is_nothing(rest)
     expected = v2.functional.resize(PLANES[:1], (9, 7))
     assert torch.equal(result(rest, image, pil(PIXELS[..., 0])), expected)
     unscaled = [v2.ToImage(), v2.Resize((9, 7)), v2.ToDtype(torch.float32)]
     assert torch.equal(result(*split(unscaled, input="HW"), PIXELS[..., 0]), expected.float())
 
 
-def test_the_transforms_of_weights():
-    presets = pytest.importorskip("torchvision.transforms._presets")
-    preset = presets.ImageClassification(crop_size=12, resize_size=16)
-    rest, image = split(preset)
-    assert rest is None
-    torch.testing.assert_close(
-        result(rest, image, pil()), preset(pil()), rtol=0, atol=2.5 / 255 / 0.22
-    )
+# A preset, and how far Pillow's resizing may lead, in units of the batch.
+PRESETS = {
+    "ImageClassification": ({"crop_size": 12, "resize_size": 16}, 2.5 / 255 / 0.22),
+    "SemanticSegmentation": ({"resize_size": 16}, 2.5 / 255 / 0.22),
+    "SemanticSegmentation, as large": ({"resize_size": None}, 1e-6),
+    "ObjectDetection": ({}, 1e-6),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_transforms_of_weights(name):
+    options, tolerance = PRESETS[name]
+    theirs = preset(name.partition(",")[0], **options)
+    rest, image = split(theirs)
+    assert is_nothing(rest)
+    found = result(rest, image, pil())
+    torch.testing.assert_close(found, theirs(pil()), rtol=0, atol=tolerance)
 
 
 def test_options():
@@ -190,6 +203,11 @@ def of(*steps):
     return lambda: pinfeed.Image.from_torchvision(transforms.Compose([*steps]))
 
 
+def preset(name, **options):
+    presets = pytest.importorskip("torchvision.transforms._presets")
+    return getattr(presets, name)(**options)
+
+
 TO_TENSOR, CROP = transforms.ToTensor(), transforms.RandomCrop(8, padding=2)
 # What is done, the error, and words of its message.
 BAD = {
@@ -197,17 +215,20 @@ BAD = {
     "nothing": (lambda: pinfeed.Image.from_torchvision(None), TypeError, "got NoneType"),
     "an option": (lambda: pinfeed.Image.from_torchvision(TO_TENSOR, mean=0.5), TypeError, "mean follows from the transform"),
     "a function of floats": (of(TO_TENSOR, transforms.Lambda(torch.sqrt), OLD_FLOATS[1]),
-        ValueError, "Lambda comes after ToTensor", "move it before ToTensor, or call it on the batch"),
+        ValueError, "Lambda comes after ToTensor", "; move it before ToTensor, where it gets bytes, or leave it and Normalize out, and call them on each image"),
     "colors of floats": (of(TO_TENSOR, transforms.ColorJitter(0.2)), ValueError, "ColorJitter comes after ToTensor", "other values"),
     "padded with the mean": (of(*OLD_FLOATS, CROP), ValueError, "RandomCrop comes after ToTensor", "pads before it normalizes"),
     "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with bytes"),
     "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
-    "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: gets bytes", "ToDtype(torch.float32, scale=True)"),
+    "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: it gets bytes; put ToDtype(torch.float32, scale=True) before it"),
     "double": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)), ValueError, "no torch.float64"),
     "normalized halves": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float16), OLD_FLOATS[1]), ValueError, "in float32"),
     "noise that is normalized": (of(TO_TENSOR, transforms.RandomErasing(value="random"), OLD_FLOATS[1]), ValueError, "random values after it normalizes"),
     "bytes again": (of(TO_TENSOR, transforms.ToPILImage()), ValueError, "ToPILImage comes after ToTensor"),
     "a gray of floats": (of(TO_TENSOR, transforms.RandomGrayscale()), ValueError, "RandomGrayscale comes after ToTensor", "move it before ToTensor"),
+    "a batch's": (of(*OLD_FLOATS, v2.MixUp(num_classes=3)), ValueError, "call it on the batch"),
+    "clips": (lambda: pinfeed.Image.from_torchvision(preset("VideoClassification", crop_size=(8, 8), resize_size=(9, 9))), ValueError, "for single images, got VideoClassification"),
+    "pairs": (lambda: pinfeed.Image.from_torchvision([preset("OpticalFlow")]), ValueError, "for single images, got OpticalFlow"),
     "an antialias of floats": (of(TO_TENSOR, transforms.Resize(8, antialias=False)), ValueError, "always antialiases"),
 }  # fmt: skip
 
@@ -217,13 +238,107 @@ def test_what_is_refused(case):
     check(*BAD[case])
 
 
-def test_what_the_hints_say():
-    double = transforms.Lambda(lambda image: image.point(lambda value: min(2 * value, 255)))
-    pipeline = transforms.Compose([double, *OLD_FLOATS])
-    rest, image = split(pipeline)
-    torch.testing.assert_close(result(rest, image, pil()), pipeline(pil()))
-    before = transforms.Compose([TO_TENSOR, CROP, OLD_FLOATS[1]])
-    assert split(before)[0] is None
+def numbers(one):
+    return (
+        one.point(lambda value: min(2 * value, 255))
+        if hasattr(one, "point")
+        else (2 * one).clip(max=1)
+    )
+
+
+DOUBLE, LINEAR = (
+    transforms.Lambda(numbers),
+    transforms.LinearTransformation(0.5 * torch.eye(1440), torch.ones(1440)),
+)
+TENSOR, NORMALIZE = OLD_FLOATS
+MIRROR, SHARP = transforms.RandomHorizontalFlip(1), transforms.RandomAdjustSharpness(1, p=1)
+LOW = {"rtol": 0, "atol": 0.5 / 255 / 0.22}  # half a level
+# What raises, what its message says, and what becomes of it then: a pipeline, and calls for each image.
+ADVICE = {
+    "bytes": ([TENSOR, DOUBLE, NORMALIZE], "move it before ToTensor", [DOUBLE, TENSOR, NORMALIZE], [], {}),
+    "the batch": ([TENSOR, DOUBLE, NORMALIZE], "leave it and Normalize out, and call them on each image", [TENSOR], [DOUBLE, NORMALIZE], {}),
+    "moved together": ([TENSOR, MIRROR, SHARP, NORMALIZE], "move RandomHorizontalFlip and it before ToTensor", [MIRROR, SHARP, *OLD_FLOATS], [], {}),
+    "a Pad": ([*OLD_FLOATS, transforms.Pad(2)], "; move it before the conversion to floats with fill=(124, 116, 104), the same color",
+        [transforms.Pad(2, fill=(124, 116, 104)), *OLD_FLOATS], [], LOW),
+    "a fill of floats": ([*OLD_FLOATS, transforms.Pad(2, fill=0.5)], "fill=(153, 145, 132)", [transforms.Pad(2, fill=(153, 145, 132)), *OLD_FLOATS], [], LOW),
+    "one channel for all": ([TENSOR, transforms.Normalize((0.5,), (0.5,)), transforms.Pad(2, fill=-1)], "fill=0, ", [transforms.Pad(2), TENSOR, transforms.Normalize((0.5,), (0.5,))], [], {}),
+    "a color that is none": ([*OLD_FLOATS, transforms.Pad(2, fill=9)], "normalizes; leave it out, and call it on each image", OLD_FLOATS, [transforms.Pad(2, fill=9)], {}),
+    "a crop": ([*OLD_FLOATS, transforms.RandomCrop((28, 24), padding=2)], "with fill=(124, 116, 104)",
+        [transforms.RandomCrop((28, 24), padding=2, fill=(124, 116, 104)), *OLD_FLOATS], [], LOW),
+    "a Pad after a crop": ([TENSOR, transforms.CenterCrop(8), NORMALIZE, transforms.Pad(2)], "move CenterCrop and it before ToTensor",
+        [transforms.CenterCrop(8), transforms.Pad(2, fill=(124, 116, 104)), *OLD_FLOATS], [], LOW),
+    "a center": ([*OLD_FLOATS, transforms.CenterCrop(8)], "move it before ToTensor", [transforms.CenterCrop(8), *OLD_FLOATS], [], {}),
+    "a byte that is none": ([TENSOR, transforms.Pad(2, fill=0.3)], "take the nearest, fill=76 / 255", [TENSOR, transforms.Pad(2, fill=76 / 255)], [], LOW),
+    "beyond bytes": ([v2.ToImage(), v2.ToDtype(torch.float32), v2.Pad(1, fill=(300, 1, 2))], "take the nearest, fill=(255, 1, 2)",
+        [v2.ToImage(), v2.ToDtype(torch.float32), v2.Pad(1, fill=(255, 1, 2))], [], {"rtol": 0, "atol": 45}),
+    "an antialias": ([TENSOR, transforms.Resize(8, antialias=False)], "; leave antialias=False out of it", [TENSOR, transforms.Resize(8)], [], {"rtol": 0, "atol": 0.5}),
+    "a matrix": ([*OLD_FLOATS, LINEAR], "can't do it; leave it out, and call it on each image", OLD_FLOATS, [LINEAR], {}),
+    "twice": ([*OLD_FLOATS, NORMALIZE], "; leave it out, and call it on each image of the batch", OLD_FLOATS, [NORMALIZE], {}),
+    "double": ([transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)], "; leave it out, and call it on each image",
+        [transforms.PILToTensor()], [transforms.ConvertImageDtype(torch.float64)], {}),
+    "a crop after erasing": ([TENSOR, transforms.RandomErasing(p=0), transforms.CenterCrop(8)], "; put it before the erasing", [TENSOR, transforms.CenterCrop(8), transforms.RandomErasing(p=0)], [], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_what_the_messages_advise(case):
+    pipeline, words, advised, calls, tolerance = ADVICE[case]
+    check(of(*pipeline), ValueError, words)
+    found = result(*split(transforms.Compose(advised)), pil())
+    for call in calls:
+        found = call(found)
+    expected = transforms.Compose(pipeline)(pil())
+    torch.testing.assert_close(found, expected, **tolerance)
+
+
+def test_noise_of_timm_for_each_image():
+    erasing = of_timm("RandomErasing", 1, mode="pixel", min_count=3, max_count=3, device="cpu")
+    check(
+        of(*OLD_FLOATS, erasing),
+        ValueError,
+        "RandomErasing comes",
+        "; leave it out, and call it on each image",
+    )
+    batch = pinfeed.Collate(split(transforms.Compose(OLD_FLOATS))[1])([pil(), pil()])
+    erased = torch.stack([erasing(image.clone()) for image in batch])
+    assert not torch.equal(erased[0], erased[1])
+
+
+@pytest.mark.parametrize("fill", [300, -1, 0.3, (1, 2, 300)])
+def test_a_fill_that_no_byte_has_stays(fill):
+    rest, image = split(v2.Compose([v2.Pad(2, fill=fill), *OLD_FLOATS]))
+    assert kinds(rest) == ["Pad"]
+    assert repr(image) == ONLY_LAST
+
+
+class Unchecked(torch.utils.data.Dataset):
+    """Calls its transform whatever it is, as many do."""
+
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return self.transform(pil(PIXELS + np.uint8(index))), index
+
+
+@pytest.mark.parametrize("steps", [OLD_FLOATS, [v2.ToImage(), *FLOATS]])
+def test_a_dataset_that_always_calls_its_transform(steps):
+    dataset = Unchecked(transforms.Compose(steps))
+    theirs, _ = next(iter(torch.utils.data.DataLoader(dataset, 2)))
+    dataset.transform, image = split(dataset.transform)
+    collate = pinfeed.Collate((image, None))
+    ours, _ = next(iter(torch.utils.data.DataLoader(dataset, 2, collate_fn=collate, num_workers=1)))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_pairs():
+    """An image and its target, as v2 takes them."""
+    target = torch.tensor(3)
+    rest, _ = split(v2.Compose([v2.ToImage(), *FLOATS]))
+    assert rest(PLANES, target)[1] is target
 
 
 # Steps whose result is certain. Of those before the floats some stay, and some are fused.
@@ -411,7 +526,7 @@ def test_the_distribution(case):
     step, statistic = RANDOM[case]
     pipeline = v2.Compose([step])
     rest, image = split(pipeline, input="CHW")
-    assert rest is None
+    assert is_nothing(rest)
     torch.manual_seed(0)
     has_several = "colors" in case  # whose ends rarely come together
     sample = HALF if has_several or case == "a saturation" else MAP
@@ -435,7 +550,7 @@ def test_the_distribution(case):
 )
 def test_the_distribution_of_sizes(step):
     rest, image = split([step], input="CHW", pad_value=0, sizes=True)
-    assert rest is None
+    assert is_nothing(rest)
     torch.manual_seed(0)
     blank = torch.zeros((1, 24, 20), dtype=torch.uint8)
     theirs = [step(blank).shape[1:] for _ in range(DRAWS)]
@@ -452,7 +567,7 @@ def test_erasing(place):
     steps.insert({"bytes": 0, "scaled": 1, "normalized": 2}[place], erasing)
     pipeline = v2.Compose(steps)
     rest, image = split(pipeline)
-    assert rest is None
+    assert is_nothing(rest)
     torch.manual_seed(0)
     blank = torch.full((3, 16, 16), 200, dtype=torch.uint8)
     theirs = torch.stack([pipeline(blank) for _ in range(DRAWS)])
@@ -543,8 +658,9 @@ def test_noise_of_timm_is_refused():
 def of_timm(name, *arguments, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        transforms_of_timm = pytest.importorskip("timm.data.transforms")
-    return getattr(transforms_of_timm, name)(*arguments, **options)
+        module = "random_erasing" if name == "RandomErasing" else "transforms"
+        theirs = pytest.importorskip(f"timm.data.{module}")
+    return getattr(theirs, name)(*arguments, **options)
 
 
 # A transform of timm for a photograph of 48x36, and what of its result is compared.
@@ -568,7 +684,7 @@ def test_the_distribution_of_timm(case):
     make, statistic = RANDOM_OF_TIMM[case]
     pipeline = transforms.Compose([*make(), transforms.PILToTensor()])
     rest, image = split(pipeline)
-    assert rest is None
+    assert is_nothing(rest)
     rows, columns = np.mgrid[:48, :36]
     sample = pil(np.stack([4 * rows, 5 * columns, 100 + 0 * rows], -1).astype(np.uint8))
     random.seed(0)
@@ -587,7 +703,8 @@ def test_random_interpolation_of_timm():
         [of_timm("ResizeKeepRatio", 8, interpolation="random"), transforms.PILToTensor()]
     )
     rest, image = split(pipeline)
-    assert (rest, image.interpolation) == (None, ("bilinear", "bicubic"))
+    assert is_nothing(rest)
+    assert image.interpolation == ("bilinear", "bicubic")
     sample = pil(PIXELS)
     random.seed(0)
     theirs = torch.stack([pipeline(sample) for _ in range(400)])[:, 0].float()
@@ -652,5 +769,5 @@ def test_nearest_neighbors_of_tensors():
         v2.ToDtype(torch.float32, scale=True),
     ]
     rest, field = pinfeed.Image.from_torchvision(v2.Compose(steps), input="CHW")
-    assert rest is None
+    assert is_nothing(rest)
     assert torch.equal(pinfeed.Collate(field)([image])[0], v2.Compose(steps)(image))

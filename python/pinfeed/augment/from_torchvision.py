@@ -29,6 +29,7 @@ from pinfeed.augment.sizes import (
 
 _NAME = "Image.from_torchvision"
 _OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # of RandomIoUCrop, if nothing is said
+_OFF = 1e-3  # of a byte, by which a fill of floats may be off
 _HALVES = (torch.float16, torch.bfloat16)
 _TO_TENSOR = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor", "ToNumpy")
 _TO_FLOATS = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "Normalize")
@@ -41,12 +42,19 @@ _FROM_TRANSFORM = (
 )
 
 
-class _NotFused(Exception):
-    """A transform that an `Image` can't do where it is, and why."""
+# What gets floats, so that it can't be moved before the conversion to them.
+_OF_FLOATS = (
+    *("Normalize", "LinearTransformation", "RandomErasing", "timm.RandomErasing", "GaussianNoise"),
+    *("ToDtype", "ConvertImageDtype", "ToPILImage", "ToPureTensor", "MixUp", "CutMix"),
+)
 
-    def __init__(self, transform: Any, why: str) -> None:
+
+class _NotFused(Exception):
+    """A transform that an `Image` can't do where it is, why, and a better advice than to move it."""
+
+    def __init__(self, transform: Any, why: str, fix: str = "") -> None:
         super().__init__(why)
-        self.transform = transform
+        self.transform, self.fix = transform, fix
 
 
 def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
@@ -76,12 +84,37 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
         try:
             _arguments(kind, transforms, layouts, first)
         except _NotFused as error:
-            name, converter = type(error.transform).__name__, type(transforms[first]).__name__
-            text, fix = f"{name} comes after {converter}, and", f"move it before {converter}, or"
-            if error.transform is transforms[first]:
-                text, fix = f"{name}:", "leave it out and"
-            raise ValueError(f"{_NAME}: {text} {error}; {fix} call it on the batch") from None
+            raise ValueError(f"{_NAME}: {_advice(error, transforms, first)}") from None
     return _like(transform, transforms[:start]), kind(**arguments | options)
+
+
+def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
+    """What to do with a transform that an `Image` can't do after the first that makes floats."""
+    place = max(i for i, one in enumerate(transforms) if one is error.transform)
+    name, converter = (type(transforms[i]).__name__ for i in (place, first))
+    text = f"{name}: {error}" if place == first else f"{name} comes after {converter}, and {error}"
+    between = [one for one in transforms[first:place] if not _is_conversion(one)]
+    if error.fix and not (between and error.fix.startswith("move")):
+        return f"{text}; {error.fix}"
+    later = [type(one).__name__ for one in transforms[place + 1 :]]
+    left = " and ".join(["it", *later])
+    called = "them" if later else "it"
+    of_batch = "the batch" if name in ("MixUp", "CutMix") else "each image of the batch"
+    fix = f"leave {left} out, and call {called} on {of_batch}"
+    if place > first and all(map(_takes_bytes, [*between, error.transform])):
+        moved = " and ".join([*(type(one).__name__ for one in between), "it"])
+        fix = f"move {moved} before {converter}, where it gets bytes, or {fix}"
+    return f"{text}; {fix}"
+
+
+def _takes_bytes(transform: Any) -> bool:
+    parts = [transform, *getattr(transform, "transforms", ())]
+    return not any(_name(one) in _OF_FLOATS for one in parts)
+
+
+def _is_conversion(transform: Any) -> bool:
+    """Whether it changes values or containers of all pixels alike, and not their places."""
+    return _KNOWN.get(_name(transform)) in (_keep, _add_identity, _add_conversion, _add_normalize)
 
 
 def _library(transform: Any) -> str:
@@ -109,30 +142,42 @@ def _flat(transform: Any) -> list[Any]:
         return [one for part in transform for one in _flat(part)]
     if _name(transform) == "Compose":
         return _flat(list(transform.transforms))
-    if _name(transform) == "ImageClassification":  # of the weights of a model
-        theirs: Any = sys.modules["torchvision.transforms"]
-        one = transform
-        return [
-            theirs.Resize(one.resize_size, one.interpolation, antialias=one.antialias),
-            theirs.CenterCrop(one.crop_size),
-            theirs.PILToTensor(),
-            theirs.ConvertImageDtype(torch.float32),
-            theirs.Normalize(one.mean, one.std),
-        ]
+    if type(transform).__module__ == "torchvision.transforms._presets":
+        return _of_weights(transform)
     return [transform]
+
+
+def _of_weights(preset: Any) -> list[Any]:
+    """The steps of the ``transforms()`` of a model's weights."""
+    theirs: Any = sys.modules["torchvision.transforms"]
+    name, steps = type(preset).__name__, []
+    if name not in ("ImageClassification", "SemanticSegmentation", "ObjectDetection"):
+        raise ValueError(
+            f"{_NAME}: transform must be for single images, got {name}; write the field yourself: clips "
+            "take Image(mean, std, input='TCHW', output='CTHW', augment=...)"
+        )
+    size = getattr(preset, "resize_size", None)
+    if size not in (None, [None]):
+        steps.append(theirs.Resize(size, preset.interpolation, antialias=preset.antialias))
+    if name == "ImageClassification":
+        steps.append(theirs.CenterCrop(preset.crop_size))
+    steps += [theirs.PILToTensor(), theirs.ConvertImageDtype(torch.float32)]
+    if name != "ObjectDetection":
+        steps.append(theirs.Normalize(preset.mean, preset.std))
+    return steps
 
 
 def _like(transform: Any, rest: list[Any]) -> Any:
     """The transforms that are left, in the kind of container that the user has."""
-    if not rest:
-        return None
-    if isinstance(transform, torch.nn.Sequential):
-        return torch.nn.Sequential(*rest)
+    is_v2 = any(".v2." in type(one).__module__ for one in _flat(transform))
+    if not rest and is_v2:  # takes any number of arguments, as the others of v2
+        return sys.modules["torchvision.transforms.v2"].Identity()
+    if not rest or isinstance(transform, torch.nn.Sequential):
+        return torch.nn.Sequential(*rest) if rest else torch.nn.Identity()
     if _name(transform) == "Compose":
         return type(transform)(rest)
     if len(rest) == 1:
         return rest[0]
-    is_v2 = any(".v2." in type(one).__module__ for one in rest)
     theirs: Any = sys.modules["torchvision.transforms.v2" if is_v2 else "torchvision.transforms"]
     return theirs.Compose(rest)
 
@@ -185,6 +230,7 @@ class _Plan:
     layout: str = ""
     steps: list[Geometry] = field(default_factory=list)
     interpolation: str | tuple[str, ...] | None = None
+    is_scaled: bool = True  # whether floats before normalization go from 0 to 1
     in_floats: bool = False  # whether what is resized are floats
     fill: Any = None
     pads: bool = False  # whether a step shows more than the image
@@ -264,7 +310,8 @@ def _require_bytes(plan: _Plan, transform: Any) -> None:
 def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
     """A geometry; it must see the image as it was before colors and erasing, unless it flips."""
     if plan.colors or plan.erasing is not None:
-        raise _NotFused(transform, "an Image does it before colors and erasing")
+        fix = "put it before the erasing" if plan.erasing is not None else ""
+        raise _NotFused(transform, "an Image does it before colors and erasing", fix)
     if pads and plan.values == "normalized":
         raise _NotFused(transform, "an Image pads before it normalizes")
     plan.steps.append(step)
@@ -285,7 +332,8 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
     if not {*names} <= {"bilinear", "bicubic", "nearest", "nearest-exact"}:
         raise _NotFused(transform, f"an Image has no interpolation {', '.join(names)!r}")
     if "nearest" not in names[0] and getattr(transform, "antialias", True) is not True:
-        raise _NotFused(transform, "an Image always antialiases")
+        fix = "leave antialias=False out of it"
+        raise _NotFused(transform, "an Image always antialiases", fix)
     _add_step(plan, transform, step)
     plan.interpolation = names[0] if len(names) == 1 else tuple(names)
     plan.in_floats = plan.is_float
@@ -296,11 +344,36 @@ def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
     numbers = [0] if fill is None else _numbers(fill)
     if numbers is None:
         raise _NotFused(transform, f"an Image takes numbers as fill, not {fill!r}")
-    numbers = [number * 255 if plan.values == "scaled" else number for number in numbers]
-    if any(number != round(number) for number in numbers):
-        raise _NotFused(transform, f"an Image fills with bytes, which {fill!r} is not")
-    integers = tuple(round(number) for number in numbers)
+    if plan.values == "normalized":
+        fills = _before_normalization(plan, numbers)
+        fix = f"move it before the conversion to floats with fill={fills}, the same color"
+        if fills is None:
+            fix = "leave it out, and call it on each image of the batch"
+        if not hasattr(transform, "fill"):
+            fix = ""
+        raise _NotFused(transform, "an Image pads before it normalizes", fix)
+    unit = 255 if plan.values == "scaled" else 1
+    integers = tuple(round(number * unit) for number in numbers)
+    bytes_ = [min(max(number, 0), 255) for number in integers]
+    off = max(abs(n * unit - b) for n, b in zip(numbers, bytes_, strict=True))
+    if off > _OFF:
+        shown = ", ".join(f"{number} / 255" if unit == 255 else str(number) for number in bytes_)
+        fix = f"take the nearest, fill={shown if len(bytes_) == 1 else f'({shown})'}"
+        raise _NotFused(transform, f"an Image fills with bytes, which {fill!r} is not", fix)
     return integers[0] if len({*integers}) == 1 else integers
+
+
+def _before_normalization(plan: _Plan, numbers: Sequence[float]) -> Any:
+    """The bytes that become these numbers, one for each channel; None if there are none."""
+    assert plan.normalization is not None
+    mean, std = (np.atleast_1d(np.asarray(part, float)) for part in plan.normalization)
+    if len(numbers) not in (1, len(mean)):
+        return None
+    fills = (np.asarray(numbers) * std + mean) * (255 if plan.is_scaled else 1)
+    rounded = fills.round().astype(int)
+    if not ((rounded >= 0) & (rounded <= 255)).all():
+        return None
+    return _per_channel(rounded.tolist())
 
 
 def _numbers(values: Any) -> list[float] | None:
@@ -467,6 +540,7 @@ def _add_conversion(plan: _Plan, transform: Any) -> None:
         raise _NotFused(transform, f"an Image makes no {dtype} of bytes")
     if not plan.is_float:
         plan.values = "scaled" if is_scaled else "unscaled"
+        plan.is_scaled = is_scaled
         if is_scaled:
             _convert_erasing(plan, transform, lambda values: [value / 255 for value in values])
     plan.dtype = dtype
@@ -474,9 +548,8 @@ def _add_conversion(plan: _Plan, transform: Any) -> None:
 
 def _add_normalize(plan: _Plan, transform: Any) -> None:
     if plan.values == "bytes" or (plan.values == "start" and plan.colors):
-        raise _NotFused(
-            transform, "gets bytes: ToDtype(torch.float32, scale=True) has to come before it"
-        )
+        fix = "put ToDtype(torch.float32, scale=True) before it"
+        raise _NotFused(transform, "it gets bytes", fix)
     if plan.dtype != torch.float32:
         raise _NotFused(transform, f"an Image normalizes in float32, and not in {plan.dtype}")
     mean, std = _numbers(transform.mean), _numbers(transform.std)

@@ -67,7 +67,8 @@ def _converted_at(
     if image.input is None and isinstance(found, torch.Tensor) and found.ndim == 3:
         image = Image.from_torchvision(transform, input="CHW")[1]
     collate = Collate(map_leaves(lambda leaf: image if _is_image(leaf) else None, sample))
-    is_random = rest is not None or image.is_random  # as far as anybody can tell
+    stays = type(rest).__name__ != "Identity"
+    is_random = stays or image.is_random  # as far as anybody can tell
     for indices in batches[:2]:
         batch = collate([without[index] for index in indices])
         if not have_equal_values(make(indices), batch, None if is_random else _tolerance(image)):

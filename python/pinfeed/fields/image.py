@@ -261,12 +261,14 @@ class Image(Field):
                 ``pad_value``; ``input="CHW"`` where samples are tensors and that doesn't show.
 
         Returns:
-            The transforms that must stay in the dataset, in a container like the one passed, or
-            None; and the field. ``print(field)`` shows how to write it.
+            The transforms that must stay in the dataset, in a container like the one passed, or an
+            ``Identity``, which returns images as they are; and the field. ``print(field)`` shows how to
+            write it.
 
         Raises:
             TypeError: ``transform`` is not of torchvision or timm; an option follows from it.
-            ValueError: A transform after the conversion to floats can't be part of the pass.
+            ValueError: A transform after the conversion to floats can't be part of the pass: the message
+                says where it goes; ``transform`` is not for single images.
 
         Example:
             ::
