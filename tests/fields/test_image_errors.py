@@ -26,7 +26,7 @@ BAD_ARGUMENTS = {
     "scale of uint8": ({"scale": 2, "dtype": torch.uint8}, ValueError, "uint8", "scale"),
     "channels_last": ({"channels_last": True, "output": "HWC"}, ValueError, "output='HWC'"),
     "channels_last of none": ({"channels_last": True, **HW}, ValueError, "channels_last is a memory"),
-    "std zero": ({"std": [1, 0, 1]}, ValueError, "std", "must not be 0"),
+    "std zero": ({"std": [1, 0, 1]}, ValueError, "std", "must be positive"),
     "uint8 too large": ({"pad_value": 256, "dtype": torch.uint8}, ValueError, "pad_value", "uint8"),
     "text": ({"pad_value": "0"}, TypeError, "pad_value", "number", "'0'"),
     "text of a channel": ({"pad_value": [0, "0", 0]}, TypeError, "pad_value", "number", "'0'"),

@@ -268,3 +268,103 @@ def test_points_in_one_row(count, width):
     )
     right = photo(keypoints=points)
     pinfeed.Collate({"image": RANDOM, "keypoints": pinfeed.Points()})([right] * 2)
+
+
+HALF = augment.Resize((12, 16))
+CLASSES = SCENE % 5
+# Masks beside a photo, the fields that blend their classes, and those classes.
+BLENDED = {
+    "bytes": (CLASSES, Image(augment=HALF), "[0, 1, 2, 3]"),
+    "a hidden axis": (CLASSES[..., None], Image(augment=HALF), "[0, 1, 2, 3]"),
+    "a channel first": (CLASSES[None], Image(input="CHW", augment=HALF), "[0, 1, 2, 3]"),
+    "PIL": (PIL.Image.fromarray(CLASSES), Image(augment=HALF), "[0, 1, 2, 3]"),
+    "one class and none": (np.where(SCENE > 3, 255, SCENE > 1).astype(np.uint8), Image(augment=HALF), "[0, 1, 255]"),
+    "floats": (CLASSES.astype(np.float32), Image(augment=HALF), "[0, 1, 2, 3]"),
+    "bfloat16": (torch.from_numpy(CLASSES).bfloat16(), Image(augment=HALF), "[0, 1, 2, 3]"),
+    "int16": (CLASSES.astype(np.int16), Image(scale=1, augment=HALF), "[0, 1, 2, 3]"),
+    "bytes that stay": (CLASSES, Image(dtype=torch.uint8, augment=HALF, interpolation="bilinear"), "[0, 1, 2, 3]"),
+    "by random crops": (CLASSES, Image(augment=augment.RandomResizedCrop(12)), "[0, 1, 2, 3]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mask", "field", "classes"), BLENDED.values(), ids=BLENDED)
+def test_classes_that_are_blended(mask, field, classes):
+    sample = photo(mask=mask)
+    wrong = pinfeed.Collate({"image": Image(augment=field.augment), "mask": field})
+    with pytest.warns(UserWarning, match="looks like a mask of classes") as seen:
+        wrong([sample] * 2)
+    assert len(seen) == 1
+    assert classes in str(seen[0].message)
+    wrong([sample] * 2)  # once
+    if np.asarray(CLASSES).dtype == getattr(mask, "dtype", None):
+        right = pinfeed.Collate({"image": Image(augment=field.augment), "mask": Mask()})
+        assert {*right([sample])["mask"].unique().tolist()} <= {*range(5), 255}
+
+
+RAMP = np.tile(np.arange(32, dtype=np.uint8), (24, 1))
+# What is resized beside a photo, and is no mask of classes, or says what it is.
+PIXELS = {
+    "a gray photo": (PHOTO[..., 0], Image(augment=HALF)),
+    "a soft mask": (PHOTO[..., 0] / np.float32(255), Image(augment=HALF)),
+    "a mask of one class": (SCENE // 4 * np.uint8(255), Image(augment=HALF)),
+    "one class, to become soft": (SCENE // 4, Image(input="HW", scale=1, augment=HALF, interpolation="bilinear")),
+    "dark, with a mean": (RAMP, Image(mean=0.1, std=0.1, augment=HALF)),
+    "few levels, with a scale": (RAMP // 2, Image(scale=1 / 16, augment=HALF)),
+    "dark, with mean=0": (RAMP, Image(mean=0, augment=HALF)),
+    "a depth": (RAMP.astype(np.float32), Image(input="HW", augment=HALF, interpolation="bilinear")),
+    "nothing": (np.zeros_like(RAMP), Image(augment=HALF)),
+    "by nearest": (RAMP, Image(augment=HALF, interpolation="nearest-exact")),
+    "integers": (RAMP, Image(input="HW", output="HW", dtype=torch.int64, augment=HALF)),
+    "not resized": (RAMP, Image(augment=FLIP)),
+    "of another size": (RAMP[:9], Image(augment=augment.Resize((6, 8)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("gray", "field"), PIXELS.values(), ids=PIXELS)
+def test_pixels_that_are_resized(gray, field):
+    pinfeed.Collate({"image": Image(augment=HALF), "gray": field})([photo(gray=gray)] * 2)
+    drawing = {"image": RAMP // 8, "other": RAMP // 9}  # nothing says that one is the other's mask
+    gray = Image(augment=HALF)
+    pinfeed.Collate({"image": gray, "other": gray})([drawing] * 2)
+
+
+def test_a_resize_that_changes_nothing():
+    boxes = {"boxes": CORNERS[:1]}
+    for size in ((24, 32), [24, 32], 24):
+        same = pinfeed.Collate({"image": Image(augment=augment.Resize(size))})
+        assert same([photo(**boxes)] * 2)["boxes"].shape == (2, 1, 4)
+    smaller = pinfeed.Collate({"image": Image(augment=augment.Resize((24, 16)))})
+    check(lambda: smaller([photo(**boxes)] * 2), ValueError, "['boxes'] looks like boxes")
+
+
+def test_boxes_of_words():
+    """As layout models take them: in thousandths of the page, a row for each token."""
+    page = augment.Resize((12, 12))
+    boxes = [[0, 0, 20, 9]] * 3
+    tokens = photo(input_ids=[1, 2, 3], bbox=np.array(boxes), labels=[0, 1, 2])
+    pad = Pad(pad_value=0)
+    for bbox in (Pad(pad_value=0), Pad(pad_value=0, like="input_ids")):
+        fields = {"image": Image(augment=page), "input_ids": pad, "bbox": bbox, "labels": pad}
+        assert pinfeed.Collate(fields)([tokens] * 2)["bbox"].shape == (2, 3, 4)
+    check(
+        lambda: pinfeed.Collate(fields)([tokens | {"bbox": boxes}]),
+        ValueError,
+        "np.asarray(sample)",
+    )
+    padded = {key: np.array(value) for key, value in tokens.items()}
+    assert pinfeed.Collate({"image": Image(augment=page)})([padded])["bbox"].shape == (1, 3, 4)
+
+
+def test_squares_of_floats():
+    square = {"image": PHOTO[:, :24], "weights": np.ones((24, 24), np.float32)}
+    pinfeed.Collate({"image": RANDOM})([square])
+    square["depth"] = square.pop("weights")
+    check(
+        lambda: pinfeed.Collate({"image": RANDOM})([square]),
+        ValueError,
+        "['depth'] looks like a mask",
+    )
+
+
+def test_boxes_beside_gray_images():
+    check(lambda: pinfeed.Collate({"image": RANDOM})([{"image": SCENE, "boxes": CORNERS}]), ValueError, "looks like boxes")  # fmt: skip

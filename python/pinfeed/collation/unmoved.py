@@ -1,4 +1,4 @@
-"""Boxes, points and masks beside images that are cropped, flipped or resized, and that nothing moves."""
+"""Boxes, points and masks beside images that are cropped, flipped or resized: unmoved, or blended."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pinfeed.arguments import ARRAYS, Problem
+from pinfeed.arguments import ARRAYS, Problem, known_length
+from pinfeed.augment.geometry import Resizing
+from pinfeed.augment.sizes import Resize
 from pinfeed.fields.field import Field
-from pinfeed.fields.image import Image
+from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
@@ -30,8 +32,11 @@ _POINTS = re.compile(
     re.IGNORECASE,
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
+_MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
 _SAMPLES = 256
+# And so many masks; the largest number that counts classes, but for 255.
+_MASKS_READ, _MOST_CLASSES = 8, 63
 
 
 class _Entry(NamedTuple):
@@ -74,9 +79,12 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             if isinstance(field, Image | Patches) and field.augment is not None
         ]
         if not images:
-            break
-        for entry in entries:
-            problem = next(filter(None, (_problem(entry, *image) for image in images)), None)
+            return
+        moved = [image for image in images if _is_moved(image[0].value, image[2])]
+        for entry in entries if moved else ():
+            problem = next(
+                filter(None, (_problem(entry, entries, *image) for image in moved)), None
+            )
             if problem is not None:
                 found.setdefault(entry.path, problem)
             elif not _is_named(entry.key) and not _is_empty(entry.value):
@@ -87,6 +95,67 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
                 raise ValueError(what)
             warnings.warn(str(what), stacklevel=2)
             return
+    _warn_of_blended(fields, samples)
+
+
+def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
+    """Warns of masks of classes beside an image of the same size that are resized as images are."""
+    found: dict[str, tuple[Image, set[int]]] = {}
+    images: set[str] = set()
+    for position in range(min(len(samples), _MASKS_READ)):
+        entries = list(_entries(fields, samples[position], "", "", ""))
+        sizes = [(e, f, _size(e.value, f)) for e in entries for _, f in e.fields]
+        for entry, field, size in sizes:
+            is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
+            if size is None or not is_beside or not isinstance(field, Image):
+                continue
+            # Maps of floats may be whole numbers, which are meant to be blended where that is said.
+            kinds = "ui" if field.interpolation else "uif"
+            classes = _classes(entry.value, size, kinds) if _blends(field) else set()
+            if not classes:
+                images.add(entry.path)
+            found.setdefault(entry.path, (field, set()))[1].update(classes)
+    for path in found.keys() - images if images else ():
+        field, classes = found[path]
+        # A mask of one class may be meant to become soft.
+        if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
+            text = f"looks like a mask of classes {sorted(classes)[:4]}"
+            hint = "Mask() keeps classes; if they are none, mean=0 or std=1 says so"
+            warnings.warn(
+                f"Collate: entry {path} {text}, and {field!r} makes values between them; {hint}",
+                stacklevel=2,
+            )
+
+
+def _blends(field: Image) -> bool:
+    """Whether a field resizes images that may be classes by means of several pixels."""
+    steps = () if field.augment is None else field.augment.steps
+    is_resized = any(isinstance(step, Resizing) for step in steps)
+    is_exact = field.dtype in INTEGERS[1:] or "nearest" in str(field.interpolation)
+    is_plain = field.mean is field.std is None and field.scale in (None, 1)
+    return is_resized and is_plain and not is_exact
+
+
+def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
+    """The values of an image of one channel if they may be classes; empty if they are not."""
+    if isinstance(image, torch.Tensor):
+        image = image.detach() if image.is_cpu else np.zeros(0)
+        image = image.float() if image.dtype is torch.bfloat16 else image
+    pixels = np.asarray(image)
+    if pixels.size != size[0] * size[1] or pixels.dtype.kind not in kinds or pixels.size == 0:
+        return set()
+    if not 0 <= pixels.min() <= pixels.max() <= 255 or (pixels != np.rint(pixels)).any():
+        return set()
+    values = np.flatnonzero(np.bincount(pixels.reshape(-1).astype(np.uint8)))
+    return set() if ((values > _MOST_CLASSES) & (values < 255)).any() else {*values.tolist()}
+
+
+def _is_moved(image: Any, field: Image | Patches) -> bool:
+    """Whether a geometry moves anything: a resize to the size that an image has already does not."""
+    size = _size(image, field) or (0, 0)
+    same = (size, [*size], min(size))
+    steps = () if field.augment is None else field.augment.steps
+    return any(not isinstance(s, Resize) or s.size not in same or s.max_size for s in steps)
 
 
 def _is_named(key: str) -> bool:
@@ -100,12 +169,12 @@ def _is_empty(value: Any) -> bool:
 
 
 def _problem(
-    entry: _Entry, image: _Entry, key: Any, field: Image | Patches
+    entry: _Entry, entries: Sequence[_Entry], image: _Entry, key: Any, field: Image | Patches
 ) -> tuple[Problem, bool] | None:
     """What is wrong with an entry beside an image, and whether it can't be meant."""
     others = [other for _, other in entry.fields]
     array, size = _numbers(entry.value), _size(image.value, field)
-    if any(isinstance(f, Pad) and f.like for f in others):  # of tokens
+    if any(isinstance(f, Pad) and f.like for f in others) or _is_of_tokens(entry, entries):
         return None
     if size is None or field.augment is None or entry.path == image.path:
         return None
@@ -129,6 +198,12 @@ def _problem(
     hint = f"{way}, Stack() or Keep() leaves them as they are"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
     return problem, is_random or not others
+
+
+def _is_of_tokens(entry: _Entry, entries: Sequence[_Entry]) -> bool:
+    """Whether an entry has a row for each token beside it, as layout models have boxes of words."""
+    lengths = [known_length(e.value) for e in entries if e.key == "input_ids"]
+    return known_length(entry.value) in lengths
 
 
 def _is_still_mask(field: Field, key: str) -> bool:
@@ -178,7 +253,7 @@ def _size(image: Any, field: Field) -> tuple[int, int] | None:
     if isinstance(image, list | tuple) and len(image) == 1:  # of a document
         image = image[0]
     if isinstance(image, ARRAYS) and isinstance(field, Image | Patches):
-        axes = field.axes
+        axes = "HW" if image.ndim == 2 and field.input is None else field.axes
         if image.ndim != len(axes):
             return None
         return int(image.shape[axes.index("H")]), int(image.shape[axes.index("W")])
@@ -209,6 +284,8 @@ def _kind(
                 way = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"
                 return "points", way
     is_float = "float" in str(array.dtype)
+    if is_float and size[0] == size[1] and not _MAPS.search(key):
+        return "", ""  # such as weights of as many items
     if len(shape) == 3 and shape[1:] == size and not is_float:
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
         return "masks", f"the field InstanceMasks({image}) moves masks along{classes}"

@@ -248,6 +248,8 @@ class Pad(Field):
             int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
         )
         limits = "" if self.like else ", and both the same max_length"
+        if lengths.ndim > known.ndim:
+            limits += "; np.asarray(sample) makes rows of lists"
         problem = Problem(
             leaf.name,
             f"length {known[sample].tolist()} as in [{key!r}]",
@@ -367,7 +369,7 @@ def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
 
 def _belong_together(lengths: torch.Tensor, known: torch.Tensor, *limits: int | None) -> bool:
     """Whether samples of two entries have the same lengths, and not all have one, as far as limits show."""
-    if lengths.shape != known.shape:
+    if lengths.shape != known.shape or lengths.numel() == 0:
         return False
     most = min((limit for limit in limits if limit is not None), default=2**63 - 1)
     lengths = lengths.clamp(max=most)
