@@ -143,6 +143,23 @@ def test_hardly_more_batches_than_need_be(max_tokens, bucket_batches, world_size
     assert needed / 1.06 - 1 <= len(sampler) * world_size <= 1.06 * needed + world_size
 
 
+@pytest.mark.parametrize("bucket_batches", [10, 100])
+@pytest.mark.parametrize("kind", ["similar", "mixed"])
+def test_at_most_a_batch_in_a_thousand_more_than_if_their_number_varied(kind, bucket_batches):
+    lengths = np.resize(LENGTHS, 40_000)
+    if kind == "mixed":
+        lengths = np.where(np.arange(40_000) % 2, 37, lengths + 400)
+    options = {"max_tokens": 2048, "bucket_batches": bucket_batches}
+    rng = np.random.default_rng(1)
+    plain = [
+        len(LengthBucketSampler(rng.permutation(lengths), **options, shuffle=False))
+        for _ in range(4)
+    ]
+    sampler = LengthBucketSampler(lengths, **options)
+    assert 0.995 < len(sampler) / np.mean(plain) < 1.001
+    assert {len(list(sampler)) for _ in range(4)} == {len(sampler)}
+
+
 @given(options(drop_last=False, world_size=1))
 def test_shuffled_batches_are_full(options):
     """Batches span buckets, so none of one size but the last is short."""
@@ -157,8 +174,8 @@ def test_the_plan_never_changes():
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 0, 3, 5, 2, 6, 1, 8, 3]
     options = {"lengths": lengths, "batch_size": 4, "max_tokens": 20, "bucket_batches": 2}
     first, second = all_ranks(options | {"seed": 5, "world_size": 2}, epoch=3)
-    assert list(first) == [[3, 13, 4], [5, 17, 15], [14, 0], [9, 1, 7]]
-    assert list(second) == [[6, 16], [10, 11, 8], [9, 1, 7], [12, 2]]
+    assert list(first) == [[7, 12, 9], [8, 4, 17], [0, 14], [11, 13, 1]]
+    assert list(second) == [[6, 2], [10, 3, 15, 5], [11, 13, 1], [16]]
     assert first.state_dict()["lengths_crc32"] == 1543514994
 
 
@@ -219,13 +236,17 @@ def test_buckets_leave_little_padding(limits, world_size):
 
 
 def test_ranks_have_similar_lengths_at_a_time():
-    def spread(bucket_batches):
-        options = {"lengths": LENGTHS, "max_tokens": 1024, "bucket_batches": bucket_batches}
-        samplers = all_ranks(options | {"world_size": 8})
-        longest = [[LENGTHS[batch].max() for batch in sampler] for sampler in samplers]
+    """In each step, if groups of 8, 24 or 48 batches are so many steps."""
+
+    def spread(world_size, repeats, **bucket):
+        lengths = np.repeat(LENGTHS, repeats)
+        options = {"lengths": lengths, "max_tokens": 1024, "world_size": world_size} | bucket
+        longest = [[lengths[batch].max() for batch in sampler] for sampler in all_ranks(options)]
         return float(np.mean(np.ptp(longest, axis=0)))
 
-    assert spread(100) < spread(1) / 4
+    assert spread(8, 1, bucket_batches=100) < spread(8, 1, bucket_batches=1) / 4
+    for world_size, repeats, most in [(8, 1, 40), (3, 2, 10), (16, 4, 20), (6, 4, 8), (5, 4, 30)]:
+        assert spread(world_size, repeats) < most
 
 
 # Arguments.

@@ -21,22 +21,23 @@ from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 _MOST_LENGTH = np.iinfo(np.int64).max
 
 # So many neighbouring batches follow one another in an epoch, for the ranks of a step. Whatever the number
-# of ranks is, because the order must not depend on it.
-_GROUP = 8
+# of ranks is, because the order must not depend on it: the first of these sizes that leaves _FEWEST_GROUPS.
+_GROUPS = (48, 24, 8)
+_FEWEST_GROUPS = 32
 
 
 class LengthBucketSampler(EpochSampler):
     """Batches of samples of similar length, so that little padding is left; a ``batch_sampler``.
 
     An epoch is planned ahead: samples are dealt out to large buckets at random, sorted by length in
-    these, cut into batches, and the batches are shuffled. The plan follows from the lengths, the seed and the epoch
-    alone, on every machine, and planning takes a few tenths of a second for a million samples. Epochs
-    go on as those of `ShuffleSampler`, one loop at a time.
+    these, cut into batches, and groups of batches are shuffled. The plan follows from the lengths, the seed and
+    the epoch alone, on every machine, and planning takes a few tenths of a second for a million samples.
+    Epochs go on as those of `ShuffleSampler`, one loop at a time.
 
-    Eight batches of similar lengths follow one another, in the same order for any number of ranks. They are
-    dealt out one per rank, so that ranks work on similar lengths at the same time. All ranks get the
-    same number of batches: where these don't suffice, the last step repeats batches of the one before, or
-    with ``drop_last`` is left out.
+    A group is 48 batches of similar lengths, in an epoch of less than 1,536 batches 24, and of less than 768
+    batches 8. They are dealt out one per rank, so that ranks work on similar lengths at the same time: in every
+    step, if the number of ranks divides that of the group. All ranks get the same number of batches: where
+    these don't suffice, the last step repeats batches of the one before, or with ``drop_last`` is left out.
 
     Args:
         lengths: 1-D integers, the length of each sample: a list, an ndarray, a CPU tensor, or
@@ -84,10 +85,10 @@ class LengthBucketSampler(EpochSampler):
         ...     lengths, max_tokens=4096, bucket_batches=1
         ... )
         >>> f"{sampler.padding_fraction():.0%} instead of {in_random_order.padding_fraction():.0%}"
-        '2% instead of 44%'
+        '1% instead of 44%'
     """
 
-    PLANNING = 3
+    PLANNING = 4
     SHOWN = ("multiple_of", "max_length", "world_size")
     SETTINGS = (
         "_batch_size",  # not batch_size, which accelerate takes for that of each batch
@@ -109,7 +110,7 @@ class LengthBucketSampler(EpochSampler):
         max_length: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
-        bucket_batches: int = 100,
+        bucket_batches: int = 800,
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -130,8 +131,7 @@ class LengthBucketSampler(EpochSampler):
         self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
         self._padded_lengths = _padded(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
-        self._kept_cuts: tuple[int, _Cuts] | None = None  # those of all epochs, by the bucket
-        self._first_cuts: tuple[int, bool] | None = None  # how many, of the first random order
+        self._first_cuts: tuple[int, bool] | None = None  # how many cuts the first epoch has
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
             index = int(self._padded_lengths.argmax())
             raise ValueError(
@@ -199,31 +199,54 @@ class LengthBucketSampler(EpochSampler):
         return float(1 - tokens[dealt_out].sum() / all_padded) if all_padded > 0 else 0.0
 
     def _plan(self, epoch: int, _: int) -> _Plan:
-        count = len(self._padded_lengths)
-        keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
-        order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
-        bucket = self._bucket()
-        if not self.shuffle:
-            if bucket > 1:
-                order = order[_bucket_order(self._padded_lengths[order], bucket)]
-            cuts, is_full = self._cut(order)
-        elif bucket == 1:
-            order, cuts, is_full = self._random_cuts(order, epoch)
-        else:
-            order, largest = _mixed_buckets(
-                self._padded_lengths, order, permutation(count, keys[2 * ROUNDS :]), bucket
-            )
-            if self._kept_cuts is None or self._kept_cuts[0] != bucket:
-                self._kept_cuts = bucket, self._cut_sizes(np.maximum(largest, 1))
-            cuts, is_full = self._kept_cuts[1]
+        order, cuts, is_full = self._ordered_cuts(epoch)
         batches = len(cuts) - 1
         if self.drop_last and not is_full:
             batches -= 1
         if not self.shuffle:
             return _Plan(order, cuts, np.arange(batches))
-        groups = permutation(batches // _GROUP, keys[ROUNDS : 2 * ROUNDS])
-        shuffled = (groups[:, None] * _GROUP + np.arange(_GROUP)).reshape(-1)
+        size = next((one for one in _GROUPS if batches >= _FEWEST_GROUPS * one), _GROUPS[-1])
+        groups = permutation(batches // size, random_keys(self.seed, (epoch,), 2 * ROUNDS)[ROUNDS:])
+        shuffled = (groups[:, None] * size + np.arange(size)).reshape(-1)
         return _Plan(order, cuts, np.append(shuffled, np.arange(len(shuffled), batches)))
+
+    def _ordered(self, epoch: int) -> npt.NDArray[np.int64]:
+        """The samples of an epoch in sorted buckets."""
+        count, bucket = len(self._padded_lengths), self._bucket()
+        keys = random_keys(self.seed, (epoch,), 2 * ROUNDS)
+        order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
+        return order[_bucket_order(self._padded_lengths[order], bucket)] if bucket > 1 else order
+
+    def _ordered_cuts(
+        self, epoch: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
+        """The samples of an epoch, and where batches begin: each epoch has as many as the first.
+
+        Where samples of an epoch need more batches, the first buckets are sorted as one, as few as suffice:
+        all samples, the longest first, need the fewest that there can be. Where they need fewer, large
+        batches are halved.
+        """
+        order = self._ordered(epoch)
+        cuts, is_full = self._cut(order)
+        if not self.shuffle or self.max_tokens is None:
+            return order, cuts, is_full
+        if self._first_cuts is None:
+            first, is_first_full = self._cut(self._ordered(0)) if epoch else (cuts, is_full)
+            self._first_cuts = len(first), is_first_full
+        target, is_full = self._first_cuts
+        stop = self._bucket()
+        while len(cuts) > target:
+            stop *= 2  # of buckets an even number: the next one begins with its shortest samples
+            first = order[:stop]
+            longest_first = np.argsort(-self._padded_lengths[first], kind="stable")
+            order = np.concatenate((first[longest_first], order[stop:]))
+            cuts, _ = self._cut(order)
+        while len(cuts) < target:
+            sizes = np.diff(cuts)
+            largest = np.argsort(-sizes, kind="stable")[: target - len(cuts)]
+            largest = largest[sizes[largest] > 1]
+            cuts = np.sort(np.append(cuts, cuts[largest] + sizes[largest] // 2))
+        return order, cuts, is_full
 
     def _bucket(self) -> int:
         """How many samples are sorted together; 1 if none are."""
@@ -236,11 +259,9 @@ class LengthBucketSampler(EpochSampler):
         most = max(count // 4, samples) if self.shuffle else count
         return max(2, min(samples * self.bucket_batches, most, count))
 
-    def _cut(self, order: npt.NDArray[np.int64]) -> _Cuts:
+    def _cut(self, order: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], bool]:
         # An empty sample counts as one token, so that no batch has endless empty samples.
-        return self._cut_sizes(np.maximum(self._padded_lengths[order], 1))
-
-    def _cut_sizes(self, sizes: npt.NDArray[np.int64]) -> _Cuts:
+        sizes = np.maximum(self._padded_lengths[order], 1)
         count, batch_size = len(sizes), self._batch_size
         if self.max_tokens is not None:
             return _cut(sizes, batch_size or self.max_tokens, self.max_tokens)
@@ -248,40 +269,6 @@ class LengthBucketSampler(EpochSampler):
         return np.append(
             np.arange(0, count, min(batch_size, count)), count
         ), count % batch_size == 0
-
-    def _random_cuts(
-        self, order: npt.NDArray[np.int64], epoch: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
-        """An order without buckets, and its cuts, of which each epoch has as many as the first.
-
-        Where samples of an epoch need more batches, the first ones are sorted, as few as suffice: all
-        of them, the longest first, need the fewest that there can be. Where they need fewer, large
-        batches are halved.
-        """
-        if self.max_tokens is None:
-            return order, *self._cut(order)
-        if self._first_cuts is None:
-            keys = random_keys(self.seed, (0,), ROUNDS)
-            cuts, is_full = self._cut(permutation(len(order), keys))
-            self._first_cuts = len(cuts), is_full
-        target, is_full = self._first_cuts
-        count, stop = len(order), 2
-        cuts, _ = self._cut(order)
-        while len(cuts) > target:
-            stop = min(2 * stop, count)
-            first = order[:stop]
-            sorted_first = first[np.argsort(-self._padded_lengths[first], kind="stable")]
-            order = np.concatenate((sorted_first, order[stop:]))
-            cuts, _ = self._cut(order)
-        while len(cuts) < target:
-            sizes = np.diff(cuts)
-            largest = np.argsort(-sizes, kind="stable")[: target - len(cuts)]
-            largest = largest[sizes[largest] > 1]
-            cuts = np.sort(np.append(cuts, cuts[largest] + sizes[largest] // 2))
-        return order, cuts, is_full
-
-
-_Cuts = tuple[npt.NDArray[np.int64], bool]
 
 
 class _Plan(NamedTuple):
@@ -333,48 +320,6 @@ def _cut(
             longest = size
             end = start + min(batch_size, max_tokens // size)
     return np.array([0, *cuts, len(sizes)]), end == len(sizes)
-
-
-def _mixed_buckets(
-    lengths: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-    draws: npt.NDArray[np.int64],
-    bucket: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sorted buckets that hold the same lengths in each epoch, but other samples.
-
-    Of as many samples as there are buckets, neighbours by their length, each bucket gets one, at random.
-    So the longest that can come at a position is the same in each epoch, and the batches that are cut
-    by it are as many. Buckets go up and down in turn: lengths go on where the next bucket begins, and
-    a batch may take samples of both.
-
-    Args:
-        lengths: Of all samples.
-        order: The samples in random order, which decides between equal lengths.
-        draws: A random number for each position, which decides between buckets.
-        bucket: The largest number of samples in a bucket.
-
-    Returns:
-        The samples, and for each position the longest that can come there.
-    """
-    count = len(order)
-    buckets = -(-count // bucket)
-    ordered = order[np.argsort(lengths[order], kind="stable")]
-    rest = count % buckets  # the shortest samples, one for each of the first buckets
-    samples = np.full((count // buckets + (rest > 0), buckets), -1)
-    longest = np.zeros_like(samples)
-    if rest:
-        samples[0, :rest] = ordered[:rest][np.argsort(draws[:rest])]
-        longest[0] = lengths[ordered[rest - 1]]
-    rows = ordered[rest:].reshape(-1, buckets)
-    samples[rest > 0 :] = np.take_along_axis(
-        rows, np.argsort(draws[rest:].reshape(-1, buckets), axis=1), axis=1
-    )
-    longest[rest > 0 :] = lengths[rows[:, -1:]]
-    for table in (samples, longest):
-        table[:, 1::2] = table[::-1, 1::2].copy()
-    flat = samples.T.reshape(-1)
-    return flat[flat >= 0], longest.T.reshape(-1)[flat >= 0]
 
 
 def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
