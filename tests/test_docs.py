@@ -83,6 +83,26 @@ def test_page(page, tmp_path, monkeypatch):
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 
 
+RESUMING = ROOT / "docs" / "reproducibility.md"
+FRAMEWORKS = [
+    "A plain DataLoader",
+    "torchdata, and streams",
+    "accelerate",
+    "Lightning",
+    "Hugging Face Trainer",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", FRAMEWORKS)
+def test_the_section_of_each_framework_is_a_complete_script(title, tmp_path, monkeypatch):
+    pytest.importorskip("lightning")
+    monkeypatch.chdir(tmp_path)
+    (section,) = re.findall(rf"(?ms)^## {title}$(.*?)(?=^## |\Z)", _text(RESUMING))
+    paths = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators\n"
+    run_python(paths + "".join(BLOCK.findall(section)), timeout=180)
+
+
 def _run_on_two_ranks(code, path):
     path.write_text(code, encoding="utf-8")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
