@@ -300,3 +300,19 @@ def test_length_of_a_stream():
     dataset = pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4, num_workers=2))
     assert dataset.cardinality() < 0
     assert len(list(dataset)) == 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_and_their_masks(workers):
+    pil = pytest.importorskip("PIL.Image")
+    view = pinfeed.augment.RandomResizedCrop(16)
+    options = {"output": "HWC", "dtype": torch.uint8, "interpolation": "nearest-exact"}
+    collate = pinfeed.Collate((pinfeed.Image(augment=view, **options), pinfeed.Mask()))
+    photos = [random_array((20, 24, 3), seed=i) for i in range(4)]
+    samples = [(pil.fromarray(one), pil.fromarray(one[..., 0]).convert("P")) for one in photos]
+    loader = DataLoader(samples, 2, collate_fn=collate, num_workers=workers)
+    elements = [*pinfeed.to_tensorflow(loader)]
+    assert len(elements) == 2
+    for image, mask in elements:
+        assert (mask.dtype.name, mask.shape.as_list()) == ("int64", [2, 16, 16])
+        assert np.array_equal(image.numpy()[..., 0], mask.numpy())

@@ -71,6 +71,21 @@ def test_every_layout(mask, moves, isa):
     assert torch.equal(batch[1], expected[None])
 
 
+@pytest.mark.parametrize("moves", [None, FLIP], ids=str)
+def test_layouts_of_one_batch(moves):
+    masks = [
+        CLASSES,
+        CLASSES[None],
+        CLASSES[..., None],
+        LAYOUTS["mode L"],
+        torch.from_numpy(CLASSES)[None],
+    ]
+    for order in (masks, masks[::-1]):
+        batch = Collate(Mask(augment=moves))(order)
+        expected = torch.from_numpy(CLASSES).long()
+        assert torch.equal(batch, torch.stack([expected.flip(1) if moves else expected] * 5))
+
+
 @pytest.mark.parametrize(
     "name", [name for name, mask in LAYOUTS.items() if isinstance(mask, np.ndarray)]
 )
@@ -232,6 +247,58 @@ def test_a_folder_of_torchvision():
             assert torch.equal(image[..., 0].long(), mask)
 
 
+class Annotated(Dataset):
+    """Photos and masks in PIL, by records that workers share."""
+
+    def __init__(self):
+        self.records = pinfeed.SharedList({"seed": i, "name": f"{i}.jpg"} for i in range(12))
+
+    def __len__(self):
+        return len(self.records)
+
+    def __getitem__(self, i):
+        record = self.records[i]
+        rng = np.random.default_rng(record["seed"])
+        photo = rng.integers(0, 256, (*rng.integers(20, 30, 2), 3), np.uint8)
+        mask = PIL.Image.fromarray(photo[..., 0]).convert("P" if i % 2 else "L")
+        return {"image": PIL.Image.fromarray(photo), "mask": mask} | record
+
+
+VIEW = augment.Compose([augment.RandomResizedCrop(16), augment.RandomHorizontalFlip()])
+COLORING = [augment.ColorJitter(0.4, 0.4, 0.4, p=0.8), augment.RandomGrayscale(0.3)]
+
+
+def by_name(loaders):
+    """Each image and mask of two epochs, by epoch and name."""
+    found = {}
+    for loader, epoch in itertools.product(loaders, range(2)):
+        loader.batch_sampler.set_epoch(epoch)
+        for batch in loader:
+            for name, *parts in zip(batch["name"], batch["image"], batch["mask"], strict=True):
+                found[epoch, name] = parts
+    return dict(sorted(found.items()))
+
+
+def annotated(ranks, **options):
+    image = Image(0.5, 0.25, augment=VIEW, color=COLORING)
+    collate = Collate({"image": image, "mask": Mask()}, seed=3)
+    for rank in range(ranks):
+        sampler = pinfeed.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=ranks)
+        dataset = pinfeed.IndexedDataset(Annotated())
+        yield DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_pil_colors_and_a_shared_list_in_workers(method, is_persistent, ranks):
+    expected = by_name(annotated(1))
+    assert len(expected) == 24
+    options = {"num_workers": 2, "multiprocessing_context": method}
+    assert_same(by_name(annotated(ranks, persistent_workers=is_persistent, **options)), expected)
+
+
 COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 64, 0], [7, 7, 7], [9, 9, 9]], np.uint8)
 ERRORS = [
     (lambda: Collate(Mask())([COLORS[CLASSES]]), ValueError, "shape (H, W), got uint8 (12, 17, 3)", "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
@@ -239,6 +306,10 @@ ERRORS = [
     (lambda: Collate(Mask())([random_array((12, 17, 4))]), ValueError, "mask[..., 0] where channels are equal"),
     (lambda: Collate(Mask())([random_array((2, 12, 17))]), ValueError, "(H, W), got uint8 (2, 12, 17)"),
     (lambda: Collate(Mask())([PIL.Image.new("RGB", (4, 4))]), TypeError, "got 'RGB'", "before .convert('RGB')", ".getchannel(0)"),
+    (lambda: Collate({"m": Mask()})([{"m": CLASSES}, {"m": CLASSES[None]}, {"m": COLORS[CLASSES]}]), ValueError, "['m'] of sample 2: expected a mask of shape (H, W), got (12, 17, 3); mask[..., 0] is"),
+    (lambda: Collate(Mask())([CLASSES, random_array((2, 12, 17))]), ValueError, "sample 1: expected a mask of shape (H, W), got (2, 12, 17)"),
+    (lambda: Collate(Mask())([CLASSES, "mask.png"]), TypeError, "sample 1", "str"),
+    (lambda: Collate(Mask())([CLASSES, CLASSES[0]]), ValueError, "sample 1: expected 2 axes as in sample 0"),
     (lambda: Collate(Mask())([CLASSES / 2]), TypeError, "integers that int64 can hold", "float64"),
     (lambda: Collate(Mask(dtype="uint8"))([CLASSES.astype(int)]), TypeError, "integers that uint8 can hold", "dtype=torch.int64"),
     (lambda: Collate(Mask(fill=-100, augment=FLIP))([CLASSES]), ValueError, "fill must be a value that the samples' uint8 can hold, got -100", "wider dtype"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from pinfeed.arguments import (
 from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Beside, Field, Leaf, Request
-from pinfeed.fields.image import INTEGERS, Image
+from pinfeed.fields.image import INTEGERS, Image, as_array
 from pinfeed.functions.sequences import Padded
 from pinfeed.structure import children, map_leaves, step_name
 
@@ -50,10 +50,10 @@ class Mask(Image):
         sizes: As in `Image`.
         stream: As in `Image`.
 
-    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), or PIL images of mode L, P,
-    1, I or I;16: of a palette, the indices are the classes, not the colors. Other images of colors
-    raise. A `DeviceLoader` may have it in ``fields``, where batches of bytes become ``dtype`` on the
-    device.
+    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), also mixed, or PIL images of
+    mode L, P, 1, I or I;16: of a palette, the indices are the classes, not the colors. Other images of
+    colors raise. A `DeviceLoader` may have it in ``fields``, where batches of bytes become ``dtype`` on
+    the device.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -172,6 +172,13 @@ class Mask(Image):
         return field
 
     @override
+    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+        masks = [as_array(sample, True, leaf.name, i) for i, sample in enumerate(samples)]
+        if len({getattr(mask, "ndim", 0) for mask in masks}) > 1:
+            masks = [_plane(mask, leaf, i) for i, mask in enumerate(masks)]
+        return self._batch(masks, None, leaf)
+
+    @override
     def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
         if self.image is not None and not self._is_beside and self.augment is None:
             wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
@@ -205,6 +212,19 @@ class Mask(Image):
         if self.reduce_labels:
             _reduce(made)
         return made
+
+
+def _plane(mask: Any, leaf: Leaf, position: int) -> Any:
+    """A mask of (H, W), beside samples with another number of axes."""
+    shape = getattr(mask, "shape", ())
+    if len(shape) == 3 and 1 in (shape[0], shape[2]):
+        return mask[0] if shape[0] == 1 else mask[..., 0]
+    if len(shape) == 3:
+        hint = "mask[..., 0] is the mask where channels are equal"
+        raise ValueError(
+            Problem(leaf.name, "a mask of shape (H, W)", str((*shape,)), hint, sample=position)
+        )
+    return mask
 
 
 def _reduce(classes: torch.Tensor) -> None:
