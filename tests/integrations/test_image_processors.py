@@ -120,6 +120,15 @@ def test_photos_of_noise(backend, resample):
         assert levels.max() <= 1.02
 
 
+@pytest.mark.parametrize("do_normalize", [False, True])
+def test_floats_that_are_not_rescaled(do_normalize):
+    processor = processor_of("ViT", "", do_rescale=False, do_normalize=do_normalize)
+    image = pinfeed.Image.from_processor(processor, dtype=torch.float32)
+    sample = next(photos((53, 61))).astype(np.float32) / 255
+    theirs = processor([sample], return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(pinfeed.Collate(image)([sample]), theirs, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("number", range(8))
 def test_segmentation_maps(backend, number):

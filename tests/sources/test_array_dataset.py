@@ -383,18 +383,34 @@ def test_what_is_no_index(index):
 def test_a_part_by_any_selection():
     dataset = pinfeed.ArrayDataset({"x": np.arange(11) * 10})
     mask = np.arange(11) % 2 == 1
-    for index in (mask, torch.from_numpy(mask), range(1, 11, 2), torch.arange(1, 11, 2)):
+    bools = mask, torch.from_numpy(mask), mask.tolist(), [*mask]
+    for index in (*bools, range(1, 11, 2), torch.arange(1, 11, 2)):
         part = dataset[index]
         assert isinstance(part, pinfeed.ArrayDataset)
         assert part["x"][1] == 30
         assert [sample["x"] for sample in part] == [10, 30, 50, 70, 90]
-    assert dataset[torch.tensor(3)] == dataset[np.int64(3)] == {"x": 30}
+    for index in (torch.tensor(3), np.int64(3), np.array(3)):
+        assert dataset[index] == {"x": 30}
+    assert [*dataset[[]]] == [*dataset[np.array([], int)]] == []
+    with pytest.raises(TypeError, match="got bool at position 1"):
+        dataset[[0, True]]
     for index, message in (
         (mask[:3], r"mask of shape \(11,\)"),
+        ([True] * 3, r"mask of shape \(11,\), got \(3,\)"),
         (torch.tensor([11]), "out of range"),
     ):
         with pytest.raises(IndexError, match=message):
             dataset[index]
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((4, 8, 3)), np.zeros((4, 8, 2), np.uint8), np.zeros((4, 8, 8, 3), np.uint8)]
+)
+def test_a_list_of_one_array(array):
+    """Which is an entry of a list in each sample, unless it is an image by itself."""
+    dataset = pinfeed.ArrayDataset({"views": [array]})
+    assert len(dataset) == 4
+    assert dataset[0]["views"][0].shape == array.shape[1:]
 
 
 def test_a_tensor_dataset():

@@ -297,6 +297,8 @@ class Image(Field):
         Sizes are those of transformers. Values are those of its torchvision backend up to the last
         digits; where transformers resizes with Pillow, they differ by a level or two of 255. Where a
         detector pads, the batch has a ``pixel_mask`` of bools, so the field must be in a dict.
+        Without ``do_rescale`` values are taken as they are: images of 0..1 are floats, and where nothing
+        normalizes them either, they take ``dtype=torch.float32``.
 
         Raises:
             TypeError: ``processor`` is of another kind.

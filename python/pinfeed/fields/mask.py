@@ -216,13 +216,13 @@ class Mask(Image):
 
 def _plane(mask: Any, leaf: Leaf, position: int) -> Any:
     """A mask of (H, W), beside samples with another number of axes."""
-    shape = getattr(mask, "shape", ())
+    shape: tuple[int, ...] = tuple(getattr(mask, "shape", ()))
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
     if len(shape) == 3:
         hint = "mask[..., 0] is the mask where channels are equal"
         raise ValueError(
-            Problem(leaf.name, "a mask of shape (H, W)", str((*shape,)), hint, sample=position)
+            Problem(leaf.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )
     return mask
 

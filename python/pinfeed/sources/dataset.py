@@ -25,6 +25,7 @@ from pinfeed.sources.source import (
     ObjectColumn,
     Source,
     SourceSubset,
+    are_bools,
     checked_position,
     positions,
     share_arrays,
@@ -148,8 +149,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         ``select`` of a range.
 
         Args:
-            indices: A list, a range, an ndarray or a tensor of integers; or an ndarray or a tensor of
-                bools, one for each sample.
+            indices: A list, a range, an ndarray or a tensor of integers; or a list, an ndarray or a tensor
+                of bools, one for each sample.
 
         Raises:
             IndexError: An index is out of range, or there is not one bool for each sample.
@@ -177,17 +178,17 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         """One sample; or a part of the dataset.
 
         Args:
-            index: An integer: the sample. A slice, a range, a tensor, or an ndarray of bools: an
-                ArrayDataset of those samples, as `select` makes it. A string: the
+            index: An integer: the sample. A slice, a range, a tensor, or bools in an ndarray or a list:
+                an ArrayDataset of those samples, as `select` makes it. A string: the
                 arrays under this key, of samples that are dicts: for a sampler
                 (``PackSampler(dataset["input_ids"], seq_length=2048)``), or `RaggedArray.lengths`.
                 A list or an ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
         """
         is_array = isinstance(index, ARRAYS) and index.ndim > 0
-        is_mask = is_array and str(index.dtype) in ("bool", "torch.bool")
-        if isinstance(index, range) or is_mask or (is_array and isinstance(index, torch.Tensor)):
+        is_tensor = is_array and isinstance(index, torch.Tensor)
+        if isinstance(index, range) or is_tensor or are_bools(index):
             return self.select(index)
-        if isinstance(index, list | np.ndarray | IndexBatch):
+        if is_array or isinstance(index, list | IndexBatch):
             return self.__getitems__(index)
         if isinstance(index, slice):
             return self.select(range(*index.indices(self._length)))
@@ -493,7 +494,7 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
                 "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
             )
     elif isinstance(first, np.ndarray | torch.Tensor | Source):
-        if path and not (len(items) > 1 and _are_of_one_shape(items)):
+        if path and not (_are_of_one_shape(items) if len(items) > 1 else _is_image(first)):
             return
         expected, got = "an array, or arrays in a tuple or dict", "arrays"
         hint = "pass np.stack(arrays), or a tuple of arrays for the leaves of a sample"
@@ -511,6 +512,12 @@ def _are_of_one_shape(items: Sequence[Any]) -> bool:
     if not all(isinstance(item, ARRAYS) for item in items):
         return False
     return len({(str(item.dtype), tuple(item.shape)) for item in items}) == 1
+
+
+def _is_image(array: Any) -> bool:
+    """Whether this is an image by itself, as far as anybody can tell."""
+    is_bytes = str(getattr(array, "dtype", "")).endswith("uint8")
+    return is_bytes and array.ndim == 3 and array.shape[2] in (3, 4)
 
 
 def _open_source(array: Any, name: str) -> Source:
@@ -570,6 +577,8 @@ def _array_of(given: Any) -> str:
     if isinstance(given, int | float):
         return f"np.full(length, {given}) has it for each sample"
     package = type(given).__module__.partition(".")[0]
+    if package == "datasets" and (column := getattr(given, "column_name", None)):
+        return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] has this column of a dataset"
     if package == "pyarrow" and hasattr(given, "null_count"):  # to_numpy() takes few of them
         column = "column.drop_null()" if given.null_count else "column"
         return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"

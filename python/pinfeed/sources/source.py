@@ -345,11 +345,21 @@ def checked_position(index: Any, length: int, name: str, expected: str = "an int
 
 def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
     """Which of ``length`` items integers, of which negative ones count from the end, or bools choose."""
-    if str(getattr(index, "dtype", "")) not in ("bool", "torch.bool"):
+    if not are_bools(index):
         return _core.as_indices(index, length, name)
-    if tuple(index.shape) != (length,):
-        raise IndexError(f"{name}: expected a mask of shape ({length},), got {tuple(index.shape)}")
-    return np.flatnonzero(index)
+    mask = np.asarray(index)
+    if mask.shape != (length,):
+        raise IndexError(f"{name}: expected a mask of shape ({length},), got {mask.shape}")
+    return np.flatnonzero(mask)
+
+
+def are_bools(index: Any) -> bool:
+    """Whether this is a mask: an array of bools, or a list of nothing else."""
+    if isinstance(index, list):
+        kinds = {bool, np.bool_}
+        return bool(index) and type(index[0]) in kinds and {*map(type, index)} <= kinds
+    is_array = isinstance(index, ARRAYS) and index.ndim > 0
+    return is_array and str(index.dtype) in ("bool", "torch.bool")
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
