@@ -212,6 +212,7 @@ TO_TENSOR, CROP = transforms.ToTensor(), transforms.RandomCrop(8, padding=2)
 # What is done, the error, and words of its message.
 BAD = {
     "a function": (lambda: pinfeed.Image.from_torchvision(lambda image: image), TypeError, "torchvision or timm", "got function", "__getitem__"),
+    "steps of the user's": (of(lambda image: image, str), TypeError, "a list of such transforms, got Compose of function, type; call other"),
     "nothing": (lambda: pinfeed.Image.from_torchvision(None), TypeError, "got NoneType"),
     "an option": (lambda: pinfeed.Image.from_torchvision(TO_TENSOR, mean=0.5), TypeError, "mean follows from the transform"),
     "a function of floats": (of(TO_TENSOR, transforms.Lambda(torch.sqrt), OLD_FLOATS[1]),

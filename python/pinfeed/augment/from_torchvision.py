@@ -61,9 +61,11 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
     """What `Image.from_torchvision` returns; ``kind`` is the class of the field."""
     transforms = _flat(transform)
     if not any(_library(one) for one in transforms):
+        names = ", ".join(type(one).__name__ for one in transforms)
+        got = names if transforms == [transform] else f"{type(transform).__name__} of {names}"
         raise TypeError(
-            f"{_NAME}: transform must be of torchvision or timm, or a list of such transforms, got "
-            f"{type(transform).__name__}; call other transforms in the dataset's __getitem__"
+            f"{_NAME}: transform must be of torchvision or timm, or a list of such transforms, got {got}; "
+            "call other transforms in the dataset's __getitem__, and pass the transform that they call"
         )
     derived = [key for key in options if key in _FROM_TRANSFORM]
     if derived:
