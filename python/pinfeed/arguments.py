@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import difflib
 import functools
 import inspect
@@ -100,6 +101,8 @@ def way_to_values(sample: Any) -> str:
     ):
         if hasattr(type(sample), name) and not isinstance(sample, str | bytes):
             return way
+    if isinstance(sample, array.array):
+        return "np.asarray(...) has its values"
     return "" if sample is None else "Keep() leaves samples as they are"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import ast
 import copy
 import dataclasses
@@ -24,7 +25,7 @@ def is_namedtuple(node: Any) -> bool:
 
 def is_container(node: Any) -> bool:
     """Whether ``node`` holds other nodes; strings and arrays are leaves."""
-    if isinstance(node, str | bytes):
+    if isinstance(node, str | bytes | array.array):
         return False
     return isinstance(node, Mapping | Sequence) or is_dataclass(node)
 

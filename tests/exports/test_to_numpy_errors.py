@@ -170,3 +170,7 @@ def test_a_batch_of_one_that_was_squeezed():
     ):
         pinfeed.to_numpy([batch.squeeze() for batch in batches])
     assert pinfeed.to_numpy([batch.squeeze(1) for batch in batches]).shape == (5, 3)
+    scores = [torch.ones(4, 1), torch.ones(1, 1)]
+    with pytest.raises(ValueError, match=r"got a 0-d array; squeeze\(\) drops .* squeeze\(1\)"):
+        pinfeed.to_numpy([batch.squeeze() for batch in scores])
+    assert pinfeed.to_numpy([batch.squeeze(1) for batch in scores]).shape == (5,)

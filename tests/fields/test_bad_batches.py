@@ -236,6 +236,8 @@ HINTS: Hints = {
     "None": (of([{"x": 1, "y": None}] * 2), {"x": Stack(), "y": None}, {"x": Stack(), "y": Keep()},
         {"x": torch.tensor([1, 1]), "y": [None, None]},
         TypeError, r"leaf \['y'\].*Keep\(\) leaves None"),
+    "None under a field": (of([{"x": 1, "y": None}] * 2), {"y": Image()}, {"y": Image().optional()},
+        {"x": torch.tensor([1, 1])}, TypeError, r"leaf \['y'\].*; Image\(...\).optional\(\) leaves out"),
     "None among arrays": (of([{"x": np.zeros(2)}, {"x": None}]), None, {"x": Keep()}, {"x": [np.zeros(2), None]},
         TypeError, r"leaf \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None"),
     "a field for a dict": (of([SAMPLE]), Image(), {"image": Image()}, BATCH,

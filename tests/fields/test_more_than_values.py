@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import re
 import warnings
+from array import array as numbers
 from decimal import Decimal
 from fractions import Fraction
 
@@ -145,6 +146,7 @@ ARRAYS = {
 OBJECTS = {
     "series": (pd.Series([1.0, 2.0]), ".to_numpy()", pd.Series.to_numpy),
     "categories": (pd.Categorical(["a", "b"]), ".codes has its codes", lambda c: c.codes),
+    "array": (numbers("f", [1, 2]), "np.asarray(...)", np.asarray),
     "nullable": (pd.array([1, 2], dtype="Int64"), ".to_numpy()", lambda a: a.to_numpy()),
     "index": (pd.Index([1, 2]), ".to_numpy()", pd.Index.to_numpy),
     "frame": (pd.DataFrame({"a": [1, 2]}), ".to_numpy()", pd.DataFrame.to_numpy),
@@ -308,3 +310,13 @@ def test_arrays_that_are_dataclasses_are_no_structures():
     ):
         Collate()([sample])
     assert Collate()([{"x": np.asarray(sample["x"])}])["x"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("field", [Pad(), Jagged(), Stack(), Image(), None], ids=repr)
+def test_fixes_for_objects_with_any_field(field):
+    for values, words in (
+        (pd.Series([1.0, 2.0]), ".to_numpy()"),
+        (numbers("f", [1]), "np.asarray"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(words)):
+            Collate({"x": field})([{"x": values}] * 2)

@@ -172,6 +172,14 @@ def test_truncated_files(format):
         pinfeed.Collate(pinfeed.Image())([good, bad])
 
 
+@pytest.mark.parametrize("mode", ["La", "RGBa"])
+def test_premultiplied_colors(mode):
+    image = PIL.Image.new(mode, (4, 3), 128)
+    with pytest.raises(TypeError, match=rf"\.convert\('{mode.upper()}'\)"):
+        pinfeed.Collate(pinfeed.Image())([image])
+    assert pinfeed.Collate(pinfeed.Image())([image.convert(mode.upper())]).shape[2:] == (3, 4)
+
+
 def test_palettes_are_no_colors():
     file = io.BytesIO(encoded("PNG", "P"))
     with pytest.raises(TypeError, match=r"sample 1: .*'P'.*convert"):

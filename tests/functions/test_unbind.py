@@ -185,6 +185,12 @@ def test_offsets_under_a_key_of_their_own(lengths, more):
         unbind(other)
 
 
+def test_errors_about_padded_samples():
+    for lengths, error in ((None, TypeError), (np.array([1, 9]), ValueError)):
+        with pytest.raises(error, match=r"^unbind: "):
+            unbind({"x": Padded(np.zeros((2, 3)), lengths, None)})
+
+
 def test_numbers_that_look_like_offsets():
     for key in ("image_id", "label", "start"):
         batch = {"x": torch.zeros(3, 2), key: torch.tensor([0, 1, 2])}

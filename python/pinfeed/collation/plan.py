@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import Problem, add_hint, nearest
+from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, way_to_values
 from pinfeed.augment.chance import Chance
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
@@ -426,6 +426,9 @@ def _has_names(node: Any) -> bool:
 def _samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
     """What to do about samples that are nothing for a field; empty if nobody knows."""
     first = samples[0]
+    is_asked = leaf.path.endswith("']") and field is not _STACK
+    if is_asked and all(sample is None for sample in samples):
+        return f"{type(field).__name__}(...).optional() leaves out an entry that all samples lack"
     if any(sample is None for sample in samples):
         return (
             "Keep() leaves None and what stands beside it as it is" if leaf.path else WITHOUT_NONE
@@ -440,7 +443,10 @@ def _samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
         return "Keep() leaves lists of strings as they are, also as labels of Boxes()"
     if isinstance(first, int | float) and field.pads:
         return "single numbers need no field: leave it out"
-    return ""
+    if isinstance(first, (*ARRAYS, str, list, int, float)) or isinstance(field, Stack):
+        return ""  # which is told there
+    way = way_to_values(first)
+    return "" if way.startswith("Keep") else way
 
 
 def _mirror_hint(field: Field, node: Any, owner: str) -> str:

@@ -515,7 +515,9 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
                 "take the image before .convert('RGB') where it has a palette, .getchannel(0) where "
                 "channels are equal; colors take Image()"
             )
-        if sample.mode.startswith("I"):  # .convert would cut off what is above 255
+        if sample.mode in ("La", "RGBa"):  # which Pillow converts to nothing else
+            way_out = f".convert({sample.mode.upper()!r}) divides colors by alpha again"
+        elif sample.mode.startswith("I"):  # .convert would cut off what is above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
             way_out = f"np.asarray(image).astype(np.{dtype}) has its values"
         expected = f"a PIL image of one of the modes {modes}"

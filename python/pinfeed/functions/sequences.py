@@ -70,7 +70,7 @@ class Padded(_Parts):
             >>> pinfeed.pad([[5, 6, 7], [8]]).unbind()
             [tensor([5, 6, 7]), tensor([8])]
         """
-        return unpad(self, side=side, axes=axes)
+        return _unpad(self, None, side, axes, "unbind")
 
 
 class LeftPadded(Padded):
@@ -312,15 +312,19 @@ def unpad(
         >>> pinfeed.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
         [array([5, 6, 7]), array([8])]
     """
-    padded, lengths, side, axes = _padded_parts(padded, lengths, side, axes, "unpad")
+    return _unpad(padded, lengths, side, axes, "unpad")
+
+
+def _unpad(padded: Any, lengths: Any, side: Side | None, axes: Axes, function: str) -> list[Any]:
+    padded, lengths, side, axes = _padded_parts(padded, lengths, side, axes, function)
     if isinstance(padded, np.ma.MaskedArray) or not isinstance(padded, ARRAYS):
         raise TypeError(
-            "unpad: padded must be a NumPy array, a torch tensor or a Padded, "
+            f"{function}: padded must be a NumPy array, a torch tensor or a Padded, "
             f"got {type(padded).__name__}"
         )
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
-    return unpadded(padded, lengths, side, axes, "unpad")
+    return unpadded(padded, lengths, side, axes, function)
 
 
 def _padded_parts(

@@ -85,7 +85,8 @@ def require_no_nulls(array: Any, name: str) -> None:
         raise ValueError(
             f"{name}: {array.null_count} of {len(array)} rows are null, the first is row "
             f"{array.is_null().index(True)}; leave such rows out with drop_null(), or fill them with "
-            "fill_null(); those of a datasets.Dataset go with dataset.filter(...).flatten_indices()"
+            "fill_null(), of pandas dropna() and fillna(0); those of a datasets.Dataset go with "
+            "dataset.filter(...).flatten_indices()"
         )
 
 

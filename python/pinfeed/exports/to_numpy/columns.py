@@ -23,6 +23,11 @@ from pinfeed.sources.strings import encode
 
 #: The values of a batch, and the lengths of its sequences: None where samples have one shape.
 Part = tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]
+#: The hint for a batch that has fewer axes than those before.
+NO_SQUEEZE = (
+    "squeeze() drops the batch axis of a batch of one sample, too: name the axis that is to go, such as "
+    "squeeze(1)"
+)
 
 
 class Column(ABC):
@@ -139,10 +144,7 @@ class ArrayColumn(Column):
             "lengths"
         )
         if len(got) < len(expected):
-            hint = (
-                "squeeze() drops the batch axis of a batch of one sample, too: name the axis, "
-                "squeeze(1), and leave axis 0"
-            )
+            hint = NO_SQUEEZE
         return f"{self.where}: expected samples of shape {expected} as before, got {got}; {hint}"
 
     @override

@@ -12,6 +12,7 @@ import torch
 
 from pinfeed.arguments import ARRAYS
 from pinfeed.exports.to_numpy.columns import (
+    NO_SQUEEZE,
     ArrayColumn,
     Column,
     ListColumn,
@@ -220,10 +221,10 @@ class Drain:
         paths = [steps for steps, column in self._columns.items() if column is not None]
         wrong = counts.index(None) if None in counts else -1
         if wrong >= 0:
-            problem = (
-                "expected an axis that counts samples, got a 0-d array; leave it out, or repeat it "
-                "for each sample: x.expand(B)"
+            hint = (
+                NO_SQUEEZE if number else "leave it out, or repeat it for each sample: x.expand(B)"
             )
+            problem = f"expected an axis that counts samples, got a 0-d array; {hint}"
         else:
             wrong = next(i for i, count in enumerate(counts) if count != counts[0])
             hint = (
