@@ -335,6 +335,15 @@ def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str,
             yield from states_within(one, needed, name)
 
 
+def workers_of(state: Any) -> int | None:
+    """The number of workers of the torchdata loader that made a state; None if no such loader did."""
+    if not isinstance(state, dict):
+        return None
+    snapshot: Any = state.get("_snapshot") or {}
+    main = snapshot.get("_main_snapshot") or {}
+    return 0 if "_num_yielded" in state else main.get("_num_workers")
+
+
 def is_finished(state: Any) -> bool:
     """Whether a torchdata loader's state, or each of a list of them, says that the loop has ended."""
     states = state if isinstance(state, list | tuple) else [state]

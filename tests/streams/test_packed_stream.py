@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pinfeed import Collate, Keep, Pack, PackedStream, PackSampler, StreamDataset
+from pinfeed import Collate, DeviceLoader, Keep, Pack, PackedStream, PackSampler, StreamDataset
 
 LENGTHS = [5, 0, 3, 8, 1, 7, 2, 2, 6, 4, 8, 1, 3, 0, 5, 5]
 
@@ -119,11 +119,12 @@ def test_a_stateful_loader_resumes(workers):
     assert sorted(i for batch in expected for i in batch["id"]) == [
         i for i, n in enumerate(LENGTHS) if n
     ]
-    for taken in (1, 3):
+    for taken, as_list in ((1, False), (3, True)):
         interrupted = loader()
         [*itertools.islice(interrupted, taken)]
-        resumed = loader()
-        resumed.load_state_dict(interrupted.state_dict())
+        state = interrupted.state_dict()
+        resumed = DeviceLoader(loader(), "cpu") if as_list else loader()
+        resumed.load_state_dict([state] if as_list else state)
         rest = [*resumed]
         assert [batch["id"] for batch in rest] == [batch["id"] for batch in expected[taken:]]
         for one, other in zip(rest, expected[taken:], strict=True):
@@ -194,7 +195,9 @@ def test_states_of_other_streams():
     stream = PackedStream(StreamDataset([[1]]), seq_length=4)
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
-    with pytest.raises(TypeError, match="state must be a dict, got list"):
+    with pytest.raises(
+        TypeError, match="state must be that of this worker, got a list; load the list into a Dev"
+    ):
         stream.load_state_dict([])
     with pytest.raises(ValueError, match="consumed of the state must be at least 0, got -1"):
         stream.load_state_dict(state | {"consumed": -1})

@@ -174,6 +174,33 @@ def test_loaders_of_two_ranks_go_on_elsewhere(even, workers, world_size, size, w
         assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("even", [None, "drop"])
+def test_the_list_of_all_states_where_nothing_has_changed(even, workers):
+    """Each rank takes its own, from which no other one could go on."""
+    options = {"even": even, "shuffle_buffer": 20}
+    loaders = [loader_of(rank, 2, 4, workers, **options) for rank in range(2)]
+    whole = [[batch.tolist() for batch in loader] for loader in loaders]
+    loaders = [loader_of(rank, 2, 4, workers, **options) for rank in range(2)]
+    loops = [iter(loader) for loader in loaders]
+    seen = [[next(loop).tolist() for _ in range(5)] for loop in loops]
+    states = json.loads(json.dumps([loader.state_dict() for loader in loaders]))
+    for rank in range(2):
+        resumed = loader_of(rank, 2, 4, workers, **options)
+        resumed.load_state_dict(states[:1] if even else states)
+        assert seen[rank] + [batch.tolist() for batch in resumed] == whole[rank]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1), (1, 0)])
+def test_the_only_state_with_other_workers(before, after):
+    loader = loader_of(0, 1, 4, before, even=None)
+    loop = iter(loader)
+    seen = [next(loop) for _ in range(5)]
+    resumed = loader_of(0, 1, 4, after, even=None)
+    resumed.load_state_dict(loader.state_dict())
+    assert sorted(torch.cat(seen + list(resumed)).tolist()) == list(range(13 * 9))
+
+
 def test_loaders_that_have_ended():
     states = []
     for rank in range(2):

@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from pinfeed.arguments import checked_integer, instead
+from pinfeed.arguments import checked_integer, instead, workers_of
 from pinfeed.collation.collate import Collate
 from pinfeed.collation.placed import batch_plan, require_same_padding
 from pinfeed.loaders.feed import Feed, register_exit
@@ -270,10 +270,17 @@ class DeviceLoader:
         sampler, dataset = (
             getattr(self.loader, name, None) for name in ("batch_sampler", "dataset")
         )
-        moves = isinstance(sampler, EpochSampler) or isinstance(dataset, IterableDataset)
-        if isinstance(state, list) and moves and self._counted is None:  # those of all ranks
-            stateful.load_state_dict({})  # a StatefulDataLoader forgets what it has begun
-            stateful = sampler if isinstance(sampler, EpochSampler) else dataset
+        moving = sampler if isinstance(sampler, EpochSampler) else dataset
+        choose = getattr(dataset, "state_of_this_rank", None)  # a stream has it
+        if self._counted is None and (moving is sampler or choose is not None):
+            workers = getattr(self.loader, "num_workers", 0)
+            if not isinstance(state, list) and workers_of(state) not in (None, workers):
+                state = [state]
+            if isinstance(state, list) and choose is not None:
+                state = choose(state, workers)
+            if isinstance(state, list):
+                stateful.load_state_dict({})  # a StatefulDataLoader forgets what it has begun
+                stateful = moving
         stateful.load_state_dict(state)
         self._feed = None  # what an iteration under way still gets is of no interest
 

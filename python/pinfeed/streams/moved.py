@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from pinfeed.arguments import checked_integer
+from pinfeed.arguments import checked_integer, states_within, workers_of
 from pinfeed.ranks import Even
 from pinfeed.streams.passes import StreamState, left_shards
 from pinfeed.streams.shards import Start
@@ -14,6 +14,18 @@ from pinfeed.streams.share import Share, share_of
 
 #: The parts of a state that say whose it is.
 PLACE = ("rank", "world_size", "worker", "workers")
+
+
+def own_state(
+    states: list[Any], workers: int, place: Mapping[str, int], needed: set[str], name: str
+) -> Any:
+    """The loader's state, out of a list, that so many workers at this ``place`` go on from; or the list."""
+    for state in states:
+        if workers_of(state) == workers:
+            for one in states_within(state, needed, name):
+                if place.items() <= one.get("stream", one).items():
+                    return state
+    return states
 
 
 class WholePass:

@@ -13,7 +13,10 @@ from typing_extensions import override
 from pinfeed.arguments import checked_integer, instead, require_state
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler, Strategy
+from pinfeed.streams.moved import own_state
 from pinfeed.streams.stream_dataset import StreamDataset
+
+_NEEDED = {"stream", "windows", "consumed"}  # in what is a state of a PackedStream
 
 
 class PackedStream(IterableDataset[Any]):
@@ -157,10 +160,15 @@ class PackedStream(IterableDataset[Any]):
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
             ValueError: The state is of a stream with other settings, or it isn't complete.
         """
-        needed = ("stream", "windows", "consumed")
+        if isinstance(state, list | tuple):
+            raise TypeError(
+                "PackedStream: state must be that of this worker, got a list; load the list into a "
+                "DeviceLoader with as many workers as saved it"
+                f"{'' if self.stream.even else ', and as many ranks'}"
+            )
         identity = self._identity()
         del identity["batch_size"]  # rows are dealt out one by one
-        require_state(state, needed, identity, "PackedStream", "stream")
+        require_state(state, _NEEDED, identity, "PackedStream", "stream")
         windows, consumed = (
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
             for key in ("windows", "consumed")
@@ -168,6 +176,10 @@ class PackedStream(IterableDataset[Any]):
         self._documents().load_own_state(state["stream"])
         self._loaded = windows, consumed
         self._position = None
+
+    def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
+        """The loader's state, of those of all ranks, that this rank with so many workers goes on from."""
+        return own_state(states, workers, self._documents().place, _NEEDED, "PackedStream")
 
     def _documents(self) -> StreamDataset:
         """What windows are read from."""

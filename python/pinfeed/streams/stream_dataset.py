@@ -23,7 +23,7 @@ from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.moved import PLACE, WholePass
+from pinfeed.streams.moved import PLACE, WholePass, own_state
 from pinfeed.streams.passes import StreamPass, StreamState, left_shards
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, share_of
@@ -33,6 +33,8 @@ _ON_ERROR = ("raise", "skip")
 
 # Goes up whenever the same settings would give a worker other samples: older states are refused.
 _PLANNING = 4
+
+_NEEDED = {"starts", "yielded", "left"}  # in what is a state of a stream
 
 # Each worker counts the shards that it skips in a cell of its own.
 _SKIP_CELLS = 512
@@ -239,7 +241,7 @@ class StreamDataset(IterableDataset[Any]):
         identity, shards = self._identity(), self._source.shards
         if self.even is not None:
             del identity["rank"]
-        states = [*states_within(state, {"starts", "yielded", "left"}, "StreamDataset")]
+        states = [*states_within(state, _NEEDED, "StreamDataset")]
         here = {key: identity[key] for key in PLACE if key in identity}
         own = next((one for one in states if here.items() <= one.items()), None)
         whole = WholePass(states, shards, self.even) if states else None
@@ -258,6 +260,23 @@ class StreamDataset(IterableDataset[Any]):
         else:
             self._clock.load(one.epoch, one, anywhere)
         self._passes.pop(worker_key(), None)
+
+    def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
+        """The loader's state, of those of all ranks, if only this rank with so many workers can go on from it.
+
+        Else the list itself.
+        """
+        inner = [*states_within(states, _NEEDED, "StreamDataset")]
+        is_whole = bool(inner) and self.shuffle_buffer <= 1
+        if is_whole and WholePass(inner, self._source.shards, self.even).moves:
+            return states
+        return own_state(states, workers, self.place, _NEEDED, "StreamDataset")
+
+    @property
+    def place(self) -> dict[str, int]:
+        """Whose states this rank goes on from."""
+        rank, world_size = self._dealt_ranks()
+        return {"world_size": world_size} | ({"rank": rank} if self.even is None else {})
 
     def load_own_state(self, state: Any) -> None:
         """Loads the state of this worker, from which no other one goes on."""
