@@ -99,7 +99,7 @@ def crops():
         return torch.nn.functional.interpolate(planes, SIZE, mode="bilinear", antialias=True)
 
     cut = each(photos, interpolated, lambda cut: cut.flip(3), torch.cat)()
-    expected = pinfeed.normalize(cut, MEAN, STD, input="NCHW")
+    expected = pinfeed.functional.normalize(cut, MEAN, STD, input="NCHW")
     in_floats = by_pinfeed(resize_dtype=torch.float32)
     return Job(
         reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),

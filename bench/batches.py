@@ -29,8 +29,8 @@ def samples_of(kind, count):
     if kind == "rows":
         return pinfeed.ArrayDataset(arrays).__getitems__(list(range(count)))
     array = torch.tensor if kind == "tensors" else np.array
-    leaves = {"image": array, "features": array, "label": int, "weight": float}
-    return [{key: make(arrays[key][i]) for key, make in leaves.items()} for i in range(count)]
+    entries = {"image": array, "features": array, "label": int, "weight": float}
+    return [{key: make(arrays[key][i]) for key, make in entries.items()} for i in range(count)]
 
 
 @workload(
@@ -102,7 +102,7 @@ def rows():
 TURNS = (
     "`pad` of 1 MB and of 31 MB",
     "two loaders, of 39 MB and of 14 MB",
-    "one batch of leaves of 39 MB, 5 MB and 1 MB",
+    "one batch of entries of 39 MB, 5 MB and 1 MB",
     "`pad` of 5 to 42 MB, 16 lengths",
     "lists of tensors of 12 KB beside a loader",
 )
@@ -118,12 +118,12 @@ def mixtures():
     """Batches of several sizes in turns, each dropped before the next: page faults."""
     photos, small = np.zeros((64, 224, 224, 3), np.uint8), [*torch.rand(64, 3, 32, 32)]
     tokens = pinfeed.RaggedArray.from_sequences([np.arange(2_000)] * 64)
-    leaves = {"image": photos, "features": np.zeros((64, 20_000), np.float32), "tokens": tokens}
+    entries = {"image": photos, "features": np.zeros((64, 20_000), np.float32), "tokens": tokens}
     fields = {"image": pinfeed.Image(), "features": None, "tokens": pinfeed.Pad()}
 
     def padding(*lengths):
         batches = [[np.ones((length, 512), np.float32)] * 64 for length in lengths]
-        return lambda: [pinfeed.pad(batch)[0].shape[1] for batch in batches]
+        return lambda: [pinfeed.functional.pad(batch)[0].shape[1] for batch in batches]
 
     def loading(source, field, *counts):
         dataset, collate = pinfeed.ArrayDataset(source), pinfeed.Collate(field)
@@ -141,7 +141,7 @@ def mixtures():
     return Job(
         turns(TURNS[0], padding, 8, 240),
         turns(TURNS[1], images, 64, 24),
-        ours(TURNS[2], loading(leaves, fields, 64), **of_three),
+        ours(TURNS[2], loading(entries, fields, 64), **of_three),
         turns(TURNS[3], padding, *many),
         ours(TURNS[4], partial(pinfeed.Collate(), small), **beside),
         other("`default_collate` of lists", partial(default_collate, small), **beside),

@@ -148,9 +148,9 @@ def boxes():
         pinfeed.Image(dtype=torch.uint8, augment=view),
         [np.zeros((480, 640, 3), np.uint8)] * 64,
     )
-    images = pinfeed.Leaf("images", chance=Chance(np.arange(64), key=0), followed=True)
-    seen, leaf = image.collate(photographs, images).known, pinfeed.Leaf("boxes")
-    moved_by = lambda field, items: field.moved(field.collate(items, leaf), seen, None, leaf)
+    images = pinfeed.FieldContext("images", chance=Chance(np.arange(64), key=0), followed=True)
+    seen, entry = image.collate(photographs, images).known, pinfeed.FieldContext("boxes")
+    moved_by = lambda field, items: field.moved(field.collate(items, entry), seen, None, entry)
     field, joined = pinfeed.Boxes(labels=()), torch.from_numpy(np.concatenate(samples))
     ends = moved_by(pinfeed.Points(), [[[0, 0], [640, 480]]] * 64).values.numpy()
     first, last = ends.reshape(64, 2, 1, 1, 2).swapaxes(0, 1)

@@ -274,8 +274,8 @@ def epoch_packed():
         found = np.array([(int(batch.count_nonzero()), int(batch.sum())) for batch in batches])
         return float(abs(found.sum(0) - (len(tokens), int(tokens.sum(dtype=np.int64)))).sum())
 
-    packing = partial(pinfeed.PackSampler, seq_length=size, batch_size=rows)
-    padding = partial(pinfeed.LengthBucketSampler, max_tokens=size * rows)
+    packing = partial(pinfeed.samplers.PackSampler, seq_length=size, batch_size=rows)
+    padding = partial(pinfeed.samplers.LengthBucketSampler, max_tokens=size * rows)
     padded = by_pinfeed(padding, pinfeed.Pad(dtype="int64", lengths=False))
     words = torch.from_numpy(tokens).split(size * rows)
     return Job(
@@ -300,9 +300,9 @@ def samplers():
     count, draws = 2_000_000, 1_000_000
     indices, weights = np.arange(count), np.random.default_rng(0).random(10_000_000)
     out, tensor = np.empty_like(indices), torch.from_numpy(weights)
-    shuffled = pinfeed.ShuffleSampler(count, BATCH)
-    endless = pinfeed.ShuffleSampler(1_000_000_000, BATCH)
-    weighted = pinfeed.WeightedSampler(weights, num_samples=draws, batch_size=BATCH)
+    shuffled = pinfeed.samplers.ShuffleSampler(count, BATCH)
+    endless = pinfeed.samplers.ShuffleSampler(1_000_000_000, BATCH)
+    weighted = pinfeed.samplers.WeightedSampler(weights, num_samples=draws, batch_size=BATCH)
     random = BatchSampler(RandomSampler(range(count)), BATCH, drop_last=False)
     mean = float((weights * weights).sum() / weights.sum())  # of the weights that are drawn
 

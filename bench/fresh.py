@@ -83,7 +83,7 @@ def path_bytes(kind):
     stack = pinfeed.Collate() if kind == "pinfeed" else default_collate
     loader = DataLoader(
         dataset,
-        batch_sampler=pinfeed.ShuffleSampler(PATHS, 1000),
+        batch_sampler=pinfeed.samplers.ShuffleSampler(PATHS, 1000),
         collate_fn=lambda samples: sum(map(len, stack(samples))),  # all of them are read
         **options,
     )

@@ -63,8 +63,8 @@ def images():
 
     def add(name, layout):
         dtype = getattr(torch, name)
-        expected = pinfeed.normalize(given[:4], MEAN, STD, output=layout, dtype=dtype)
-        run = partial(pinfeed.normalize, images, MEAN, STD, output=layout, dtype=dtype)
+        expected = pinfeed.functional.normalize(given[:4], MEAN, STD, output=layout, dtype=dtype)
+        run = partial(pinfeed.functional.normalize, images, MEAN, STD, output=layout, dtype=dtype)
         check = {"expected": lambda result: difference(result[:4].cpu(), expected)}
         rounded = {"tolerance": 1e-5 if name == "float32" else 0.02}
         kind, peer = f"{name} {layout}", partial(by_torch, images, dtype, layout)
@@ -84,7 +84,7 @@ def pad():
     lengths = rng.integers(1, 513, 65_536 if HAS_GPU else 64)
     offsets = torch.from_numpy(np.append(0, np.cumsum(lengths)))
     values, length = torch.from_numpy(rng.integers(0, 50_000, int(offsets[-1]))), int(lengths.max())
-    expected = pinfeed.pad(pinfeed.JaggedBatch(values, offsets), lengths=False)
+    expected = pinfeed.functional.pad(pinfeed.JaggedBatch(values, offsets), lengths=False)
     there, begins = values.to(DEVICE), offsets.to(DEVICE)
 
     @compiled
@@ -110,7 +110,7 @@ def launch():
     """The host's time for a launch, which does not wait for the device."""
     images = torch.zeros(1, 8, 8, 3, dtype=torch.uint8, device=DEVICE)
     mean, std = [*MEAN], [*STD]
-    function = partial(pinfeed.normalize, images, MEAN, STD)
+    function = partial(pinfeed.functional.normalize, images, MEAN, STD)
     expected = function()
     out = expected.clone()
     return Job(
@@ -161,7 +161,9 @@ def epoch():
 
     def error(batches):
         there, chosen = next(batches)
-        wanted = pinfeed.normalize(images[chosen.cpu().numpy()], MEAN, STD, output="NHWC")
+        wanted = pinfeed.functional.normalize(
+            images[chosen.cpu().numpy()], MEAN, STD, output="NHWC"
+        )
         return difference(there.permute(0, 2, 3, 1).float().cpu(), torch.from_numpy(wanted))
 
     most, few = (250, 25) if HAS_GPU else (40, 10)

@@ -66,13 +66,16 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "Collate: 256 images of 32×32, cropped", lambda: augmented(rows.__getitems__(many))
 
     found = collate(dataset.__getitems__(many))
-    yield "unbind: 256 samples", lambda: pinfeed.unbind(found)
+    yield "unbind: 256 samples", lambda: pinfeed.functional.unbind(found)
 
     out = torch.empty(1, 3, 32, 32)
-    yield "normalize: one image of 32×32", lambda: pinfeed.normalize(images[:1], mean, std)
+    yield (
+        "normalize: one image of 32×32",
+        lambda: pinfeed.functional.normalize(images[:1], mean, std),
+    )
     given = torch.from_numpy(images)
-    yield "normalize: out=", lambda: pinfeed.normalize(given[:1], mean, std, out=out)
-    yield "normalize: 256 images of 32×32", lambda: pinfeed.normalize(given, mean, std)
+    yield "normalize: out=", lambda: pinfeed.functional.normalize(given[:1], mean, std, out=out)
+    yield "normalize: 256 images of 32×32", lambda: pinfeed.functional.normalize(given, mean, std)
 
     import PIL.Image
 
@@ -96,15 +99,15 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     texts = [np.arange(n) for n in rng.integers(1, 100, 256)]
     lists = [text.tolist() for text in texts]
-    yield "pad: 256 arrays", lambda: pinfeed.pad(texts)
-    yield "pad: 256 lists", lambda: pinfeed.pad(lists)
+    yield "pad: 256 arrays", lambda: pinfeed.functional.pad(texts)
+    yield "pad: 256 lists", lambda: pinfeed.functional.pad(lists)
     tokens = pinfeed.RaggedArray.from_sequences(texts)
     ragged, pad = pinfeed.ArrayDataset(tokens), pinfeed.Collate(pinfeed.Pad(pad_value=0, mask=True))
     yield "Pad: 256 rows", lambda: pad(ragged.__getitems__(many))
     jagged = pinfeed.Collate(pinfeed.Jagged())
     yield "Jagged: 256 rows", lambda: jagged(ragged.__getitems__(many))
 
-    packs = pinfeed.PackSampler(tokens, batch_size=4, seq_length=256)
+    packs = pinfeed.samplers.PackSampler(tokens, batch_size=4, seq_length=256)
     pack = pinfeed.Collate(pinfeed.Pack(seq_length=256))
     first = next(iter(packs))
     yield "Pack: 4 rows of 256", lambda: pack(ragged.__getitems__(first))
@@ -118,10 +121,10 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
     lengths = rng.integers(1, 100, 10_000)
     samplers = {
-        "ShuffleSampler": pinfeed.ShuffleSampler(10_000, 64),
-        "WeightedSampler": pinfeed.WeightedSampler(lengths, batch_size=64),
-        "LengthBucketSampler": pinfeed.LengthBucketSampler(lengths, 64),
-        "PackSampler": pinfeed.PackSampler(lengths, batch_size=4, seq_length=512),
+        "ShuffleSampler": pinfeed.samplers.ShuffleSampler(10_000, 64),
+        "WeightedSampler": pinfeed.samplers.WeightedSampler(lengths, batch_size=64),
+        "LengthBucketSampler": pinfeed.samplers.LengthBucketSampler(lengths, 64),
+        "PackSampler": pinfeed.samplers.PackSampler(lengths, batch_size=4, seq_length=512),
     }
     for name, sampler in samplers.items():
         yield f"{name}: an epoch of 10,000", lambda sampler=sampler: sum(1 for _ in sampler)

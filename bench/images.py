@@ -47,8 +47,8 @@ def images():
     memory = torch.zeros(out.numel() + 32)
     begin = -memory.data_ptr() % 64 // 4 + 4
     shifted = memory[begin : begin + out.numel()].view(out.shape)
-    tensors = partial(pinfeed.normalize, given, MEAN, STD)
-    arrays = partial(pinfeed.normalize, photos, MEAN, STD)
+    tensors = partial(pinfeed.functional.normalize, given, MEAN, STD)
+    arrays = partial(pinfeed.functional.normalize, photos, MEAN, STD)
     of_arrays = "`normalize(out=)` of ndarrays"
     return Job(
         reference(FILL, lambda: out.fill_(1)),
@@ -72,7 +72,7 @@ def images():
 def one_image():
     """One image of 32×32, normalized, where the call itself is the cost."""
     photos, out = random_bytes(1, 32, 32, 3), torch.zeros(1, 3, 32, 32)
-    run = partial(pinfeed.normalize, photos, MEAN, STD, out=out.numpy())
+    run = partial(pinfeed.functional.normalize, photos, MEAN, STD, out=out.numpy())
     return Job(
         reference(FILL, lambda: out.fill_(1)),
         ours("`normalize(out=)`", run),

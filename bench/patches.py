@@ -30,16 +30,19 @@ def patchified(count, side):
     planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     how = {"merge": MERGE, "temporal": 2}
-    expected = cut(torch.from_numpy(pinfeed.normalize(images, MEAN, STD)), 2)
+    expected = cut(torch.from_numpy(pinfeed.functional.normalize(images, MEAN, STD)), 2)
     out = torch.empty_like(expected)
     tensors = torch.from_numpy(images)
     return Job(
         reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5)),
-        ours("patchify", lambda: pinfeed.patchify(tensors, PATCH, MEAN, STD, out=out, **how)[0]),
+        ours(
+            "patchify",
+            lambda: pinfeed.functional.patchify(tensors, PATCH, MEAN, STD, out=out, **how)[0],
+        ),
         other("torch, as transformers", lambda: cut((planes.float() - mean) / std, 2)),
         other(
             "`normalize`, torch's permute",
-            lambda: cut(pinfeed.normalize(tensors, MEAN, STD), 2),
+            lambda: cut(pinfeed.functional.normalize(tensors, MEAN, STD), 2),
         ),
         expected=expected,
         tolerance=1e-5,

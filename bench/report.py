@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pinfeed
 from bench.harness import QUICKEST, WORKLOADS, NotMeasured, Target, find, measured, ratio
+from pinfeed import _core
 
 PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albumentations", "numba")
 PACKAGES += ("transformers", "datasets", "trl", "ray", "tensorflow-cpu")
@@ -35,7 +36,7 @@ def machine_facts() -> dict[str, Any]:
         "system": platform.system(),
         "python": platform.python_version(),
         "packages": {"pinfeed": pinfeed.__version__, **versions},
-        "isa": pinfeed.testing.build_config()["isa"]["active"],
+        "isa": _core.active_isa(),
     }
 
 

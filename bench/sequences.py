@@ -53,10 +53,10 @@ def pad():
 
     return Job(
         reference(FILL, lambda: out.fill_(1)),
-        ours("`pad`, pooled", lambda: pinfeed.pad(tensors)),
-        ours("`pad(out=)`", lambda: pinfeed.pad(tensors, out=out)),
+        ours("`pad`, pooled", lambda: pinfeed.functional.pad(tensors)),
+        ours("`pad(out=)`", lambda: pinfeed.functional.pad(tensors, out=out)),
         ours("`Collate(Pad())`", lambda: collate(tensors)),
-        ours("`pad` of ndarrays", lambda: pinfeed.pad(arrays)),
+        ours("`pad` of ndarrays", lambda: pinfeed.functional.pad(arrays)),
         other("torch `pad_sequence`", lambda: by_torch(tensors)),
         other("NumPy `concatenate` + mask into `out`", masked),
         expected=(expected, lengths_of(arrays)),
@@ -98,7 +98,7 @@ def pad_lists():
 
     return Job(
         reference("fill the output (`out.fill`)", lambda: out.fill(1)),
-        ours("`pad`, pooled", lambda: pinfeed.pad(lists)),
+        ours("`pad`, pooled", lambda: pinfeed.functional.pad(lists)),
         other("NumPy `fromiter` + mask into `out`", masked),
         other("NumPy's `out` as a buffer for `struct.pack_into`", packed),
         other("torch `tensor` + `pad_sequence`", lambda: by_torch([*map(torch.tensor, lists)])),
@@ -133,7 +133,7 @@ def pad_cold():
 
     return Job(
         reference(FILL, lambda: out.fill_(1)),
-        ours("`pad`, pooled", lambda: pinfeed.pad(chosen)),
+        ours("`pad`, pooled", lambda: pinfeed.functional.pad(chosen)),
         other("torch `pad_sequence`", lambda: by_torch(chosen)),
         expected=error,
         prepare=choose,
@@ -167,13 +167,13 @@ def frames():
 
         return run
 
-    unpad = partial(pinfeed.unpad, in_rows, lengths)
+    unpad = partial(pinfeed.functional.unpad, in_rows, lengths)
     from_padded = jagged(pinfeed.JaggedBatch.from_padded, in_rows, lengths)
     rows = {"expected": (in_rows, lengths)}
     return Job(
         reference("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
         reference("copy as many values (`copy_`)", lambda: target.copy_(joined)),
-        ours("`pad`, pooled", lambda: pinfeed.pad(tensors), **rows),
+        ours("`pad`, pooled", lambda: pinfeed.functional.pad(tensors), **rows),
         ours("`Collate(Jagged())`", jagged(collate, tensors)),
         ours("`JaggedBatch.from_padded`", from_padded),
         ours("`unpad`, a list of views", unpad, expected=tensors),
@@ -254,7 +254,7 @@ def pack_plan():
     """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""
     lengths = data.document_lengths(10_000_000, 6, SEQ_LENGTH)
     least, out = -(-int(lengths.sum()) // SEQ_LENGTH), np.empty_like(lengths)
-    sampler = pinfeed.PackSampler(lengths, batch_size=ROWS, seq_length=SEQ_LENGTH)
+    sampler = pinfeed.samplers.PackSampler(lengths, batch_size=ROWS, seq_length=SEQ_LENGTH)
     sampler.set_epoch(1)
     state = sampler.state_dict()
 
@@ -270,7 +270,10 @@ def pack_plan():
 
     return Job(
         reference("copy the lengths", lambda: np.copyto(out, lengths)),
-        ours("`PackSampler`", lambda: len(pinfeed.PackSampler(lengths, seq_length=SEQ_LENGTH))),
+        ours(
+            "`PackSampler`",
+            lambda: len(pinfeed.samplers.PackSampler(lengths, seq_length=SEQ_LENGTH)),
+        ),
         ours("the epoch's first batch", **resumed(0)),
         ours("batch 100,000", **resumed(100_000)),
         # At most 1 % more rows than have to be.
@@ -297,7 +300,9 @@ def pack_fill():
     offsets = data.offsets_of(data.document_lengths(2_000, 6, SEQ_LENGTH))
     tokens = np.random.default_rng(1).integers(0, 50_000, offsets[-1])
     ragged = pinfeed.RaggedArray(tokens, offsets)
-    indices = next(iter(pinfeed.PackSampler(ragged, batch_size=ROWS, seq_length=SEQ_LENGTH)))
+    indices = next(
+        iter(pinfeed.samplers.PackSampler(ragged, batch_size=ROWS, seq_length=SEQ_LENGTH))
+    )
     samples = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(indices)
     marks = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens")
 
@@ -307,7 +312,7 @@ def pack_fill():
         )
 
     def copies(run):
-        source = torch.ones(sum(leaf.nbytes for leaf in run().values()), dtype=torch.uint8)
+        source = torch.ones(sum(entry.nbytes for entry in run().values()), dtype=torch.uint8)
         return partial(torch.empty_like(source).copy_, source)
 
     def by_numpy():

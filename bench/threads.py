@@ -36,7 +36,7 @@ def gathered(width, count):
 
     def calls(times):
         for _ in range(times):
-            batch = pinfeed.gather(rows, indices)
+            batch = pinfeed.functional.gather(rows, indices)
         return batch
 
     def run(pool, threads):

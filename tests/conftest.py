@@ -14,6 +14,7 @@ import torch.utils.data
 
 import pinfeed
 import torchvision_operators  # noqa: F401
+from pinfeed import _core
 
 # Programs that tests start: --doctest-modules would import them here, limits on memory and all.
 collect_ignore = ["programs"]
@@ -45,11 +46,10 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_report_header():
-    config = pinfeed.testing.build_config()
     versions = f"numpy {np.__version__}, torch {torch.__version__}"
-    isas = ", ".join(config["isa"]["available"])
+    isas = ", ".join(_core.available_isas())
     return [
-        f"pinfeed {config['version']} ({config['compiler']}), {versions}",
+        f"pinfeed {pinfeed.__version__} ({_core.compiler}), {versions}",
         f"instruction sets: {isas}; threads: {pinfeed.get_num_threads()}",
     ]
 
@@ -66,13 +66,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(params=pinfeed.testing.build_config()["isa"]["available"])
+@pytest.fixture(params=_core.available_isas())
 def isa(request):
     """Runs the test once on every instruction set of this machine, and makes sure of it."""
     with pinfeed.testing.use_isa(request.param):
-        assert pinfeed.testing.build_config()["isa"]["active"] == request.param
+        assert _core.active_isa() == request.param
         yield request.param
-        assert pinfeed.testing.build_config()["isa"]["active"] == request.param
+        assert _core.active_isa() == request.param
 
 
 @pytest.fixture(params=[1, 3, 8])

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def images(batch, mean=None, std=None, scale=1 / 255, dtype="float32", input="NHWC", output="NCHW"):
-    """The batch that `pinfeed.normalize` and `pinfeed.Image` make of uint8 images.
+    """The batch that `pinfeed.functional.normalize` and `pinfeed.Image` make of uint8 images.
 
     A byte has 256 values, so each channel is a table: exact arithmetic is affordable.
     """
@@ -83,7 +83,7 @@ def _blended(image, center, factor):
 
 
 def patches(clip, size, merge=1, temporal=1, order="CHW"):
-    """What `pinfeed.patchify` makes of the frames of a clip: values of shape (T, H, W, C)."""
+    """What `pinfeed.functional.patchify` makes of the frames of a clip: values of shape (T, H, W, C)."""
     last = clip[-1:]
     clip = np.concatenate([clip, *[last] * (-len(clip) % temporal)])
     times, height, width, channels = clip.shape
@@ -170,7 +170,7 @@ def gather(array, indices):
 
 
 def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_of=1, room=()):
-    """Values, lengths and mask that `pinfeed.pad` makes of ndarrays.
+    """Values, lengths and mask that `pinfeed.functional.pad` makes of ndarrays.
 
     multiple_of: one for all ``axes`` or one for each.
     room: sizes along ``axes`` that the values have at least, as those of an ``out``.

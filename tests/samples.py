@@ -85,7 +85,7 @@ def tagged(x, y):
     return result
 
 
-# How two leaves become one sample, by name.
+# How two entries become one sample, by name.
 STRUCTURES = {
     "bare": lambda x, _: x,
     "tuple": lambda x, y: (x, y),
@@ -106,7 +106,7 @@ DATASETS = {name: build for name, build in STRUCTURES.items() if name != "list"}
 
 
 def assert_same(actual, expected, path=""):
-    """Same types of containers and leaves, same dtypes and shapes, same bits."""
+    """Same types of containers and entries, same dtypes and shapes, same bits."""
     assert type(actual) is type(expected), f"{path}: {type(actual)} is not {type(expected)}"
     if isinstance(expected, torch.Tensor):
         assert actual.dtype == expected.dtype, path

@@ -22,7 +22,7 @@ SMALL = {
 
 
 class Batch(NamedTuple):
-    """What `pinfeed.pad` is called with, and what it is expected to make of it."""
+    """What `pinfeed.functional.pad` is called with, and what it is expected to make of it."""
 
     samples: list[Any]
     keywords: dict[str, Any]

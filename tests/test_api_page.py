@@ -27,6 +27,7 @@ ELSEWHERE = {
         "WithPadding",
     )
 }
+SUBMODULES = ("augment", "functional", "packing", "samplers", "testing")
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 
 # A parameter that is here keeps its name, its default and, before the `*`, its place. There may be
@@ -36,17 +37,17 @@ ArrayDataset(arrays)
 ArrayDataset.from_arrow(table, columns=None)
 ArrayDataset.load_state_dict(self, state)
 ArrayDataset.state_dict(self)
-Collate(fields=None, *, pin='auto', seed=None, key=None)
+Collate(fields=None, *, pin_memory='auto', seed=None, id_key=None)
 Collate.set_epoch(self, epoch)
 ConcatArray(parts, *, samples=False)
-DeviceLoader(loader, device=None, fields=None, depth=2)
+DeviceLoader(loader, device=None, fields=None, prefetch=2)
 DeviceLoader.stats(self)
-Field.collate(self, samples, leaf)
-Field.gather(self, source, indices, leaf)
-Field.apply(self, batch, host, leaf)
-Field.of(self, key)
-Field.optional(self)
-Image(mean=None, std=None, *, scale=None, input=None, output='CHW', dtype=torch.float32, channels_last=False, pad_value=None, multiple_of=None, sizes=False, mask=False, augment=None, interpolation=None, color=None, erase=None, stream=0)
+Field.collate(self, samples, context)
+Field.gather(self, source, indices, context)
+Field.apply(self, batch, host, context)
+Field.from_key(self, key)
+Field.allow_missing(self)
+Image(mean=None, std=None, *, scale=None, input=None, output='CHW', dtype=torch.float32, channels_last=False, pad_value=None, multiple_of=None, sizes=False, mask=False, augment=None, interpolation=None, rng_stream=0)
 IndexedDataset(dataset)
 Jagged(dtype=None, *, offsets=None)
 JaggedBatch(values, offsets)
@@ -56,15 +57,14 @@ JaggedBatch.to_nested(self)
 JaggedBatch.unbind(self)
 JaggedBatch.to_padded(self, pad_value=0, **keywords)
 Keep()
-LengthBucketSampler(lengths, batch_size=None, max_tokens=None, *, shuffle=True, seed=0, bucket_batches=800, drop_last=False, rank=None, world_size=None)
-LengthBucketSampler.load_state_dict(self, state)
-LengthBucketSampler.padding_fraction(self)
-LengthBucketSampler.set_epoch(self, epoch)
-LengthBucketSampler.state_dict(self)
-Mask(image=None, *, dtype=torch.int64, augment=None, fill=255, interpolation='nearest-exact', reduce_labels=False, pad_value=None, multiple_of=None, sizes=False, stream=0)
-Pack(*, seq_length, pad_value=0, first=None, dtype=None, flat=False, position_ids=False, position_start=0, document_ids=False, cu_seqlens=False, max_seqlen=False, attention_mask=False, seq_idx=False)
-PackSampler(lengths, *, seq_length, batch_size=1, strategy='best_fit', overflow='error', max_documents=None, documents_multiple_of=1, shuffle=True, seed=0, balance='count', rank=None, world_size=None)
-PackedStream(stream, *, seq_length, batch_size=1, window=10000, key=None, strategy='best_fit', max_documents=None, documents_multiple_of=1, shuffle=True, seed=0)
+samplers.LengthBucketSampler(lengths, batch_size=None, max_tokens=None, *, shuffle=True, seed=0, bucket_batches=800, drop_last=False, rank=None, world_size=None)
+samplers.LengthBucketSampler.load_state_dict(self, state)
+samplers.LengthBucketSampler.set_epoch(self, epoch)
+samplers.LengthBucketSampler.state_dict(self)
+Mask(image=None, *, dtype=torch.int64, augment=None, fill=255, interpolation='nearest-exact', reduce_labels=False, pad_value=None, multiple_of=None, sizes=False, rng_stream=0)
+Pack(*, seq_length, pad_value=0, first_token=None, dtype=None, flat=False, position_ids=False, position_start=0, document_ids=False, cu_seqlens=False, max_seqlen=False, attention_mask=False, seq_idx=False)
+samplers.PackSampler(lengths, *, seq_length, batch_size=1, strategy='best_fit', overflow='error', max_documents=None, documents_multiple_of=1, shuffle=True, seed=0, balance='count', rank=None, world_size=None)
+packing.PackedStream(stream, *, seq_length, batch_size=1, window=10000, key=None, strategy='best_fit', max_documents=None, documents_multiple_of=1, shuffle=True, seed=0)
 Pad(*, pad_value=0, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, scale=None, lengths=None, mask=False, mask_dtype=None)
 Padded(values, lengths=None, mask=None)
 Patches(patch_size, mean=None, std=None, *, scale=None, merge=1, temporal=1, order='CHW', dtype=torch.float32, input=None, interpolation='bicubic', min_pixels=None, max_pixels=None, max_patches=None, multiple_of=None, min_side=1, pad_to=None, grid=True, cu_seqlens=False, mask=False)
@@ -79,12 +79,12 @@ RaggedArray.save(self, path, *, overwrite=False)
 RaggedArray.split(self, max_length, overlap=0)
 Rows(sources, indices)
 Stack(dtype=None, *, scale=None)
-ShuffleSampler(dataset, batch_size, *, seed=0, shuffle=True, drop_last=False, rank=None, world_size=None, even='repeat')
-StreamDataset(source, shuffle_buffer=0, seed=None, *, open_shard=None, even='warn', on_error='raise', rank=None, world_size=None)
+samplers.ShuffleSampler(dataset, batch_size, *, seed=0, shuffle=True, drop_last=False, rank=None, world_size=None, uneven='repeat')
+StreamDataset(source, shuffle_buffer=0, seed=None, *, open_shard=None, uneven=None, on_error='raise', rank=None, world_size=None)
 StreamDataset.load_state_dict(self, state)
 StreamDataset.set_epoch(self, epoch)
 StreamDataset.state_dict(self)
-WeightedSampler(weights, *, batch_size, num_samples=None, replacement=True, seed=0, drop_last=False, rank=None, world_size=None, even='repeat')
+samplers.WeightedSampler(weights, *, batch_size, num_samples=None, replacement=True, seed=0, drop_last=False, rank=None, world_size=None, uneven='repeat')
 testing.worker_memory_stats()
 augment.CenterCrop(size, *, like='torchvision', padding_mode='constant')
 augment.ColorJitter(brightness=0, contrast=0, saturation=0, *, p=1.0)
@@ -96,31 +96,31 @@ augment.RandomHorizontalFlip(p=0.5)
 augment.RandomResizedCrop(size, scale=(0.08, 1.0), ratio=(0.75, 1.3333333333333333))
 augment.RandomVerticalFlip(p=0.5)
 augment.Resize(size, *, max_size=None)
-testing.build_config()
+show_config()
 diagnose(loader, step=None, seconds=20)
 from_numpy(arrays, batch_size, *, shuffle=False, seed=None, fields=None, device=None, **dataloader_options)
-gather(array, indices, *, dtype=None, out=None)
+functional.gather(array, indices, *, dtype=None, out=None)
 get_num_threads()
-normalize(images, mean=None, std=None, *, scale=None, input=None, output='NCHW', dtype=torch.float32, out=None)
-packed_attention_mask(document_ids)
-packed_mask_mod(document_ids)
-pad(sequences, pad_value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, scale=None, lengths=True, mask=False, out=None)
-patch_grid(height, width, patch_size, *, merge=1, multiple_of=None, min_pixels=None, max_pixels=None, max_patches=None, min_side=1)
-patchify(images, patch_size, mean=None, std=None, *, scale=None, input=None, order='CHW', dtype=torch.float32, merge=1, temporal=1, interpolation='bicubic', out=None)
-permute(images, input='NHWC', output='NCHW', *, out=None)
+functional.normalize(images, mean=None, std=None, *, scale=None, input=None, output='NCHW', dtype=torch.float32, out=None)
+packing.attention_mask(document_ids)
+packing.mask_mod(document_ids)
+functional.pad(sequences, pad_value=0, *, side='right', axes=None, max_length=None, multiple_of=None, dtype=None, scale=None, lengths=True, mask=False, out=None)
+functional.patch_grid(height, width, patch_size, *, merge=1, multiple_of=None, min_pixels=None, max_pixels=None, max_patches=None, min_side=1)
+functional.patchify(images, patch_size, mean=None, std=None, *, scale=None, input=None, order='CHW', dtype=torch.float32, merge=1, temporal=1, interpolation='bicubic', out=None)
+functional.permute(images, input='NHWC', output='NCHW', *, out=None)
 set_worker_memory_limit(max_bytes)
 set_num_threads(count)
 to_numpy(loader, out=None, *, dtype=None, max_samples=None, overwrite=False, progress=False)
 to_tensorflow(loader, *, in_memory=False, channels_last=False, signature=None)
-unbind(batch)
-unpad(padded, lengths=None, *, side=None, axes=None)
+functional.unbind(batch)
+functional.unpad(padded, lengths=None, *, side=None, axes=None)
 testing.use_isa(name)
 write_array(path, samples, *, dtype=None, overwrite=False, progress=False)
 """
 ATTRIBUTES = {
     "ConcatArray": ["dtype", "lengths"],
     "JaggedBatch": ["lengths", "offsets", "values"],
-    "LengthBucketSampler": ["epoch", "rank", "world_size"],
+    "LengthBucketSampler": ["epoch", "padding_fraction", "rank", "world_size"],
     "RaggedArray": ["dtype", "lengths", "offsets", "string_type", "values"],
     "Rows": ["indices", "sources"],
     "StreamDataset": ["epoch", "skipped"],
@@ -130,10 +130,11 @@ ATTRIBUTES = {
 def test_every_public_name_is_on_a_page_once():
     text = "".join(page.read_text(encoding="utf-8") for page in sorted(PAGES.glob("*.md")))
     documented = re.findall(r"^::: pinfeed\.([\w.]+)$", text, re.MULTILINE)
-    names = {f"augment.{name}" for name in pinfeed.augment.__all__} | ELSEWHERE
-    names |= {f"testing.{name}" for name in pinfeed.testing.__all__}
+    names = {
+        f"{module}.{name}" for module in SUBMODULES for name in getattr(pinfeed, module).__all__
+    }
     assert sorted(documented) == sorted(
-        set(pinfeed.__all__) - {"__version__", "augment", "testing"} | names
+        set(pinfeed.__all__) - {"__version__", *SUBMODULES} | names | ELSEWHERE
     )
     assert text.count(":::") == len(documented)  # nothing from within
     assert "pinfeed.__version__" in text
@@ -154,20 +155,18 @@ def test_the_index_links_to_every_name():
 def test_the_glossary_explains_the_types_of_signatures():
     glossary = (PAGES / "glossary.md").read_text(encoding="utf-8")
     explained = set()
-    for name in {*pinfeed.__all__, *pinfeed.augment.__all__} - {
-        "__version__",
-        "augment",
-        "testing",
-    }:
-        found = getattr(pinfeed, name, None) or getattr(pinfeed.augment, name)
+    modules = [pinfeed, *(getattr(pinfeed, name) for name in SUBMODULES)]
+    for found in (getattr(module, name) for module in modules for name in module.__all__):
+        if not callable(found):
+            continue
         names = vars(sys.modules[found.__module__])
         annotations = inspect.get_annotations(getattr(found, "__init__", found)).values()
         for word in set(re.findall(r"\b[A-Z]\w+", " ".join(map(str, annotations)))) & {*names}:
             is_alias = not isinstance(names[word], type) and not hasattr(typing, word)
             if is_alias and word not in vars(collections.abc):
-                assert f"| `{word}` |" in glossary, (name, word)
+                assert f"| `{word}` |" in glossary, (found, word)
                 explained.add(word)
-    assert explained >= {"Side", "Request", "Pin"}
+    assert explained >= {"Side", "Request"}
 
 
 @pytest.mark.parametrize("line", SIGNATURES.split("\n")[1:-1], ids=lambda x: x.split("(")[0])
@@ -191,7 +190,7 @@ def test_attributes():
     made = [
         pinfeed.ConcatArray([ragged, ragged]),
         pinfeed.Collate(pinfeed.Jagged())([[1], [2, 3]]),
-        pinfeed.LengthBucketSampler([1, 2], 1),
+        pinfeed.samplers.LengthBucketSampler([1, 2], 1),
         ragged,
         pinfeed.ArrayDataset(ragged).__getitems__([1]),
         pinfeed.StreamDataset([1]),

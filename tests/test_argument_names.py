@@ -13,12 +13,12 @@ from pinfeed import (
     Image,
     IndexedDataset,
     Pack,
-    PackSampler,
     Pad,
     Stack,
     augment,
     from_numpy,
 )
+from pinfeed.samplers import PackSampler
 
 
 def drawn(sampler):
@@ -48,7 +48,7 @@ HINTS: Hints = {
     "a function that opens shards": (lambda option: Collate()(list(pinfeed.StreamDataset([2, 3], **option))),
         {"open": range}, {"open_shard": range}, torch.tensor([0, 1, 0, 1, 2]),
         TypeError, "^StreamDataset: there is no argument 'open'; it is open_shard$"),
-    "padding of a function": (lambda option: pinfeed.pad([[1, 2], [3]], lengths=False, **option),
+    "padding of a function": (lambda option: pinfeed.functional.pad([[1, 2], [3]], lengths=False, **option),
         {"padding_value": 7}, {"pad_value": 7}, torch.tensor([[1, 2], [3, 7]]),
         TypeError, "^pad: there is no argument 'padding_value'; it is pad_value$"),
     "an option of tokenizers": (lambda option: Collate(Pad(lengths=False, **option))([[1, 2], [3]]),
@@ -57,7 +57,7 @@ HINTS: Hints = {
     "another option of tokenizers": (lambda option: Collate(Pad(lengths=False, **option))([[1, 2], [3]]),
         {"truncation": True}, {"max_length": 1}, torch.tensor([[1], [3]]),
         TypeError, "^Pad: there is no argument 'truncation'; max_length=n cuts longer samples$"),
-    "padding to a length": (lambda option: pinfeed.pad([[1, 2], [3]], lengths=False, **option),
+    "padding to a length": (lambda option: pinfeed.functional.pad([[1, 2], [3]], lengths=False, **option),
         {"padding": "max_length"}, {"max_length": 3, "multiple_of": 3}, torch.tensor([[1, 2, 0], [3, 0, 0]]),
         TypeError, "^pad: there is no argument 'padding'; batches are .* with max_length=n and multiple_of=n, to n"),
     "no token for padding": (lambda value: Collate(Pad(pad_value=value, lengths=False))([[1, 2], [3]]),
@@ -75,10 +75,10 @@ HINTS: Hints = {
     "a flip": (lambda option: Collate(Image(**option))([PHOTOS[0]]).sort().values.sum(),
         {"flip": True}, {"augment": augment.RandomHorizontalFlip()}, Collate(Image())([PHOTOS[0]]).sort().values.sum(),
         TypeError, r"^Image: there is no argument 'flip'; Image\(augment=.*RandomHorizontalFlip"),
-    "a layout without a name": (lambda options: pinfeed.normalize(torch.from_numpy(PHOTOS), *options.pop("by place", ()), **options),
+    "a layout without a name": (lambda options: pinfeed.functional.normalize(torch.from_numpy(PHOTOS), *options.pop("by place", ()), **options),
         {"by place": (None, None, "NHWC")}, {"input": "NHWC", "output": "NCHW"}, torch.from_numpy(PLANES / np.float32(255)),
         TypeError, r'^normalize: expected at most 3 arguments without a name, got 4; layouts have names: input="NHWC", output="NCHW"'),
-    "images without lengths": (lambda sizes: pinfeed.unpad(Collate(Image(pad_value=0, sizes=sizes))(list(PHOTOS)))[0],
+    "images without lengths": (lambda sizes: pinfeed.functional.unpad(Collate(Image(pad_value=0, sizes=sizes))(list(PHOTOS)))[0],
         False, True, Collate(Image())([PHOTOS[0]])[0],
         TypeError, "of Image sizes=True"),
     "an option of pad_sequence": (lambda option: Collate(Pad(lengths=False, **option))([[1, 2], [3]]),
@@ -87,11 +87,11 @@ HINTS: Hints = {
     "a stream to shuffle": (lambda option: Collate()(sorted(pinfeed.StreamDataset(range(9), **option))),
         {"shuffle": True}, {"shuffle_buffer": 10_000}, torch.arange(9),
         TypeError, "^StreamDataset: there is no argument 'shuffle'; shuffle_buffer=10_000 shuffles"),
-    "draws where the batch size stood": (done, lambda: pinfeed.WeightedSampler([1, 0], 1000),
-        lambda: drawn(pinfeed.WeightedSampler([1, 0], batch_size=2, num_samples=1000)), torch.tensor([0, 0]),
+    "draws where the batch size stood": (done, lambda: pinfeed.samplers.WeightedSampler([1, 0], 1000),
+        lambda: drawn(pinfeed.samplers.WeightedSampler([1, 0], batch_size=2, num_samples=1000)), torch.tensor([0, 0]),
         TypeError, "^WeightedSampler.* got 2; numbers are given by name: batch_size=..., num_samples=..."),
-    "one-hot labels": (lambda labels: drawn(pinfeed.WeightedSampler.balanced(labels, batch_size=2)),
-        np.eye(2), np.eye(2).argmax(1), drawn(pinfeed.WeightedSampler.balanced([0, 1], batch_size=2)),
+    "one-hot labels": (lambda labels: drawn(pinfeed.samplers.WeightedSampler.balanced(labels, batch_size=2)),
+        np.eye(2), np.eye(2).argmax(1), drawn(pinfeed.samplers.WeightedSampler.balanced([0, 1], batch_size=2)),
         ValueError, r"^WeightedSampler.balanced: labels must be 1-D, got shape \(2, 2\); .argmax\(1\) makes labels"),
     "the name of torch's dtype": (lambda dtype: Collate(Stack(dtype))([1.5]), "torch.float16", "float16",
         torch.tensor([1.5], dtype=torch.float16),
@@ -105,7 +105,8 @@ def test_hints(hint):
 
 
 @pytest.mark.parametrize(
-    "called", [augment.RandomHorizontalFlip, pinfeed.to_numpy, pinfeed.normalize, DeviceLoader]
+    "called",
+    [augment.RandomHorizontalFlip, pinfeed.to_numpy, pinfeed.functional.normalize, DeviceLoader],
 )
 def test_no_such_argument(called):
     with pytest.raises(TypeError, match=rf"^{called.__name__}: there is no argument 'slip'"):

@@ -16,18 +16,19 @@ PACKAGE = ROOT / "python" / "pinfeed"
 # The rooms of the Python package in the order in which data flows: each imports only from the rows
 # above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
 ROOMS = [
-    {"arguments", "optional", "limits", "structure"},
+    {"arguments", "lazy", "limits", "optional", "structure"},
     {"batches", "runtime", "ranks"},
     {"files", "memory"},
     {"sources", "samplers"},
     {"streams"},
-    {"functions"},
+    {"functional"},
+    {"packing"},
     {"augment"},
     {"fields"},
     {"collation"},
     {"loaders"},
     {"exports", "integrations"},
-    {"diagnosis", "testing"},
+    {"configuration", "diagnosis", "testing"},
     {"__init__", "__main__"},
 ]
 LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}

@@ -35,7 +35,7 @@ def test_version_is_that_of_the_distribution():
 
 
 def test_normalize(images):
-    result = pinfeed.normalize(images, MEAN, STD)
+    result = pinfeed.functional.normalize(images, MEAN, STD)
     assert result.dtype == np.float32
     np.testing.assert_array_equal(result, normalized(images))
 

@@ -123,7 +123,7 @@ def test_batches_that_other_threads_drop():
 def test_documents_packed_and_exported():
     dataset = pinfeed.ArrayDataset({"tokens": pinfeed.RaggedArray.from_sequences(TOKENS)})
     lengths = [len(tokens) for tokens in TOKENS]
-    batches = list(pinfeed.PackSampler(lengths, seq_length=64, batch_size=2))
+    batches = list(pinfeed.samplers.PackSampler(lengths, seq_length=64, batch_size=2))
     collate = pinfeed.Collate({"tokens": pinfeed.Pack(seq_length=64)})
     expected = [collate(dataset.__getitems__(batch))["tokens"] for batch in batches]
 
@@ -140,10 +140,11 @@ def test_functions_whose_constants_are_kept():
     def run(number):
         mean = number % 100 / 100  # of more constants than are kept
         assert_same_bits(
-            pinfeed.normalize(IMAGES[:4], mean, 0.25), reference.images(IMAGES[:4], mean, 0.25)
+            pinfeed.functional.normalize(IMAGES[:4], mean, 0.25),
+            reference.images(IMAGES[:4], mean, 0.25),
         )
         indices = chosen(number)
-        values, lengths, _ = pinfeed.pad([TOKENS[i] for i in indices], lengths=True)
+        values, lengths, _ = pinfeed.functional.pad([TOKENS[i] for i in indices], lengths=True)
         assert_same_bits(np.asarray(values), padded(indices))
         assert lengths.tolist() == [len(TOKENS[i]) for i in indices]
 
@@ -153,9 +154,9 @@ def test_functions_whose_constants_are_kept():
 def test_one_sampler_that_is_asked_for_several_epochs():
     lengths = np.array([len(tokens) for tokens in TOKENS])
     samplers = [
-        pinfeed.ShuffleSampler(64, 16),
-        pinfeed.WeightedSampler(lengths, num_samples=32, batch_size=16, replacement=False),
-        pinfeed.PackSampler(lengths, seq_length=64, batch_size=2),
+        pinfeed.samplers.ShuffleSampler(64, 16),
+        pinfeed.samplers.WeightedSampler(lengths, num_samples=32, batch_size=16, replacement=False),
+        pinfeed.samplers.PackSampler(lengths, seq_length=64, batch_size=2),
     ]
     expected = [[list(s.batch(epoch, 0)) for epoch in range(3)] for s in samplers]
 
@@ -181,8 +182,8 @@ def test_lists_that_another_thread_changes():
         if number % THREADS == 0:
             return change()
         try:
-            assert set(np.asarray(pinfeed.pad([tokens]).values).ravel()) <= {1, 1.5}
-            assert set(pinfeed.gather(np.arange(3), indices)) == {1}
+            assert set(np.asarray(pinfeed.functional.pad([tokens]).values).ravel()) <= {1, 1.5}
+            assert set(pinfeed.functional.gather(np.arange(3), indices)) == {1}
         except ValueError as error:
             if "the list changed while it was read" not in str(error):
                 raise

@@ -104,7 +104,7 @@ def pack(rng: np.random.Generator) -> Any:
     documents = [rng.integers(0, 99, rng.integers(1, length + 1)) for _ in range(30)]
     tokens = pinfeed.RaggedArray.from_sequences(documents)
     options = {"seed": int(rng.integers(9)), "shuffle": bool(rng.integers(2))}
-    sampler = pinfeed.PackSampler(tokens, batch_size=3, seq_length=length, **options)
+    sampler = pinfeed.samplers.PackSampler(tokens, batch_size=3, seq_length=length, **options)
     names = {"position_ids": "p", "document_ids": "d", "attention_mask": "a"}
     field = pinfeed.Pack(
         seq_length=length, pad_value=7, flat=bool(rng.integers(2)), cu_seqlens="c", **names
@@ -121,10 +121,10 @@ def samplers(rng: np.random.Generator) -> Any:
     ranks = {"rank": int(rng.integers(world)), "world_size": world, "seed": int(rng.integers(99))}
     lengths = rng.integers(1, 50, n)
     made = [
-        pinfeed.ShuffleSampler(n, batch, drop_last=bool(rng.integers(2)), **ranks),
-        pinfeed.WeightedSampler(lengths, batch_size=batch, **ranks),
-        pinfeed.LengthBucketSampler(lengths, batch, **ranks),
-        pinfeed.PackSampler(lengths, batch_size=batch, seq_length=64, **ranks),
+        pinfeed.samplers.ShuffleSampler(n, batch, drop_last=bool(rng.integers(2)), **ranks),
+        pinfeed.samplers.WeightedSampler(lengths, batch_size=batch, **ranks),
+        pinfeed.samplers.LengthBucketSampler(lengths, batch, **ranks),
+        pinfeed.samplers.PackSampler(lengths, batch_size=batch, seq_length=64, **ranks),
     ]
     return [[list(map(int, batch)) for batch in sampler] for sampler in made for _ in range(2)]
 

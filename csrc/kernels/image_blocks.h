@@ -65,7 +65,7 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
   if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kLine) != 0) {
     // The planes disagree on where a cache line begins. So a stretch is converted in the L1 cache,
     // each plane as far from the beginning of a line as it is in the output, and streamed from
-    // there; what it leaves of a line stands in front of the next stretch.
+    // there; what it entries of a line stands in front of the next stretch.
     constexpr std::size_t kStretchBytes = 4096, kStretch = kStretchBytes / size;
     alignas(kLine) std::byte stage[Channels * (kStretchBytes + 2 * kLine)];
     const auto lead = [](const std::byte* address) {

@@ -32,9 +32,9 @@ def main() -> None:
     figure, axes = new_plot(f"Padding in batches of {len(lengths):,} texts", height=2.8)
     for max_tokens, style in zip(MAX_TOKENS, (":", "--", "-"), strict=True):
         shares = [
-            pinfeed.LengthBucketSampler(
+            pinfeed.samplers.LengthBucketSampler(
                 lengths, max_tokens=max_tokens, bucket_batches=bucket
-            ).padding_fraction()
+            ).padding_fraction
             for bucket in BUCKETS
         ]
         percents = [100 * share for share in shares]

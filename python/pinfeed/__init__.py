@@ -12,13 +12,12 @@ packed in one native pass, into memory that is used again.
     torch.Size([4, 3, 32, 32])
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pinfeed import augment, testing
+from pinfeed import augment, functional, samplers, testing
 from pinfeed._core import version as __version__
 from pinfeed.collation.collate import Collate
-from pinfeed.fields.field import Field, Leaf
+from pinfeed.fields.field import Field, FieldContext
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.keep import Keep
@@ -28,31 +27,25 @@ from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
 from pinfeed.fields.stack import Stack
 from pinfeed.fields.targets import Boxes, InstanceMasks, Points
-from pinfeed.functions.arrays import gather, normalize, permute
-from pinfeed.functions.packed_masks import packed_attention_mask, packed_mask_mod
-from pinfeed.functions.patches import patch_grid, patchify
-from pinfeed.functions.sequences import JaggedBatch, Padded, pad, unpad
-from pinfeed.functions.torch_ops import load as _load_ops
-from pinfeed.functions.unbinding import unbind
+from pinfeed.functional.sequences import JaggedBatch, Padded
+from pinfeed.functional.torch_ops import load as _load_ops
+from pinfeed.lazy import lazy_names
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.main_process import set_worker_memory_limit
 from pinfeed.runtime import get_num_threads, set_num_threads
-from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset, Rows
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.shared_list import SharedList
 
 if TYPE_CHECKING:
+    from pinfeed import packing
+    from pinfeed.configuration import show_config
     from pinfeed.diagnosis.diagnose import diagnose
     from pinfeed.exports.to_numpy.to_numpy import to_numpy
     from pinfeed.exports.to_tensorflow.to_tensorflow import to_tensorflow
     from pinfeed.exports.write_array import write_array
-    from pinfeed.samplers.length_buckets import LengthBucketSampler
-    from pinfeed.samplers.pack import PackSampler
-    from pinfeed.samplers.weighted import WeightedSampler
-    from pinfeed.streams.packed_stream import PackedStream
     from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
@@ -62,18 +55,15 @@ __all__ = [
     "ConcatArray",
     "DeviceLoader",
     "Field",
+    "FieldContext",
     "Image",
     "IndexedDataset",
     "InstanceMasks",
     "Jagged",
     "JaggedBatch",
     "Keep",
-    "Leaf",
-    "LengthBucketSampler",
     "Mask",
     "Pack",
-    "PackSampler",
-    "PackedStream",
     "Pad",
     "Padded",
     "Patches",
@@ -81,52 +71,35 @@ __all__ = [
     "RaggedArray",
     "Rows",
     "SharedList",
-    "ShuffleSampler",
     "Stack",
     "StreamDataset",
-    "WeightedSampler",
     "__version__",
     "augment",
     "diagnose",
     "from_numpy",
-    "gather",
+    "functional",
     "get_num_threads",
-    "normalize",
-    "packed_attention_mask",
-    "packed_mask_mod",
-    "pad",
-    "patch_grid",
-    "patchify",
-    "permute",
+    "packing",
+    "samplers",
     "set_num_threads",
     "set_worker_memory_limit",
+    "show_config",
     "testing",
     "to_numpy",
     "to_tensorflow",
-    "unbind",
-    "unpad",
     "write_array",
 ]
 
-# A training loop needs few of these, so each is imported when it is asked for.
 _LATER = {
-    "LengthBucketSampler": "samplers.length_buckets",
-    "PackSampler": "samplers.pack",
-    "PackedStream": "streams.packed_stream",
-    "StreamDataset": "streams.stream_dataset",
-    "WeightedSampler": "samplers.weighted",
-    "diagnose": "diagnosis.diagnose",
-    "to_numpy": "exports.to_numpy",
-    "to_tensorflow": "exports.to_tensorflow",
-    "write_array": "exports.write_array",
+    "StreamDataset": "pinfeed.streams.stream_dataset",
+    "diagnose": "pinfeed.diagnosis.diagnose",
+    "packing": "",
+    "show_config": "pinfeed.configuration",
+    "to_numpy": "pinfeed.exports.to_numpy.to_numpy",
+    "to_tensorflow": "pinfeed.exports.to_tensorflow.to_tensorflow",
+    "write_array": "pinfeed.exports.write_array",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'pinfeed' has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(f"pinfeed.{_LATER[name]}"), name)
-    return globals()[name]
+__getattr__ = lazy_names(__name__, _LATER)
 
 
 def __dir__() -> list[str]:

@@ -309,7 +309,7 @@ def view_images(
     *,
     key: int,
     samples: npt.NDArray[np.int64],
-    leaf: str,
+    entry: str,
     objects: _Objects | None = None,
     views: ImageViews | None = None,
     rows: Sequence[int] = (),

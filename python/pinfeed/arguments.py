@@ -37,7 +37,7 @@ class Problem:
     so whoever catches the error on its way adds what it knows to the attributes.
 
     Attributes:
-        subject: What it is about: ``"normalize: images"``, ``"Collate: leaf ['image']"``; or only who
+        subject: What it is about: ``"normalize: images"``, ``"Collate: entry ['image']"``; or only who
             says it, ``"Collate"``, where it is about samples as a whole.
         expected: What was expected; where nothing was got, the whole statement.
         got: What came instead.
@@ -86,7 +86,7 @@ def add_hint(error: Exception, hint: str) -> None:
 
 
 def sample_after(subject: str, sample: Any = "") -> str:
-    """``" of sample 3"`` after ``"Collate: leaf ['x']"``, ``": sample 3"`` after ``"Collate"``."""
+    """``" of sample 3"`` after ``"Collate: entry ['x']"``, ``": sample 3"`` after ``"Collate"``."""
     return f"{' of' if ': ' in subject else ':'} sample {sample}".rstrip()
 
 

@@ -11,7 +11,7 @@ import torch
 from pinfeed.arguments import checked_integer
 
 #: How all ranks get the same number of samples: some twice, some left out, or not at all.
-Even = Literal["repeat", "drop"] | None
+Uneven = Literal["repeat", "drop", "keep"]
 
 
 def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from pinfeed import _core
 from pinfeed.arguments import checked_integer
 
 _MOST_THREADS = 65536
@@ -62,21 +61,3 @@ def get_num_threads() -> int:
     if is_worker_process():
         return 1
     return torch.get_num_threads() if _num_threads is None else _num_threads
-
-
-def build_config() -> dict[str, Any]:
-    """What this build is made of and what it uses on this machine.
-
-    Returns:
-        A dict with ``version``, ``compiler`` and ``isa``, itself a dict of the names ``compiled``
-        in, ``available`` on this CPU and ``active`` now.
-    """
-    return {
-        "version": _core.version,
-        "compiler": _core.compiler,
-        "isa": {
-            "compiled": _core.compiled_isas(),
-            "available": _core.available_isas(),
-            "active": _core.active_isa(),
-        },
-    }

@@ -24,7 +24,7 @@ def is_namedtuple(node: Any) -> bool:
 
 
 def is_container(node: Any) -> bool:
-    """Whether ``node`` holds other nodes; strings and arrays are leaves."""
+    """Whether ``node`` holds other nodes; strings and arrays are entries."""
     if isinstance(node, str | bytes | array.array):
         return False
     return isinstance(node, Mapping | Sequence) or is_dataclass(node)
@@ -50,35 +50,35 @@ def parts(node: Any) -> list[Any]:
     return list(node)
 
 
-def _is_no_leaf(node: Any) -> bool:
+def _is_not_entry(node: Any) -> bool:
     return False
 
 
-def leaves(
-    node: Any, is_leaf: Callable[[Any], bool] = _is_no_leaf, steps: tuple[str, ...] = ()
+def entries(
+    node: Any, is_entry: Callable[[Any], bool] = _is_not_entry, steps: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The leaves of a structure, each behind the steps that lead to it from where ``steps`` lead.
+    """The entries of a structure, each behind the steps that lead to it from where ``steps`` lead.
 
-    All that is no container is a leaf, and so are the containers of which ``is_leaf`` says so.
+    All that is no container is an entry, and so are the containers of which ``is_leaf`` says so.
     """
-    if is_leaf(node) or not is_container(node):
+    if is_entry(node) or not is_container(node):
         yield steps, node
     else:
         for step, child in children(node):
-            yield from leaves(child, is_leaf, (*steps, step))
+            yield from entries(child, is_entry, (*steps, step))
 
 
-def map_leaves(
-    function: Callable[[Any], Any], node: Any, is_leaf: Callable[[Any], bool] = _is_no_leaf
+def map_entries(
+    function: Callable[[Any], Any], node: Any, is_entry: Callable[[Any], bool] = _is_not_entry
 ) -> Any:
-    """The structure with ``function(leaf)`` for each leaf, in the order of `leaves`.
+    """The structure with ``function(entry)`` for each entry, in the order of `entries`.
 
     A container in which nothing has changed stays the object that it is.
     """
-    if is_leaf(node) or not is_container(node):
+    if is_entry(node) or not is_container(node):
         return function(node)
     before = parts(node)
-    after = [map_leaves(function, child, is_leaf) for child in before]
+    after = [map_entries(function, child, is_entry) for child in before]
     if all(map(operator.is_, before, after)):
         return node
     return rebuild(node, after)

@@ -277,10 +277,11 @@ def test_from_numpy_resumes_with_the_crops_of_the_epoch():
 @pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"])
 @pytest.mark.parametrize("color", [None, augment.ColorJitter((2, 2))])
 @pytest.mark.parametrize("seed", [5, None])
-def test_leaves_with_the_same_geometry_share_it_but_not_the_color(seed, color, view):
-    options = {"dtype": torch.uint8, "augment": view, "interpolation": "nearest"}
-    mask = pinfeed.Image(input="HW", **options)
-    fields = {"image": pinfeed.Image(color=color, **options), "deep": [{"mask": mask}]}
+def test_entries_with_the_same_geometry_share_it_but_not_the_color(seed, color, view):
+    options = {"dtype": torch.uint8, "interpolation": "nearest"}
+    mask = pinfeed.Image(input="HW", augment=view, **options)
+    image = pinfeed.Image(augment=view if color is None else [view, color], **options)
+    fields = {"image": image, "deep": [{"mask": mask}]}
     rows = pinfeed.ArrayDataset({"image": IMAGES, "deep": [{"mask": IMAGES[..., 1]}]})
     batch = pinfeed.Collate(fields, seed=seed)(rows.__getitems__(range(40)))
     seen = batch["deep"][0]["mask"][:, 0]
@@ -288,6 +289,17 @@ def test_leaves_with_the_same_geometry_share_it_but_not_the_color(seed, color, v
         batch["image"][:, 1], seen if color is None else seen.int().mul(2).clamp(max=255).byte()
     )
     assert len(seen.flatten(1).unique(dim=0)) == 40
+
+
+@pytest.mark.parametrize("flips", [1, 2, 3])
+def test_flips_may_stand_anywhere(flips):
+    others = [crop(5), augment.ColorJitter(0.5), augment.RandomErasing(1)]
+    rows = pinfeed.ArrayDataset(IMAGES).__getitems__(range(20))
+    early, late = (
+        pinfeed.Collate(pinfeed.Image(augment=views), seed=3)(rows)
+        for views in ([others[0], flip(0.5), *others[1:]], [*others[:flips], flip(0.5), *others[flips:]])
+    )  # fmt: skip
+    assert torch.equal(early, late)
 
 
 def test_without_a_seed_torch_decides():
@@ -344,9 +356,9 @@ ARGUMENTS = [
     (lambda: flip("x"), TypeError, "RandomHorizontalFlip: p must be a number, got 'x'"),
     (lambda: augment.Compose([]), ValueError, "Compose: expected at least one transform"),
     (lambda: augment.Compose(crop(2)), TypeError, "a list of geometries, got RandomCrop"),
-    (lambda: augment.Compose([len]), TypeError, "geometries of pinfeed.augment", "builtin"),
-    (lambda: augment.Compose([augment.ColorJitter(0.4)]), TypeError, "for Image(color=...)"),
-    (lambda: augment.Compose([augment.RandomErasing()]), TypeError, "for Image(erase=...)"),
+    (lambda: augment.Compose([len]), TypeError, "crops, flips and sizes of pinfeed.augment", "builtin"),
+    (lambda: augment.Compose([augment.ColorJitter(0.4)]), TypeError, "augment=[Compose(...), ColorJitter(...)]"),
+    (lambda: augment.Compose([augment.RandomErasing()]), TypeError, "augment=[Compose(...), ColorJitter(...)]"),
     (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop(7, padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop(9)"),
@@ -396,33 +408,30 @@ def test_a_seed_needs_the_index():
     assert pinfeed.Collate(seed=1)([1, 2]).tolist() == [1, 2]  # nothing is random
 
 
-CERTAIN = {
-    "augment": augment.Compose([augment.Resize(6), augment.CenterCrop(4), flip(1)]),
-    "color": [augment.ColorJitter((2, 2)), augment.ColorJitter()],
-    "erase": augment.RandomErasing(0),
-}
-RANDOM = {
-    "augment": [crop(2), augment.RandomResizedCrop(2), flip(0.1)],
-    "color": [augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2)), augment.ColorJitter((2, 2), (2, 2))],
-    "erase": [augment.RandomErasing(0.1)],
-}  # fmt: skip
+CERTAIN = [
+    augment.Compose([augment.Resize(6), augment.CenterCrop(4), flip(1)]),
+    augment.ColorJitter((2, 2)), augment.ColorJitter(),
+    augment.RandomErasing(0),
+]  # fmt: skip
+RANDOM = [
+    crop(2), augment.RandomResizedCrop(2), flip(0.1),
+    augment.ColorJitter(0.1), augment.ColorJitter(0, (0, 2)), augment.ColorJitter((2, 2), (2, 2)),
+    augment.RandomErasing(0.1),
+]  # fmt: skip
 
 
 def test_what_is_not_random_needs_no_index():
-    field, before = pinfeed.Image(**CERTAIN), torch.get_rng_state()
+    field, before = pinfeed.Image(augment=CERTAIN), torch.get_rng_state()
     one, other = (pinfeed.Collate(field, seed=seed)([*IMAGES]) for seed in (1, None))
     assert_same_bits(one, other)
     assert torch.equal(torch.get_rng_state(), before)
-    for part, randoms in RANDOM.items():
-        for random in randoms:
-            collate = pinfeed.Collate(pinfeed.Image(**{part: random}), seed=1)
-            check(
-                lambda collate=collate: collate([*IMAGES]), ValueError, "the index of each sample"
-            )
+    for random in RANDOM:
+        collate = pinfeed.Collate(pinfeed.Image(augment=random), seed=1)
+        check(lambda collate=collate: collate([*IMAGES]), ValueError, "the index of each sample")
 
 
 @pytest.mark.parametrize("size", [(7, 8), (8, 7)])
-def test_leaves_that_share_a_geometry_have_images_of_one_size(size):
+def test_entries_that_share_a_geometry_have_images_of_one_size(size):
     height, width = size
     sample = {"image": IMAGES[0], "mask": IMAGES[0, :height, :width]}
     samples = [sample | {"mask": IMAGES[0]}, sample]
@@ -436,7 +445,7 @@ def test_leaves_that_share_a_geometry_have_images_of_one_size(size):
     check(
         lambda: batch(view),
         ValueError,
-        "leaf ['mask'] of sample 1: expected an image of (8, 8) as in leaf ['image']",
+        "entry ['mask'] of sample 1: expected an image of (8, 8) as in entry ['image']",
         f"got {size}",
         "make a second geometry",
     )
@@ -449,13 +458,13 @@ def test_errors_name_the_index():
     check(lambda: collate(samples), ValueError, "sample 1 of the batch (index 7)")
 
 
-PARTS = {"augment": VIEW, "color": augment.ColorJitter(0.5), "erase": augment.RandomErasing(1)}
+PARTS = {"crop": VIEW, "color": augment.ColorJitter(0.5), "erase": augment.RandomErasing(1)}
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
     rows = pinfeed.ArrayDataset(IMAGES).__getitems__([3, 1, 2])
-    drawn, constants = {part: PARTS[part]}, {"mean": 0.4, "std": 0.25}
+    drawn, constants = {"augment": PARTS[part]}, {"mean": 0.4, "std": 0.25}
 
     def collated(**options):
         return pinfeed.Collate(pinfeed.Image(**drawn, **options), seed=1)(rows)
@@ -468,12 +477,12 @@ def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
     check(
         lambda: loaded(**drawn),
         TypeError,
-        "augment, color and erase are for the samples of a Collate",
-        f'Image({part}=..., dtype=torch.uint8, output="HWC") to the Collate',
-        f"the same Image without {part} to fields",
-        "what erase writes is a number of bytes" if part == "erase" else "",
+        "augment changes the samples of a Collate, and this is a batch already",
+        'Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate',
+        "the same Image without augment to fields",
+        "RandomErasing writes bytes then" if part == "erase" else "",
     )
     batch = loaded(**constants)
     if part == "erase":  # what was a byte of 0
-        drawn["erase"] = augment.RandomErasing(1, value=-0.4 / 0.25)
+        drawn["augment"] = augment.RandomErasing(1, value=-0.4 / 0.25)
     assert_same_bits(batch, collated(**constants))

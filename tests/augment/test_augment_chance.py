@@ -1,4 +1,4 @@
-"""What is random: by which leaf, in which stream, how it is spread, and what was seen."""
+"""What is random: by which entry, in which stream, how it is spread, and what was seen."""
 
 import copy
 import pickle
@@ -56,7 +56,7 @@ def test_points_say_where_each_pixel_was(sizes, size, padding, seed):
         assert np.array_equal(seen, around)
 
 
-# By which leaf
+# By which entry
 
 
 def named_samples():
@@ -67,7 +67,7 @@ def named_samples():
 
 def collate_by_name(seed=5):
     image = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
-    return pinfeed.Collate({"image": image}, seed=seed, key="id")
+    return pinfeed.Collate({"image": image}, seed=seed, id_key="id")
 
 
 def by_name(batches):
@@ -92,7 +92,7 @@ batch_sizes = pytest.mark.parametrize("batch_size", [1, 7])
 
 
 @batch_sizes
-def test_a_leaf_names_the_sample(seen_by_name, batch_size):
+def test_an_entry_names_the_sample(seen_by_name, batch_size):
     rows = pinfeed.ArrayDataset({"image": IMAGES, "id": NAMES})
     for dataset in (named_samples(), rows, pinfeed.IndexedDataset(named_samples())):
         loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate_by_name())
@@ -104,7 +104,7 @@ def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
     found, collate = {}, collate_by_name()
     for rank in range(2):
         streams = [
-            pinfeed.StreamDataset(named_samples(), 9, even=None, rank=rank, world_size=2)
+            pinfeed.StreamDataset(named_samples(), 9, uneven="keep", rank=rank, world_size=2)
             for _ in range(2)
         ]
         begun, resumed = (DataLoader(stream, batch_size, collate_fn=collate) for stream in streams)
@@ -117,11 +117,11 @@ def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
     assert found == seen_by_name
 
 
-def test_copies_know_the_leaf(seen_by_name):
+def test_copies_know_the_entry(seen_by_name):
     collate = collate_by_name()
     for copied in (pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)):
         assert by_name([copied(named_samples())]) == seen_by_name
-    assert repr(pinfeed.Collate(seed=1, key="id")) == "Collate(seed=1, key='id')"
+    assert repr(pinfeed.Collate(seed=1, id_key="id")) == "Collate(seed=1, id_key='id')"
 
 
 def test_samples_of_one_name_look_alike():
@@ -132,8 +132,8 @@ def test_samples_of_one_name_look_alike():
 NAMELESS = [
     (pinfeed.ArrayDataset({"image": IMAGES}).__getitems__([1]), ValueError, "sample 0 has none"),
     ([{"image": IMAGES[0], "id": 1}, {"image": IMAGES[0]}], ValueError, "sample 1 has none", "add"),
-    ([IMAGES[0]], ValueError, "key='id'", "leave out key and wrap", "IndexedDataset"),
-    ([{"image": IMAGES[0], "id": "a"}], TypeError, "leaf ['id'] of sample 0", "integer, got 'a'"),
+    ([IMAGES[0]], ValueError, "id_key='id'", "leave out id_key and wrap", "IndexedDataset"),
+    ([{"image": IMAGES[0], "id": "a"}], TypeError, "entry ['id'] of sample 0", "integer, got 'a'"),
     ([{"image": IMAGES[0], "id": 2**63}], ValueError, "at most 9223372036854775807"),
 ]
 
@@ -144,9 +144,13 @@ def test_samples_without_a_name(samples, error, words):
 
 
 ARGUMENTS = [
-    (lambda: pinfeed.Collate(key="id"), ValueError, "Collate: key is for a seed"),
-    (lambda: pinfeed.Image(stream=1), ValueError, "stream is about augment, color and erase"),
-    (lambda: pinfeed.Image(augment=VIEW, stream=-1), ValueError, "stream must be at least 0"),
+    (lambda: pinfeed.Collate(id_key="id"), ValueError, "Collate: id_key needs a seed"),
+    (lambda: pinfeed.Image(rng_stream=1), ValueError, "rng_stream needs augment"),
+    (
+        lambda: pinfeed.Image(augment=VIEW, rng_stream=-1),
+        ValueError,
+        "rng_stream must be at least 0",
+    ),
 ]
 
 
@@ -221,7 +225,7 @@ def test_crops_and_flips_have_the_distribution_of_torchvisions():
 def test_streams_draw_apart(seed):
     view = augment.RandomCrop(2)
     torch.manual_seed(0)
-    fields = {"a": small(view), "b": small(view, stream=1), "c": small(view, stream=1)}
+    fields = {"a": small(view), "b": small(view, rng_stream=1), "c": small(view, rng_stream=1)}
     windows = windows_of(fields, (300, 200), seed)
     assert np.array_equal(windows["b"], windows["c"])
     numbers = [windows[name][:, axis] for name in "ab" for axis in (0, 1)]

@@ -68,7 +68,7 @@ def adjusted(values, name, factor):
 @given(st.lists(steps, min_size=1, max_size=3), st.integers(0, 2**40))
 def test_every_byte(steps, seed):
     rows = pinfeed.ArrayDataset(EVERY_BYTE.expand(4, 1, 256)).__getitems__(range(4))
-    field = pinfeed.Image(input="HW", dtype=torch.uint8, color=steps)
+    field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=steps)
     batch = pinfeed.Collate(field, seed=seed)(rows)
     for index, found in enumerate(batch):
         assert torch.equal(found, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
@@ -93,11 +93,11 @@ def test_torchvision(isa, factor):
             field = pinfeed.Image(
                 input="CHW",
                 dtype=torch.uint8,
-                color=augment.ColorJitter(**{name: (factor, factor)}),
+                augment=augment.ColorJitter(**{name: (factor, factor)}),
             )
             change = getattr(functional, f"adjust_{name}")
             assert torch.equal(pinfeed.Collate(field)([given])[0], change(given, factor)), name
-        field = pinfeed.Image(input="CHW", dtype=torch.uint8, color=augment.RandomGrayscale(1))
+        field = pinfeed.Image(input="CHW", dtype=torch.uint8, augment=augment.RandomGrayscale(1))
         found = pinfeed.Collate(field)([image])[0]
         assert torch.equal(
             found, functional.rgb_to_grayscale(image, num_output_channels=len(image))
@@ -139,7 +139,9 @@ def test_colors_come_between_geometry_and_normalization(
         planes = image if output == "CHW" else image.permute(2, 0, 1)
         planes[:] = changed(planes.contiguous(), color, seed, index)
     expected = pinfeed.Image(**constants, input=output, output=output, dtype=dtype)
-    field = pinfeed.Image(**constants, **options, dtype=dtype, augment=view, color=color)
+    field = pinfeed.Image(
+        **constants, **options, dtype=dtype, augment=[*([] if view is None else [view]), *color]
+    )
     batch = pinfeed.Collate(field, seed=seed)(rows)
     assert torch.equal(batch, pinfeed.Collate(expected)(list(pixels)))
 
@@ -154,7 +156,7 @@ def test_large_images_and_threads(isa, threads):
     pinfeed.set_num_threads(threads)
     try:
         for steps in color, [*color, augment.ColorJitter(0.1, 0.6, 0.6)]:
-            field = pinfeed.Image(input="CHW", dtype=torch.uint8, color=steps, channels_last=True)
+            field = pinfeed.Image(input="CHW", dtype=torch.uint8, augment=steps, channels_last=True)
             for index, found in enumerate(pinfeed.Collate(field, seed=3)(rows)):
                 expected = changed(torch.from_numpy(images[index]), steps, 3, index)
                 assert torch.equal(found, expected)
@@ -167,7 +169,7 @@ def test_the_order_and_the_chance():
     pixel = np.uint8([[[200, 120, 40]], [[10, 20, 90]]])
     three = {"brightness": 1.5, "contrast": 0.5, "saturation": 2.0}
     jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)
-    field = pinfeed.Image(dtype=torch.uint8, color=jitter, output="HWC")
+    field = pinfeed.Image(dtype=torch.uint8, augment=jitter, output="HWC")
     rows = pinfeed.ArrayDataset(np.stack([pixel] * 12_000)).__getitems__(range(12_000))
     found = collections.Counter(
         tuple(image.flatten().tolist()) for image in pinfeed.Collate(field)(rows)
@@ -188,7 +190,7 @@ def test_each_frame_has_a_mean_of_its_own():
     clip = np.random.default_rng(0).integers(0, 100, (4, 9, 7, 3), dtype=np.uint8)
     clip[2:] += 150
     contrast = augment.ColorJitter(contrast=(0.5, 0.5))
-    field = pinfeed.Image(input="THWC", output="TCHW", dtype=torch.uint8, color=contrast)
+    field = pinfeed.Image(input="THWC", output="TCHW", dtype=torch.uint8, augment=contrast)
     frames = clip.transpose(0, 3, 1, 2)
     expected = np.stack([reference.with_contrast(frame, 0.5) for frame in frames])
     assert np.array_equal(pinfeed.Collate(field)([clip])[0].numpy(), expected)
@@ -196,7 +198,7 @@ def test_each_frame_has_a_mean_of_its_own():
 
 def test_a_huge_brightness_leaves_black():
     color = augment.ColorJitter((1e308, 1e308))
-    image = pinfeed.Image(input="HW", dtype=torch.uint8, color=color)
+    image = pinfeed.Image(input="HW", dtype=torch.uint8, augment=color)
     assert pinfeed.Collate(image)([np.array([[0, 1, 255]], np.uint8)]).tolist() == [
         [[[0, 255, 255]]]
     ]
@@ -212,13 +214,13 @@ ERRORS = [
     (lambda: augment.RandomGrayscale(-1), ValueError, "RandomGrayscale: p must be", "got -1"),
     (lambda: augment.RandomGrayscale("x"), TypeError, "RandomGrayscale: p must be", "'x'"),
     (
-        lambda: pinfeed.Image(color=[len]),
+        lambda: pinfeed.Image(augment=len),
         TypeError,
-        "color must be a ColorJitter or a RandomGrayscale of pinfeed.augment",
+        "augment must be a transform of pinfeed.augment, or a list",
         "builtin",
     ),
     (
-        lambda: pinfeed.Image(color=augment.RandomGrayscale),
+        lambda: pinfeed.Image(augment=augment.RandomGrayscale),
         TypeError,
         "got a class; create it with parentheses: RandomGrayscale(...)",
     ),
@@ -239,7 +241,7 @@ CHANNELS = {
 def test_channels_without_gray(case, color):
     layout, sample, cut = CHANNELS[case]
     output = layout.replace("HWC", "CHW")
-    collate = pinfeed.Collate(pinfeed.Image(input=layout, output=output, color=color))
+    collate = pinfeed.Collate(pinfeed.Image(input=layout, output=output, augment=color))
     words = [
         "RGB images for saturation and RandomGrayscale, or gray ones",
         f"got {sample.shape[layout.index('C')]} channels",
@@ -248,7 +250,7 @@ def test_channels_without_gray(case, color):
     check(lambda: collate([sample]), ValueError, *words)
     if cut:
         collate([eval(cut, {"image": sample})])
-    plain = pinfeed.Image(input=layout, output=output, color=augment.ColorJitter(0.5, 0.5))
+    plain = pinfeed.Image(input=layout, output=output, augment=augment.ColorJitter(0.5, 0.5))
     pinfeed.Collate(plain)([sample])
 
 

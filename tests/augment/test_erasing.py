@@ -72,16 +72,15 @@ def test_rectangles(shape, dtype, layout, p, scale, ratio, is_cropped, kind, see
         value = 7
     erasing = augment.RandomErasing(p, scale, ratio, value)
     options = layout | {"input": "CHW", "dtype": dtype}
-    if is_cropped:
-        options["augment"] = augment.RandomHorizontalFlip()
+    flips = [augment.RandomHorizontalFlip()] if is_cropped else []
     rows = pinfeed.ArrayDataset(images).__getitems__(range(count))
-    expected = pinfeed.Collate(pinfeed.Image(**options), seed=seed)(rows)
+    expected = pinfeed.Collate(pinfeed.Image(**options, augment=flips), seed=seed)(rows)
     planes = expected if layout != {"output": "HWC"} else expected.permute(0, 3, 1, 2)
     for i, image in enumerate(planes):
         draws = (reference.uniform(seed, 0, i, 2**63 + number) for number in range(21))
         top, left, h, w = rectangle(draws, height, width, p, scale, ratio)
         image[:, top : top + h, left : left + w] = written(value, (channels, h, w), dtype, seed, i)
-    batch = pinfeed.Collate(pinfeed.Image(**options, erase=erasing), seed=seed)(rows)
+    batch = pinfeed.Collate(pinfeed.Image(**options, augment=[*flips, erasing]), seed=seed)(rows)
     assert batch.stride() == expected.stride()
     assert torch.equal(batch, expected)
 
@@ -101,14 +100,14 @@ def test_all_frames_of_a_clip_lose_the_same_rectangle(output, channels_last, val
         top, left, h, w = rectangle(draws, 9, 11, 1, (0.02, 0.33), (0.3, 3.3))
         values = written(value, (3, h, w), torch.float32, 2, i)
         clip[:, :, top : top + h, left : left + w] = values
-    field = pinfeed.Image(**options, erase=augment.RandomErasing(1, value=value))
+    field = pinfeed.Image(**options, augment=augment.RandomErasing(1, value=value))
     batch = pinfeed.Collate(field, seed=2)(rows)
     assert batch.stride() == expected.stride()
     assert torch.equal(batch, expected)
 
 
 def test_masks_without_channels():
-    mask = {"input": "HW", "dtype": torch.int64, "erase": augment.RandomErasing(value=255)}
+    mask = {"input": "HW", "dtype": torch.int64, "augment": augment.RandomErasing(value=255)}
     rows = pinfeed.ArrayDataset(np.zeros((9, 16, 16), np.uint8)).__getitems__(range(9))
     batch = pinfeed.Collate(pinfeed.Image(**mask, output="HW"), seed=0)(rows)
     assert torch.equal(batch, pinfeed.Collate(pinfeed.Image(**mask), seed=0)(rows)[:, 0])
@@ -118,12 +117,12 @@ def test_masks_without_channels():
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
 def test_rectangles_that_no_image_holds(output):
     ratio = (1e300, 1e308)
-    image = pinfeed.Image(output=output, erase=augment.RandomErasing(1, ratio=ratio, value=1))
+    image = pinfeed.Image(output=output, augment=augment.RandomErasing(1, ratio=ratio, value=1))
     assert not pinfeed.Collate(image)([np.zeros((9, 9, 3), np.uint8)]).any()
 
 
 def test_random_values_are_normal():
-    image = pinfeed.Image(erase=augment.RandomErasing(1, (0.9, 0.9), (1, 1), "random"))
+    image = pinfeed.Image(augment=augment.RandomErasing(1, (0.9, 0.9), (1, 1), "random"))
     rows = pinfeed.ArrayDataset(np.zeros((2, 400, 400, 3), np.uint8)).__getitems__([0, 1])
     batch = pinfeed.Collate(image, seed=0)(rows)
     values = batch[batch != 0].double().numpy()
@@ -140,14 +139,14 @@ def test_streams_erase_apart():
     rows = pinfeed.ArrayDataset({"x": images}).__getitems__(range(40))
     erasing = augment.RandomErasing(value=1)
     fields = {
-        name: pinfeed.Image(input="HW", erase=erasing, stream=stream).of("x")
+        name: pinfeed.Image(input="HW", augment=erasing, rng_stream=stream).from_key("x")
         for name, stream in {"a": 0, "b": 1, "c": 1}.items()
     }
     batch = pinfeed.Collate(fields, seed=0)(rows)
     assert torch.equal(batch["b"], batch["c"])
     assert (batch["a"] != batch["b"]).flatten(1).any(1).sum() > 15
     assert list(batch) == ["a", "b", "c"]
-    assert repr(fields["b"]).endswith("stream=1).of('x')")
+    assert repr(fields["b"]).endswith("stream=1).from_key('x')")
 
 
 erasing = augment.RandomErasing
@@ -160,12 +159,12 @@ ERRORS = [
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
     (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'normal'"),
-    (lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value="random")),
+    (lambda: pinfeed.Image(dtype=torch.uint8, augment=erasing(value="random")),
         ValueError, "value='random' writes normal numbers", "got torch.uint8; take a number"),
-    (lambda: pinfeed.Image(erase=0.5), TypeError, "erase must be a", "RandomErasing, got float"),
-    (lambda: pinfeed.Image(erase=erasing(), pad_value=0), ValueError, "pad_value", "leave one out"),
-    (lambda: pinfeed.Image(dtype=torch.uint8, erase=erasing(value=256)), ValueError, "erase: value"),
-    (lambda: pinfeed.Collate(pinfeed.Image(erase=erasing(value=(1, 2))))([np.zeros((4, 4, 3), np.uint8)]),
+    (lambda: pinfeed.Image(augment=0.5), TypeError, "augment must be a transform", "got float"),
+    (lambda: pinfeed.Image(augment=erasing(), pad_value=0), ValueError, "pad_value", "leave one out"),
+    (lambda: pinfeed.Image(dtype=torch.uint8, augment=erasing(value=256)), ValueError, "RandomErasing: value"),
+    (lambda: pinfeed.Collate(pinfeed.Image(augment=erasing(value=(1, 2))))([np.zeros((4, 4, 3), np.uint8)]),
         ValueError, "one for each of 3 channels, got 2"),
 ]  # fmt: skip
 

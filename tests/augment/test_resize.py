@@ -316,8 +316,8 @@ ARGUMENTS = [
     (lambda: pinfeed.Image(resize_dtype="float64"), TypeError, "resize_dtype must be torch.float32 or None, got torch.float64"),
     (lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
         ValueError, "for images that become floats, got dtype=torch.uint8; leave one"),
-    (lambda: pinfeed.Image(resize_dtype=torch.float32, color=augment.ColorJitter(1)),
-        ValueError, "color is for bytes, and resize_dtype=torch.float32 makes floats"),
+    (lambda: pinfeed.Image(resize_dtype=torch.float32, augment=augment.ColorJitter(1)),
+        ValueError, "changes bytes, and resize_dtype=torch.float32 makes floats"),
 ]  # fmt: skip
 
 

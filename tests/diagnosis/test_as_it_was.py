@@ -38,7 +38,7 @@ class Changing(Sleeping):
 @pytest.mark.usefixtures("trials")
 def test_nothing_of_the_users_changes():
     dataset = Changing(0.0005)
-    sampler = pinfeed.ShuffleSampler(64, 4)
+    sampler = pinfeed.samplers.ShuffleSampler(64, 4)
     generator = torch.Generator().manual_seed(3)
     loader = DataLoader(dataset, batch_sampler=sampler, generator=generator)
     for seed in (random.seed, np.random.seed, torch.manual_seed):
@@ -55,8 +55,8 @@ def test_nothing_of_the_users_changes():
         thread.join(10)  # which may be ending
     assert {*threading.enumerate()} <= threads  # one of another test may have ended
     assert states() == before
-    assert sampler.epoch == pinfeed.ShuffleSampler(64, 4).epoch
-    assert list(sampler) == list(pinfeed.ShuffleSampler(64, 4))
+    assert sampler.epoch == pinfeed.samplers.ShuffleSampler(64, 4).epoch
+    assert list(sampler) == list(pinfeed.samplers.ShuffleSampler(64, 4))
 
 
 def set_offset(worker):

@@ -117,7 +117,7 @@ def test_what_can_not_be_made_anew_is_shared():
 
 
 def test_a_sampler_of_pinfeed_keeps_its_epoch():
-    sampler = pinfeed.ShuffleSampler(10, 2)
+    sampler = pinfeed.samplers.ShuffleSampler(10, 2)
     ((copy,), originals) = copied((sampler,))
     expected = [list(copy) for _ in range(3)]
     assert originals == []

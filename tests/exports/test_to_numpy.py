@@ -1,4 +1,4 @@
-"""to_numpy: every structure, dtype and kind of leaf, from loaders of every kind."""
+"""to_numpy: every structure, dtype and kind of entry, from loaders of every kind."""
 
 import mmap
 import sys
@@ -84,7 +84,7 @@ def test_structures_shapes_dtypes_and_loaders(data, structure, loader):
 def test_collate_bucketed_batches_and_workers():
     sequences = [np.arange(i % 23) for i in range(200)]
     ragged = pinfeed.RaggedArray.from_sequences(sequences)
-    sampler = pinfeed.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
+    sampler = pinfeed.samplers.LengthBucketSampler(ragged.lengths, max_tokens=64, seed=1)
     order = np.concatenate(list(sampler))
     sampler.set_epoch(0)
     loader = DataLoader(
@@ -173,7 +173,7 @@ def test_dtypes(tmp_path):
     }
     for out in (None, tmp_path / "all"):
         result = to_numpy([batch, batch], out, dtype=torch.float16)
-        assert {*(leaf.dtype for leaf in (result["x"], result["flag"]))} == {np.dtype("f2")}
+        assert {*(entry.dtype for entry in (result["x"], result["flag"]))} == {np.dtype("f2")}
         assert result["target"][0].tolist() == [0, 1, 0, 1]
         assert result["target"][1].values.dtype == np.float16
         assert [row.tolist() for row in result["target"][1]] == [[0], [1, 2]] * 2
@@ -225,13 +225,13 @@ def test_a_list_with_arrays_in_it_is_part_of_the_structure():
     assert_same(to_numpy([{"x": x, "two": [np.arange(3), np.ones(3)]}])["two"][0], np.arange(3))
     for raw in ([np.zeros(1), np.zeros(2)], [{"boxes": np.zeros((0, 4))}] * 3):
         with pytest.raises(
-            ValueError, match=r"leaf \['raw'\]\[0\].*expected 3 samples.*np\.fromiter"
+            ValueError, match=r"entry \['raw'\]\[0\].*expected 3 samples.*np\.fromiter"
         ):
             to_numpy([{"x": x, "raw": raw}])
     # What the message says.
     raw = np.fromiter([np.arange(n) for n in (1, 5, 2)], object)
     assert_same(to_numpy([{"x": x, "raw": raw}] * 2)["raw"], [np.arange(n) for n in (1, 5, 2)] * 2)
-    with pytest.raises(ValueError, match=r"leaf \[1\] of batch 0: expected 2 samples.*got 3"):
+    with pytest.raises(ValueError, match=r"entry \[1\] of batch 0: expected 2 samples.*got 3"):
         to_numpy([[np.zeros(2), ["a", "b", "c"]]])
 
 
@@ -286,12 +286,15 @@ class Unsure(BatchSampler):
         (DataLoader(range(10), 4, drop_last=True), 2),
         (DataLoader(range(10), 4, sampler=range(3, 9)), 2),
         (DataLoader(range(10), batch_sampler=BatchSampler(range(7), 3, True)), 2),
-        (DataLoader(range(9), batch_sampler=pinfeed.ShuffleSampler(9, 2)), 5),
+        (DataLoader(range(9), batch_sampler=pinfeed.samplers.ShuffleSampler(9, 2)), 5),
         (pinfeed.DeviceLoader(DataLoader(range(10), 4)), 3),
         (DataLoader(Stream(3), 2), None),
         (DataLoader(range(4), None), None),
         (DataLoader(range(4), 2, sampler=iter([1, 2])), None),
-        (DataLoader(range(4), batch_sampler=pinfeed.LengthBucketSampler([1] * 4, 2)), None),
+        (
+            DataLoader(range(4), batch_sampler=pinfeed.samplers.LengthBucketSampler([1] * 4, 2)),
+            None,
+        ),
         (DataLoader(range(10), batch_sampler=Unsure(range(10), 3, False)), None),
         (DataLoader(range(4), batch_sampler=[[1], [2, 3]]), None),
         (iter([]), None),

@@ -31,7 +31,11 @@ TYPES = [
     (torch.zeros(2, 3), {}, "loader must be an iterable of batches, got Tensor"),
     ({"x": X}, {}, "loader must be an iterable of batches, got dict"),
     (jagged([0, 3]), {}, "loader must be an iterable of batches, got JaggedBatch"),
-    (pinfeed.pad([[1], [2, 3]]), {}, "loader must be an iterable of batches, got Padded"),
+    (
+        pinfeed.functional.pad([[1], [2, 3]]),
+        {},
+        "loader must be an iterable of batches, got Padded",
+    ),
     (TensorDataset(torch.zeros(2)), {}, "loader .* got TensorDataset; wrap it in a DataLoader"),
     ([X], {"max_samples": 1.5}, "max_samples must be an integer, got 1.5"),
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
@@ -39,11 +43,11 @@ TYPES = [
     (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
     ([F4], {"dtype": "S3"}, "dtype must be NumPy's, of numbers or bool, got bytes24"),
     ([F4], {"dtype": torch.bfloat16}, "dtype must be NumPy's, of numbers or bool, got bfloat16"),
-    ([FIRST], {"dtype": {"y": "f4"}}, r"leaf \['y'\] of batch 0: dtype is for numbers, got list"),
-    ([FIRST], {"dtype": {"x": "i4"}}, r"leaf \['x'\] of batch 0: can't cast float32 to int32"),
+    ([FIRST], {"dtype": {"y": "f4"}}, r"entry \['y'\] of batch 0: dtype is for numbers, got list"),
+    ([FIRST], {"dtype": {"x": "i4"}}, r"entry \['x'\] of batch 0: can't cast float32 to int32"),
     # First batches.
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
-    ([{"x": X, "n": 2}], {}, r"leaf \['n'\] of batch 0: expected a tensor.*got int"),
+    ([{"x": X, "n": 2}], {}, r"entry \['n'\] of batch 0: expected a tensor.*got int"),
     (["ab"], {}, "batch 0: expected a tensor.*got str"),
     ([np.ma.masked_array([1], [True])], {}, r"the mask of a masked array .* use \.filled\(\)"),
     ([np.zeros(2, [("a", object)])], {}, "expected a dtype of fixed size"),
@@ -74,8 +78,8 @@ VALUES = [
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.
     ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),
-    ([{"loss": torch.tensor(1.0), "y": X}], {}, r"leaf \['loss'\] of batch 0: expected an axis"),
-    ([[torch.tensor(1.0), X]], {}, r"leaf \[0\] of batch 0: expected an axis"),
+    ([{"loss": torch.tensor(1.0), "y": X}], {}, r"entry \['loss'\] of batch 0: expected an axis"),
+    ([[torch.tensor(1.0), X]], {}, r"entry \[0\] of batch 0: expected an axis"),
     ([None], {}, "batch 0: expected at least one array or list, got none"),
     ([{}], {}, "batch 0: expected at least one array or list, got none"),
     ([{"x": X, "y": np.zeros(3)}], {}, r"\['y'\] of batch 0: expected 2 samples, as \['x'\] has"),
@@ -89,11 +93,11 @@ VALUES = [
     # Later batches.
     ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as before, got \(3, 1\); for s"),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
-    ([FIRST, {"x": F4}], {}, r"batch 1: expected the leaves \['x'\], \['y'\] as before, got \['x'\]"),
-    ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the leaves .* got \[0\], \[1\]"),
-    ([FIRST, None], {}, "batch 1: expected the leaves .* got the batch itself"),
-    ([FIRST, F4], {}, "batch 1: expected the leaves .* got the batch itself"),
-    ([(X, None), (X, X)], {}, r"leaf \[1\] of batch 1: expected None, got ndarray"),
+    ([FIRST, {"x": F4}], {}, r"batch 1: expected the entries \['x'\], \['y'\] as before, got \['x'\]"),
+    ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the entries .* got \[0\], \[1\]"),
+    ([FIRST, None], {}, "batch 1: expected the entries .* got the batch itself"),
+    ([FIRST, F4], {}, "batch 1: expected the entries .* got the batch itself"),
+    ([(X, None), (X, X)], {}, r"entry \[1\] of batch 1: expected None, got ndarray"),
     ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: .* \(3, 2\) as before, got \(3, 4\)"),
     ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as before, got \(\*, 3\)"),
 ]  # fmt: skip
@@ -104,7 +108,7 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
 def test_what_is_refused(loader, keywords, message, error):
     with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
         to_numpy(loader, **keywords)
-    if message.startswith("batch 1: expected the leaves") or r"\['x'\] of batch 1" in message:
+    if message.startswith("batch 1: expected the entries") or r"\['x'\] of batch 1" in message:
         assert_same(caught.value.partial, FIRST)
 
 
@@ -151,8 +155,8 @@ UNWRITTEN = [
     ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as before, got bytes"),
     ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),
     ([jagged([0, 3])], "x.npy", ValueError, "different lengths; give the path of a directory"),
-    ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another leaf is already written to a.b; rena"),
-    ([{"a": X, "a.npy": X}], "x", ValueError, r"leaf \['a.npy'\] .* already written to a.npy"),
+    ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another entry is already written to a.b; rena"),
+    ([{"a": X, "a.npy": X}], "x", ValueError, r"entry \['a.npy'\] .* already written to a.npy"),
 ]
 
 

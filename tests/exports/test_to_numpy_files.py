@@ -87,7 +87,7 @@ def test_a_directory(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_directory_of_a_single_leaf(tmp_path):
+def test_a_directory_of_a_single_entry(tmp_path):
     to_numpy([np.ones((2, 3))], tmp_path / "one")
     assert list(contents(tmp_path / "one")) == ["values.npy"]
     to_numpy([pinfeed.JaggedBatch(np.ones(3), np.array([0, 1, 3]))], tmp_path / "two")

@@ -1,4 +1,4 @@
-"""to_tensorflow: every structure, dtype and kind of leaf, by every way to an element."""
+"""to_tensorflow: every structure, dtype and kind of entry, by every way to an element."""
 
 import itertools
 
@@ -55,12 +55,12 @@ def test_every_batch(name, way):
         assert_element(element, batch)
 
 
-leaves = st.integers(0, 10**6).map(lambda seed: tensors(seed)[0])
+entries = st.integers(0, 10**6).map(lambda seed: tensors(seed)[0])
 
 names = st.text(st.sampled_from("abzAZ_0é ."), min_size=1, max_size=3)
 
 structures = st.recursive(
-    leaves,
+    entries,
     lambda nodes: st.one_of(
         st.dictionaries(names, nodes, min_size=1, max_size=4),
         st.dictionaries(st.integers(-3, 3), nodes, min_size=1, max_size=2),

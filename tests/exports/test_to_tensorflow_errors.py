@@ -14,7 +14,7 @@ X = torch.zeros(2, 3)
 Y = torch.zeros(2, dtype=torch.int64)
 FIRST = {"x": X, "pair": (X, Y), "none": None}
 JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
-LEAVES = "expected the leaves [['x'], ['pair'][0], ['pair'][1], ['none']], got "
+ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']], got "
 VARIES = "if that varies, say so: signature= with tf.TensorSpec((None, None), tf.float32)"
 
 # The first batch, the second one, the type of the error, and its message behind "batch 1: ".
@@ -29,8 +29,8 @@ CHANGES = [
     (FIRST, {"x": JAGGED}, TypeError, "expected a tensor or an ndarray, got JaggedBatch"),
     (FIRST, {"none": X}, ValueError, "expected None, got a Tensor"),
     (FIRST, {"x": None}, TypeError, "expected a tensor or an ndarray, got NoneType"),
-    (FIRST, [X, None], ValueError, f"{LEAVES}[[0], [1]]"),
-    (FIRST, X, ValueError, f"{LEAVES}[the batch itself]"),
+    (FIRST, [X, None], ValueError, f"{ENTRIES}[[0], [1]]"),
+    (FIRST, X, ValueError, f"{ENTRIES}[the batch itself]"),
     (JAGGED, X, TypeError, "expected a JaggedBatch, got Tensor"),
     (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64"),
     (JAGGED, JAGGED._replace(values=X[:, :1]), ValueError, f"expected shape (None, 3), got (2, 1); {VARIES}"),
@@ -45,7 +45,7 @@ CHANGES = [
 def test_a_batch_that_differs(first, batch, kind, message, tf):
     where = "to_tensorflow: "
     if isinstance(batch, dict):
-        where += rf"leaf \['{next(iter(batch))}'\].* of "
+        where += rf"entry \['{next(iter(batch))}'\].* of "
         batch = first | batch
     elements = iter(pinfeed.to_tensorflow(one for one in (first, batch)))
     next(elements)
@@ -54,9 +54,9 @@ def test_a_batch_that_differs(first, batch, kind, message, tf):
         next(elements)
 
 
-CHANNELS = "channels_last must be True, False, or names of leaves, got"
+CHANNELS = "channels_last must be True, False, or names of entries, got"
 SPEC = "expected a tf.TensorSpec or a tf.RaggedTensorSpec, got"
-LEAF = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
+ENTRY = "batch 0: expected a tensor, an ndarray, numbers, strings or a container"
 MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
 NO_LOADER = "loader must be an iterable of batches, got"
 
@@ -67,7 +67,7 @@ REFUSED = [
     ("abc", {}, TypeError, f"{NO_LOADER} str"),
     ({"x": X}, {}, TypeError, f"{NO_LOADER} dict"),
     (3, {}, TypeError, f"{NO_LOADER} int"),
-    (pinfeed.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
+    (pinfeed.functional.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
     (TensorDataset(X), {}, TypeError, f"{NO_LOADER} TensorDataset; wrap it in a DataLoader"),
     (iter([]), {}, ValueError, "loader yielded no batch, and nothing else says what"),
     ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
@@ -76,13 +76,13 @@ REFUSED = [
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
     ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last names 'pair.2', but the leav"),
     ([FIRST], {"channels_last": "x"}, ValueError, "channels_last names 'x', which must have"),
-    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for leaves of uin"),
+    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for entries of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
     ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature is for batches"),
-    # Leaves that TensorFlow can't have.
-    ([{"a": [object()]}], {}, TypeError, "leaf ['a'][0] of batch 0: expected a tensor, an ndarray"),
-    ([[]], {}, TypeError, f"{LEAF} of them, got an empty list; leave it out"),
+    # Entries that TensorFlow can't have.
+    ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
+    ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),
     ([X.to_sparse()], {}, TypeError, "batch 0: expected a dense tensor, got torch.sparse_coo"),
     ([X.to("meta")], {}, TypeError, "batch 0: a tensor on the meta device has no values"),
     ([X.to(torch.float8_e5m2)], {}, TypeError, "batch 0: TensorFlow has no torch.float8_e5m2"),
@@ -130,7 +130,7 @@ def test_an_empty_loader_with_a_signature(tf):
 def test_signatures_that_no_batch_fits(tf):
     spec = tf.TensorSpec((None, 3))
     for signature in ({"x": spec}, (spec, spec, spec), spec):
-        with pytest.raises(tf.errors.OpError, match="batch 0: expected the leaves "):
+        with pytest.raises(tf.errors.OpError, match="batch 0: expected the entries "):
             list(pinfeed.to_tensorflow([FIRST], signature=signature))
     for ragged in (
         tf.RaggedTensorSpec((None, None, None), ragged_rank=2),

@@ -60,7 +60,7 @@ def train(model):
 
 
 def arrays():
-    images = pinfeed.normalize(IMAGES, MEAN, STD, output="NHWC")
+    images = pinfeed.functional.normalize(IMAGES, MEAN, STD, output="NHWC")
     return {"image": images, "age": AGES}, LABELS
 
 

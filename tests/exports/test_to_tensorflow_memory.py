@@ -41,7 +41,7 @@ def counted(batches):
 
 def pooled(batches):
     for number in range(batches):
-        yield pinfeed.permute(torch.full((4, 1 << 14), float(number)), "ab", "ab")
+        yield pinfeed.functional.permute(torch.full((4, 1 << 14), float(number)), "ab", "ab")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -52,7 +52,9 @@ def test_no_copy(way):
         "bfloat16": torch.zeros(8, 8, dtype=torch.bfloat16),
         "bool": torch.zeros(8, dtype=torch.bool),
         "pooled": next(pooled(1)),
-        "ndarray": pinfeed.permute(np.zeros((64, 64), np.float32), "ab", "ba"),  # of the pool
+        "ndarray": pinfeed.functional.permute(
+            np.zeros((64, 64), np.float32), "ab", "ba"
+        ),  # of the pool
         "channels_last": torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last),
         "jagged": pinfeed.JaggedBatch(torch.zeros(9, 2), torch.tensor([0, 4, 9])),
     }

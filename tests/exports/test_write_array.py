@@ -80,8 +80,8 @@ def test_empty_arrays_of_floats_have_no_dtype(tmp_path):
     written = write_array(tmp_path / "x", samples)
     assert written.dtype == np.int64
     assert [list(sample) for sample in written] == [[], [1, 2], [], [0, 1, 2], []]
-    leaves = write_array(tmp_path / "leaves", [{"x": sample, "y": 1} for sample in samples])
-    assert_same(list(leaves["x"]), list(written))
+    entries = write_array(tmp_path / "leaves", [{"x": sample, "y": 1} for sample in samples])
+    assert_same(list(entries["x"]), list(written))
     assert write_array(tmp_path / "rows.npy", [np.zeros(0)] * 3).shape == (3, 0)
     assert write_array(tmp_path / "none", [[], np.zeros(0, np.float16)]).dtype == np.float16
 
@@ -112,7 +112,7 @@ def test_dicts(tmp_path):
     written = write_array(path, samples)
     ragged = {"tokens", "name", "raw", "later"}
     assert {*os.listdir(path)} == {"a%2Fb.npy", "image.npy", "label.npy", *ragged}
-    assert {key for key, leaf in written.items() if isinstance(leaf, RaggedArray)} == ragged
+    assert {key for key, entry in written.items() if isinstance(entry, RaggedArray)} == ragged
     assert list(written["name"]) == [sample["name"] for sample in samples]
     strings = RaggedArray.from_strings(sample["raw"] for sample in samples)
     strings.save(tmp_path / "saved")

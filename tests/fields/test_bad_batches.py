@@ -1,4 +1,4 @@
-"""Batches and fields that don't fit: which leaf of which sample, what came, and hints that make batches of them."""
+"""Batches and fields that don't fit: which entry of which sample, what came, and hints that make batches of them."""
 
 import pickle
 import re
@@ -37,7 +37,7 @@ def test_what_is_no_batch(samples):
 
 
 @pytest.mark.parametrize(
-    ("leaves", "error", "message"),
+    ("entries", "error", "message"),
     [
         ([np.zeros(2), np.zeros(2), np.zeros(3)], ValueError, "sample 2: expected shape (2,) as in sample 0, got (3,)"),
         ([np.zeros((2, 1)), np.zeros(2)], ValueError, "sample 1: expected shape (2, 1) as in sample 0, got (2,)"),
@@ -49,11 +49,11 @@ def test_what_is_no_batch(samples):
         ([1, None], TypeError, "sample 1: expected int as in sample 0, got None"),
     ],
 )  # fmt: skip
-def test_leaves_that_differ(leaves, error, message):
+def test_entries_that_differ(entries, error, message):
     with pytest.raises(error, match="^Collate: " + re.escape(message)):
-        Collate()(leaves)
-    with pytest.raises(error, match=r"^Collate: leaf \['a'\]\[1\] of " + re.escape(message)):
-        Collate()([{"a": (0, leaf)} for leaf in leaves])
+        Collate()(entries)
+    with pytest.raises(error, match=r"^Collate: entry \['a'\]\[1\] of " + re.escape(message)):
+        Collate()([{"a": (0, entry)} for entry in entries])
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -70,13 +70,13 @@ def test_nested_tensors(layout):
     for refuse in (
         lambda: Collate({"x": pinfeed.Pad()})([{"x": nested}] * 2),
         lambda: Collate({"x": pinfeed.Jagged()})([{"x": nested}] * 2),
-        lambda: pinfeed.pad([nested, nested]),
-        lambda: pinfeed.pad(nested),
+        lambda: pinfeed.functional.pad([nested, nested]),
+        lambda: pinfeed.functional.pad(nested),
         lambda: pinfeed.ArrayDataset(nested),
     ):
         with pytest.raises(TypeError, match=r"expected a dense tensor, got a nested one; .*unbind"):
             refuse()
-    assert torch.equal(pinfeed.pad(list(nested.unbind())).values, expected.values)
+    assert torch.equal(pinfeed.functional.pad(list(nested.unbind())).values, expected.values)
 
 
 class Columns(torch.utils.data.Dataset[Any]):
@@ -134,7 +134,7 @@ def test_structures_that_differ(samples, message):
     with pytest.raises(ValueError, match="Collate: " + re.escape(message)):
         Collate()(samples)
     nested = [{"a": [0, sample]} for sample in samples]
-    with pytest.raises(ValueError, match=re.escape("Collate: leaf ['a'][1] of " + message)):
+    with pytest.raises(ValueError, match=re.escape("Collate: entry ['a'][1] of " + message)):
         Collate()(nested)
 
 
@@ -196,7 +196,7 @@ def test_dtypes_that_torch_lacks():
     rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
     assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
     for samples in (rows, list(rows)):
-        with pytest.raises(TypeError, match=r"Collate: leaf \['x'\].*float128"):
+        with pytest.raises(TypeError, match=r"Collate: entry \['x'\].*float128"):
             Collate()(samples)
 
 
@@ -209,7 +209,7 @@ DETECTIONS = [
 def packed(fields):
     tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4]])
     dataset = ArrayDataset({"input_ids": tokens, "labels": tokens})
-    sampler = pinfeed.PackSampler(tokens, seq_length=4, shuffle=False)
+    sampler = pinfeed.samplers.PackSampler(tokens, seq_length=4, shuffle=False)
     return next(iter(DataLoader(dataset, batch_sampler=sampler, collate_fn=Collate(fields))))
 
 
@@ -235,11 +235,11 @@ HINTS: Hints = {
         ValueError, r"name the axes of a sample: axes=\(0, 1\)"),
     "None": (of([{"x": 1, "y": None}] * 2), {"x": Stack(), "y": None}, {"x": Stack(), "y": Keep()},
         {"x": torch.tensor([1, 1]), "y": [None, None]},
-        TypeError, r"leaf \['y'\].*Keep\(\) leaves None"),
-    "None under a field": (of([{"x": 1, "y": None}] * 2), {"y": Image()}, {"y": Image().optional()},
-        {"x": torch.tensor([1, 1])}, TypeError, r"leaf \['y'\].*; Image\(...\).optional\(\) leaves out"),
+        TypeError, r"entry \['y'\].*Keep\(\) leaves None"),
+    "None under a field": (of([{"x": 1, "y": None}] * 2), {"y": Image()}, {"y": Image().allow_missing()},
+        {"x": torch.tensor([1, 1])}, TypeError, r"entry \['y'\].*; Image\(...\).allow_missing\(\) leaves out"),
     "None among arrays": (of([{"x": np.zeros(2)}, {"x": None}]), None, {"x": Keep()}, {"x": [np.zeros(2), None]},
-        TypeError, r"leaf \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None"),
+        TypeError, r"entry \['x'\] of sample 1: .*NoneType; Keep\(\) leaves None"),
     "a field for a dict": (of([SAMPLE]), Image(), {"image": Image()}, BATCH,
         TypeError, r"got dict; fields mirror the structure of samples, such as {'image': Image\(...\)}"),
     "a field for a tuple": (of(ArrayDataset((PHOTOS, LABELS)).__getitems__([0])), Image(), (Image(), None),
@@ -250,11 +250,11 @@ HINTS: Hints = {
         TypeError, r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}"),
     "labels of packed tokens": (labels, {"input_ids": Pack(seq_length=4)}, {"input_ids": Pack(seq_length=4), "labels": Pack(seq_length=4)},
         torch.tensor([[1, 2, 3, 4]]),
-        ValueError, r"leaf \['labels'\] of sample 1 .*; where documents are packed, this leaf too needs Pack\(seq_length=4\)"),
+        ValueError, r"entry \['labels'\] of sample 1 .*; where documents are packed, this entry too needs Pack\(seq_length=4\)"),
     "padded labels of packed tokens": (labels, {"input_ids": Pack(seq_length=4), "labels": Pad(pad_value=-100)},
         {"input_ids": Pack(seq_length=4), "labels": Pack(seq_length=4, pad_value=-100)},
         torch.tensor([[1, 2, 3, 4]]),
-        ValueError, r"^Collate: fields\['labels'\]: Pad\(pad_value=-100\) makes a row of each document, and .*; give this leaf a Pack too"),
+        ValueError, r"^Collate: fields\['labels'\]: Pad\(pad_value=-100\) makes a row of each document, and .*; give this entry a Pack too"),
     "lists of tokens": (of([{"ids": [0, 1]}, {"ids": [*np.arange(3)]}]), None, {"ids": Jagged()},
         {"ids": pinfeed.JaggedBatch(torch.tensor([0, 1, 0, 1, 2]), torch.tensor([0, 2, 5]))},
         ValueError, r"got 3; Pad\(\) and Jagged\(\) take samples of different sizes"),
@@ -297,7 +297,7 @@ HINTS: Hints = {
         TypeError, r"fields\['x'\] must be .*, got dtype; Stack\(torch.float32\)"),
     "a key with a slip": (of([SAMPLE]), {"imge": Image()}, {"image": Image()}, BATCH,
         ValueError, r"keys that samples have there, \['image', 'label'\], got 'imge'; did you mean 'image'\?"),
-    "the key of another leaf with a slip": (of([{"label": 1}]), {"y": Stack().of("lable")}, {"y": Stack().of("label")},
+    "the key of another entry with a slip": (of([{"label": 1}]), {"y": Stack().from_key("lable")}, {"y": Stack().from_key("label")},
         {"y": torch.tensor([1])},
         ValueError, r"is made of 'lable', but samples have \['label'\]; did you mean 'label'\?"),
     "a tuple for dicts": (of([SAMPLE]), (Image(), None), {"image": Image()}, BATCH,
@@ -343,7 +343,7 @@ def test_lists_of_numbers_are_arrays_to_stack(dtype):
 def test_a_sample_of_rows_is_told_with_its_index():
     tokens = pinfeed.RaggedArray.from_sequences([[1], [2], [3, 4], [5]])
     rows = ArrayDataset({"x": tokens}).__getitems__([3, 0, 2])
-    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 2 of the batch \(index 2\): "):
+    with pytest.raises(ValueError, match=r"entry \['x'\] of sample 2 of the batch \(index 2\): "):
         Collate()(rows)
     rows = ArrayDataset({"x": np.array([1, 5, 300, 7])}).__getitems__([1, 2])
     with pytest.raises(
@@ -352,7 +352,7 @@ def test_a_sample_of_rows_is_told_with_its_index():
         Collate({"x": Stack(torch.uint8)})(rows)
     (problem,) = caught.value.args
     assert vars(problem) == {
-        "subject": "Collate: leaf ['x']",
+        "subject": "Collate: entry ['x']",
         "sample": 1,
         "part": None,
         "index": 2,

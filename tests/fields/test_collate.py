@@ -1,4 +1,4 @@
-"""Collate with fields: one per leaf, from Rows and from lists of samples alike."""
+"""Collate with fields: one per entry, from Rows and from lists of samples alike."""
 
 import collections
 import pickle
@@ -64,7 +64,7 @@ def test_fields_of_every_structure(structure, rows, images, numbers):
     samples = dataset.__getitems__(range(COUNT))
     collate = Collate(build(Image(mean=0.5), Stack(torch.float64)))
     batch = collate(samples if rows else list(samples))
-    image_batch = torch.from_numpy(pinfeed.normalize(images, mean=0.5))
+    image_batch = torch.from_numpy(pinfeed.functional.normalize(images, mean=0.5))
     assert_same(batch, expected(build, image_batch, torch.from_numpy(numbers.astype(np.float64))))
 
 
@@ -80,7 +80,7 @@ def test_fields_of_every_structure(structure, rows, images, numbers):
     ],
     ids=["left out", "None", "Stack", "OrderedDict", "Mapping"],
 )
-def test_leaves_without_a_field_are_stacked(fields, rows, numbers):
+def test_entries_without_a_field_are_stacked(fields, rows, numbers):
     samples = pinfeed.ArrayDataset({"x": numbers, "y": numbers}).__getitems__(range(COUNT))
     batch = Collate(fields)(samples if rows else list(samples))
     stacked = torch.from_numpy(numbers)
@@ -95,7 +95,10 @@ def test_partial_specs_nest(rows, images, numbers):
     some = FrozenRecord(None, Record(Stack(torch.float32), None))
     fields = {"a": (None, {"b": some, "c": Point(Image(), None)})}
     batch = Collate(fields)(samples if rows else list(samples))
-    stacked, normalized = torch.from_numpy(numbers), torch.from_numpy(pinfeed.normalize(images))
+    stacked, normalized = (
+        torch.from_numpy(numbers),
+        torch.from_numpy(pinfeed.functional.normalize(images)),
+    )
     records = FrozenRecord(stacked, Record(stacked.float(), stacked))
     inner = {"b": records, "c": Point(normalized, stacked)}
     assert_same(batch, {"a": [torch.from_numpy(images), inner], "d": [stacked]})
@@ -156,7 +159,7 @@ def test_stack_with_a_dtype_keeps_gradients():
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
-def test_leaves_without_bytes(shape):
+def test_entries_without_bytes(shape):
     array = np.zeros((COUNT, *shape), np.float32)
     rows = pinfeed.ArrayDataset(array).__getitems__([1, 2, 3])
     assert_same(Collate()(rows), torch.zeros(3, *shape))
@@ -194,12 +197,15 @@ def test_options_of_native_calls_know_their_names():
 def test_its_repr_tells_how_it_was_made():
     assert repr(Collate()) == "Collate()"
     assert repr(Collate({"x": Stack(), "y": Keep()})) == "Collate({'x': Stack(), 'y': Keep()})"
-    assert repr(Collate(pin=False, seed=3, key="id")) == "Collate(pin=False, seed=3, key='id')"
+    assert (
+        repr(Collate(pin_memory=False, seed=3, id_key="id"))
+        == "Collate(pin_memory=False, seed=3, id_key='id')"
+    )
 
 
 def test_a_field_of_ones_own():
     class Longest(pinfeed.Field):
-        def collate(self, samples, leaf):
+        def collate(self, samples, context):
             return max(samples, key=len)
 
     assert Collate({"text": Longest()})([{"text": "a"}, {"text": "bcd"}]) == {"text": "bcd"}

@@ -32,8 +32,8 @@ def laid_out(array, layout):
 
 
 @dataclasses.dataclass(frozen=True)
-class Leaf:
-    """One leaf of samples; ``make`` gives it other contents for every sample."""
+class FieldContext:
+    """One entry of samples; ``make`` gives it other contents for every sample."""
 
     kind: str
     dtype: Any = None
@@ -80,7 +80,7 @@ CONTAINERS = {
 
 
 def make(schema, rng):
-    if isinstance(schema, Leaf):
+    if isinstance(schema, FieldContext):
         return schema.make(rng)
     container, children = schema
     return CONTAINERS[container](*[make(child, rng) for child in children])
@@ -88,21 +88,23 @@ def make(schema, rng):
 
 layouts = st.sampled_from(["C", "Fortran", "strided"])
 shapes = st.sampled_from(SHAPES)
-leaves = st.one_of(
-    st.builds(Leaf, st.just("array"), st.sampled_from(NUMPY_DTYPES), shapes, layouts),
-    st.builds(Leaf, st.just("scalar"), st.sampled_from(SCALAR_DTYPES)),
-    st.builds(Leaf, st.sampled_from(["int", "float", "bool", "str", "bytes"])),
+entries = st.one_of(
+    st.builds(FieldContext, st.just("array"), st.sampled_from(NUMPY_DTYPES), shapes, layouts),
+    st.builds(FieldContext, st.just("scalar"), st.sampled_from(SCALAR_DTYPES)),
+    st.builds(FieldContext, st.sampled_from(["int", "float", "bool", "str", "bytes"])),
     st.builds(
-        Leaf,
+        FieldContext,
         st.sampled_from(["tensor", "subclass"]),
         st.sampled_from(TORCH_DTYPES),
         shapes,
         layouts,
     ),
-    st.builds(Leaf, st.just("parameter"), st.sampled_from([torch.float16, torch.float64]), shapes),
+    st.builds(
+        FieldContext, st.just("parameter"), st.sampled_from([torch.float16, torch.float64]), shapes
+    ),
 )
 schemas = st.recursive(
-    leaves,
+    entries,
     lambda child: st.tuples(st.sampled_from(sorted(CONTAINERS)), st.tuples(child, child)),
     max_leaves=6,
 )
@@ -116,16 +118,16 @@ def test_nested_samples(schema, count, seed):
 
 
 DENSE = [
-    *(Leaf("array", dtype) for dtype in NUMPY_DTYPES),
-    *(Leaf("tensor", dtype) for dtype in (*TORCH_DTYPES, torch.float8_e4m3fn)),
+    *(FieldContext("array", dtype) for dtype in NUMPY_DTYPES),
+    *(FieldContext("tensor", dtype) for dtype in (*TORCH_DTYPES, torch.float8_e4m3fn)),
 ]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("leaf", DENSE, ids=lambda leaf: f"{leaf.kind} {leaf.dtype}")
-def test_every_dtype(leaf, shape):
+@pytest.mark.parametrize("entry", DENSE, ids=lambda entry: f"{entry.kind} {entry.dtype}")
+def test_every_dtype(entry, shape):
     rng = np.random.default_rng(0)
-    samples = [dataclasses.replace(leaf, shape=shape).make(rng) for _ in range(3)]
+    samples = [dataclasses.replace(entry, shape=shape).make(rng) for _ in range(3)]
     assert_same(collate(samples), default_collate(samples))
 
 
@@ -229,7 +231,7 @@ def test_what_torch_refuses(sample, nest):
     samples = [nest(sample)] * 2
     with pytest.raises(TypeError):
         default_collate(samples)
-    with pytest.raises(TypeError, match=r"Collate: (leaf \['a'\]\[1\])?"):
+    with pytest.raises(TypeError, match=r"Collate: (entry \['a'\]\[1\])?"):
         collate(samples)
 
 
@@ -247,7 +249,7 @@ def test_a_mapping_that_only_its_class_can_make():
 
 @pytest.mark.parametrize("number", [2**63, 2**70, -(2**70)])
 def test_integers_of_more_than_64_bits(number):
-    message = rf"leaf \['a'\] of sample 1: expected integers of 64 bits, got {number}"
+    message = rf"entry \['a'\] of sample 1: expected integers of 64 bits, got {number}"
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()([{"a": 2**63 - 1}, {"a": number}])
 

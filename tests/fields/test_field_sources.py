@@ -1,4 +1,4 @@
-"""Fields of another leaf (`of`) and of leaves that may be missing (`optional`)."""
+"""Fields of another entry (`of`) and of entries that may be missing (`optional`)."""
 
 import collections
 import pickle
@@ -32,13 +32,13 @@ def rows(samples):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, rows])
-def test_leaves_of_others(kind):
+def test_entries_of_others(kind):
     samples = rows(SAMPLES) if kind is rows else [kind(sample) for sample in SAMPLES]
     collate = Collate(
         {
             "input_ids": Pad(pad_value=0, side="left", mask="mask"),
-            "labels": Pad(pad_value=-100, side="left").of("input_ids"),
-            "score": Stack(torch.float32).of("label"),
+            "labels": Pad(pad_value=-100, side="left").from_key("input_ids"),
+            "score": Stack(torch.float32).from_key("label"),
         }
     )
     batch = pickle.loads(pickle.dumps(collate))(samples)
@@ -60,11 +60,11 @@ KEYS = st.sampled_from("abcd")
     st.lists(KEYS, min_size=1, unique=True),
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),
 )
-def test_which_leaves_a_batch_has(keys, made_of):
-    """Of samples with ``keys``, by fields that say in ``made_of`` what each leaf is made of."""
+def test_which_entries_a_batch_has(keys, made_of):
+    """Of samples with ``keys``, by fields that say in ``made_of`` what each entry is made of."""
     samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]
     fields = {
-        key: Stack().optional() if source is None else Stack().of(source).optional()
+        key: Stack().allow_missing() if source is None else Stack().from_key(source).allow_missing()
         for key, source in made_of.items()
     }
     made = {key: source for key, source in made_of.items() if source in keys}
@@ -86,7 +86,7 @@ def test_which_leaves_a_batch_has(keys, made_of):
 def test_documents_and_their_labels():
     fields = {
         "input_ids": Pack(seq_length=None),
-        "labels": Pack(seq_length=None, first=-100).of("input_ids"),
+        "labels": Pack(seq_length=None, first_token=-100).from_key("input_ids"),
     }
     batch = Collate(fields)(SAMPLES)
     assert batch["labels"].tolist() == [[-100, 6, 7, -100]]
@@ -97,18 +97,18 @@ def test_documents_and_their_labels():
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_are_there_in_training_only(kind, absent):
     collate = Collate(
-        {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False).optional()}
+        {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False).allow_missing()}
     )
     labels = {"missing": {}, "None": {"labels": None}, "present": {"labels": [1]}}[absent]
     batch = collate([kind({"input_ids": ids} | labels) for ids in IDS])
     expected = {"labels": [[1], [1]]} if absent == "present" else {}
-    assert {key: leaf.tolist() for key, leaf in batch.items()} == {
+    assert {key: entry.tolist() for key, entry in batch.items()} == {
         "input_ids": [[5, 6, 7], [8, 0, 0]]
     } | expected
 
 
 def test_one_collate_trains_and_predicts():
-    collate = Collate({"labels": Stack().of("label").optional()})
+    collate = Collate({"labels": Stack().from_key("label").allow_missing()})
     for keys in (["id", "label"], ["id"], ["id", "label"]):
         batch = collate([dict.fromkeys(keys, 1)])
         assert list(batch) == ["id", "labels"][: len(keys)]
@@ -118,23 +118,23 @@ def make(fields):
     return lambda samples=SAMPLES: Collate(fields)(samples)
 
 
-LABELS = make({"label": Stack().optional()})
+LABELS = make({"label": Stack().allow_missing()})
 
 # What is done, the error, and words of its message.
 BAD = {
-    "no key": (lambda: Pad().of(0), TypeError, "of: key must be a string, got 0"),
-    "of, in a tuple": (lambda: Collate((Pad().of("a"),)), ValueError, "fields[0] has of()"),
-    "optional, bare": (lambda: Collate(Stack().optional()), ValueError, "optional()", "dicts"),
-    "no source": (make({"labels": Pad().of("tokens")}),
-        ValueError, "fields['labels'] is made of 'tokens'", "['input_ids', 'label']", "add .optional()"),
+    "no key": (lambda: Pad().from_key(0), TypeError, "from_key: key must be a string, got 0"),
+    "of, in a tuple": (lambda: Collate((Pad().from_key("a"),)), ValueError, "fields[0] has of()"),
+    "optional, bare": (lambda: Collate(Stack().allow_missing()), ValueError, "optional()", "dicts"),
+    "no source": (make({"labels": Pad().from_key("tokens")}),
+        ValueError, "fields['labels'] is made of 'tokens'", "['input_ids', 'label']", "add .allow_missing()"),
     "not optional": (make({"labels": Pad()}), ValueError, "got 'labels'; did you mean 'label'?"),
     "None among labels": (lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
-        ValueError, "leaf ['label'] of sample 2: expected a leaf as in sample 0, got None"),
+        ValueError, "entry ['label'] of sample 2: expected an entry as in sample 0, got None"),
     "labels among None": (lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
-        ValueError, "leaf ['label'] of sample 2: expected None as in sample 0, got a leaf"),
+        ValueError, "entry ['label'] of sample 2: expected None as in sample 0, got an entry"),
     "missing in some": (lambda: LABELS([{"label": 1}, {}]), ValueError, "sample 1", "['label']"),
-    "a leaf of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().of("y")}), TypeError, "fields['x']", "are for Collate"),
-    "a key of two leaves": (make({"input_ids": Pad(mask="labels"), "labels": Stack().of("label")}),
+    "an entry of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().from_key("y")}), TypeError, "fields['x']", "are for Collate"),
+    "a key of two entries": (make({"input_ids": Pad(mask="labels"), "labels": Stack().from_key("label")}),
         ValueError, "two fields for the key 'labels'"),
 }  # fmt: skip
 
@@ -145,5 +145,5 @@ def test_bad_specs_and_samples(case):
 
 
 def test_what_the_hints_say():
-    batch = make({"labels": Pad().of("tokens").optional(), "input_ids": Pad()})()
+    batch = make({"labels": Pad().from_key("tokens").allow_missing(), "input_ids": Pad()})()
     assert list(batch) == ["input_ids", "label"]

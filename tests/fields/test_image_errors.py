@@ -81,7 +81,7 @@ BAD_SAMPLES = {
     "padded, constants": (Image([0.5] * 4, **PADDED), [IMAGE, OTHER], ValueError, "3 channels and 4 values"),
     "floats as classes": (Image(dtype=torch.int64), [FLOATS], TypeError, "integers that int64 can hold, of shape (H, W, C), got float32 (4, 5, 3)"),
     "between classes": (Image(**HW, dtype=torch.int64, augment=augment.Resize(2), interpolation="bilinear"), [IMAGE[..., 0]], TypeError, 'interpolation="nearest-exact" resizes masks, dtype=torch.float32 images'),
-    "colours of floats": (Image(color=augment.ColorJitter(1)), [FLOATS], TypeError, "color is for uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
+    "colours of floats": (Image(augment=augment.ColorJitter(1)), [FLOATS], TypeError, "color is for uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
     "frames": (Image(input="THWC", output="TCHW", augment=CROP), [CLIP, CLIP[:1]], ValueError, "3 channels and 2 frames as in sample 0"),
     "a fill": (Image(augment=augment.RandomCrop(8, padding=4, fill=-1), scale=1), [IMAGE], ValueError, "fill", "uint8 can hold"),
     **{
@@ -96,7 +96,7 @@ def test_samples(bad):
     field, samples, error, *words = bad
     collate = Collate({"views": (field,)})
     batch = [{"views": (sample,)} for sample in samples]
-    check(lambda: collate(batch), error, "Collate: leaf ['views'][0]", *words)
+    check(lambda: collate(batch), error, "Collate: entry ['views'][0]", *words)
 
 
 def test_rows_that_are_no_images():
@@ -106,7 +106,7 @@ def test_rows_that_are_no_images():
     ):
         rows = pinfeed.ArrayDataset({"image": images}).__getitems__([1, 0])
         collate = Collate({"image": field})
-        check(lambda c=collate, r=rows: c(r), error, "leaf ['image']", words)
+        check(lambda c=collate, r=rows: c(r), error, "entry ['image']", words)
 
 
 def test_a_fill_that_floats_can_hold():

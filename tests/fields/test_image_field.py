@@ -114,13 +114,15 @@ def test_constants_and_images_of_different_units(images, wrong, hint, right, mos
     calls = {
         "field": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, **options))(list(images)),
         "rows": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, **options))(pinfeed.ArrayDataset(images).__getitems__(range(len(images)))),
-        "function": lambda **options: pinfeed.normalize(images, 0.45, 0.22, **options),
+        "function": lambda **options: pinfeed.functional.normalize(images, 0.45, 0.22, **options),
         "augmented": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, augment=augment.CenterCrop((20, 30)), **options))(list(images)),
     }  # fmt: skip
     for call in calls.values():
         check(lambda call=call: call(**wrong), ValueError, hint)
         np.testing.assert_allclose(np.asarray(call(**right)), expected, atol=1e-5)
-    check(lambda: pinfeed.patchify(list(images), 10, 0.45, 0.22, **wrong), ValueError, hint)
+    check(
+        lambda: pinfeed.functional.patchify(list(images), 10, 0.45, 0.22, **wrong), ValueError, hint
+    )
 
 
 def test_units_that_are_meant():
@@ -283,7 +285,7 @@ def test_masks_are_refused_before_anything_is_drawn(source, tmp_path):
 
 @pytest.mark.parametrize("input", ["HW", "HWC"])
 def test_augment_of_bytes_is_of_pinfeed(input):
-    with pytest.raises(TypeError, match=r"augment must be of pinfeed\.augment"):
+    with pytest.raises(TypeError, match=r"augment must be a transform of pinfeed\.augment"):
         pinfeed.Image(input=input, dtype=torch.uint8, augment=len)
 
 
@@ -292,7 +294,14 @@ IMAGES = {
     "colors as bytes": ({"dtype": torch.uint8, "input": "CHW"}, (3, 8, 6)),
     "normalized": ({"mean": 0.5, "input": "HW", "output": "HW"}, (8, 6)),
     "gray": ({"input": "HW"}, (8, 6)),
-    "jittered": ({"color": augment.ColorJitter((2, 2)), "input": "HW", "scale": 1}, (8, 6)),
+    "jittered": (
+        {
+            "augment": [augment.Resize((5, 5)), augment.ColorJitter((2, 2))],
+            "input": "HW",
+            "scale": 1,
+        },
+        (8, 6),
+    ),
 }
 
 
@@ -300,7 +309,9 @@ IMAGES = {
 def test_images_are_interpolated(options, shape):
     image = random_array(shape)
     found, expected = (
-        pinfeed.Collate(pinfeed.Image(**options, **more, augment=augment.Resize((5, 5))))([image])
+        pinfeed.Collate(pinfeed.Image(**{"augment": augment.Resize((5, 5))} | options | more))(
+            [image]
+        )
         for more in ({}, {"interpolation": "bilinear"})
     )
     assert torch.equal(found, expected)
@@ -330,7 +341,7 @@ def test_clips(isa, input, output, dtype):
     options = {"input": input, "output": output, "scale": 1}
     collate = pinfeed.Collate(pinfeed.Image(**options))
     assert_same_bits(collate(list(clips)), expected)
-    batch = pinfeed.normalize(clips, input="N" + input, output="N" + output, scale=1)
+    batch = pinfeed.functional.normalize(clips, input="N" + input, output="N" + output, scale=1)
     assert_same_bits(batch, expected)
     assert_same_bits(collate(pinfeed.ArrayDataset(clips).__getitems__([0, 1, 2, 3])), expected)
     if output in ("CTHW", "TCHW"):
@@ -530,11 +541,11 @@ def test_what_was_asked_for(sizes, mask):
     expected = reference.padded_images(images, 0)
     field = pinfeed.Image(pad_value=0, sizes=sizes, mask=mask)
     assert field.names() == tuple(key for key in (sizes, mask) if isinstance(key, str))
-    result = field.collate(images, pinfeed.Leaf("images"))
-    leaf, siblings = result if isinstance(result, Beside) else (result, {})
+    result = field.collate(images, pinfeed.FieldContext("images"))
+    entry, siblings = result if isinstance(result, Beside) else (result, {})
     asked = (sizes is True, mask is True)
-    assert isinstance(leaf, pinfeed.Padded if any(asked) else torch.Tensor)
-    values, *parts = leaf if any(asked) else (leaf, None, None)
+    assert isinstance(entry, pinfeed.Padded if any(asked) else torch.Tensor)
+    values, *parts = entry if any(asked) else (entry, None, None)
     assert_same_bits(values, expected[0])
     for part, is_asked, expected_part in zip(parts, asked, expected[1:], strict=True):
         assert_same_bits(part, expected_part) if is_asked else None
@@ -561,7 +572,7 @@ VIEWS = {
     "as they are": {},
     "flipped": {"augment": augment.RandomHorizontalFlip(p=1)},
     "resized": {"augment": augment.Resize(64)},
-    "other colors": {"color": augment.ColorJitter((1.5, 1.5))},
+    "other colors": {"augment": augment.ColorJitter((1.5, 1.5))},
 }
 
 
@@ -571,7 +582,7 @@ VIEWS = {
 def test_padding_that_is_black_before_normalization(options, layout, dtype):
     images = images_of((40, 90), (64, 30), (80, 80))
     padded = pinfeed.Image(dtype=torch.uint8, pad_value=0, multiple_of=32, **options)
-    expected = pinfeed.normalize(
+    expected = pinfeed.functional.normalize(
         pinfeed.Collate(padded)(images), MEAN, STD, input="CHW", output="CHW", dtype=dtype
     )
     order = {"channels_last": True} if layout == "channels_last" else {"output": layout}

@@ -99,7 +99,7 @@ def test_from_padded_of_any_strides(data):
 
 def test_lengths_of_one_axis_in_a_tuple():
     """They have shape (B, 1)."""
-    padded = pinfeed.pad([np.arange(3), np.arange(1)], axes=(0,))
+    padded = pinfeed.functional.pad([np.arange(3), np.arange(1)], axes=(0,))
     assert pinfeed.JaggedBatch.from_padded(padded).values.tolist() == [0, 1, 2, 0]
 
 
@@ -113,7 +113,7 @@ def test_dtype(dtype):
         assert batch.offsets.tolist() == [0, 2, 3, 3, 4]
 
 
-def test_offsets_beside_the_leaf():
+def test_offsets_beside_the_entry():
     collate = pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="first"), "label": None})
     batch = collate([{"boxes": boxes, "label": i} for i, boxes in enumerate(BOXES)])
     assert list(batch) == ["boxes", "first", "label"]

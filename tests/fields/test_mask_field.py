@@ -117,7 +117,7 @@ SHARED = augment.Compose([augment.RandomCrop((9, 11), padding=3), augment.Random
 VIEWS = {
     "nothing": {},
     "a crop": {"augment": SHARED},
-    "another stream": {"augment": SHARED, "stream": 3},
+    "another stream": {"augment": SHARED, "rng_stream": 3},
     "sizes": {"augment": augment.RandomShortestSize((8, 20)), "pad_value": 255, "multiple_of": 8},
     "a fill of three": {"augment": augment.RandomZoomOut(fill=(255, 1, 2), p=1), "pad_value": 255},
     "a resized crop": {"augment": augment.RandomResizedCrop(8)},
@@ -161,7 +161,7 @@ def test_it_shows_what_its_image_shows(options, build, parts):
 def test_workers_and_epochs():
     dataset = pinfeed.ArrayDataset({"image": np.stack(PHOTOS), "mask": np.stack(MASKS)})
     collate = Collate({"image": as_they_are(augment.RandomCrop(7)), "mask": Mask()}, seed=0)
-    sampler = lambda: pinfeed.ShuffleSampler(4, 2)
+    sampler = lambda: pinfeed.samplers.ShuffleSampler(4, 2)
     loaders = [
         DataLoader(dataset, batch_sampler=sampler(), collate_fn=collate, num_workers=workers)
         for workers in (0, 2)
@@ -170,7 +170,7 @@ def test_workers_and_epochs():
     assert_same(*epochs)
     for batch in itertools.chain(*epochs[0]):
         assert torch.equal(batch["image"][..., 0].long(), batch["mask"])
-        for sample in pinfeed.unbind(batch):
+        for sample in pinfeed.functional.unbind(batch):
             assert sample["mask"].shape == (7, 7)
 
 
@@ -193,8 +193,8 @@ def test_on_whole_batches(shape, dtype, monkeypatch):
         batch |= {"mask": torch.from_numpy(masks[:count])}
         (found,) = pinfeed.DeviceLoader([batch], "cpu", fields=fields)
         assert_same(found["mask"], expected[:count])
-    leaf = pinfeed.Leaf("leaf")
-    meta = Mask().apply(torch.from_numpy(masks).to("meta"), None, leaf)  # as on any device
+    entry = pinfeed.FieldContext("entry")
+    meta = Mask().apply(torch.from_numpy(masks).to("meta"), None, entry)  # as on any device
     assert meta.shape == (4, 12, 17)
     assert meta.dtype == torch.int64
 
@@ -212,14 +212,14 @@ def test_beside_masks_of_objects_and_boxes():
 
 def test_several_images():
     view, other = augment.RandomCrop(7), augment.Resize((5, 5))
-    fields = {"image": as_they_are(view), "small": as_they_are(other).of("image")}
+    fields = {"image": as_they_are(view), "small": as_they_are(other).from_key("image")}
     words = "Mask beside images ['image', 'small']", "Mask('image')"
     check(lambda: Collate(fields | {"mask": Mask()}), ValueError, *words)
-    fields |= {"mask": Mask("image"), "small_mask": Mask("small").of("mask").optional()}
+    fields |= {"mask": Mask("image"), "small_mask": Mask("small").from_key("mask").allow_missing()}
     for batch in (Collate(fields)(SAMPLES), Collate(pickle.loads(pickle.dumps(fields)))(SAMPLES)):
         assert torch.equal(batch["image"][..., 0].long(), batch["mask"])
         assert torch.equal(batch["small"][..., 0].long(), batch["small_mask"])
-    same = {"image": as_they_are(view), "twin": as_they_are(view).of("image"), "mask": Mask()}
+    same = {"image": as_they_are(view), "twin": as_they_are(view).from_key("image"), "mask": Mask()}
     batch = Collate(same)(SAMPLES)
     assert torch.equal(batch["twin"][..., 0].long(), batch["mask"])
     inner = {"image": Image(), "mask": Mask()}  # which are not cropped, whatever is around them
@@ -280,10 +280,10 @@ def by_name(loaders):
 
 
 def annotated(ranks, **options):
-    image = Image(0.5, 0.25, augment=VIEW, color=COLORING)
+    image = Image(0.5, 0.25, augment=[VIEW, COLORING])
     collate = Collate({"image": image, "mask": Mask()}, seed=3)
     for rank in range(ranks):
-        sampler = pinfeed.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=ranks)
+        sampler = pinfeed.samplers.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=ranks)
         dataset = pinfeed.IndexedDataset(Annotated())
         yield DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, **options)
 
@@ -317,7 +317,7 @@ ERRORS = [
     (lambda: Mask(FLIP), TypeError, "Mask: image must be the key", "a geometry is augment="),
     (lambda: Mask(dtype=torch.float32), TypeError, "Mask: dtype must be one of (torch.uint8"),
     (lambda: Mask(interpolation="bilinear"), ValueError, "Mask: interpolation must be one of"),
-    (lambda: Mask(augment=0.5), TypeError, "Mask: augment must be of pinfeed.augment"),
+    (lambda: Mask(augment=0.5), TypeError, "Mask: augment must be a crop, flip or resize of pinfeed.augment"),
     (lambda: Mask(multiple_of=4), ValueError, "Mask: multiple_of, sizes and mask are about padding"),
     (lambda: Mask(dtype="uint8", pad_value=256), ValueError, "Mask: pad_value"),
     (lambda: Mask(mean=0.5), TypeError, "Mask: there is no argument 'mean'", "Image(mean, std)"),
@@ -325,8 +325,8 @@ ERRORS = [
     (lambda: Collate({"mask": Mask("photo"), "image": Image()})(SAMPLES), ValueError, "['mask']", "Mask('photo') needs an Image() of that key"),
     (lambda: list(pinfeed.DeviceLoader(["x"], "cpu", fields=Mask())), TypeError, "expected a tensor, which Mask() takes, got str"),
     (lambda: list(pinfeed.DeviceLoader([torch.zeros(2, 3, 3, dtype=torch.uint8)], "cpu", fields=Mask(augment=FLIP))), TypeError, "give this Mask to the Collate"),
-    (lambda: Mask().apply(torch.zeros(2, 3, 3, device="meta"), None, pinfeed.Leaf("leaf")), TypeError, "leaf: expected integers that int64 can hold", "float32 (2, 3, 3)"),
-    (lambda: Mask(dtype="uint8").apply(torch.zeros(2, 3, 3, device="meta", dtype=torch.int16), None, pinfeed.Leaf("leaf")), TypeError, "uint8 can hold"),
+    (lambda: Mask().apply(torch.zeros(2, 3, 3, device="meta"), None, pinfeed.FieldContext("entry")), TypeError, "entry: expected integers that int64 can hold", "float32 (2, 3, 3)"),
+    (lambda: Mask(dtype="uint8").apply(torch.zeros(2, 3, 3, device="meta", dtype=torch.int16), None, pinfeed.FieldContext("entry")), TypeError, "uint8 can hold"),
 ]  # fmt: skip
 
 

@@ -16,18 +16,8 @@ import torch
 from torch.masked import masked_tensor
 from torchvision import tv_tensors
 
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    Image,
-    Jagged,
-    Pad,
-    Stack,
-    gather,
-    normalize,
-    pad,
-    permute,
-)
+from pinfeed import ArrayDataset, Collate, Image, Jagged, Pad, Stack
+from pinfeed.functional import gather, normalize, pad, permute
 from samples import MarkedTensor, assert_same
 
 
@@ -177,7 +167,7 @@ every_field = pytest.mark.parametrize("field", FIELDS, ids=repr)
 def test_samples(array, words, follow, field, position):
     plain = follow(array)
     samples = [{"x": plain}] * position + [{"x": array}]
-    message = rf"leaf \['x'\] of sample {position}: .*{re.escape(words)}"
+    message = rf"entry \['x'\] of sample {position}: .*{re.escape(words)}"
     with pytest.raises(TypeError, match=message):
         Collate({"x": field})(samples)
     Collate({"x": field})([{"x": plain}] * (position + 1))
@@ -213,7 +203,7 @@ def test_what_is_no_array(thing, words, follow, field, position):
         Collate({"x": field})([{"x": follow(thing)}])
 
 
-@pytest.mark.parametrize("field", [Stack(), Stack().optional()], ids=repr)
+@pytest.mark.parametrize("field", [Stack(), Stack().allow_missing()], ids=repr)
 @pytest.mark.parametrize("thing", [MASKED, Quantity(VALUES, "m"), boxes("XYXY"), ArrayLike()])
 def test_parts_of_a_list_under_a_stack(field, thing):
     with pytest.raises(TypeError, match=r"\['x'\] of sample 1: expected "):

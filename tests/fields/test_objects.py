@@ -92,7 +92,7 @@ def test_one_rule_drops_all_of_an_object():
     assert not batch["masks"].values[1].any()
     for key in ("boxes", "labels", "area", "points", "masks"):
         assert batch[key].offsets.tolist() == [0, 0, 2]
-    targets = pinfeed.unbind({key: batch[key] for key in ("boxes", "labels", "masks")})
+    targets = pinfeed.functional.unbind({key: batch[key] for key in ("boxes", "labels", "masks")})
     assert [len(target["masks"]) for target in targets] == [0, 2]
 
 
@@ -157,7 +157,7 @@ def test_values_of_boxes_that_are_dropped(fields, kind):
     wrong = lambda: collated(samples, view, boxes=pinfeed.Boxes(), **fields)
     check(wrong, ValueError, "['iscrowd'] has a value for each box of ['boxes']", hint, "Keep()")
     labels = pinfeed.Boxes(labels=("labels", "iscrowd"))
-    targets = pinfeed.unbind(
+    targets = pinfeed.functional.unbind(
         {key: collated(samples, view, boxes=labels)[key] for key in ("boxes", "labels", "iscrowd")}
     )
     assert [target["iscrowd"].tolist() for target in targets] == [[1], [1]]
@@ -200,8 +200,10 @@ FOLLOWERS = {"boxes": pinfeed.Boxes(), "points": pinfeed.Points(), "masks": pinf
 @pytest.mark.parametrize("missing", [{"image": None}, {}])
 @pytest.mark.parametrize("is_optional", [False, True])
 def test_batches_without_any_image(missing, is_optional):
-    image = pinfeed.Image(augment=augment.CenterCrop(4)).optional()
-    fields = {key: field.optional() if is_optional else field for key, field in FOLLOWERS.items()}
+    image = pinfeed.Image(augment=augment.CenterCrop(4)).allow_missing()
+    fields = {
+        key: field.allow_missing() if is_optional else field for key, field in FOLLOWERS.items()
+    }
     collate = pinfeed.Collate({"image": image} | fields)
     batch = collate([missing | NO_OBJECTS] * 2)
     assert list(batch) == list(NO_OBJECTS)
@@ -219,7 +221,7 @@ def test_batches_without_any_image(missing, is_optional):
 
 
 def test_labels_are_of_one_type_with_boxes_or_without():
-    fields = {"image": pinfeed.Image(), "boxes": pinfeed.Boxes().optional()}
+    fields = {"image": pinfeed.Image(), "boxes": pinfeed.Boxes().allow_missing()}
     for more in ({}, {"boxes": None}, {"boxes": PAIR}):
         batch = pinfeed.Collate(fields)([photo(20, 20, labels=[1, 2], **more)] * 2)
         assert isinstance(batch["labels"], pinfeed.JaggedBatch)
@@ -314,7 +316,7 @@ def loader_of(sampler, **options):
     ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
 def test_workers_do_not_matter(context, persistent):
-    samplers = [pinfeed.ShuffleSampler(12, 4, seed=1) for _ in range(2)]
+    samplers = [pinfeed.samplers.ShuffleSampler(12, 4, seed=1) for _ in range(2)]
     options = {"num_workers": 2, "multiprocessing_context": context}
     loaders = (
         loader_of(samplers[0]),
@@ -342,8 +344,10 @@ def by_index(*samplers):
 
 
 def test_ranks_batches_and_resumes_do_not_matter():
-    one, resumed = (pinfeed.ShuffleSampler(12, 4, seed=1) for _ in range(2))
-    ranks = [pinfeed.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=2) for rank in (0, 1)]
+    one, resumed = (pinfeed.samplers.ShuffleSampler(12, 4, seed=1) for _ in range(2))
+    ranks = [
+        pinfeed.samplers.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=2) for rank in (0, 1)
+    ]
     epochs = [by_index(one) for _ in range(2)]
     for epoch in epochs:
         found = by_index(*ranks)
@@ -391,8 +395,8 @@ def test_fields_pickle_and_show_themselves():
 
 def test_another_name_for_images_and_optional_boxes():
     fields = {
-        "pixel_values": pinfeed.Image().of("image"),
-        "boxes": pinfeed.Boxes("pixel_values", labels=()).optional(),
+        "pixel_values": pinfeed.Image().from_key("image"),
+        "boxes": pinfeed.Boxes("pixel_values", labels=()).allow_missing(),
     }
     collate = pinfeed.Collate(fields)
     batch = collate([photo(4, 4, boxes=[[0, 0, 2, 2]])])
@@ -414,23 +418,23 @@ ONE = {"boxes": BOX, "labels": [1]}
 
 # What the message says of the second sample of a batch, and what that has beside its image of (8, 8).
 BAD_SAMPLES = {
-    "leaf ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
-    "leaf ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
-    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (8, 9)": {
+    "entry ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
+    "entry ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
+    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (8, 9)": {
         "masks": np.ones((1, 8, 9), np.uint8)
     },
-    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (9, 9)": {
+    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (9, 9)": {
         "boxes": [],
         "labels": [],
         "masks": torch.zeros(0, 9, 9, dtype=torch.bool),
     },
-    "leaf ['masks'] of sample 1: expected masks of (8, 8), as their image in leaf ['image'] has it, got (9, 8)": {
+    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (9, 8)": {
         "boxes": [[9, 9, 9, 9]],  # of which none remains
         "labels": [0],
         "masks": np.ones((1, 9, 8), np.uint8),
     },
-    "leaf ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0": {"boxes": [[0, 0, 4, np.nan]]},
-    "leaf ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1": {
+    "entry ['boxes'] of sample 1: expected finite numbers, got [0.0, 0.0, 4.0, nan] of box 0": {"boxes": [[0, 0, 4, np.nan]]},
+    "entry ['boxes'] of sample 1: expected finite numbers, got [-inf, 0.0, 4.0, 4.0] of box 1": {
         "boxes": [[0, 0, 4, 4], [-np.inf, 0, 4, 4]]
     },
     "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)": {"masks": np.ones((8, 8), np.float32)},

@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 import pinfeed
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    IndexedDataset,
-    Keep,
-    Pack,
-    PackedStream,
-    PackSampler,
-    RaggedArray,
-    StreamDataset,
-)
+from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, Pack, RaggedArray, StreamDataset
+from pinfeed.packing import PackedStream
+from pinfeed.samplers import PackSampler
 
 MARKS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
 ALL_MARKS = dict.fromkeys(MARKS, True)
@@ -32,7 +24,7 @@ ALL_MARKS = dict.fromkeys(MARKS, True)
 def reference(documents, batch, fill, first, start):
     """Row by row and token by token, as lists; `first` may be None."""
     packing = batch.packing
-    keys = ("leaf", *MARKS[:4])
+    keys = ("entry", *MARKS[:4])
     out = {key: [] for key in keys} | {"ends": [0], "longest": 0}
     items = list(zip(*(column.tolist() for column in packing[2:5]), batch, strict=True))
     for row in range(packing.rows):
@@ -45,17 +37,17 @@ def reference(documents, batch, fill, first, start):
             if first is not None:
                 tokens[0] = first
             room = -(-length // packing.multiple_of) * packing.multiple_of
-            columns["leaf"] += tokens + [fill] * (room - length)
+            columns["entry"] += tokens + [fill] * (room - length)
             columns["position_ids"] += range(start, start + room)
             columns["document_ids"] += [number] * room
             columns["seq_idx"] += [number] * room
             columns["attention_mask"] += [True] * length + [False] * (room - length)
-            out["ends"].append(begin + len(columns["leaf"]))
+            out["ends"].append(begin + len(columns["entry"]))
             out["longest"] = max(out["longest"], room)
             number += 1
-        tail = packing.seq_length - len(columns["leaf"])
+        tail = packing.seq_length - len(columns["entry"])
         if tail:
-            columns["leaf"] += [fill] * tail
+            columns["entry"] += [fill] * tail
             columns["position_ids"] += range(start, start + tail)
             columns["document_ids"] += [-1] * tail
             columns["seq_idx"] += [number] * tail
@@ -72,7 +64,7 @@ def power_of_two(number):
 
 
 def assert_batch(batch, expected, packing):
-    for key in ("leaf", *MARKS[:4]):
+    for key in ("entry", *MARKS[:4]):
         assert batch[key].tolist() == expected[key], key
     assert [batch[key].dtype for key in MARKS[:4]] == [
         torch.int64,
@@ -135,20 +127,25 @@ def test_rows(tmp_path_factory, lengths, options, kind, stored, dtype, first, st
     }[kind]()
     sampler = PackSampler(lengths, seq_length=12, **options)
     fields = {
-        "leaf": Pack(
-            seq_length=12, pad_value=5, first=first, dtype=dtype, position_start=start, **ALL_MARKS
+        "entry": Pack(
+            seq_length=12,
+            pad_value=5,
+            first_token=first,
+            dtype=dtype,
+            position_start=start,
+            **ALL_MARKS,
         )
     }
     both = (
-        Collate(Pack(seq_length=12, pad_value=5, first=first, dtype=dtype)),
-        Collate(Pack(seq_length=12, pad_value=5, first=first, dtype=dtype, flat=True)),
+        Collate(Pack(seq_length=12, pad_value=5, first_token=first, dtype=dtype)),
+        Collate(Pack(seq_length=12, pad_value=5, first_token=first, dtype=dtype, flat=True)),
     )
     for indices in sampler:
         samples = data.__getitems__(pickle.loads(pickle.dumps(indices)))
         expected = reference(documents, indices, 5, first, start)
         rows, flat = (collate(samples) for collate in both)
-        assert rows.tolist() == expected["leaf"]
-        assert flat.tolist() == [[*itertools.chain(*expected["leaf"])]]
+        assert rows.tolist() == expected["entry"]
+        assert flat.tolist() == [[*itertools.chain(*expected["entry"])]]
         kept_64 = kind in ("tensor", "tensors", "lists")
         own = torch.int64 if kept_64 else torch.from_numpy(np.zeros(1, stored)).dtype
         assert rows.dtype == (own if dtype is None else getattr(torch, dtype))
@@ -162,7 +159,7 @@ def saved(ragged, folder):
 
 
 class DictOf(Dataset[Any]):
-    """The samples of a dataset as the leaf of a dict, Rows as Rows."""
+    """The samples of a dataset as the entry of a dict, Rows as Rows."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -170,22 +167,24 @@ class DictOf(Dataset[Any]):
     def __getitems__(self, indices):
         samples = self.dataset.__getitems__(indices)
         if isinstance(samples, pinfeed.Rows):
-            return pinfeed.Rows({"leaf": samples.sources}, samples.indices, packing=samples.packing)
+            return pinfeed.Rows(
+                {"entry": samples.sources}, samples.indices, packing=samples.packing
+            )
         made = copy.copy(samples)
-        made.samples = [{"leaf": sample} for sample in samples]
+        made.samples = [{"entry": sample} for sample in samples]
         return made
 
 
 def test_flat_marks_count_through_all_rows():
     tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
     sampler = PackSampler(tokens, batch_size=2, seq_length=4, shuffle=False)
-    collate = Collate({"leaf": Pack(seq_length=4, flat=True, **ALL_MARKS)})
+    collate = Collate({"entry": Pack(seq_length=4, flat=True, **ALL_MARKS)})
     (indices,) = sampler
-    batch = collate(ArrayDataset({"leaf": tokens}).__getitems__(indices))
+    batch = collate(ArrayDataset({"entry": tokens}).__getitems__(indices))
     assert {
-        key: getattr(leaf, "tolist", lambda leaf=leaf: leaf)() for key, leaf in batch.items()
+        key: getattr(entry, "tolist", lambda entry=entry: entry)() for key, entry in batch.items()
     } == {
-        "leaf": [[1, 2, 3, 6, 4, 5, 0, 0]],
+        "entry": [[1, 2, 3, 6, 4, 5, 0, 0]],
         "position_ids": [[0, 1, 2, 0, 0, 1, 0, 1]],
         "document_ids": [[0, 0, 0, 1, 2, 2, -1, -1]],
         "seq_idx": [[0, 0, 0, 1, 2, 2, 3, 3]],
@@ -198,7 +197,7 @@ def test_flat_marks_count_through_all_rows():
 def test_tokens_that_are_more_than_a_number():
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
     (indices,) = PackSampler(frames, batch_size=2, seq_length=4, shuffle=False)
-    batch = Collate(Pack(seq_length=4, pad_value=0.5, first=9))(
+    batch = Collate(Pack(seq_length=4, pad_value=0.5, first_token=9))(
         ArrayDataset(frames).__getitems__(indices)
     )
     expected = np.full((2, 4, 2, 2), 0.5, np.float32)
@@ -260,7 +259,7 @@ def test_any_dataset_hands_its_rows_on(name, workers):
         num_workers=workers,
     )
     for batch, indices in zip(loader, expected, strict=True):
-        assert batch["tokens"].tolist() == reference(TOKENS, indices, -1, None, 0)["leaf"]
+        assert batch["tokens"].tolist() == reference(TOKENS, indices, -1, None, 0)["entry"]
         assert [int(str(key).split()[-1]) for key in batch["id"]] == indices
 
 
@@ -331,7 +330,7 @@ def test_another_seq_length_than_the_sampler_s():
         ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
         ({"seq_length": 2.0}, TypeError, "seq_length must be an integer, got 2.0"),
         ({"pad_value": "a"}, TypeError, "pad_value must be a number"),
-        ({"first": 300, "dtype": "uint8"}, ValueError, "first"),
+        ({"first_token": 300, "dtype": "uint8"}, ValueError, "first_token"),
         ({"dtype": "words"}, TypeError, "dtype must be a torch or NumPy dtype, got 'words'"),
         ({"flat": 1}, TypeError, "flat must be True or False, got 1"),
         ({"cu_seqlens": ()}, TypeError, r"cu_seqlens must be True, False, the key .*, got \(\)"),
@@ -381,13 +380,13 @@ def test_many_tokens_by_several_threads(tmp_path, kind, dtype):
     values = rng.integers(0, 60_000, lengths.sum()).astype(np.uint16)
     ragged = RaggedArray(values, np.append(0, np.cumsum(lengths)))
     data = {
-        "memory": lambda: ArrayDataset({"leaf": ragged}),
-        "file": lambda: ArrayDataset({"leaf": saved(ragged, tmp_path)}),
-        "list": lambda: IndexedDataset([{"leaf": document} for document in ragged]),
+        "memory": lambda: ArrayDataset({"entry": ragged}),
+        "file": lambda: ArrayDataset({"entry": saved(ragged, tmp_path)}),
+        "list": lambda: IndexedDataset([{"entry": document} for document in ragged]),
     }[kind]()
     sampler = PackSampler(lengths, batch_size=16, seq_length=60_000, documents_multiple_of=8)
     collate = Collate(
-        {"leaf": Pack(seq_length=60_000, pad_value=7, first=9, dtype=dtype, **ALL_MARKS)}
+        {"entry": Pack(seq_length=60_000, pad_value=7, first_token=9, dtype=dtype, **ALL_MARKS)}
     )
     threads = pinfeed.get_num_threads()
     try:

@@ -1,4 +1,4 @@
-"""Pad in a Collate: against `pinfeed.pad`, in every place of the fields, with keys beside its leaf."""
+"""Pad in a Collate: against `pinfeed.functional.pad`, in every place of the fields, with keys beside its entry."""
 
 import collections
 import pickle
@@ -30,22 +30,22 @@ def test_a_field_means_what_the_function_means(batch):
     assert_same_padded(result, batch._replace(is_tensor=True))
 
 
-# A leaf, with what stands in it.
+# An entry, with what stands in it.
 
 
 @pytest.mark.parametrize(
     "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
 )
-def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
+def test_lengths_are_in_an_entry_that_is_in_no_dict(wrap):
     fields = wrap(Pad())
     fields = fields._replace(y=None) if isinstance(fields, Point) else fields
     batch = Collate(fields)([wrap(sample) for sample in SAMPLES])
-    leaf = batch if isinstance(batch, pinfeed.Padded) else batch[0]
-    assert_same(leaf, pinfeed.Padded(VALUES, LENGTHS))
+    entry = batch if isinstance(batch, pinfeed.Padded) else batch[0]
+    assert_same(entry, pinfeed.Padded(VALUES, LENGTHS))
 
 
 @pytest.mark.parametrize(
-    ("keywords", "leaf"),
+    ("keywords", "entry"),
     [
         ({}, VALUES),
         ({"lengths": None}, VALUES),
@@ -55,9 +55,9 @@ def test_lengths_are_in_a_leaf_that_is_in_no_dict(wrap):
         ({"mask": True, "lengths": True}, pinfeed.Padded(VALUES, LENGTHS, MASK)),
     ],
 )
-def test_what_a_leaf_of_a_dict_can_be_asked_for(keywords, leaf):
+def test_what_an_entry_of_a_dict_can_be_asked_for(keywords, entry):
     batch = Collate({"x": Pad(**keywords)})([{"x": sample} for sample in SAMPLES])
-    assert_same(batch, {"x": leaf})
+    assert_same(batch, {"x": entry})
 
 
 def test_one_field_in_several_places():
@@ -69,11 +69,11 @@ def test_one_field_in_several_places():
     assert_same(Collate(field)(SAMPLES), padded)
 
 
-# Keys beside a leaf.
+# Keys beside an entry.
 
 
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
-def test_lengths_and_mask_beside_a_leaf(kind):
+def test_lengths_and_mask_beside_an_entry(kind):
     fields = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
     batch = Collate(fields)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
     assert type(batch) is kind
@@ -88,11 +88,13 @@ def test_dtypes_of_masks(dtype):
     expected = MASK.to(dtype)
     assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
     jagged = Collate(Jagged())(SAMPLES)
-    assert_same(field.apply(jagged, jagged, pinfeed.Leaf("leaf")).siblings["mask"], expected)
+    assert_same(
+        field.apply(jagged, jagged, pinfeed.FieldContext("entry")).siblings["mask"], expected
+    )
     assert f"mask_dtype={dtype}" in repr(field)
 
 
-def test_keys_stand_after_their_leaf():
+def test_keys_stand_after_their_entry():
     batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
     assert list(batch) == ["w", "x", "n", "m", "y"]
 
@@ -124,7 +126,7 @@ def test_keys_that_have_no_place(fields, message):
 
 def test_a_key_that_samples_have():
     collate = Collate({"x": Pad(mask="y")})
-    message = r"leaf \['x'\] goes with a 'y', but samples have a leaf under that key"
+    message = r"entry \['x'\] goes with a 'y', but samples have an entry under that key"
     with pytest.raises(ValueError, match=message):
         collate([{"x": [1], "y": 2}])
     rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
@@ -189,12 +191,12 @@ def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
     keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
     field = Pad(pad_value=-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
     sequences = [sequence for sample in samples for sequence in sample]
-    expected = pinfeed.pad(sequences, -1, **keywords, mask=True, dtype=torch.int64)
+    expected = pinfeed.functional.pad(sequences, -1, **keywords, mask=True, dtype=torch.int64)
     nested = [[convert(sequence) for sequence in sample] for sample in samples]
     batch = Collate({"x": field})([{"x": sample} for sample in nested])
     shape = (len(samples), len(samples[0]))
-    for leaf, part in zip(("x", "lengths", "mask"), expected, strict=True):
-        assert torch.equal(batch[leaf], part.view(*shape, *part.shape[1:]))
+    for entry, part in zip(("x", "lengths", "mask"), expected, strict=True):
+        assert torch.equal(batch[entry], part.view(*shape, *part.shape[1:]))
 
 
 CHOICES = [[[1, 2], [3]], [[4], []]]
@@ -233,8 +235,8 @@ PADDINGS = {
     "sides": ({"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}, "'ids' has side='left' and 'labels' has side='right'"),
     "the third": ({"ids": Pad(pad_value=0), "mask": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}, "'ids' has side='right' and 'labels' has"),
     "a limit": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
-    "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"leaf \['text'\]\['labels'\]: 'ids'"),
-    "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").of("ids")}, "'labels' has side='left'"),
+    "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"entry \['text'\]\['labels'\]: 'ids'"),
+    "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").from_key("ids")}, "'labels' has side='left'"),
     "alike": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
     "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, None),
     "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(pad_value=-100)}, None),
@@ -312,7 +314,9 @@ def test_labels_like_their_tokens(given, labels_first):
     for samples in (TOKENS, TOKENS[::-1], [{key: [1] * 9 for key in fields}]):
         batch = collate(given(samples))
         for key, fill in (("input_ids", 0), ("labels", -100)):
-            expected = pinfeed.pad([np.array(s[key], np.int64) for s in samples], fill, **options)
+            expected = pinfeed.functional.pad(
+                [np.array(s[key], np.int64) for s in samples], fill, **options
+            )
             assert torch.equal(batch[key], torch.from_numpy(expected.values))
         assert torch.equal(batch["n"], batch["mask"].sum(1))
     words = "expected length 2 as in ['input_ids'], got 1; give every item"
@@ -330,7 +334,7 @@ LABELS = {
     "of one object": (dict.fromkeys(["input_ids", "labels"], Pad(pad_value=0, lengths=False)), True),
     "a decoder's": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False)}, False),
     "an encoder's": ({"input_ids": Pad(pad_value=0, like=False), "labels": Pad(pad_value=-100)}, False),
-    "made of them": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100).of("input_ids")}, False),
+    "made of them": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100).from_key("input_ids")}, False),
     "no tokens": ({"labels": Pad(pad_value=-100)}, False),
     "of words": ({"tokens": Pad(), "ner_tags": Pad(pad_value=-100)}, True),
     "a text's": ({"input_ids": Pad(), "genre_tags": Pad()}, False),
@@ -370,8 +374,8 @@ def test_labels_cut_shorter_than_their_tokens():
 def test_like_in_lists_of_sequences_and_batches_without_tokens():
     collate = Collate(
         {
-            "input_ids": Pad(pad_value=0).optional(),
-            "labels": Pad(pad_value=-100, like="input_ids").optional(),
+            "input_ids": Pad(pad_value=0).allow_missing(),
+            "labels": Pad(pad_value=-100, like="input_ids").allow_missing(),
         }
     )
     assert collate([{"labels": [1]}])["labels"].tolist() == [[1]]

@@ -21,7 +21,7 @@ def photos(count, seed=0):
 
 def alone(image, **arguments):
     """The patches of one image and its row of the grid."""
-    return pinfeed.patchify([image], 7, MEAN, STD, **RULE | arguments)
+    return pinfeed.functional.patchify([image], 7, MEAN, STD, **RULE | arguments)
 
 
 def field(**arguments):
@@ -40,9 +40,11 @@ def test_lists_of_images_follow_each_other_in_the_order_of_the_samples():
     assert ends.tolist() == [0, *np.cumsum([len(part) for part, _ in parts])]
 
 
-def test_keys_stand_beside_the_leaf():
+def test_keys_stand_beside_the_entry():
     images = photos(3)
-    fields = {"pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").of("image")}
+    fields = {
+        "pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").from_key("image")
+    }
     batch = pinfeed.Collate(fields)([{"image": image, "label": 1} for image in images])
     assert set(batch) == {"pixel_values", "image_grid_thw", "cu_seqlens", "label"}
     assert_same_bits(batch["pixel_values"], np.concatenate([alone(image)[0] for image in images]))
@@ -69,7 +71,7 @@ def test_padded_to_so_many_patches():
     values, shapes, mask = pinfeed.Collate(padded)(images)
     assert values.shape == (4, most + 3, 7 * 7 * 3)
     for row, shape, there, image in zip(values, shapes, mask, images, strict=True):
-        expected, grid = pinfeed.patchify([image], 7, MEAN, STD, **options)
+        expected, grid = pinfeed.functional.patchify([image], 7, MEAN, STD, **options)
         assert shape.tolist() == grid[0, 1:].tolist()
         assert_same_bits(row[: len(expected)], expected)
         assert not row[len(expected) :].any()
@@ -110,7 +112,7 @@ def test_what_is_seen_of_an_image_is_what_is_cut(view, seed):
     images = pinfeed.IndexedDataset(photos(6, seed))
     samples = images.__getitems__([3, 1, 0, 5])
     seen = pinfeed.Image(
-        dtype=torch.uint8, output="HWC", augment=view, pad_value=0, sizes=True, stream=seed
+        dtype=torch.uint8, output="HWC", augment=view, pad_value=0, sizes=True, rng_stream=seed
     )
     padded = pinfeed.Collate(seen, seed=7)(samples)
     expected = [
@@ -119,7 +121,7 @@ def test_what_is_seen_of_an_image_is_what_is_cut(view, seed):
             padded.values.numpy(), padded.lengths.tolist(), strict=True
         )
     ]
-    values, grid = pinfeed.Collate(field(augment=view, stream=seed), seed=7)(samples)
+    values, grid = pinfeed.Collate(field(augment=view, rng_stream=seed), seed=7)(samples)
     assert_same_bits(values, np.concatenate([part for part, _ in expected]))
     assert grid.tolist() == [grid.tolist()[0] for _, grid in expected]
 
@@ -146,7 +148,7 @@ def test_without_a_rule_a_geometry_may_resize():
     values, grid = pinfeed.Collate(cut, seed=0)(samples)
     seen = pinfeed.Image(dtype=torch.uint8, output="HWC", augment=view, interpolation="bicubic")
     images = pinfeed.Collate(seen, seed=0)(samples).numpy()
-    assert_same_bits(values, pinfeed.patchify(images, 7, MEAN, STD, merge=2)[0])
+    assert_same_bits(values, pinfeed.functional.patchify(images, 7, MEAN, STD, merge=2)[0])
     assert grid.tolist() == [[1, 4, 4]] * 4
 
 
@@ -182,7 +184,7 @@ def test_a_batch_without_images(patches, shapes, samples):
 
 
 def test_none_beside_images_where_samples_may_lack_them():
-    collate = pinfeed.Collate({"image": field(grid="grid").optional()})
+    collate = pinfeed.Collate({"image": field(grid="grid").allow_missing()})
     image = photos(1)[0]
     for samples in ([None, image], [image, None], [[], image]):
         batch = collate([{"image": sample} for sample in samples])

@@ -45,7 +45,7 @@ def blocks(request):
 
 def collated(field, images):
     """A batch of the field, with the same random draws each time."""
-    collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=0, key="i")
+    collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=0, id_key="i")
     return collate([{"x": image, "i": i} for i, image in enumerate(images)])["x"]
 
 
@@ -65,8 +65,12 @@ def fields(mode):
         made.append(pinfeed.Image(**view, dtype=torch.uint8))
         made.append(pinfeed.Image(100, 50, scale=1, **options))
     if mode == "RGB":
-        made.append(pinfeed.Image(MEAN, STD, **view, color=augment.ColorJitter(0.3, 0.3)))
-        made.append(pinfeed.Image(MEAN, STD, **view, erase=augment.RandomErasing(1)))
+        made.append(
+            pinfeed.Image(MEAN, STD, **view | {"augment": [VIEW, augment.ColorJitter(0.3, 0.3)]})
+        )
+        made.append(
+            pinfeed.Image(MEAN, STD, **view | {"augment": [VIEW, augment.RandomErasing(1)]})
+        )
         made.append(pinfeed.Image(MEAN, STD, output="HWC"))
     return made
 

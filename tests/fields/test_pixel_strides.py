@@ -49,7 +49,7 @@ def batches(images, dtype, channels_last, geometry, **options):
         interpolation="bilinear",
         **options,
     )
-    collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=1, key="i")
+    collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=1, id_key="i")
     return [
         collate([{"x": image, "i": i} for i, image in enumerate(given)])["x"]
         for given in (images, [image.copy(order="C") for image in images])

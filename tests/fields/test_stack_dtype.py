@@ -142,7 +142,7 @@ def test_forbidden_casts(source, target):
     collate = pinfeed.Collate({"x": pinfeed.Stack(target)})
     names = [str(dtype).removeprefix("torch.") for dtype in (source, target)]
     message = (
-        rf"Collate: leaf \['x'\]: can't cast {names[0]} to {names[1]}; "
+        rf"Collate: entry \['x'\]: can't cast {names[0]} to {names[1]}; "
         "cast in the dataset"
     )
     batch = torch.ones(2, 3).to(source)
@@ -193,7 +193,7 @@ WAYS = {
     ),
     "Pad": lambda samples, dtype: Collate(Pad(dtype=dtype, lengths=False))(list(samples)),
     "Jagged": lambda samples, dtype: Collate(Jagged(dtype))(list(samples)).values,
-    "pad": lambda samples, dtype: pinfeed.pad([torch.from_numpy(sample) for sample in samples], dtype=dtype, lengths=False),
+    "pad": lambda samples, dtype: pinfeed.functional.pad([torch.from_numpy(sample) for sample in samples], dtype=dtype, lengths=False),
 }  # fmt: skip
 
 
@@ -228,8 +228,8 @@ def test_numbers_that_do_not_fit():
     with pytest.raises(ValueError, match="sample 1: expected integers that int16 can hold"):
         Collate(Stack(torch.int16))([[3, 4], [3, 70000]])
     assert_same(
-        Stack(torch.uint8).apply(torch.tensor(255), None, pinfeed.Leaf("x")),
+        Stack(torch.uint8).apply(torch.tensor(255), None, pinfeed.FieldContext("x")),
         torch.tensor(255).byte(),
     )
     with pytest.raises(ValueError, match=r"x.*: expected integers that uint8 can hold, got 300"):
-        Stack(torch.uint8).apply(torch.tensor(300), None, pinfeed.Leaf("x"))
+        Stack(torch.uint8).apply(torch.tensor(300), None, pinfeed.FieldContext("x"))

@@ -110,7 +110,7 @@ def test_a_field_that_leaves_boxes_where_they_are(field):
 
 
 def test_another_key_of_the_images():
-    fields = {"pixel_values": MOVED.of("image")}
+    fields = {"pixel_values": MOVED.from_key("image")}
     collate = pinfeed.Collate(fields)
     check(lambda: collate([photo(boxes=CORNERS)]), ValueError, "Boxes('pixel_values')")
     batch = pinfeed.Collate(fields | {"boxes": Boxes("pixel_values", labels=())})(
@@ -141,7 +141,11 @@ def test_what_has_nothing_to_do_with_the_image():
     assert batch["points"].shape == (2, 9, 3)
     still = {"image": PHOTO, "boxes": CORNERS, "scene": SCENE}
     assert pinfeed.Collate({"image": Image()})([still])["scene"].shape == (1, 24, 32)
-    views = {"a": RANDOM.of("image"), "b": Image(augment=FLIP).of("image"), "image": Stack()}
+    views = {
+        "a": RANDOM.from_key("image"),
+        "b": Image(augment=FLIP).from_key("image"),
+        "image": Stack(),
+    }
     assert pinfeed.Collate(views)([photo()])["image"].shape == (1, 24, 32, 3)
 
 
@@ -208,7 +212,7 @@ def test_images_and_masks_that_stay_for_a_reason():
         "image": RANDOM,
         "reference": Image(),  # another view, as it is
         "gray": Image(input="HW", output="HW"),
-        "clean": Image(dtype=torch.uint8).of("image"),
+        "clean": Image(dtype=torch.uint8).from_key("image"),
         "table": Stack(),
         "rows": Jagged(),
     }

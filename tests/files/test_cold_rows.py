@@ -146,8 +146,8 @@ def test_file_names_that_are_no_text(tmp_path):
     array = random_array((20, 3), np.int16)
     np.save(path, array)
     mapped = np.load(path, mmap_mode="r")
-    for leaf in (path, mapped, pinfeed.ConcatArray([path, path])):
-        dataset = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(leaf)))
+    for entry in (path, mapped, pinfeed.ConcatArray([path, path])):
+        dataset = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(entry)))
         assert_same_bits(pinfeed.Collate()(dataset.__getitems__([7])).numpy(), array[7:8])
     os.truncate(path, 200)
     with pytest.raises(OSError, match="was cut short: it has 200 bytes") as raised:

@@ -69,7 +69,7 @@ def test_views_that_hide_their_file(view, temperature, tmp_path):
     with pytest.raises(OSError, match="cut short"):
         Collate()(dataset.__getitems__(indices))
     with pytest.raises(OSError, match="cut short"):
-        pinfeed.gather(windows, indices)
+        pinfeed.functional.gather(windows, indices)
 
 
 CASES = [

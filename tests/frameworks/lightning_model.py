@@ -77,14 +77,14 @@ def loader_of(sampler, **options):
         return pinfeed.DeviceLoader(DataLoader(DATASET, 8, sampler=own, collate_fn=COLLATE), "cpu")
     if sampler == "DistributedSampler":
         return DataLoader(DATASET, batch_size=8, shuffle=True, collate_fn=COLLATE)
-    buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)
+    buckets = pinfeed.samplers.LengthBucketSampler(TEXTS, max_tokens=200)
     return DataLoader(DATASET, batch_sampler=buckets, collate_fn=COLLATE)
 
 
 def streamed(workers=0, buffer=0, **ranks):
     samples = [{"id": i, "tokens": TOKENS[i]} for i in range(96)]
     shards = [samples[start : start + 8] for start in range(0, 96, 8)]
-    stream = pinfeed.StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
+    stream = pinfeed.StreamDataset(shards, buffer, open_shard=iter, uneven="drop", **ranks)
     return StatefulDataLoader(stream, 8, collate_fn=COLLATE, num_workers=workers)
 
 

@@ -120,7 +120,7 @@ def test_each_epoch_has_the_order_of_its_number(
     """Over workers, from the beginning and from the checkpoint of an epoch that was over."""
 
     def new_loader():
-        sampler = pinfeed.ShuffleSampler(ROWS, 8)
+        sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8)
         loader = loader_class(DATASET, batch_sampler=sampler, collate_fn=COLLATE, num_workers=2)
         return pinfeed.DeviceLoader(loader, "cpu") if behind_device_loader else loader
 
@@ -131,7 +131,7 @@ def test_each_epoch_has_the_order_of_its_number(
         checkpoint = saving.best_model_path
     seen = train(new_loader(), max_epochs=first + 3, ckpt_path=checkpoint).seen
     assert_true_batches(seen)
-    sampler = pinfeed.ShuffleSampler(ROWS, 8)
+    sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8)
     for number in range(first, first + 3):
         sampler.set_epoch(number)
         batches = [batch["id"].tolist() for epoch, batch in seen if epoch == number]
@@ -141,7 +141,7 @@ def test_each_epoch_has_the_order_of_its_number(
 def test_predicting_takes_no_batch_sampler():
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     model = Model()
-    packed = pinfeed.PackSampler(TEXTS, seq_length=64)
+    packed = pinfeed.samplers.PackSampler(TEXTS, seq_length=64)
     for loader in (loader_of("LengthBucketSampler"), DataLoader(DATASET, batch_sampler=packed)):
         with pytest.raises(TypeError, match="predict without a batch sampler"):
             trainer.predict(model, loader)
@@ -161,7 +161,7 @@ def test_overfitting_takes_loaders_that_are_not_shuffled():
 
 
 def resumable(workers):
-    buckets = pinfeed.LengthBucketSampler(TEXTS, max_tokens=200)
+    buckets = pinfeed.samplers.LengthBucketSampler(TEXTS, max_tokens=200)
     loader = StatefulDataLoader(
         DATASET, batch_sampler=buckets, collate_fn=COLLATE, num_workers=workers
     )
@@ -218,7 +218,7 @@ def sampled(kind, size=8, **ranks):
         arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
         options = {"shuffle": True, "seed": 3, "fields": fields, "device": "cpu"}
         return pinfeed.from_numpy(arrays, size, **options, **ranks)
-    sampler = pinfeed.ShuffleSampler(ROWS, size, **ranks)
+    sampler = pinfeed.samplers.ShuffleSampler(ROWS, size, **ranks)
     loader_class = StatefulDataLoader if "Stateful" in kind else DataLoader
     loader = loader_class(DATASET, batch_sampler=sampler, collate_fn=COLLATE)
     return pinfeed.DeviceLoader(loader, "cpu") if "Device" in kind else loader
@@ -261,7 +261,7 @@ def test_the_entry_point_adds_the_callback(tmp_path, monkeypatch):
 
 def test_states_that_are_not_taken_after_every_batch(tmp_path):
     def new_loader():
-        sampler = pinfeed.ShuffleSampler(ROWS, 8)
+        sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8)
         options = {"collate_fn": COLLATE, "num_workers": 1, "snapshot_every_n_steps": 3}
         loader = StatefulDataLoader(DATASET, batch_sampler=sampler, **options)
         return pinfeed.DeviceLoader(loader, "cpu")
@@ -406,7 +406,7 @@ def test_ranks_that_are_processes_resume(tmp_path):
             if number == epoch
         )
         assert set(times.values()) == {1}
-        assert len(times) >= 96 - 2  # even="drop"
+        assert len(times) >= 96 - 2  # uneven="drop"
 
 
 @pytest.mark.parametrize("world_size", [2, 1, 3])

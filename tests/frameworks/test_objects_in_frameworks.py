@@ -18,11 +18,11 @@ collate = pinfeed.Collate(tests.recipe(), seed=3)
 
 def with_lists(samples):
     batch = collate(samples)
-    labels = pinfeed.unbind({key: batch.pop(key) for key in ("boxes", "labels", "masks")})
+    labels = pinfeed.functional.unbind({key: batch.pop(key) for key in ("boxes", "labels", "masks")})
     return batch | {"labels": labels}
 
 def new_loader(collate):
-    sampler = pinfeed.ShuffleSampler(12, 4, seed=1)
+    sampler = pinfeed.samplers.ShuffleSampler(12, 4, seed=1)
     dataset = pinfeed.IndexedDataset(tests.Photos())
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
 

@@ -144,7 +144,7 @@ def test_tensors_of_various_shapes_that_happen_to_be_alike():
     column = ArrowVariableShapedTensorArray.from_numpy(tensors)
     expected = {"x": torch.from_numpy(np.stack(tensors[:-1]))}
     assert_same(batch_of(column, (slice(0, ROWS - 1), [])), expected)
-    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 22 .*expected shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"entry \['x'\] of sample 22 .*expected shape \(2, 3\)"):
         batch_of(column, WHOLE)
 
 
@@ -207,7 +207,7 @@ def test_columns_are_collate_s_leaves():
     table = pa.table({"x": [1, 2], "y": [[1], [2, 3]]})
     with pytest.raises(ValueError, match=r"Collate: fields: expected keys .*'x', 'y'.*, got 'z'"):
         RayCollate({"z": Stack()})(table)
-    with pytest.raises(ValueError, match=r"leaf \['y'\] of sample 1 .*expected length 1"):
+    with pytest.raises(ValueError, match=r"entry \['y'\] of sample 1 .*expected length 1"):
         RayCollate()(table)
     with pytest.raises(ValueError, match="at least one sample"):
         RayCollate()(table.slice(0, 0))

@@ -133,5 +133,5 @@ def test_blocks_of_pandas(cluster):
 
 
 def test_errors_reach_the_loop(dataset):
-    with pytest.raises(ValueError, match=r"leaf \['tokens'\] of sample \d+ .*: expected shape"):
+    with pytest.raises(ValueError, match=r"entry \['tokens'\] of sample \d+ .*: expected shape"):
         list(dataset.iter_torch_batches(collate_fn=RayCollate({"boxes": SPEC["boxes"]})))

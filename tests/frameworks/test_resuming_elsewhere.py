@@ -24,7 +24,7 @@ def rows_loader(kind, rank, world_size, size, workers=0):
         options = {"shuffle": True, "seed": 2, "device": "cpu"}
         arrays = {"row": np.arange(ROWS)}
         return pinfeed.from_numpy(arrays, size, rank=rank, world_size=world_size, **options)
-    sampler = pinfeed.ShuffleSampler(ROWS, size, rank=rank, world_size=world_size)
+    sampler = pinfeed.samplers.ShuffleSampler(ROWS, size, rank=rank, world_size=world_size)
     dataset = pinfeed.ArrayDataset({"row": np.arange(ROWS)})
     options = {"batch_sampler": sampler, "collate_fn": pinfeed.Collate(), "num_workers": workers}
     if kind == "StatefulDataLoader":
@@ -97,7 +97,7 @@ def test_states_after_an_epoch_of_torchdata(workers, as_list):
     states = [loader.state_dict() for loader in loaders]
     resumed = pinfeed.DeviceLoader(rows_loader("StatefulDataLoader", 0, 2, 4, workers), "cpu")
     resumed.load_state_dict(states if as_list else states[0])
-    fresh = pinfeed.ShuffleSampler(ROWS, 4, rank=0, world_size=2)
+    fresh = pinfeed.samplers.ShuffleSampler(ROWS, 4, rank=0, world_size=2)
     fresh.set_epoch(1)
     assert [batch["row"].tolist() for batch in resumed] == [batch.tolist() for batch in fresh]
 
@@ -185,7 +185,7 @@ def test_trainer_skips_batches_of_a_sampler_of_the_same_size(stop, tmp_path):
             report_to="none",
             disable_tqdm=True,
         )
-        sampler = pinfeed.ShuffleSampler(ROWS, 8, rank=0, world_size=1)
+        sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8, rank=0, world_size=1)
         dataset = pinfeed.ArrayDataset({"row": np.arange(ROWS)})
         loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
         trainer = transformers.Trainer(Model(), arguments)

@@ -29,19 +29,17 @@ from pinfeed import (
     Jagged,
     Mask,
     Pack,
-    PackSampler,
     Pad,
     Patches,
     Points,
     RaggedArray,
-    ShuffleSampler,
     Stack,
-    WeightedSampler,
     _core,
     augment,
 )
 from pinfeed.batches import Packing
 from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.samplers import PackSampler, ShuffleSampler, WeightedSampler
 
 pytestmark = pytest.mark.kernels
 
@@ -193,17 +191,17 @@ TOKENS = [np.arange(7), np.arange(2), np.arange(5)]
 FIELDS = [
     *((Stack(dtype), [np.ones((2, 4), np.int32)] * 3) for dtype in (None, torch.float32)),
     *((Image(augment=view, **PADDING), UNEVEN) for view in VIEWS[:-1]),
-    (Image(0.5, augment=VIEWS[3], color=COLORS), PHOTOS),
+    (Image(0.5, augment=[VIEWS[3], *COLORS]), PHOTOS),
     (Image(augment=VIEWS[3], interpolation="nearest", dtype=torch.uint8), PHOTOS),
     (Image(0.5, 0.25, output="HWC"), PHOTOS),
     (Image(0.5, 0.25, scale=1, input="THWC", output="CTHW"), CLIPS),
-    *((Image(erase=augment.RandomErasing(1.0, value=value)), PHOTOS) for value in ("random", 1)),
+    *((Image(augment=augment.RandomErasing(1.0, value=value)), PHOTOS) for value in ("random", 1)),
     (Patches(2, min_pixels=16, max_pixels=256, merge=2, grid="grid"), UNEVEN),
     (Patches(2, augment=VIEWS[1], min_pixels=16, max_pixels=256, pad_to=64), PHOTOS),
     (Pad(mask=True, side="left", max_length=3), TOKENS),
     (Pad(axes=(0, 1), multiple_of=4), [np.ones((2, 3)), np.ones((4, 1)), np.ones((1, 1))]),
     (Jagged(torch.float32, max_length=4, side="left"), TOKENS),
-    (Pack(seq_length=None, first=1), TOKENS),
+    (Pack(seq_length=None, first_token=1), TOKENS),
 ]
 
 
@@ -214,13 +212,13 @@ def use_all():
         if samples is TOKENS or len({sample.shape for sample in samples}) == 1:
             array = RaggedArray.from_sequences(samples) if samples is TOKENS else np.stack(samples)
             for source in (array, ConcatArray([array] * 2)):
-                given.append(ArrayDataset({"leaf": source})[[2, 0]])
+                given.append(ArrayDataset({"entry": source})[[2, 0]])
         for batch in given:
             if isinstance(batch, list):
-                batch = IndexedDataset([{"leaf": sample} for sample in batch]).__getitems__(
+                batch = IndexedDataset([{"entry": sample} for sample in batch]).__getitems__(
                     [2, 0, 1]
                 )
-            Collate({"leaf": field}, seed=0)(batch)
+            Collate({"entry": field}, seed=0)(batch)
     Collate(Image(0.5))([PIL.Image.fromarray(photo) for photo in PHOTOS])  # lent
     Collate(Image(0.5))([PIL.Image.fromarray(photo[..., 0]) for photo in PHOTOS])  # converted later
     objects = {
@@ -243,9 +241,9 @@ def use_all():
     pack = Pack(seq_length=8, document_ids="documents", attention_mask="mask", cu_seqlens="ends")
     for batch in PackSampler(documents, batch_size=2, seq_length=8, max_documents=3):
         Collate({"tokens": pack})(ArrayDataset({"tokens": documents})[batch])
-    pinfeed.gather(np.arange(40).reshape(10, 4)[::-1], [9, 0, 3], dtype="float32")
-    pinfeed.permute(np.zeros((3, 4, 5)), "HWC", "CHW")
-    pinfeed.patch_grid([9, 16], [7, 16], 2, min_pixels=16, max_pixels=256)
+    pinfeed.functional.gather(np.arange(40).reshape(10, 4)[::-1], [9, 0, 3], dtype="float32")
+    pinfeed.functional.permute(np.zeros((3, 4, 5)), "HWC", "CHW")
+    pinfeed.functional.patch_grid([9, 16], [7, 16], 2, min_pixels=16, max_pixels=256)
     SharedCells([0, 0, 0], "test").compare_exchange(2, 0, 1)
     with pinfeed.testing.use_isa(_core.active_isa()):
         pass

@@ -35,8 +35,10 @@ def collated(make, samples, dtype, as_tensors=False):
 
 Pad, Jagged, Pack = pinfeed.Pad, pinfeed.Jagged, functools.partial(pinfeed.Pack, seq_length=None)
 WAYS = {
-    "pad": lambda samples, dtype: pinfeed.pad(samples, dtype=dtype).values,
-    "pad, on the left": lambda samples, dtype: pinfeed.pad(samples, side="left", dtype=dtype)[0],
+    "pad": lambda samples, dtype: pinfeed.functional.pad(samples, dtype=dtype).values,
+    "pad, on the left": lambda samples, dtype: pinfeed.functional.pad(
+        samples, side="left", dtype=dtype
+    )[0],
     "Pad": functools.partial(collated, Pad),
     "Pad, of tensors": functools.partial(collated, Pad, as_tensors=True),
     "Jagged": functools.partial(collated, Jagged),
@@ -73,17 +75,17 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
 
 def test_a_large_batch_begins_with_an_empty_sample():
     values = np.ones(6_000_000, np.float16)
-    batch = pinfeed.pad([np.zeros(0, np.float16), values], dtype=np.float64)
+    batch = pinfeed.functional.pad([np.zeros(0, np.float16), values], dtype=np.float64)
     assert batch.values[1].sum() == len(values)
     assert batch.values[0].sum() == 0
 
 
 def test_tables_without_rows_stand_before_others():
     tables = [np.zeros((0, 4)), np.full((2, 4), 1.5)]
-    batch = pinfeed.pad(tables, dtype=np.float32)
+    batch = pinfeed.functional.pad(tables, dtype=np.float32)
     assert batch.values.tolist() == [np.zeros((2, 4)).tolist(), tables[1].tolist()]
     with pytest.raises(TypeError, match="can't cast float64 to int64"):
-        pinfeed.pad(tables, dtype=np.int64)
+        pinfeed.functional.pad(tables, dtype=np.int64)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "complex64"])
@@ -103,5 +105,5 @@ def test_without_a_dtype_it_is_that_of_the_others(empty, dtype):
 
 def test_floats_behind_an_empty_array_are_not_taken_for_integers():
     with pytest.raises(TypeError, match="sample 1: can't cast float64 to int64"):
-        pinfeed.pad([np.zeros(0), np.array([1.5])], dtype=np.int64)
-    assert pinfeed.pad([np.zeros(0), np.zeros(0)], dtype=np.int64).values.shape == (2, 0)
+        pinfeed.functional.pad([np.zeros(0), np.array([1.5])], dtype=np.int64)
+    assert pinfeed.functional.pad([np.zeros(0), np.zeros(0)], dtype=np.int64).values.shape == (2, 0)

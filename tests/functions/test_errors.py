@@ -29,11 +29,13 @@ BAD_IMAGES = {
 @pytest.mark.parametrize("bad", BAD_IMAGES.values(), ids=BAD_IMAGES.keys())
 def test_normalize_images(bad):
     images, error, *words = bad
-    check(lambda: pinfeed.normalize(images), error, "normalize", "images", *words)
+    check(lambda: pinfeed.functional.normalize(images), error, "normalize", "images", *words)
     out = torch.full((2, 3, 4, 5), 7.0)
     # Which of two faults is told doesn't matter; nothing may be written.
     with pytest.raises((TypeError, ValueError)):
-        pinfeed.normalize(images, out=out if isinstance(images, torch.Tensor) else out.numpy())
+        pinfeed.functional.normalize(
+            images, out=out if isinstance(images, torch.Tensor) else out.numpy()
+        )
     assert (out == 7).all()
 
 
@@ -75,7 +77,12 @@ BAD_ARGUMENTS = {
 def test_normalize_arguments(bad):
     arguments, error, *words = bad
     out = np.full((2, 3, 4, 5), 7, np.float32)
-    check(lambda: pinfeed.normalize(IMAGES, out=out, **arguments), error, "normalize", *words)
+    check(
+        lambda: pinfeed.functional.normalize(IMAGES, out=out, **arguments),
+        error,
+        "normalize",
+        *words,
+    )
     assert (out == 7).all()
 
 
@@ -94,7 +101,7 @@ BAD_PERMUTATIONS = {
 @pytest.mark.parametrize("bad", BAD_PERMUTATIONS.values(), ids=BAD_PERMUTATIONS.keys())
 def test_permute(bad):
     arguments, error, *words = bad
-    check(lambda: pinfeed.permute(*arguments), error, "permute", *words)
+    check(lambda: pinfeed.functional.permute(*arguments), error, "permute", *words)
 
 
 BAD_INDICES = {
@@ -130,9 +137,15 @@ BAD_INDICES = {
 def test_gather_indices(bad):
     indices, error, *words = bad
     out = np.full((2, 3), 7, np.float32)
-    check(lambda: pinfeed.gather(ROWS, indices, out=out), error, "gather", "indices", *words)
+    check(
+        lambda: pinfeed.functional.gather(ROWS, indices, out=out),
+        error,
+        "gather",
+        "indices",
+        *words,
+    )
     assert (out == 7).all()
 
 
 def test_gather_of_no_rows():
-    check(lambda: pinfeed.gather(np.array(1.0), [0]), ValueError, "gather: array", "0-d")
+    check(lambda: pinfeed.functional.gather(np.array(1.0), [0]), ValueError, "gather: array", "0-d")

@@ -28,19 +28,19 @@ class Case(NamedTuple):
 
 
 def normalize(images, **options):
-    return pinfeed.normalize(images, 0.5, 0.25, input="NHWC", **options)
+    return pinfeed.functional.normalize(images, 0.5, 0.25, input="NHWC", **options)
 
 
 def pad(rows, **options):
-    return pinfeed.pad(rows, 7, side="left", multiple_of=2, lengths=False, **options)
+    return pinfeed.functional.pad(rows, 7, side="left", multiple_of=2, lengths=False, **options)
 
 
 INDICES = [1, 0, -1]
 CASES = {
     "normalize": Case(normalize, "images", random_array((5, 41, 37, 3)), lambda a: reference.images(a, 0.5, 0.25)),
-    "permute": Case(pinfeed.permute, "images", random_array((5, 41, 37, 3), np.int32), lambda a: reference.permute(a, "NHWC", "NCHW")),
-    "permute, bytes": Case(pinfeed.permute, "images", random_array((5, 41, 37, 3)), lambda a: reference.permute(a, "NHWC", "NCHW")),
-    "gather": Case(lambda a, **o: pinfeed.gather(a, INDICES, **o), "array", random_array((5, 41, 37), np.uint16), lambda a: a[INDICES]),
+    "permute": Case(pinfeed.functional.permute, "images", random_array((5, 41, 37, 3), np.int32), lambda a: reference.permute(a, "NHWC", "NCHW")),
+    "permute, bytes": Case(pinfeed.functional.permute, "images", random_array((5, 41, 37, 3)), lambda a: reference.permute(a, "NHWC", "NCHW")),
+    "gather": Case(lambda a, **o: pinfeed.functional.gather(a, INDICES, **o), "array", random_array((5, 41, 37), np.uint16), lambda a: a[INDICES]),
     "pad": Case(pad, "sequences", random_array((5, 41, 37), np.int64), lambda a: reference.pad(list(a), 7, "left", multiple_of=2)[0]),
 }  # fmt: skip
 every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -189,7 +189,7 @@ def test_what_no_function_takes(case, bad):
 
 
 def test_an_empty_tensor_needs_no_memory():
-    assert pinfeed.gather(torch.empty(3, 0), [0, 2]).shape == (2, 0)
+    assert pinfeed.functional.gather(torch.empty(3, 0), [0, 2]).shape == (2, 0)
 
 
 # The pool that results lie in. It leaves small ones to malloc.

@@ -1,4 +1,4 @@
-"""pinfeed.gather against fancy indexing: every dtype, any strides, every kind of indices."""
+"""pinfeed.functional.gather against fancy indexing: every dtype, any strides, every kind of indices."""
 
 import numpy as np
 import pytest
@@ -50,13 +50,13 @@ def gathers(draw):
 def test_any_dtype_strides_and_indices(gather, form):
     array, indices = gather
     expected = reference.gather(np.asarray(array), indices)
-    result = pinfeed.gather(array, INDEX_FORMS[form](indices))
+    result = pinfeed.functional.gather(array, INDEX_FORMS[form](indices))
     assert type(result) is type(array)
     assert result.dtype == array.dtype
     assert_same_bits(result, expected)
     kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
     out = unwritten(kind, expected.shape, np.asarray(array).dtype.name)
-    assert pinfeed.gather(array, indices, out=out) is out
+    assert pinfeed.functional.gather(array, indices, out=out) is out
     assert_same_bits(out, expected)
 
 
@@ -65,8 +65,10 @@ def test_indices_of_every_integer_dtype(dtype):
     array = random_array((100, 3))
     indices = [0, 99, 7, 7]
     expected = reference.gather(array, indices)
-    assert_same_bits(pinfeed.gather(array, np.array(indices, dtype)), expected)
-    assert_same_bits(pinfeed.gather(array, torch.from_numpy(np.array(indices, dtype))), expected)
+    assert_same_bits(pinfeed.functional.gather(array, np.array(indices, dtype)), expected)
+    assert_same_bits(
+        pinfeed.functional.gather(array, torch.from_numpy(np.array(indices, dtype))), expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,14 +76,14 @@ def test_indices_of_every_integer_dtype(dtype):
 )
 def test_indices_of_other_kinds(indices):
     array = random_array((10, 4), np.float32)
-    assert_same_bits(pinfeed.gather(array, indices), reference.gather(array, indices))
-    assert pinfeed.gather(array[:0], np.empty(0, np.uint8)).shape == (0, 4)
+    assert_same_bits(pinfeed.functional.gather(array, indices), reference.gather(array, indices))
+    assert pinfeed.functional.gather(array[:0], np.empty(0, np.uint8)).shape == (0, 4)
 
 
 @pytest.mark.parametrize("row", [(), (3,), (2, 5)], ids=str)
 def test_bfloat16(row):
     tensor = torch.randn((10, *row)).to(torch.bfloat16)
-    result = pinfeed.gather(tensor, [3, -1, 3])
+    result = pinfeed.functional.gather(tensor, [3, -1, 3])
     assert result.dtype == torch.bfloat16
     assert_same_bits(result, tensor[[3, -1, 3]])
 
@@ -95,7 +97,7 @@ def test_streaming(row_bytes, out_offset):
     memory = np.full(count * row_bytes + 256, 0xA5, np.uint8)
     begin = -memory.ctypes.data % 64 + out_offset
     end = begin + count * row_bytes
-    pinfeed.gather(array, indices, out=memory[begin:end].reshape(count, row_bytes))
+    pinfeed.functional.gather(array, indices, out=memory[begin:end].reshape(count, row_bytes))
     np.testing.assert_array_equal(memory[begin:end].reshape(count, row_bytes), array[indices])
     assert (memory[:begin] == 0xA5).all()
     assert (memory[end:] == 0xA5).all()
@@ -108,7 +110,7 @@ def test_streaming_of_strided_rows(view):
     array = random_array((40, 301, 401, 2), np.float32)[view]
     indices = [5, -1, 5, 0, 17]
     np.testing.assert_array_equal(
-        pinfeed.gather(array, indices).view("u4"), array[indices].view("u4")
+        pinfeed.functional.gather(array, indices).view("u4"), array[indices].view("u4")
     )
 
 
@@ -119,7 +121,7 @@ class Failing:
 
 def test_what_an_index_raises_is_not_swallowed():
     with pytest.raises(KeyboardInterrupt):
-        pinfeed.gather(np.arange(3), [0, Failing()])
+        pinfeed.functional.gather(np.arange(3), [0, Failing()])
 
 
 def test_the_first_gathers_of_several_threads():
@@ -135,14 +137,14 @@ def test_dtypes(given, dtype):
     indices = [7, 0, -1]
     if given is np.float32 and np.dtype(numpy).kind == "i":
         with pytest.raises(TypeError, match="gather: array"):
-            pinfeed.gather(windows, indices, dtype=dtype)
+            pinfeed.functional.gather(windows, indices, dtype=dtype)
         return
     expected = windows[indices].astype(numpy)
     for array in (windows, torch.from_numpy(windows.copy())):
-        result = pinfeed.gather(array, indices, dtype=dtype)
+        result = pinfeed.functional.gather(array, indices, dtype=dtype)
         assert type(result) is type(array) or isinstance(array, np.ndarray)
         np.testing.assert_array_equal(np.asarray(result), expected)
         assert np.asarray(result).dtype == numpy
         out = result[:2] * 0
-        assert pinfeed.gather(array, indices[:2], dtype=dtype, out=out) is out
+        assert pinfeed.functional.gather(array, indices[:2], dtype=dtype, out=out) is out
         np.testing.assert_array_equal(np.asarray(out), expected[:2])

@@ -1,4 +1,4 @@
-"""pinfeed.normalize against exact arithmetic: every byte, layout, dtype and instruction set."""
+"""pinfeed.functional.normalize against exact arithmetic: every byte, layout, dtype and instruction set."""
 
 import math
 
@@ -64,7 +64,7 @@ def normalized(images, dtype, **arguments):
     """normalize, through a tensor where NumPy has no such dtype."""
     if dtype == "bfloat16" and isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
-    return pinfeed.normalize(images, dtype=getattr(torch, dtype), **arguments)
+    return pinfeed.functional.normalize(images, dtype=getattr(torch, dtype), **arguments)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -177,7 +177,7 @@ def test_streaming(view, offset, dtype, output):
     memory = np.full(expected.nbytes + 128, 0xA5, np.uint8)
     begin = -memory.ctypes.data % 64 + offset
     out = np.ndarray(expected.shape, dtype, memory, begin)
-    pinfeed.normalize(images, 0.5, 0.25, output=output, dtype=dtype, out=out)
+    pinfeed.functional.normalize(images, 0.5, 0.25, output=output, dtype=dtype, out=out)
     np.testing.assert_array_equal(bits(out), bits(expected))
     assert (memory[:begin] == 0xA5).all()
     assert (memory[begin + expected.nbytes :] == 0xA5).all()
@@ -200,47 +200,49 @@ def test_streaming(view, offset, dtype, output):
 )
 def test_forms_of_mean_and_std(mean, std):
     images = random_array((2, 4, 5, 3))
-    assert_same_bits(pinfeed.normalize(images, mean, std), reference.images(images, 0.5, 0.25))
+    assert_same_bits(
+        pinfeed.functional.normalize(images, mean, std), reference.images(images, 0.5, 0.25)
+    )
 
 
 def test_a_changed_mean_is_seen():
     images = random_array((2, 4, 5, 3))
     for kind in (list, np.array, torch.tensor):
         mean = kind([0.1, 0.2, 0.3])
-        pinfeed.normalize(images, mean)
+        pinfeed.functional.normalize(images, mean)
         mean[0] = 0.7
         expected = reference.images(images, [float(value) for value in mean])
-        assert_same_bits(pinfeed.normalize(images, mean), expected)
+        assert_same_bits(pinfeed.functional.normalize(images, mean), expected)
     scalar = torch.tensor(0.1)
     for means in ((scalar,) * 3, [scalar] * 3):
         scalar.fill_(0.1)
-        pinfeed.normalize(images, means)
+        pinfeed.functional.normalize(images, means)
         scalar.fill_(0.5)
-        assert_same_bits(pinfeed.normalize(images, means), reference.images(images, 0.5))
+        assert_same_bits(pinfeed.functional.normalize(images, means), reference.images(images, 0.5))
 
 
 def test_signs_of_zero_are_kept_apart():
     images = np.zeros((1, 1, 1, 1), np.uint8)
     for mean in (0.0, -0.0, 0.0):
         for form in (mean, [mean]):  # kept for the next call, while an array is not
-            expected = pinfeed.normalize(images, np.array(form), scale=-1)
-            assert_same_bits(pinfeed.normalize(images, form, scale=-1), expected)
+            expected = pinfeed.functional.normalize(images, np.array(form), scale=-1)
+            assert_same_bits(pinfeed.functional.normalize(images, form, scale=-1), expected)
             assert np.signbit(expected).all() != np.signbit(mean)
 
 
 def test_constants_that_are_equal_and_no_numbers_are_still_refused():
     images = np.zeros((1, 2, 2, 3), np.uint8)
-    pinfeed.normalize(images, mean=1, std=1)
+    pinfeed.functional.normalize(images, mean=1, std=1)
     with pytest.raises(TypeError, match="mean must be a number"):
-        pinfeed.normalize(images, mean=True, std=1)
+        pinfeed.functional.normalize(images, mean=True, std=1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("f2"), torch.float16], ids=repr)
 def test_forms_of_dtype(dtype):
     images = random_array((2, 4, 5, 3))
     expected = reference.images(images, dtype="float16")
-    assert_same_bits(pinfeed.normalize(images, dtype=dtype), expected)
-    result = pinfeed.normalize(torch.from_numpy(images), dtype="bfloat16")
+    assert_same_bits(pinfeed.functional.normalize(images, dtype=dtype), expected)
+    result = pinfeed.functional.normalize(torch.from_numpy(images), dtype="bfloat16")
     assert_same_bits(result, reference.images(images, dtype="bfloat16"))
 
 
@@ -251,28 +253,30 @@ def test_no_images(make, input, output):
     dtype = np.uint8 if make is np.zeros else torch.uint8
     images = make(tuple(shape[letter] for letter in input), dtype=dtype)
     expected = tuple(shape[letter] for letter in output)
-    batch = pinfeed.normalize(images, 0.5, 0.25, input=input, output=output)
+    batch = pinfeed.functional.normalize(images, 0.5, 0.25, input=input, output=output)
     assert (type(batch), tuple(batch.shape)) == (type(images), expected)
-    out = pinfeed.normalize(images, input=input, output=output, out=batch)
+    out = pinfeed.functional.normalize(images, input=input, output=output, out=batch)
     assert out is batch
-    assert pinfeed.permute(images, input, output).shape == expected
+    assert pinfeed.functional.permute(images, input, output).shape == expected
     if "C" in input:
         field = pinfeed.Image(0.5, 0.25, input=input[1:], output=output[1:])
-        assert field.apply(torch.as_tensor(images), None, pinfeed.Leaf("x")).shape == expected
+        assert (
+            field.apply(torch.as_tensor(images), None, pinfeed.FieldContext("x")).shape == expected
+        )
         with pytest.raises(ValueError, match="expected a channel for each value of mean and std"):
-            pinfeed.normalize(images, [0.5, 0.5], input=input, output=output)
+            pinfeed.functional.normalize(images, [0.5, 0.5], input=input, output=output)
 
 
 def test_integers_that_float16_has_not():
     """They raise where they are cast, as in `pad`; results of arithmetic become infinite."""
     images = np.full((2, 9, 7, 3), 65519, np.uint16)
-    batch = pinfeed.normalize(images, scale=1, dtype="float16")
+    batch = pinfeed.functional.normalize(images, scale=1, dtype="float16")
     assert (batch == 65504).all()
     images[1, 8, 6, 2] = 65520
-    assert np.isinf(pinfeed.normalize(images, 1.0, scale=1.5, dtype="float16")).any()
-    assert pinfeed.normalize(images, dtype="float16").max() == 1
+    assert np.isinf(pinfeed.functional.normalize(images, 1.0, scale=1.5, dtype="float16")).any()
+    assert pinfeed.functional.normalize(images, dtype="float16").max() == 1
     with pytest.raises(ValueError, match="normalize: images: expected integers that float16 can"):
-        pinfeed.normalize(images, scale=1, dtype="float16")
+        pinfeed.functional.normalize(images, scale=1, dtype="float16")
     collate = pinfeed.Collate(pinfeed.Image(scale=1, dtype=torch.float16))
     with pytest.raises(ValueError, match="expected integers that float16 can hold"):
         collate([*images])
@@ -298,8 +302,8 @@ def test_into_the_other_kind(place, kind, dtype):
     images.flags.writeable = kind != "read-only"
     source = torch.from_numpy(images) if kind == "tensor" else images
     out = PLACES[place]((2, 3, 4, 5), dtype)
-    assert pinfeed.normalize(source, 0.5, 0.25, dtype=dtype, out=out) is out
-    expected = pinfeed.normalize(torch.from_numpy(images.copy()), 0.5, 0.25, dtype=dtype)
+    assert pinfeed.functional.normalize(source, 0.5, 0.25, dtype=dtype, out=out) is out
+    expected = pinfeed.functional.normalize(torch.from_numpy(images.copy()), 0.5, 0.25, dtype=dtype)
     assert torch.equal(torch.as_tensor(out), expected)
 
 
@@ -308,10 +312,10 @@ def test_others_into_the_other_kind():
     for source, make in ((images, torch.empty), (torch.from_numpy(images), np.empty)):
         uint8 = torch.uint8 if make is torch.empty else np.uint8
         out = make((2, 3, 2, 2), dtype=uint8)
-        assert pinfeed.permute(source, out=out) is out
+        assert pinfeed.functional.permute(source, out=out) is out
         assert np.array_equal(out, images.transpose(0, 3, 1, 2))
         out = make((3, 2, 2, 3), dtype=uint8)
-        assert pinfeed.gather(source, [1, 0, 1], out=out) is out
+        assert pinfeed.functional.gather(source, [1, 0, 1], out=out) is out
         assert np.array_equal(out, images[[1, 0, 1]])
 
 
@@ -326,4 +330,4 @@ def test_others_into_the_other_kind():
 )  # fmt: skip
 def test_places_that_do_not_fit(source, out, message):
     with pytest.raises(TypeError, match=f"^normalize: {message}"):
-        pinfeed.normalize(source, out=out)
+        pinfeed.functional.normalize(source, out=out)

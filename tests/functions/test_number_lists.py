@@ -18,7 +18,7 @@ INTEGERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 300))
 
 
 def padded(*lists, **keywords):
-    return pinfeed.pad(list(lists), lengths=False, **keywords)
+    return pinfeed.functional.pad(list(lists), lengths=False, **keywords)
 
 
 # float32 has no more, but for infinities and NaNs.
@@ -28,7 +28,7 @@ FLOATS = st.one_of(st.floats(-_LARGEST, _LARGEST), st.sampled_from([math.inf, -m
 
 @given(st.lists(st.lists(INTEGERS), min_size=1))
 def test_integers_are_int64(lists):
-    values, lengths, _ = pinfeed.pad(lists, pad_value=-100)
+    values, lengths, _ = pinfeed.functional.pad(lists, pad_value=-100)
     assert values.dtype == torch.int64
     assert lengths.tolist() == [len(numbers) for numbers in lists]
     longest = max(lengths.tolist())
@@ -63,7 +63,7 @@ def test_bools_among_integers_are_integers():
 
 def test_nothing_but_empty_lists():
     for value, dtype in [(0, torch.int64), (0.0, torch.float32)]:
-        values, lengths, _ = pinfeed.pad([[], ()], value)
+        values, lengths, _ = pinfeed.functional.pad([[], ()], value)
         assert values.dtype == dtype
         assert values.shape == (2, 0)
         assert lengths.tolist() == [0, 0]

@@ -14,7 +14,7 @@ import op_batches
 import op_cases
 import pinfeed
 from arrays import assert_same_bits, random_array
-from pinfeed.functions.torch_ops import library
+from pinfeed.functional.torch_ops import library
 from programs import run_program
 
 pytestmark = pytest.mark.kernels
@@ -36,7 +36,9 @@ def test_every_op_is_there():
 
 @every_call
 # torch looks at it itself and hides the warning where it is shown, later than "error" raises it.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not an entry:UserWarning"
+)
 def test_opcheck(op, args, kwargs):
     results = torch.library.opcheck(op.default, args, kwargs)
     assert list(results.values()) == ["SUCCESS"] * 4
@@ -89,7 +91,7 @@ def test_use_isa_forces_the_ops_too(isa):
     # compute is compared wherever the fixture is used.
     images = op_cases.images()
     batch = P.normalize_images(images, op_cases.MEAN, op_cases.STD)
-    assert torch.equal(batch, pinfeed.normalize(images, op_cases.MEAN, op_cases.STD))
+    assert torch.equal(batch, pinfeed.functional.normalize(images, op_cases.MEAN, op_cases.STD))
 
 
 @pytest.mark.slow  # copies the package
@@ -169,7 +171,7 @@ def test_spawned_threads_use_the_ops():
     from concurrent.futures import ThreadPoolExecutor
 
     images = op_cases.images(shape=(8, 64, 64, 3))
-    expected = pinfeed.normalize(images, op_cases.MEAN, op_cases.STD)
+    expected = pinfeed.functional.normalize(images, op_cases.MEAN, op_cases.STD)
     with ThreadPoolExecutor(8) as pool:
         batches = pool.map(
             lambda _: P.normalize_images(images, op_cases.MEAN, op_cases.STD), range(64)
@@ -218,7 +220,9 @@ def test_streaming_and_threads(dtype):
         if dtype == torch.uint8:
             expected = images.permute(0, 3, 1, 2)
         else:
-            expected = pinfeed.normalize(images, op_cases.MEAN, op_cases.STD, dtype=dtype)
+            expected = pinfeed.functional.normalize(
+                images, op_cases.MEAN, op_cases.STD, dtype=dtype
+            )
         assert torch.equal(batch, expected)
     torch.set_num_threads(threads)
 

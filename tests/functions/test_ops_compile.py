@@ -53,7 +53,7 @@ def test_compile(backend, dynamic):
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
 def test_compile_with_out(backend, memory):
     def step(images, out):
-        pinfeed.normalize(images, MEAN, STD, out=out)
+        pinfeed.functional.normalize(images, MEAN, STD, out=out)
         return out * 2
 
     images = op_cases.images()
@@ -74,17 +74,21 @@ def test_gradients_through_compile(backend):
     gradients = []
     compiled = torch.compile(loss, backend=backend, fullgraph=True, dynamic=True)
     for function in (loss, compiled):
-        leaf = values.clone().requires_grad_()
-        function(leaf, 5).backward()
-        gradients.append(leaf.grad)
+        entry = values.clone().requires_grad_()
+        function(entry, 5).backward()
+        gradients.append(entry.grad)
     same(*gradients)
 
 
 def test_functions_trace_to_ops():
     def step(images, out):
-        batch = pinfeed.normalize(images, MEAN, 0.25, dtype=torch.float16)
-        pinfeed.permute(images, "NHWC", "NCHW", out=out)
-        return batch + 1, pinfeed.permute(out, "NCHW", "NHWC"), pinfeed.normalize(images)
+        batch = pinfeed.functional.normalize(images, MEAN, 0.25, dtype=torch.float16)
+        pinfeed.functional.permute(images, "NHWC", "NCHW", out=out)
+        return (
+            batch + 1,
+            pinfeed.functional.permute(out, "NCHW", "NHWC"),
+            pinfeed.functional.normalize(images),
+        )
 
     images = op_cases.images()
     graphs = []
@@ -107,7 +111,7 @@ def test_functions_trace_to_ops():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", np.float16, np.dtype("f2"), None])
 def test_normalize_traces_names_of_dtypes(dtype):
     def step(images):
-        return pinfeed.normalize(images, MEAN, STD, **given)
+        return pinfeed.functional.normalize(images, MEAN, STD, **given)
 
     given = {} if dtype is None else {"dtype": dtype}
     images = op_cases.images()
@@ -121,7 +125,7 @@ ARRAYS = [np.array(MEAN), torch.tensor(MEAN, dtype=torch.float64), np.array(0.5)
 @pytest.mark.parametrize("mean", ARRAYS, ids=repr)
 def test_arrays_as_constants_break_the_graph(mean):
     def step(images, mean):
-        return pinfeed.normalize(images, mean, np.float32(0.25)) * 2
+        return pinfeed.functional.normalize(images, mean, np.float32(0.25)) * 2
 
     images = op_cases.images()
     compiled = torch.compile(step, backend="eager")

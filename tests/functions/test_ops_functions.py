@@ -10,7 +10,7 @@ import op_cases
 import pinfeed
 from arrays import assert_same_bits
 from messages import check
-from pinfeed.functions import arrays, sequences
+from pinfeed.functional import arrays, sequences
 
 pytestmark = pytest.mark.kernels
 
@@ -49,16 +49,16 @@ def calls():
     dtypes, outputs = [torch.float32, np.float16, "bfloat16"], ["NCHW", "NHWC"]
     for some, dtype, output in itertools.product(constants, dtypes, outputs):
         options = {"dtype": dtype, "output": output}
-        yield pinfeed.normalize, (IMAGES, *map(np.array, some)), options
+        yield pinfeed.functional.normalize, (IMAGES, *map(np.array, some)), options
     for letters in [("NHWC", "NCHW"), ("NHWC", "CWHN"), ("αβγδ", "δβαγ")]:
-        yield pinfeed.permute, (IMAGES, *letters), {}
+        yield pinfeed.functional.permute, (IMAGES, *letters), {}
     pairs = pinfeed.Collate(pinfeed.Jagged())([np.stack([s, s], 1) for s in SAMPLES])
     for side, axes, most, dtype, lengths in itertools.product(
         ["right", "left"], [None, 0, (0,), -2, (-2,)], [None, 6], [None, torch.float64], [0, 1]
     ):
         asked = {"lengths": bool(lengths), "mask": not lengths}
         shape = {"side": side, "axes": axes, "max_length": most, "multiple_of": 4, "dtype": dtype}
-        yield pinfeed.pad, (pairs, 7), shape | asked
+        yield pinfeed.functional.pad, (pairs, 7), shape | asked
         yield pairs.to_padded, (7,), shape | asked
     values = {
         "int64": [0, -1, 2**53, -(2**63), 2.0, True],
@@ -70,9 +70,9 @@ def calls():
     for dtype, some in values.items():
         batch = pinfeed.Collate(pinfeed.Jagged(dtype))([s.astype(dtype) for s in SAMPLES])
         for value, mask in itertools.product(some, [False, True]):
-            yield pinfeed.pad, (batch, value), {"mask": mask}
+            yield pinfeed.functional.pad, (batch, value), {"mask": mask}
     for side in ("right", "left"):
-        padded = pinfeed.pad(JAGGED, side=side, multiple_of=4)
+        padded = pinfeed.functional.pad(JAGGED, side=side, multiple_of=4)
         yield pinfeed.JaggedBatch.from_padded, (padded,), {}
 
 
@@ -87,9 +87,13 @@ def test_the_bits_are_those_of_the_functions(by_ops):
 def test_out(by_ops, mask):
     room = torch.zeros(4, 23, dtype=torch.int64)
     cases = [
-        (pinfeed.normalize, (IMAGES, MEAN), torch.zeros(4, 3, 9, 11)),
-        (pinfeed.permute, (IMAGES,), torch.zeros(4, 3, 9, 11, dtype=torch.uint8)),
-        (lambda *args, out: pinfeed.pad(*args, mask=mask, out=out).values, (JAGGED, 7), room),
+        (pinfeed.functional.normalize, (IMAGES, MEAN), torch.zeros(4, 3, 9, 11)),
+        (pinfeed.functional.permute, (IMAGES,), torch.zeros(4, 3, 9, 11, dtype=torch.uint8)),
+        (
+            lambda *args, out: pinfeed.functional.pad(*args, mask=mask, out=out).values,
+            (JAGGED, 7),
+            room,
+        ),
     ]
     expected = [function(*args, out=out.clone()) for function, args, out in cases]
     by_ops()
@@ -108,22 +112,22 @@ def test_whatever_the_default_device_offsets_are_made_in_host_memory(by_ops):
 NONE = pinfeed.JaggedBatch(JAGGED.values, JAGGED.offsets[:1])
 COMPLEX = pinfeed.JaggedBatch(JAGGED.values.to(torch.complex64), JAGGED.offsets)
 BAD = [
-    (lambda: pinfeed.normalize(IMAGES.float()), TypeError, "normalize: images must be uint8"),
-    (lambda: pinfeed.normalize(IMAGES[0]), ValueError, "uint8 with shape (N, H, W, C), got"),
-    (lambda: pinfeed.normalize(IMAGES, [0.5]), ValueError, "got 3 channels and 1 values"),
-    (lambda: pinfeed.normalize(IMAGES, std=0), ValueError, "std must be positive"),
-    (lambda: pinfeed.normalize(IMAGES, out=np.zeros(3)), ValueError, "out must be float32 (4, 3, 9"),
-    (lambda: pinfeed.pad(JAGGED, axes=1), ValueError, "pads axis 0, got axes=1"),
-    (lambda: pinfeed.pad(NONE), ValueError, "expected at least one sample"),
-    (lambda: pinfeed.pad(JAGGED, dtype=bool), TypeError, "can't cast int64 to bool; cast in the"),
-    (lambda: pinfeed.pad(JAGGED, 0.5), ValueError, "int64 can hold, got 0.5"),
-    (lambda: pinfeed.pad(JAGGED, 2**53 + 1), ValueError, "on cpu pad_value must be", f"{2**53 + 1}"),
-    (lambda: pinfeed.pad(COMPLEX, 2j), ValueError, "float64 holds, got 2j; pad on the CPU"),
-    (lambda: pinfeed.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must be of the same"),
-    (lambda: pinfeed.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
-    (lambda: pinfeed.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
+    (lambda: pinfeed.functional.normalize(IMAGES.float()), TypeError, "normalize: images must be uint8"),
+    (lambda: pinfeed.functional.normalize(IMAGES[0]), ValueError, "uint8 with shape (N, H, W, C), got"),
+    (lambda: pinfeed.functional.normalize(IMAGES, [0.5]), ValueError, "got 3 channels and 1 values"),
+    (lambda: pinfeed.functional.normalize(IMAGES, std=0), ValueError, "std must be positive"),
+    (lambda: pinfeed.functional.normalize(IMAGES, out=np.zeros(3)), ValueError, "out must be float32 (4, 3, 9"),
+    (lambda: pinfeed.functional.pad(JAGGED, axes=1), ValueError, "pads axis 0, got axes=1"),
+    (lambda: pinfeed.functional.pad(NONE), ValueError, "expected at least one sample"),
+    (lambda: pinfeed.functional.pad(JAGGED, dtype=bool), TypeError, "can't cast int64 to bool; cast in the"),
+    (lambda: pinfeed.functional.pad(JAGGED, 0.5), ValueError, "int64 can hold, got 0.5"),
+    (lambda: pinfeed.functional.pad(JAGGED, 2**53 + 1), ValueError, "on cpu pad_value must be", f"{2**53 + 1}"),
+    (lambda: pinfeed.functional.pad(COMPLEX, 2j), ValueError, "float64 holds, got 2j; pad on the CPU"),
+    (lambda: pinfeed.functional.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must be of the same"),
+    (lambda: pinfeed.functional.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
+    (lambda: pinfeed.functional.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
         ValueError, "pad: out must be int64 (4, 17) on cpu, got int64 (3, 17) on cpu"),
-    (lambda: pinfeed.permute(IMAGES, out=torch.zeros(4, 3, 9, 11)), ValueError, "permute: out must be uint8 (4, 3, 9, 11)"),
+    (lambda: pinfeed.functional.permute(IMAGES, out=torch.zeros(4, 3, 9, 11)), ValueError, "permute: out must be uint8 (4, 3, 9, 11)"),
 ]  # fmt: skip
 
 
@@ -139,12 +143,12 @@ def test_out_of_memory_is_torch_s_own_error(by_ops):
     images = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(1 << 26, 1 << 10, 1 << 10, 3)
     padded = torch.zeros(1, 1, 1).expand(1, 1 << 22, 1 << 23)
     for call, size in (
-        (lambda: pinfeed.pad(JAGGED, lengths=False, multiple_of=1 << 45), 4 * 8 << 45),
-        (lambda: pinfeed.pad(JAGGED, multiple_of=1 << 45, mask=True), 4 * 8 << 45),
-        (lambda: pinfeed.normalize(images, MEAN, STD), 3 * 4 << 46),
-        (lambda: pinfeed.permute(images), 3 << 46),
+        (lambda: pinfeed.functional.pad(JAGGED, lengths=False, multiple_of=1 << 45), 4 * 8 << 45),
+        (lambda: pinfeed.functional.pad(JAGGED, multiple_of=1 << 45, mask=True), 4 * 8 << 45),
+        (lambda: pinfeed.functional.normalize(images, MEAN, STD), 3 * 4 << 46),
+        (lambda: pinfeed.functional.permute(images), 3 << 46),
         (lambda: pinfeed.JaggedBatch.from_padded(padded, [1 << 22]), 4 << 45),
     ):
         with pytest.raises(RuntimeError, match=f"DefaultCPUAllocator: .* allocate {size} bytes"):
             call()
-    assert pinfeed.pad(JAGGED).values.shape == (4, 17)
+    assert pinfeed.functional.pad(JAGGED).values.shape == (4, 17)

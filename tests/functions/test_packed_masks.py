@@ -12,7 +12,8 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import pinfeed
-from pinfeed import ArrayDataset, Collate, Pack, PackSampler, RaggedArray
+from pinfeed import ArrayDataset, Collate, Pack, RaggedArray
+from pinfeed.samplers import PackSampler
 
 SEQ_LENGTH = 32
 
@@ -23,8 +24,8 @@ def test_both_masks_are_the_rule(ids):
     expected = [
         [[[row[q] == row[k] and q >= k for k in range(6)] for q in range(6)]] for row in ids
     ]
-    assert pinfeed.packed_attention_mask(document_ids).tolist() == expected
-    mask_mod = pinfeed.packed_mask_mod(document_ids)
+    assert pinfeed.packing.attention_mask(document_ids).tolist() == expected
+    mask_mod = pinfeed.packing.mask_mod(document_ids)
     places = torch.arange(6)
     flexible = [
         [mask_mod(row, 0, places[:, None], places[None]).tolist()] for row in range(len(ids))
@@ -32,7 +33,7 @@ def test_both_masks_are_the_rule(ids):
     assert flexible == expected
 
 
-@pytest.mark.parametrize("function", [pinfeed.packed_attention_mask, pinfeed.packed_mask_mod])
+@pytest.mark.parametrize("function", [pinfeed.packing.attention_mask, pinfeed.packing.mask_mod])
 @pytest.mark.parametrize(
     ("ids", "error", "message"),
     [
@@ -53,7 +54,7 @@ def packed_batch(**options):
     tokens = RaggedArray.from_sequences(documents)
     fields = {
         "input_ids": Pack(seq_length=SEQ_LENGTH, position_ids=True, document_ids=True),
-        "labels": Pack(seq_length=SEQ_LENGTH, pad_value=-100, first=-100),
+        "labels": Pack(seq_length=SEQ_LENGTH, pad_value=-100, first_token=-100),
     }
     sampler = PackSampler(tokens, batch_size=9, seq_length=SEQ_LENGTH, **options)
     (indices,) = sampler
@@ -97,11 +98,11 @@ def test_a_decoder_of_plain_torch(kind, multiple):
     batch, documents = packed_batch(documents_multiple_of=multiple)
     ids = batch["document_ids"]
     if kind == "sdpa":
-        mask = pinfeed.packed_attention_mask(ids)
+        mask = pinfeed.packing.attention_mask(ids)
         attention = lambda *heads: scaled_dot_product_attention(*heads, attn_mask=mask)
     else:
         blocks = create_block_mask(
-            pinfeed.packed_mask_mod(ids), len(ids), None, SEQ_LENGTH, SEQ_LENGTH, device="cpu"
+            pinfeed.packing.mask_mod(ids), len(ids), None, SEQ_LENGTH, SEQ_LENGTH, device="cpu"
         )
         attention = lambda *heads: flex_attention(*heads, block_mask=blocks)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""pinfeed.pad and Pad against their definition: any rank, dtype, strides, samples and keywords."""
+"""pinfeed.functional.pad and Pad against their definition: any rank, dtype, strides, samples and keywords."""
 
 import itertools
 
@@ -20,7 +20,7 @@ TOKENS = [np.array([1, 2, 3]), np.array([4])]
 
 @given(batches())
 def test_every_keyword(isa, batch):
-    assert_same_padded(pinfeed.pad(batch.samples, **batch.keywords), batch)
+    assert_same_padded(pinfeed.functional.pad(batch.samples, **batch.keywords), batch)
 
 
 @given(batches(), st.data())
@@ -35,7 +35,7 @@ def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
         room.append(shape[axis + 1])
     kind = "tensor" if batch.dtype == torch.bfloat16 else data.draw(st.sampled_from(["", "tensor"]))
     out = unwritten(kind, shape, str(batch.dtype).removeprefix("torch."))
-    result = pinfeed.pad(batch.samples, **batch.keywords, out=out)
+    result = pinfeed.functional.pad(batch.samples, **batch.keywords, out=out)
     values = result if not isinstance(result, tuple) else result.values
     assert values is out
     assert_same_padded(result, batch._replace(is_tensor=kind == "tensor"), room)
@@ -55,7 +55,7 @@ def test_any_sequence_of_samples(container):
         samples = container(ragged).__getitems__([0, 1])
     else:
         samples = container(TOKENS)
-    values, lengths, _ = pinfeed.pad(samples, pad_value=-1)
+    values, lengths, _ = pinfeed.functional.pad(samples, pad_value=-1)
     np.testing.assert_array_equal(values, [[1, 2, 3], [4, -1, -1]])
     np.testing.assert_array_equal(lengths, [3, 1])
 
@@ -77,7 +77,7 @@ def test_samples_in_one_array(as_tensor, offsets_dtype, keywords):
     values, offsets, samples = joined(as_tensor, offsets_dtype)
     expected = reference.pad(samples, 7, **keywords)
     for kind in (pinfeed.JaggedBatch, pinfeed.RaggedArray):
-        result = pinfeed.pad(kind(values, offsets), 7, mask=True, **keywords)
+        result = pinfeed.functional.pad(kind(values, offsets), 7, mask=True, **keywords)
         for got, part in zip(result, expected, strict=True):
             assert type(got) is type(values)
             assert_same_bits(got, part)
@@ -87,11 +87,13 @@ def test_a_part_of_a_ragged_array():
     values, offsets, samples = joined(False, np.int64)
     ragged = pinfeed.RaggedArray(values, offsets)
     np.testing.assert_array_equal(
-        pinfeed.pad(ragged[1:3], lengths=False), reference.pad(samples[1:3], 0)[0]
+        pinfeed.functional.pad(ragged[1:3], lengths=False), reference.pad(samples[1:3], 0)[0]
     )
     # Values in any order of memory.
     fortran = pinfeed.RaggedArray(np.asfortranarray(values), offsets)
-    np.testing.assert_array_equal(pinfeed.pad(fortran, lengths=False), reference.pad(samples, 0)[0])
+    np.testing.assert_array_equal(
+        pinfeed.functional.pad(fortran, lengths=False), reference.pad(samples, 0)[0]
+    )
 
 
 def test_memory_that_is_not_aligned_to_its_items():
@@ -99,7 +101,7 @@ def test_memory_that_is_not_aligned_to_its_items():
     sample = np.ndarray((7, 3), np.float64, memory, offset=1)
     room = np.full(1 + 8 * 2 * 8 * 3, 0xA5, np.uint8)
     out = np.ndarray((2, 8, 3), np.float64, room, offset=1)
-    pinfeed.pad([sample, sample[::-2]], 1.5, multiple_of=8, out=out)
+    pinfeed.functional.pad([sample, sample[::-2]], 1.5, multiple_of=8, out=out)
     assert_same_bits(out, reference.pad([sample, sample[::-2]], 1.5, multiple_of=8)[0])
     assert room[0] == 0xA5
 
@@ -109,7 +111,8 @@ def test_many_axes():
     samples = [random_array(shape, np.int16) for shape in shapes]
     for side in ("right", "left"):
         assert_same_bits(
-            pinfeed.pad(samples, 5, side=side, lengths=False), reference.pad(samples, 5, side)[0]
+            pinfeed.functional.pad(samples, 5, side=side, lengths=False),
+            reference.pad(samples, 5, side)[0],
         )
 
 
@@ -132,7 +135,7 @@ def test_large_batches(large):
     samples = [random_array(shape, dtype, seed) for seed, shape in enumerate(shapes)]
     values, lengths, mask = reference.pad(samples, 3, **keywords)
     assert values.nbytes > 16 << 20
-    result = pinfeed.pad(samples, 3, mask=True, **keywords)
+    result = pinfeed.functional.pad(samples, 3, mask=True, **keywords)
     assert_same_bits(result.values, values)
     assert_same_bits(result.lengths, lengths)
     assert_same_bits(result.mask, mask)
@@ -143,7 +146,7 @@ def test_large_batches_in_memory_that_is_not_aligned_to_items(offset):
     samples = [random_array((size,), np.float64, size) for size in (700_001, 900_000, 3)]
     memory = np.zeros(100 + 8 * 3 * 900_000, np.uint8)
     out = np.ndarray((3, 900_000), np.float64, memory, offset)
-    pinfeed.pad(samples, 1.1, out=out)
+    pinfeed.functional.pad(samples, 1.1, out=out)
     assert_same_bits(out, reference.pad(samples, 1.1)[0])
     assert not memory[:offset].any()
     assert not memory[offset + out.nbytes :].any()
@@ -156,4 +159,4 @@ def test_large_batches_of_views(view, dtype):
     arrays = [rng.random((3, size, size + 2), np.float32) for size in (1101, 1003)]
     samples = [array.T if view == "transposed" else array[view] for array in arrays]
     values, _, _ = reference.pad([sample.astype(dtype) for sample in samples], 3)
-    assert_same_bits(pinfeed.pad(samples, 3, dtype=dtype, lengths=False), values)
+    assert_same_bits(pinfeed.functional.pad(samples, 3, dtype=dtype, lengths=False), values)

@@ -108,14 +108,14 @@ BAD |= {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_bad_input(bad):
     samples, keywords, error, *words = bad
-    check(lambda: pinfeed.pad(samples, **keywords), error, "pad", *words)
+    check(lambda: pinfeed.functional.pad(samples, **keywords), error, "pad", *words)
     for dtype, shape in itertools.product(
         ("int64", "float32", "uint8"), [(2, 3), (3, 3), (2, 3, 4), (1, 0)]
     ):
         out = unwritten("ndarray", shape, dtype)
         before = out.tobytes()
         with pytest.raises((TypeError, ValueError, MemoryError)):
-            pinfeed.pad(samples, **keywords, out=out)
+            pinfeed.functional.pad(samples, **keywords, out=out)
         assert out.tobytes() == before
 
 
@@ -123,7 +123,9 @@ def test_out_may_be_longer_along_axes_only():
     samples = [np.ones((2, 3)), np.ones((1, 3))]
     for axes, shape in [(None, (2, 2, 4)), (0, (2, 2, 4)), (1, (2, 3, 3)), ((0,), (3, 2, 3))]:
         with pytest.raises(ValueError, match=re.escape("pad: out must have shape (2, 2, 3)")):
-            pinfeed.pad(samples if axes != 1 else samples[:1] * 2, axes=axes, out=np.zeros(shape))
+            pinfeed.functional.pad(
+                samples if axes != 1 else samples[:1] * 2, axes=axes, out=np.zeros(shape)
+            )
 
 
 def test_out_that_overlaps_the_input():
@@ -139,46 +141,48 @@ def test_out_that_overlaps_the_input():
         [torch.from_numpy(memory[:3]), [1]],
     ):
         with pytest.raises(ValueError, match="pad: out overlaps the input"):
-            pinfeed.pad(samples, out=out)
+            pinfeed.functional.pad(samples, out=out)
         np.testing.assert_array_equal(memory, before)
-    pinfeed.pad([memory[6:9], memory[23:]], out=out)
+    pinfeed.functional.pad([memory[6:9], memory[23:]], out=out)
     np.testing.assert_array_equal(out, [[6, 7, 8], [23, 0, 0]])
 
 
 def test_out_may_hold_what_is_cut_off_and_what_is_empty():
     memory = np.arange(24, dtype=np.int64)
     out = memory[:12].reshape(2, 6)
-    pinfeed.pad([memory[6:], memory[3:4][:0]], -1, max_length=6, side="left", out=out)
+    pinfeed.functional.pad([memory[6:], memory[3:4][:0]], -1, max_length=6, side="left", out=out)
     np.testing.assert_array_equal(out, [range(18, 24), [-1] * 6])
 
 
 def test_nothing_times_more_than_memory():
     for sample in (np.zeros((0, 1, 1), np.uint8), torch.zeros(0, 1, 1, dtype=torch.uint8)):
         with pytest.raises(ValueError, match="larger than memory can be"):
-            pinfeed.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
+            pinfeed.functional.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
 
 
 def test_more_axes_than_numpy_has():
     large = np.zeros((1, 100_000), np.uint8)
-    place = pinfeed.pad([large], lengths=False).ctypes.data
+    place = pinfeed.functional.pad([large], lengths=False).ctypes.data
     with pytest.raises(ValueError, match="number of dimensions"):
-        pinfeed.pad([large.reshape((1,) * 63 + (100_000,))])
-    assert pinfeed.pad([large], lengths=False).ctypes.data == place  # no memory was left behind
+        pinfeed.functional.pad([large.reshape((1,) * 63 + (100_000,))])
+    assert (
+        pinfeed.functional.pad([large], lengths=False).ctypes.data == place
+    )  # no memory was left behind
 
 
 @pytest.mark.parametrize("keyword", ["lengths", "mask"])
 @pytest.mark.parametrize("value", ["name", 1, None, np.True_])
 def test_flags_are_true_or_false(keyword, value):
     with pytest.raises(TypeError, match=f"pad: {keyword} must be True or False, got"):
-        pinfeed.pad([[1]], **{keyword: value})
+        pinfeed.functional.pad([[1]], **{keyword: value})
 
 
 def test_integers_of_lists_that_float16_has_not():
-    assert pinfeed.pad([[65519, -65519]], dtype="float16", lengths=False).tolist() == [
+    assert pinfeed.functional.pad([[65519, -65519]], dtype="float16", lengths=False).tolist() == [
         [65504.0, -65504.0]
     ]
     with pytest.raises(ValueError, match="expected integers that float16 can hold, got 1 to 65520"):
-        pinfeed.pad([[1, 65520]], dtype="float16")
+        pinfeed.functional.pad([[1, 65520]], dtype="float16")
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16", "complex64"])
@@ -186,9 +190,12 @@ def test_floats_of_lists_that_would_become_infinite(dtype):
     with pytest.raises(
         ValueError, match=r"sample 1: expected numbers that \w+ can hold, got 1e\+300"
     ):
-        pinfeed.pad([[1.5], [math.inf, -1e300]], dtype=dtype)
-    assert pinfeed.pad([[math.inf, math.nan]], dtype=dtype, lengths=False).shape == (1, 2)
-    wide = pinfeed.pad([[1.5], [1e300]], dtype="float64", lengths=False)
+        pinfeed.functional.pad([[1.5], [math.inf, -1e300]], dtype=dtype)
+    assert pinfeed.functional.pad([[math.inf, math.nan]], dtype=dtype, lengths=False).shape == (
+        1,
+        2,
+    )
+    wide = pinfeed.functional.pad([[1.5], [1e300]], dtype="float64", lengths=False)
     assert wide.tolist() == [[1.5], [1e300]]
 
 
@@ -217,9 +224,9 @@ def test_casts(source, target):
     sample = fitting(numbers(source), target)
     if not torch.can_cast(source, target):
         with pytest.raises(TypeError, match=r"sequences of sample 0: can't cast \w+ to \w+"):
-            pinfeed.pad([sample], dtype=target)
+            pinfeed.functional.pad([sample], dtype=target)
         return
-    values, lengths, _ = pinfeed.pad([sample, sample[:5]], pad_value=1, dtype=target)
+    values, lengths, _ = pinfeed.functional.pad([sample, sample[:5]], pad_value=1, dtype=target)
     assert values.dtype == target
     assert lengths.tolist() == [37, 5]
     for row, length in zip(values, (37, 5), strict=True):
@@ -231,7 +238,7 @@ def test_casts(source, target):
 
 def test_a_dtype_lets_samples_differ_in_theirs():
     samples = [np.array([1, 2], np.int8), np.array([0.5], np.float16), [3], [True], [0.25], []]
-    values = pinfeed.pad(samples, dtype=np.float64, lengths=False)
+    values = pinfeed.functional.pad(samples, dtype=np.float64, lengths=False)
     assert values.dtype == np.float64
     np.testing.assert_array_equal(values, [[1, 2], [0.5, 0], [3, 0], [1, 0], [0.25, 0], [0, 0]])
 
@@ -241,7 +248,7 @@ def test_a_dtype_lets_samples_differ_in_theirs():
 )
 def test_dtypes_that_are_none(bad):
     with pytest.raises(TypeError, match="pad: dtype must be"):
-        pinfeed.pad([[1]], dtype=bad)
+        pinfeed.functional.pad([[1]], dtype=bad)
     for field in (pinfeed.Pad, pinfeed.Jagged):
         with pytest.raises(TypeError, match=f"{field.__name__}: dtype must be"):
             field(dtype=bad)
@@ -249,7 +256,7 @@ def test_dtypes_that_are_none(bad):
 
 def test_numpy_has_no_bfloat16():
     with pytest.raises(TypeError, match=r"pad: .*NumPy has no bfloat16"):
-        pinfeed.pad([np.ones(3, np.float32)], dtype=torch.bfloat16)
+        pinfeed.functional.pad([np.ones(3, np.float32)], dtype=torch.bfloat16)
     field = pinfeed.Pad(dtype=torch.bfloat16)  # whose batches are tensors, whatever the samples are
     assert pinfeed.Collate(field)([np.ones(3, np.float32)]).values.dtype == torch.bfloat16
 
@@ -260,7 +267,7 @@ def test_complex_numbers_of_two_float16_are_refused():
         sample = torch.zeros(1, dtype=torch.complex32)
     for dtype in (None, torch.complex64):
         with pytest.raises(TypeError, match=r"pad: .*complex32"):
-            pinfeed.pad([sample], dtype=dtype)
+            pinfeed.functional.pad([sample], dtype=dtype)
 
 
 # Values. Each dtype with what fits it, as an item of the batch, and what doesn't.
@@ -299,8 +306,10 @@ UNFIT = {
 def test_values_that_fit(dtype, value, item):
     sample = torch.zeros(0, dtype=getattr(torch, dtype))
     for values in (
-        pinfeed.pad([sample], value, multiple_of=1, out=torch.zeros(1, 3, dtype=sample.dtype)),
-        pinfeed.pad([[], [True]], value, dtype=sample.dtype, side="left", max_length=1),
+        pinfeed.functional.pad(
+            [sample], value, multiple_of=1, out=torch.zeros(1, 3, dtype=sample.dtype)
+        ),
+        pinfeed.functional.pad([[], [True]], value, dtype=sample.dtype, side="left", max_length=1),
     ):
         assert values.values.dtype == sample.dtype
         assert values.values[0, 0].item() == item
@@ -315,15 +324,18 @@ def test_values_that_do_not_fit(dtype, value):
     sample = torch.zeros(3, dtype=getattr(torch, dtype))
     message = f"pad: pad_value must be a value that {dtype} can hold, got "
     with pytest.raises(ValueError, match=message):
-        pinfeed.pad([sample, sample[:1]], value)
+        pinfeed.functional.pad([sample, sample[:1]], value)
     with pytest.raises(ValueError, match=message):
-        pinfeed.pad([sample], value)  # nothing to pad
+        pinfeed.functional.pad([sample], value)  # nothing to pad
     with pytest.raises(ValueError, match="Pad: pad_value must be"):
         pinfeed.Pad(pad_value=value, dtype=dtype)
 
 
 @pytest.mark.parametrize("value", [None, "0", [0], np.zeros(1), torch.zeros(1), np.longdouble(1)])
 def test_values_that_are_no_number(value):
-    for function in (lambda: pinfeed.pad([[1]], value), lambda: pinfeed.Pad(pad_value=value)):
+    for function in (
+        lambda: pinfeed.functional.pad([[1]], value),
+        lambda: pinfeed.Pad(pad_value=value),
+    ):
         with pytest.raises(TypeError, match="pad_value must be a number"):
             function()

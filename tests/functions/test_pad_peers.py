@@ -34,24 +34,24 @@ def sequences(dtype, *rest):
 def test_pad_sequence(side, dtype, rest):
     samples = sequences(dtype, *rest)
     expected = pad_sequence(samples, True, 1, side)
-    assert_same(pinfeed.pad(samples, 1, side=side, lengths=False), expected)
+    assert_same(pinfeed.functional.pad(samples, 1, side=side, lengths=False), expected)
 
 
 def test_unpad_sequence():
     samples = sequences(torch.float32, 4)
-    padded = pinfeed.pad(samples)
-    views = pinfeed.unpad(padded)
+    padded = pinfeed.functional.pad(samples)
+    views = pinfeed.functional.unpad(padded)
     assert_same(views, samples)
     assert_same(unpad_sequence(*padded[:2], batch_first=True), views)
 
 
 def test_packed_sequences():
     samples = sequences(torch.float32, 4)
-    padded, lengths, _ = pinfeed.pad(samples)
+    padded, lengths, _ = pinfeed.functional.pad(samples)
     packed = pack_padded_sequence(padded.transpose(0, 1), lengths, enforce_sorted=False)
     assert_same(packed, pack_sequence(samples, enforce_sorted=False))
     again = pad_packed_sequence(packed, batch_first=True)
-    assert_same([*again], [*pinfeed.pad(samples)[:2]])
+    assert_same([*again], [*pinfeed.functional.pad(samples)[:2]])
 
 
 def test_nested_tensors():
@@ -69,9 +69,9 @@ def test_nested_tensors():
 
 SAMPLES = [torch.tensor([1, 2, 3]), torch.tensor([4])]
 BATCHES = {
-    "lengths": pinfeed.pad(SAMPLES),
-    "mask": pinfeed.pad(SAMPLES, lengths=False, mask=True),
-    "both": pinfeed.pad(SAMPLES, mask=True, side="left"),
+    "lengths": pinfeed.functional.pad(SAMPLES),
+    "mask": pinfeed.functional.pad(SAMPLES, lengths=False, mask=True),
+    "both": pinfeed.functional.pad(SAMPLES, mask=True, side="left"),
     "neither": pinfeed.Padded(torch.ones(2, 3)),
     "images": pinfeed.Collate(pinfeed.Image(pad_value=0, sizes=True))([np.zeros((2, 2, 3), "u1")]),
     "jagged": pinfeed.Collate(pinfeed.Jagged())(SAMPLES),
@@ -120,10 +120,10 @@ def test_pickles_and_copies(batch):
 
 def test_other_code_keeps_its_type(batch):
     """torch's trees and pinning, and accelerate."""
-    leaves, spec = tree_flatten({"a": [batch]})
-    assert len(leaves) == len(batch)
-    assert_same(tree_unflatten(leaves, spec), {"a": [batch]})
-    assert_same(tree_map(lambda leaf: leaf, batch), batch)
+    entries, spec = tree_flatten({"a": [batch]})
+    assert len(entries) == len(batch)
+    assert_same(tree_unflatten(entries, spec), {"a": [batch]})
+    assert_same(tree_map(lambda entry: entry, batch), batch)
     wrapped = [None if part is None else Pinned(part) for part in batch]
     assert_same(pin_memory(type(batch)(*wrapped)), batch)
     sent = pytest.importorskip("accelerate").utils.send_to_device({"a": batch}, torch.device("cpu"))

@@ -26,10 +26,10 @@ def test_the_grid_by_pixels_is_that_of_qwen(height, width, patch, merge, data):
         size = smart_resize.smart_resize(height, width, patch * merge, low, high)
     except ValueError:
         with pytest.raises(ValueError, match="200 times"):
-            pinfeed.patch_grid(height, width, patch, **rule)
+            pinfeed.functional.patch_grid(height, width, patch, **rule)
     else:
         expected = tuple(side // patch for side in size)
-        assert pinfeed.patch_grid(height, width, patch, **rule) == expected
+        assert pinfeed.functional.patch_grid(height, width, patch, **rule) == expected
 
 
 @given(sides, sides, st.sampled_from([14, 16]), st.integers(1, 1024))
@@ -37,17 +37,17 @@ def test_the_grid_by_patches_is_that_of_siglip(height, width, patch, most):
     siglip = pytest.importorskip("transformers.models.siglip2.image_processing_pil_siglip2")
     size = siglip.get_image_size_for_max_num_patches(height, width, patch, most)
     expected = tuple(side // patch for side in size)
-    assert pinfeed.patch_grid(height, width, patch, max_patches=most) == expected
+    assert pinfeed.functional.patch_grid(height, width, patch, max_patches=most) == expected
 
 
 def test_grids_of_columns_of_sizes():
     rng = np.random.default_rng(0)
     heights, widths = rng.integers(28, 2000, (2, 50, 2))
     rule = {"merge": 2, "min_pixels": 56 * 56, "max_pixels": 10**6}
-    rows, columns = pinfeed.patch_grid(heights, widths, 14, **rule)
+    rows, columns = pinfeed.functional.patch_grid(heights, widths, 14, **rule)
     assert rows.shape == columns.shape == (50, 2)
     for i in np.ndindex(50, 2):
-        one = pinfeed.patch_grid(int(heights[i]), int(widths[i]), 14, **rule)
+        one = pinfeed.functional.patch_grid(int(heights[i]), int(widths[i]), 14, **rule)
         assert one == (rows[i], columns[i])
 
 
@@ -95,7 +95,7 @@ def test_patches_are_normalized_images_cut(isa, case, dtype, threads):
     try:
         if dtype == "bfloat16":  # which NumPy lacks
             images = [as_kind("tensor", np.asarray(image).copy()) for image in images]
-        values, found = pinfeed.patchify(
+        values, found = pinfeed.functional.patchify(
             images, patch, *constants, dtype=getattr(torch, dtype), **how
         )
     finally:
@@ -111,7 +111,7 @@ def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
     side = 4 * patch * (5 if patch == 40 else 12)
     images = [random_array((side, side, 3), seed=seed) for seed in range(2)]
     how = {"merge": 2, "temporal": temporal}
-    values, _ = pinfeed.patchify(images, patch, MEAN, STD, **how)
+    values, _ = pinfeed.functional.patchify(images, patch, MEAN, STD, **how)
     expected, _ = expected_patches(images, patch, MEAN, STD, order="CHW", input="HWC", **how)
     assert values.nbytes > 2**23
     np.testing.assert_array_equal(bits(values), bits(expected))
@@ -133,7 +133,7 @@ def test_resized_patches_are_those_of_the_resized_image(isa, dtype, interpolatio
         frames = [image, image[::-1], image[:, ::-1]]
         clip = np.stack(frames)
         rule = {"merge": 2, "min_pixels": 40**2, "max_pixels": 120**2}
-        values, grid = pinfeed.patchify(
+        values, grid = pinfeed.functional.patchify(
             [clip],
             7,
             MEAN,
@@ -160,9 +160,9 @@ def test_resized_patches_are_those_of_the_resized_image(isa, dtype, interpolatio
 
 def test_out_is_written():
     images = random_array((2, 8, 12, 3))
-    values, grid = pinfeed.patchify(images, 4, MEAN, STD)
+    values, grid = pinfeed.functional.patchify(images, 4, MEAN, STD)
     out = np.empty_like(values)
-    same, _ = pinfeed.patchify(images, 4, MEAN, STD, out=out)
+    same, _ = pinfeed.functional.patchify(images, 4, MEAN, STD, out=out)
     assert same is out
     assert_same_bits(out, values)
     assert grid.tolist() == [[1, 2, 3]] * 2
@@ -179,7 +179,11 @@ def test_bad_input_leaves_out_untouched():
         ([np.zeros((8, 12, 3), np.uint8)], ValueError, "(6, 48)"),
         ([], ValueError, "at least one"),
     ]:
-        check(lambda images=images: pinfeed.patchify(images, 4, MEAN, STD, out=out), error, words)
+        check(
+            lambda images=images: pinfeed.functional.patchify(images, 4, MEAN, STD, out=out),
+            error,
+            words,
+        )
     assert (out == 7).all()
 
 
@@ -197,35 +201,64 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "error", "words"), BAD, ids=lambda value: str(value))
 def test_bad_arguments(arguments, error, words):
-    check(lambda: pinfeed.patch_grid(8, 8, 4, **arguments), error, "patch_grid", words)
-    check(lambda: pinfeed.patchify(np.zeros((1, 8, 8, 1), np.uint8), 4, **arguments), error, words)
+    check(lambda: pinfeed.functional.patch_grid(8, 8, 4, **arguments), error, "patch_grid", words)
+    check(
+        lambda: pinfeed.functional.patchify(np.zeros((1, 8, 8, 1), np.uint8), 4, **arguments),
+        error,
+        words,
+    )
 
 
 def test_sizes_that_can_not_be_cut():
     sizes = np.array([40, 40, 9000]), np.array([40, 42, 40])
-    check(lambda: pinfeed.patch_grid(*sizes, 4, merge=2), ValueError, "sample 1", "multiples of 8")
+    check(
+        lambda: pinfeed.functional.patch_grid(*sizes, 4, merge=2),
+        ValueError,
+        "sample 1",
+        "multiples of 8",
+    )
     rule = {"min_pixels": 100, "max_pixels": 10_000}
     check(
-        lambda: pinfeed.patch_grid(*sizes, 4, **rule), ValueError, "sample 2", "200 times", "crop"
+        lambda: pinfeed.functional.patch_grid(*sizes, 4, **rule),
+        ValueError,
+        "sample 2",
+        "200 times",
+        "crop",
     )
-    check(lambda: pinfeed.patch_grid(40, 30, 4, min_side=32, **rule), ValueError, "at least 32")
-    check(lambda: pinfeed.patch_grid(0, 30, 4, **rule), ValueError, "at least 1")
-    check(lambda: pinfeed.patch_grid(4.5, 30, 4, **rule), TypeError, "must be integers")
+    check(
+        lambda: pinfeed.functional.patch_grid(40, 30, 4, min_side=32, **rule),
+        ValueError,
+        "at least 32",
+    )
+    check(lambda: pinfeed.functional.patch_grid(0, 30, 4, **rule), ValueError, "at least 1")
+    check(lambda: pinfeed.functional.patch_grid(4.5, 30, 4, **rule), TypeError, "must be integers")
     for keyword, value in (("order", "WHC"), ("dtype", torch.int64), ("interpolation", "area")):
-        check(lambda k=keyword, v=value: pinfeed.patchify([], 4, **{k: v}), ValueError, keyword)
+        check(
+            lambda k=keyword, v=value: pinfeed.functional.patchify([], 4, **{k: v}),
+            ValueError,
+            keyword,
+        )
     images = np.zeros((1, 8, 8, 1), np.uint8)
-    check(lambda: pinfeed.patchify(images, 4, dtype="bfloat16"), TypeError, "pass tensors")
-    check(lambda: pinfeed.patchify([], 4, 0.5, dtype=torch.uint8), ValueError, "keeps values")
-    check(lambda: pinfeed.patchify(iter(images), 4), TypeError, "images must be a list")
-    check(lambda: pinfeed.patchify([], 4, dtype=torch.bfloat16), ValueError, "at least one")
+    check(
+        lambda: pinfeed.functional.patchify(images, 4, dtype="bfloat16"), TypeError, "pass tensors"
+    )
+    check(
+        lambda: pinfeed.functional.patchify([], 4, 0.5, dtype=torch.uint8),
+        ValueError,
+        "keeps values",
+    )
+    check(lambda: pinfeed.functional.patchify(iter(images), 4), TypeError, "images must be a list")
+    check(
+        lambda: pinfeed.functional.patchify([], 4, dtype=torch.bfloat16), ValueError, "at least one"
+    )
     rgba = [np.zeros((8, 8, 4), np.uint8)]
-    check(lambda: pinfeed.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
+    check(lambda: pinfeed.functional.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
 
 
 def test_messages_count_clips_and_not_their_frames():
     clips = [np.zeros((3, 8, 8, 3), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)]
     check(
-        lambda: pinfeed.patchify(clips, 4, input="THWC", temporal=2),
+        lambda: pinfeed.functional.patchify(clips, 4, input="THWC", temporal=2),
         ValueError,
         "sample 1",
         "multiples of 4",

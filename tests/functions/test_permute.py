@@ -1,4 +1,4 @@
-"""pinfeed.permute against np.transpose: every dtype, any letters, any strides."""
+"""pinfeed.functional.permute against np.transpose: every dtype, any letters, any strides."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.kernels
 @given(op_batches.permutations(("ndarray", "read-only", "tensor")))
 def test_any_dtype_letters_and_strides(isa, permutation):
     array, input, output, expected = permutation
-    result = pinfeed.permute(array, input, output)
+    result = pinfeed.functional.permute(array, input, output)
     assert type(result) is type(array)
     assert result.dtype == array.dtype
     assert_same_bits(result, expected)
     kind = "tensor" if isinstance(array, torch.Tensor) else "ndarray"
     out = unwritten(kind, expected.shape, np.asarray(array).dtype.name)
-    assert pinfeed.permute(array, input, output, out=out) is out
+    assert pinfeed.functional.permute(array, input, output, out=out) is out
     assert_same_bits(out, expected)
 
 
@@ -33,10 +33,10 @@ def test_bytes_of_images(channels, letters, out_is_channels_last):
     input, output = letters
     images = random_array((2, 19, 27, channels) if input == "NHWC" else (2, channels, 19, 27))
     expected = reference.permute(images, input, output)
-    assert_same_bits(pinfeed.permute(images, input, output), expected)
+    assert_same_bits(pinfeed.functional.permute(images, input, output), expected)
     if out_is_channels_last and output == "NCHW":
         out = torch.zeros(expected.shape, dtype=torch.uint8).to(memory_format=torch.channels_last)
-        assert pinfeed.permute(torch.from_numpy(images), input, output, out=out) is out
+        assert pinfeed.functional.permute(torch.from_numpy(images), input, output, out=out) is out
         assert_same_bits(out, expected)
 
 
@@ -44,7 +44,7 @@ def test_bytes_of_images(channels, letters, out_is_channels_last):
 def test_bfloat16(input):
     shape = dict(zip("NTHWC", (2, 3, 5, 7, 4), strict=True))
     tensor = torch.randn([shape[letter] for letter in input]).to(torch.bfloat16)
-    result = pinfeed.permute(tensor, input, input[0] + "C" + input[1:-1])
+    result = pinfeed.functional.permute(tensor, input, input[0] + "C" + input[1:-1])
     assert result.dtype == torch.bfloat16
     assert_same_bits(result, tensor.movedim(-1, 1))
 
@@ -66,16 +66,20 @@ def test_streaming(dtype, input, output, shape):
     array = random_array(shape, dtype)
     mirrored = array[(..., *[slice(None, None, -1)] * 2)]
     for one in (array, mirrored):
-        assert_same_bits(pinfeed.permute(one, input, output), reference.permute(one, input, output))
+        assert_same_bits(
+            pinfeed.functional.permute(one, input, output), reference.permute(one, input, output)
+        )
 
 
 def test_sources_that_are_not_aligned_to_their_items():
     memory = random_array((1 + 8 * 5 * 7 * 3,))
     array = np.ndarray((5, 7, 3), np.float64, memory, offset=1)
-    assert_same_bits(pinfeed.permute(array, "HWC", "CHW"), reference.permute(array, "HWC", "CHW"))
+    assert_same_bits(
+        pinfeed.functional.permute(array, "HWC", "CHW"), reference.permute(array, "HWC", "CHW")
+    )
 
 
 def test_no_axes():
-    result = pinfeed.permute(np.array(7.5), "", "")
+    result = pinfeed.functional.permute(np.array(7.5), "", "")
     assert result.shape == ()
     assert result == 7.5

@@ -10,13 +10,16 @@ import torch
 
 import pinfeed
 from arrays import assert_same_bits, random_array
+from pinfeed import _core
 
-# Outputs of this batch are large enough for the pool, which leaves small ones to malloc.
+# Outputs of this batch are large enough for the pool, which entries small ones to malloc.
 IMAGES = random_array((4, 64, 96, 3))
 
 
 def normalize(kind="ndarray", images=IMAGES):
-    return pinfeed.normalize(images if kind == "ndarray" else torch.from_numpy(images), 0.5, 0.25)
+    return pinfeed.functional.normalize(
+        images if kind == "ndarray" else torch.from_numpy(images), 0.5, 0.25
+    )
 
 
 @pytest.fixture
@@ -90,7 +93,7 @@ class TestGil:
     SMALL, ORDER = np.zeros((512, 256), np.float32), np.arange(512)  # 512 KiB
 
     def test_is_kept_for_a_small_batch(self):
-        assert not lets_go_of_the_gil(lambda: pinfeed.gather(self.SMALL, self.ORDER))
+        assert not lets_go_of_the_gil(lambda: pinfeed.functional.gather(self.SMALL, self.ORDER))
 
     def test_is_kept_for_a_small_batch_of_a_file_in_memory(self, tmp_path):
         np.save(tmp_path / "rows.npy", self.SMALL)
@@ -111,34 +114,28 @@ def _num_threads_here(_):
 
 class TestIsa:
     def test_the_best_is_active_and_scalar_is_always_there(self):
-        isa = pinfeed.testing.build_config()["isa"]
-        assert isa["active"] == isa["available"][0]
-        assert isa["available"][-1] == "scalar"
-        assert set(isa["available"]) <= set(isa["compiled"])
+        available = _core.available_isas()
+        assert _core.active_isa() == available[0]
+        assert available[-1] == "scalar"
+        assert set(available) <= set(_core.compiled_isas())
 
     def test_the_one_before_comes_back(self):
-        before = pinfeed.testing.build_config()["isa"]["active"]
+        before = _core.active_isa()
         with pinfeed.testing.use_isa("scalar"):
             with pinfeed.testing.use_isa(before):
-                assert pinfeed.testing.build_config()["isa"]["active"] == before
-            assert pinfeed.testing.build_config()["isa"]["active"] == "scalar"
-        assert pinfeed.testing.build_config()["isa"]["active"] == before
+                assert _core.active_isa() == before
+            assert _core.active_isa() == "scalar"
+        assert _core.active_isa() == before
         with pytest.raises(KeyError), pinfeed.testing.use_isa("scalar"):
             raise KeyError
-        assert pinfeed.testing.build_config()["isa"]["active"] == before
+        assert _core.active_isa() == before
 
     @pytest.mark.parametrize("name", ["sse9", "", "SCALAR", "scalar "])
     def test_unknown(self, name):
-        before = pinfeed.testing.build_config()["isa"]["active"]
+        before = _core.active_isa()
         with (
             pytest.raises(ValueError, match=f"use_isa: name must be one of .*'scalar'.*{name!r}"),
             pinfeed.testing.use_isa(name),
         ):
             pytest.fail("must not be entered")
-        assert pinfeed.testing.build_config()["isa"]["active"] == before
-
-
-def test_build_config():
-    config = pinfeed.testing.build_config()
-    assert config["version"] == pinfeed.__version__
-    assert config["compiler"]
+        assert _core.active_isa() == before

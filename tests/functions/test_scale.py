@@ -64,13 +64,15 @@ def test_every_int16(isa, dtype, scale):
 
 def test_without_a_dtype_it_is_float32():
     assert Stack(scale=0.5).dtype == torch.float32
-    assert pinfeed.pad([[1], [2]], scale=0.5, lengths=False).tolist() == [[0.5], [1.0]]
-    assert pinfeed.pad([[3], []], scale=np.float32(0.5)).values.dtype == torch.float32
+    assert pinfeed.functional.pad([[1], [2]], scale=0.5, lengths=False).tolist() == [[0.5], [1.0]]
+    assert pinfeed.functional.pad([[3], []], scale=np.float32(0.5)).values.dtype == torch.float32
 
 
 def test_samples_of_several_dtypes_and_large_numbers_in_lists():
     samples = [np.array([300], np.uint16), np.array([-4], np.int8), [100_000], []]
-    values = pinfeed.pad(samples, -1, scale=torch.tensor(0.25), dtype="float16", lengths=False)
+    values = pinfeed.functional.pad(
+        samples, -1, scale=torch.tensor(0.25), dtype="float16", lengths=False
+    )
     assert values.tolist() == [[75], [-1], [24_992], [-1]]  # float16 has every 16th there
 
 
@@ -87,9 +89,9 @@ def test_stacks_on_a_device(dtype):
         field = Stack(dtype, scale=0.3)
         (on_the_cpu,) = DeviceLoader([{"wave": clips}], "cpu", fields={"wave": field})
         assert_same(on_the_cpu["wave"], expected)
-        elsewhere = field.apply(clips.as_subclass(Elsewhere), clips, pinfeed.Leaf("wave"))
+        elsewhere = field.apply(clips.as_subclass(Elsewhere), clips, pinfeed.FieldContext("wave"))
         assert_same(elsewhere.as_subclass(torch.Tensor), expected)
-        assert_same(field.apply(clips[:0], clips[:0], pinfeed.Leaf("wave")), expected[:0])
+        assert_same(field.apply(clips[:0], clips[:0], pinfeed.FieldContext("wave")), expected[:0])
 
 
 CLIPS = [np.array([1, 2], np.int16), np.array([3, 4], np.int16)]
@@ -100,7 +102,7 @@ LONG = "must be finite and not 0 in float32"
 BAD = {
     "0": (lambda: Pad(scale=0), ValueError, f"Pad: scale {LONG}", "leave it out to cast"),
     "nan": (lambda: Stack(scale=float("nan")), ValueError, f"Stack: scale {LONG}, got nan"),
-    "inf": (lambda: pinfeed.pad(CLIPS, scale=-np.inf), ValueError, f"pad: scale {LONG}, got -inf"),
+    "inf": (lambda: pinfeed.functional.pad(CLIPS, scale=-np.inf), ValueError, f"pad: scale {LONG}, got -inf"),
     "overflow": (lambda: Stack(scale=1e39), ValueError, LONG, "1e+39"),
     "underflow": (lambda: Stack(scale=1e-60), ValueError, LONG, "1e-60"),
     "text": (lambda: Pad(scale="1"), TypeError, "Pad: scale must be a number, got '1'"),
@@ -109,15 +111,15 @@ BAD = {
     "integers wanted": (lambda: Stack(torch.int32, scale=2),
         TypeError, "Stack: dtype must be one of ('float32', 'float16', 'bfloat16') with scale, got int32", "leave dtype out for float32"),
     "float64 wanted": (lambda: Pad(dtype=np.float64, scale=2), TypeError, "got float64"),
-    "floats": (lambda: pinfeed.pad(FLOATS, scale=2),
+    "floats": (lambda: pinfeed.functional.pad(FLOATS, scale=2),
         TypeError, "sample 0: scale is for integers, got float32; leave it out and multiply the batch"),
-    "a float": (lambda: pinfeed.pad([[1], [0.5]], scale=2), TypeError, "sample 1", "got float32"),
+    "a float": (lambda: pinfeed.functional.pad([[1], [0.5]], scale=2), TypeError, "sample 1", "got float32"),
     "floats to stack": (lambda: Collate({"x": Stack(scale=2)})([{"x": clip} for clip in FLOATS]),
-        TypeError, "leaf ['x']: scale is for integers, got float32"),
+        TypeError, "entry ['x']: scale is for integers, got float32"),
     "numbers": (lambda: Collate(Stack(scale=2))([0.5]), TypeError, "got float64; leave it out"),
     "bools": (lambda: Collate(Stack(scale=2))([CLIPS[0] > 1]), TypeError, "integers, got bool"),
-    "floats on a device": (lambda: Stack(scale=2).apply(torch.ones(2).as_subclass(Elsewhere), None, pinfeed.Leaf("leaf")),
-        TypeError, "leaf: scale is for integers, got float32; leave it out"),
+    "floats on a device": (lambda: Stack(scale=2).apply(torch.ones(2).as_subclass(Elsewhere), None, pinfeed.FieldContext("entry")),
+        TypeError, "entry: scale is for integers, got float32; leave it out"),
 }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pinfeed import Collate, Jagged, JaggedBatch, Keep, Pad, Padded, Stack, unbind
+from pinfeed import Collate, Jagged, JaggedBatch, Keep, Pad, Padded, Stack
+from pinfeed.functional import unbind
 from samples import STRUCTURES, Bag, Couple, FrozenRecord, Point, Record
 
 # What an entry is in sample i, and its field.
@@ -77,7 +78,7 @@ def test_samples_come_back_or_an_ambiguity_is_refused(structure, count):
     try:
         found = unbind(batch)
     except ValueError as error:
-        if not re.match("unbind: (leaf .* no leaf beside it tells|batch is empty)", str(error)):
+        if not re.match("unbind: (entry .* no entry beside it tells|batch is empty)", str(error)):
             raise
     else:
         assert as_batched(found) == as_batched(samples)
@@ -116,7 +117,7 @@ def test_samples_come_back(samples):
 )
 def test_what_may_be_read_in_two_ways(batch):
     with pytest.raises(
-        ValueError, match=r"^unbind: (leaf .* no leaf beside it tells|batch is empty)"
+        ValueError, match=r"^unbind: (entry .* no entry beside it tells|batch is empty)"
     ):
         unbind(batch)
 
@@ -158,12 +159,12 @@ def test_targets_of_detection():
     assert pairs == [[0, Point(0, "a")], [1, Point(1, "b")]]
 
 
-def test_unbind_of_leaves_that_disagree():
-    with pytest.raises(ValueError, match=r"leaf \['b'\] has 3 samples, but leaf \['a'\] has 2;"):
+def test_unbind_of_entries_that_disagree():
+    with pytest.raises(ValueError, match=r"entry \['b'\] has 3 samples, but entry \['a'\] has 2;"):
         unbind({"a": torch.zeros(2), "b": torch.zeros(3)})
-    for leaf in (torch.tensor(1), None, "text", 3):
-        with pytest.raises(TypeError, match=r"leaf \['a'\] must be an array with a batch axis"):
-            unbind({"a": leaf})
+    for entry in (torch.tensor(1), None, "text", 3):
+        with pytest.raises(TypeError, match=r"entry \['a'\] must be an array with a batch axis"):
+            unbind({"a": entry})
 
 
 @pytest.mark.parametrize("lengths", [[1, 2], [3, 1], [1, 1]], ids=str)
@@ -173,7 +174,7 @@ def test_offsets_under_a_key_of_their_own(lengths, more):
     samples = [{"ids": [5] * length, **more} for length in lengths]
     batch = Collate({"ids": Jagged(offsets="cu_seqlens")})(samples)
     with pytest.raises(
-        ValueError, match=r"\['cu_seqlens'\] has the offsets of leaf .*\['ids'\]; put"
+        ValueError, match=r"\['cu_seqlens'\] has the offsets of entry .*\['ids'\]; put"
     ):
         unbind({"a": batch})
     both = JaggedBatch(batch.pop("ids"), batch.pop("cu_seqlens"))
@@ -181,7 +182,7 @@ def test_offsets_under_a_key_of_their_own(lengths, more):
         [5] * length for length in lengths
     ]
     other = Collate({"ids": Jagged(offsets="o")})([{"ids": [5] * 3, "y": 1}, {"ids": [], "y": 2}])
-    with pytest.raises(ValueError, match=r"\['o'\] has the offsets of leaf \['ids'\]"):
+    with pytest.raises(ValueError, match=r"\['o'\] has the offsets of entry \['ids'\]"):
         unbind(other)
 
 
@@ -203,7 +204,7 @@ def test_unbind_of_objects_where_nothing_else_tells():
     arrays = [np.arange(3), np.arange(3)]
     with pytest.raises(
         ValueError,
-        match=r"leaf \['a'\] is a list of 2 items, .* no leaf beside it tells \(samples: 3 or 2\)",
+        match=r"entry \['a'\] is a list of 2 items, .* no entry beside it tells \(samples: 3 or 2\)",
     ):
         unbind({"a": arrays})
     samples = unbind({"a": arrays, "name": ["x", "y"]})
@@ -227,7 +228,7 @@ def test_unbind_of_objects_that_are_arrays():
         assert target["note"] is note
     parts = unbind({"pair": [torch.arange(3), torch.arange(3)], "x": np.arange(3)})
     assert [part["pair"] for part in parts] == [[0, 0], [1, 1], [2, 2]]
-    with pytest.raises(ValueError, match=r"leaf \['pair'\] is a list of 3 items, which"):
+    with pytest.raises(ValueError, match=r"entry \['pair'\] is a list of 3 items, which"):
         unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
 
 

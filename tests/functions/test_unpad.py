@@ -1,4 +1,4 @@
-"""pinfeed.unpad: views of the data, of any axes, on either side, and gradients through them."""
+"""pinfeed.functional.unpad: views of the data, of any axes, on either side, and gradients through them."""
 
 import pickle
 
@@ -47,7 +47,7 @@ def place(array):
 @given(padded_batches())
 def test_any_batch(batch):
     padded, given, lengths, keywords = batch
-    result = pinfeed.unpad(padded, given, **keywords)
+    result = pinfeed.functional.unpad(padded, given, **keywords)
     assert type(result) is list
     assert len(result) == len(padded)
     for row, sizes, got in zip(padded, lengths, result, strict=True):
@@ -65,28 +65,28 @@ def test_any_batch(batch):
 @pytest.mark.parametrize("lengths", [[3, 1], [[3, 2], [1, 4]]])
 @pytest.mark.parametrize("is_contiguous", [True, False])
 def test_gradients_flow(is_contiguous, lengths):
-    leaf = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
-    padded = leaf if is_contiguous else leaf * 1.0
+    entry = torch.arange(24.0).reshape(2, 3, 4).requires_grad_()
+    padded = entry if is_contiguous else entry * 1.0
     padded = padded if is_contiguous else padded.transpose(1, 2).contiguous().transpose(1, 2)
-    views = pinfeed.unpad(padded, lengths)
+    views = pinfeed.functional.unpad(padded, lengths)
     sum((i + 1) * view.sum() for i, view in enumerate(views)).backward()
     expected = torch.zeros(2, 3, 4)
     for i, view in enumerate(views):
         expected[i, : view.shape[0], : view.shape[1]] = i + 1
-    torch.testing.assert_close(leaf.grad, expected)
+    torch.testing.assert_close(entry.grad, expected)
 
 
 def test_a_gradient_that_stays_in_the_padding_is_zero():
     padded = torch.ones(1, 4, requires_grad=True)
-    pinfeed.unpad(padded, [0])[0].sum().backward()
+    pinfeed.functional.unpad(padded, [0])[0].sum().backward()
     assert padded.grad.tolist() == [[0] * 4]
 
 
 def test_nothing():
-    assert pinfeed.unpad(np.zeros((0, 3)), []) == []
-    assert pinfeed.unpad(torch.zeros((0, 3, 2)), np.zeros((0, 2), np.int32)) == []
+    assert pinfeed.functional.unpad(np.zeros((0, 3)), []) == []
+    assert pinfeed.functional.unpad(torch.zeros((0, 3, 2)), np.zeros((0, 2), np.int32)) == []
     for padded in (np.zeros((2, 0, 3)), torch.zeros((2, 0, 3)), torch.zeros((2, 3, 0))):
-        views = pinfeed.unpad(padded, [0, 0])
+        views = pinfeed.functional.unpad(padded, [0, 0])
         assert [tuple(view.shape) for view in views] == [(0, padded.shape[2])] * 2
 
 
@@ -119,7 +119,7 @@ BAD = {
 def test_bad_input(bad, convert):
     padded, lengths, keywords, error, *words = bad
     padded = convert(padded) if isinstance(padded, np.ndarray) else padded
-    check(lambda: pinfeed.unpad(padded, lengths, **keywords), error, "unpad: ", *words)
+    check(lambda: pinfeed.functional.unpad(padded, lengths, **keywords), error, "unpad: ", *words)
 
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
@@ -131,8 +131,8 @@ def test_axes_are_those_of_pad(convert, side, axes):
     sizes = np.full((6, 3), 4)
     sizes[:, chosen] = rng.integers(0, 5, (6, len(chosen)))
     samples = [convert(rng.random(size)) for size in sizes]
-    padded = pinfeed.pad(samples, -1, side=side, axes=axes, multiple_of=7)
-    views = pinfeed.unpad(padded, side=side, axes=axes)
+    padded = pinfeed.functional.pad(samples, -1, side=side, axes=axes, multiple_of=7)
+    views = pinfeed.functional.unpad(padded, side=side, axes=axes)
     assert len(views) == 6
     for view, sample in zip(views, samples, strict=True):
         np.testing.assert_array_equal(view, sample)
@@ -141,7 +141,7 @@ def test_axes_are_those_of_pad(convert, side, axes):
 def test_views_may_be_changed_in_place_with_gradients():
     weight = torch.ones((), requires_grad=True)
     values = torch.ones(2, 3)
-    pinfeed.unpad(values, [1, 2])[1].mul_(2 * weight)
+    pinfeed.functional.unpad(values, [1, 2])[1].mul_(2 * weight)
     values.sum().backward()
     assert weight.grad == 4
 
@@ -149,11 +149,11 @@ def test_views_may_be_changed_in_place_with_gradients():
 def test_matrices_and_masked_arrays():
     with pytest.warns(PendingDeprecationWarning):
         matrix = np.matrix([[1, 2], [3, 4]])
-    assert [view.tolist() for view in pinfeed.unpad(matrix, [1, 2])] == [[1], [3, 4]]
+    assert [view.tolist() for view in pinfeed.functional.unpad(matrix, [1, 2])] == [[1], [3, 4]]
     with pytest.raises(TypeError, match="unpad: padded must be"):
-        pinfeed.unpad(np.ma.zeros((2, 3)), [1, 2])
+        pinfeed.functional.unpad(np.ma.zeros((2, 3)), [1, 2])
     with pytest.raises(TypeError, match="sample 0: expected an array without a mask"):
-        pinfeed.pad([np.ma.zeros(3)])
+        pinfeed.functional.pad([np.ma.zeros(3)])
 
 
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
@@ -164,9 +164,16 @@ def test_axes_of_images_are_known(output, mask):
     images = [rng.integers(0, 256, (*size, 4), np.uint8) for size in ((2, 3), (1, 2))]
     field = pinfeed.Image(pad_value=-1, sizes=True, mask=mask, multiple_of=4, output=output)
     batch = pinfeed.Collate(field)(images)
-    expected = [pinfeed.normalize(image[None], output="N" + output)[0] for image in images]
+    expected = [
+        pinfeed.functional.normalize(image[None], output="N" + output)[0] for image in images
+    ]
     again = pickle.loads(pickle.dumps(batch))
-    for parts in (pinfeed.unpad(batch), batch.unbind(), pinfeed.unbind(batch), again.unbind()):
+    for parts in (
+        pinfeed.functional.unpad(batch),
+        batch.unbind(),
+        pinfeed.functional.unbind(batch),
+        again.unbind(),
+    ):
         for view, image in zip(parts, expected, strict=True):
             np.testing.assert_array_equal(view, image)
 
@@ -177,7 +184,7 @@ def test_the_side_of_padding_is_known(side, mask):
     samples = [[1, 2], [3], [], [4, 5, 6]]
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     batches = [
-        pinfeed.pad(samples, side=side, mask=mask, multiple_of=4),
+        pinfeed.functional.pad(samples, side=side, mask=mask, multiple_of=4),
         jagged.to_padded(side=side, mask=mask),
         pinfeed.Collate(pinfeed.Pad(side=side, mask=mask))(samples),
         *pinfeed.DeviceLoader([jagged], device="cpu", fields=pinfeed.Pad(side=side, mask=mask)),
@@ -185,12 +192,17 @@ def test_the_side_of_padding_is_known(side, mask):
     batches += [pickle.loads(pickle.dumps(batches[0])), *pinfeed.DeviceLoader(batches[:1], "cpu")]
     for batch in batches:
         again = pinfeed.JaggedBatch.from_padded(batch)
-        for parts in (batch.unbind(), pinfeed.unbind(batch), pinfeed.unpad(batch), again.unbind()):
+        for parts in (
+            batch.unbind(),
+            pinfeed.functional.unbind(batch),
+            pinfeed.functional.unpad(batch),
+            again.unbind(),
+        ):
             assert [part.tolist() for part in parts] == samples
     # Who says a side is right, and one that is made by hand doesn't know.
     by_hand = pinfeed.Padded(*batches[0])
     for batch in (by_hand, batches[0]):
-        assert [part.tolist() for part in pinfeed.unpad(batch, side=side)] == samples
+        assert [part.tolist() for part in pinfeed.functional.unpad(batch, side=side)] == samples
         again = pinfeed.JaggedBatch.from_padded(batch, side=side)
         assert again.values.tolist() == [1, 2, 3, 4, 5, 6]
 
@@ -201,4 +213,4 @@ def test_parts_of_a_jagged_batch_are_views_and_a_mask_tells_no_lengths():
     jagged.unbind()[2][0] = 7
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
     with pytest.raises(TypeError, match="unbind: expected lengths, or a Padded that has them: l"):
-        pinfeed.pad(samples, lengths=False, mask=True).unbind()
+        pinfeed.functional.pad(samples, lengths=False, mask=True).unbind()

@@ -50,7 +50,7 @@ def no_thread_is_left():
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_batches_arrive_as_they_were(depth, device):
-    batches = DeviceLoader([batch_of(i) for i in range(20)], device, depth=depth)
+    batches = DeviceLoader([batch_of(i) for i in range(20)], device, prefetch=depth)
     for _ in range(2):
         for i, batch in enumerate(batches):
             assert batch.image.device.type == device
@@ -71,7 +71,7 @@ def test_what_is_computed_with_batches_that_were_dropped(device):
 def test_slots_are_not_written_while_they_are_copied(device):
     """The copy stream is kept waiting, and the loader is not."""
     kept = []
-    for batch in DeviceLoader((batch_of(i, 2_000_000) for i in range(12)), device, depth=6):
+    for batch in DeviceLoader((batch_of(i, 2_000_000) for i in range(12)), device, prefetch=6):
         kept.append(batch.image)
         sleep(device, LONG // 10)
     assert [(int(x.min()), int(x.max())) for x in kept] == [(i, i) for i in range(12)]
@@ -119,7 +119,7 @@ def test_pinned_memory_is_allocated_once():
     images = np.zeros((2048, 64, 64, 3), np.uint8)
     loader = from_numpy({"x": images, "y": np.arange(2048)}, 128, device="cuda")
     pageable = DeviceLoader(
-        DataLoader(ArrayDataset(images), 128, collate_fn=Collate(pin=False)), "cuda"
+        DataLoader(ArrayDataset(images), 128, collate_fn=Collate(pin_memory=False)), "cuda"
     )
     for _ in loader, pageable, loader, pageable:
         for batches in (loader, pageable):
@@ -186,7 +186,7 @@ def test_an_error_in_the_loader(device):
 
 @pytest.mark.gpu_only
 def test_a_graph_is_captured_while_batches_are_fetched():
-    batches = iter(DeviceLoader((batch_of(i) for i in range(50)), "cuda", depth=8))
+    batches = iter(DeviceLoader((batch_of(i) for i in range(50)), "cuda", prefetch=8))
     first = next(batches)
     static = first.image.clone()
     torch.cuda.synchronize()

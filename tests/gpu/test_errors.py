@@ -16,34 +16,34 @@ def test_out_on_another_device():
         (IMAGES, torch.full((2, 3, 4, 4), 7.0, device="cuda")),
     ):
         with pytest.raises((TypeError, ValueError, RuntimeError), match=r"out|device"):
-            pinfeed.normalize(images, out=out)
+            pinfeed.functional.normalize(images, out=out)
         assert (out == 7).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
 def test_images_of_other_dtypes(dtype):
     with pytest.raises(TypeError, match="uint8"):
-        pinfeed.normalize(IMAGES.cuda().to(dtype))
+        pinfeed.functional.normalize(IMAGES.cuda().to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int32])
 def test_outputs_of_other_dtypes(dtype):
     with pytest.raises(TypeError, match="dtype"):
-        pinfeed.normalize(IMAGES.cuda(), dtype=dtype)
+        pinfeed.functional.normalize(IMAGES.cuda(), dtype=dtype)
 
 
 def test_other_shapes():
     with pytest.raises(ValueError, match="shape"):
-        pinfeed.normalize(IMAGES.cuda()[0])
+        pinfeed.functional.normalize(IMAGES.cuda()[0])
     with pytest.raises(ValueError, match="channels"):
-        pinfeed.normalize(IMAGES.cuda(), [0.1, 0.2], [1.0, 1.0])
+        pinfeed.functional.normalize(IMAGES.cuda(), [0.1, 0.2], [1.0, 1.0])
 
 
 def test_values_and_offsets_on_two_devices():
     values, offsets = torch.arange(6), torch.tensor([0, 2, 6])
     for batch in (JaggedBatch(values.cuda(), offsets), JaggedBatch(values, offsets.cuda())):
         try:
-            result = pinfeed.pad(batch)
+            result = pinfeed.functional.pad(batch)
         except (TypeError, ValueError, RuntimeError) as error:
             assert "cpu" in str(error).lower()  # noqa: PT017 - either is fine, but nothing in between
         else:
@@ -52,20 +52,20 @@ def test_values_and_offsets_on_two_devices():
 
 def test_gather_is_for_the_host():
     with pytest.raises(TypeError, match=r"gather.*CPU"):
-        pinfeed.gather(torch.zeros(3, 3, device="cuda"), [0])
+        pinfeed.functional.gather(torch.zeros(3, 3, device="cuda"), [0])
 
 
 def test_two_devices():
     if torch.cuda.device_count() < 2:
         pytest.xfail("this machine has one GPU")
     images = IMAGES.to("cuda:1")
-    result = pinfeed.normalize(images)  # whatever device is current
+    result = pinfeed.functional.normalize(images)  # whatever device is current
     assert result.device == images.device
     with pytest.raises((TypeError, ValueError, RuntimeError), match=r"device|cuda"):
-        pinfeed.normalize(images, out=torch.empty(2, 3, 4, 4, device="cuda:0"))
+        pinfeed.functional.normalize(images, out=torch.empty(2, 3, 4, 4, device="cuda:0"))
 
 
 @pytest.mark.gpu_only
 def test_gather_is_for_the_cpu():
     with pytest.raises(TypeError, match=r"gather: array.* CPU, got one on cuda:0.*\.cpu\(\)"):
-        pinfeed.gather(torch.zeros(3, device="cuda"), [0])
+        pinfeed.functional.gather(torch.zeros(3, device="cuda"), [0])

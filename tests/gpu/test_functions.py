@@ -38,13 +38,13 @@ def test_normalize(layouts, channels, dtype, device):
         batch = images(shape, channels)
         if layouts[0] == "NCHW":
             batch = batch.permute(0, 3, 1, 2).contiguous()
-        expected = pinfeed.normalize(batch, *constants, **options)
+        expected = pinfeed.functional.normalize(batch, *constants, **options)
         there = batch.to(device)
-        result = pinfeed.normalize(there, *constants, **options)
+        result = pinfeed.functional.normalize(there, *constants, **options)
         assert result.device.type == device
         assert_same(on_host(result), expected)
         out = torch.full_like(result, 1)
-        assert pinfeed.normalize(there, *constants, **options, out=out) is out
+        assert pinfeed.functional.normalize(there, *constants, **options, out=out) is out
         assert_same(on_host(out), expected)
 
 
@@ -54,25 +54,31 @@ def test_normalize_at_any_alignment(offset, device):
     batch = memory[offset : offset + 3 * 17 * 23 * 3].view(3, 17, 23, 3)
     there = memory.to(device)[offset : offset + batch.numel()].view(batch.shape)
     for dtype in DTYPES:
-        expected = pinfeed.normalize(batch, dtype=dtype)
-        assert_same(on_host(pinfeed.normalize(there, dtype=dtype)), expected)
+        expected = pinfeed.functional.normalize(batch, dtype=dtype)
+        assert_same(on_host(pinfeed.functional.normalize(there, dtype=dtype)), expected)
 
 
 def test_views(device):
     batch = images((4, 20, 24), 3)
     there = batch.to(device)
     for view in (lambda x: x[:, 2:-3, 1::2], lambda x: x[::2], lambda x: x.transpose(1, 2)):
-        expected = pinfeed.normalize(view(batch), 0.5, 0.25)
-        assert_same(on_host(pinfeed.normalize(view(there), 0.5, 0.25)), expected)
-        assert_same(on_host(pinfeed.permute(view(there))), pinfeed.permute(view(batch)))
+        expected = pinfeed.functional.normalize(view(batch), 0.5, 0.25)
+        assert_same(on_host(pinfeed.functional.normalize(view(there), 0.5, 0.25)), expected)
+        assert_same(
+            on_host(pinfeed.functional.permute(view(there))),
+            pinfeed.functional.permute(view(batch)),
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bfloat16, torch.complex128])
 def test_permute(dtype, device):
     batch = images((3, 17, 29), 5).to(dtype)
     for letters in itertools.permutations("NHWC"):
-        expected = pinfeed.permute(batch, "NHWC", "".join(letters))
-        assert_same(on_host(pinfeed.permute(batch.to(device), "NHWC", "".join(letters))), expected)
+        expected = pinfeed.functional.permute(batch, "NHWC", "".join(letters))
+        assert_same(
+            on_host(pinfeed.functional.permute(batch.to(device), "NHWC", "".join(letters))),
+            expected,
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"side": "left"}, {"max_length": 9}, {"multiple_of": 8}])
@@ -85,6 +91,6 @@ def test_pad(row, options, device):
         values = torch.from_numpy(rng.integers(0, 100, (int(offsets[-1]), *row))).to(dtype)
         batch = pinfeed.JaggedBatch(values, offsets)
         there = pinfeed.JaggedBatch(values.to(device), offsets.to(device))
-        expected = pinfeed.pad(batch, 7, mask=True, **options)
-        result = pinfeed.pad(there, 7, mask=True, **options)
+        expected = pinfeed.functional.pad(batch, 7, mask=True, **options)
+        result = pinfeed.functional.pad(there, 7, mask=True, **options)
         assert_same(on_host(tuple(result)), list(expected))

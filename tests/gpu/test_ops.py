@@ -11,8 +11,8 @@ import op_batches
 import op_cases
 import pinfeed
 from arrays import assert_same_bits
-from pinfeed import Collate, Image, Jagged, JaggedBatch, Leaf
-from pinfeed.functions.torch_ops import has_kernels
+from pinfeed import Collate, FieldContext, Image, Jagged, JaggedBatch
+from pinfeed.functional.torch_ops import has_kernels
 
 pytestmark = pytest.mark.gpu_only
 
@@ -44,7 +44,9 @@ def assert_same_tensors(got, expected):
     ("op", "args", "kwargs"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS]
 )
 # torch looks at it itself and hides the warning where it is shown, later than "error" raises it.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not an entry:UserWarning"
+)
 def test_opcheck(op, args, kwargs):
     args = tuple(
         a.detach().to(DEVICE).requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
@@ -107,13 +109,15 @@ def test_functions():
     images = op_cases.images(shape=(4, 9, 11, 3))
     there = images.to(DEVICE)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        expected = pinfeed.normalize(images, MEAN, STD, dtype=dtype)
-        assert_same_tensors(pinfeed.normalize(there, MEAN, STD, dtype=dtype), expected)
+        expected = pinfeed.functional.normalize(images, MEAN, STD, dtype=dtype)
+        assert_same_tensors(pinfeed.functional.normalize(there, MEAN, STD, dtype=dtype), expected)
         out = torch.empty_like(expected, device=DEVICE)
-        assert pinfeed.normalize(there, MEAN, STD, dtype=dtype, out=out) is out
+        assert pinfeed.functional.normalize(there, MEAN, STD, dtype=dtype, out=out) is out
         assert_same_tensors(out, expected)
-    assert_same_tensors(pinfeed.permute(there), pinfeed.permute(images))
-    assert_same_tensors(pinfeed.permute(there, "αβγδ", "δβαγ"), images.permute(3, 1, 0, 2))
+    assert_same_tensors(pinfeed.functional.permute(there), pinfeed.functional.permute(images))
+    assert_same_tensors(
+        pinfeed.functional.permute(there, "αβγδ", "δβαγ"), images.permute(3, 1, 0, 2)
+    )
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])
@@ -125,9 +129,9 @@ def test_pad_of_a_jagged_batch(value, side, dtype):
     options = {"side": side, "dtype": dtype, "multiple_of": 8}
     for max_length in (None, 6):
         options["max_length"] = max_length
-        expected = pinfeed.pad(batch, value, mask=True, **options)
+        expected = pinfeed.functional.pad(batch, value, mask=True, **options)
         for result in (
-            pinfeed.pad(there, value, mask=True, **options),
+            pinfeed.functional.pad(there, value, mask=True, **options),
             there.to_padded(value, mask=True, **options),
         ):
             for one, other in zip(result, expected, strict=True):
@@ -141,8 +145,8 @@ def test_pad_of_a_jagged_batch(value, side, dtype):
 def test_fields_are_applied_by_the_ops():
     images = op_cases.images()
     for field in (Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),):
-        expected = field.apply(images, images, Leaf("batch"))
-        result = field.apply(images.to(DEVICE), images, Leaf("batch"))
+        expected = field.apply(images, images, FieldContext("batch"))
+        result = field.apply(images.to(DEVICE), images, FieldContext("batch"))
         assert_same_tensors(
             tuple(result) if isinstance(result, tuple) else result,
             tuple(expected) if isinstance(expected, tuple) else expected,
@@ -206,7 +210,7 @@ def test_runs_on_the_current_stream():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)  # about a tenth of a second
-        pinfeed.normalize(images, MEAN, STD, out=out)
+        pinfeed.functional.normalize(images, MEAN, STD, out=out)
     assert not stream.query()
     assert (out == 0).all()  # on the default stream, ahead of the other
     stream.synchronize()
@@ -236,7 +240,7 @@ def test_two_devices():
     images, (values, offsets) = op_cases.images(), op_cases.jagged()
     there = images.to(DEVICE)
     with pytest.raises(ValueError, match=r"out must be .* on cuda:0, got .* on cpu"):
-        pinfeed.normalize(there, out=torch.empty(3, 3, 5, 7))
+        pinfeed.functional.normalize(there, out=torch.empty(3, 3, 5, 7))
     with pytest.raises(ValueError, match=r"offsets must be on cuda:0 .* got cpu"):
         P.pad_jagged(values.to(DEVICE), offsets, 3)
     if torch.cuda.device_count() > 1:

@@ -41,21 +41,21 @@ def workers(dataset=SAMPLES, **options):
 
 def test_outputs_are_pinned():
     batch = Collate(SPEC)(MIXED)
-    assert all(leaf.is_pinned() for leaf in [*batch["tokens"][:1], batch["image"], batch["y"]])
-    assert not Collate(SPEC, pin=False)(MIXED)["image"].is_pinned()
+    assert all(entry.is_pinned() for entry in [*batch["tokens"][:1], batch["image"], batch["y"]])
+    assert not Collate(SPEC, pin_memory=False)(MIXED)["image"].is_pinned()
 
 
 def test_dataloader_has_nothing_left_to_copy():
     for batch in DataLoader(MIXED, 4, collate_fn=Collate({"tokens": Pad(lengths=False)})):
-        for leaf in batch.values():
-            assert leaf.pin_memory().data_ptr() == leaf.data_ptr()
+        for entry in batch.values():
+            assert entry.pin_memory().data_ptr() == entry.data_ptr()
 
 
 NOT_STARTED = """
 import numpy as np, pinfeed, torch
 batch = pinfeed.Collate()([np.zeros(1000)] * 100)
 assert not batch.is_pinned() and not torch.cuda.is_initialized()
-assert pinfeed.Collate(pin=True)([np.zeros(1000)] * 100).is_pinned()
+assert pinfeed.Collate(pin_memory=True)([np.zeros(1000)] * 100).is_pinned()
 torch.zeros(1, device="cuda")
 assert pinfeed.Collate()([np.zeros(1000)] * 100).is_pinned()
 """

@@ -77,13 +77,13 @@ def test_losses_of_torchvision(make, operators):
         rpn_post_nms_top_n_train=20,
         box_batch_size_per_image=16,
     )
-    targets = pinfeed.unbind({key: batch[key] for key in ("boxes", "labels", "masks")})
+    targets = pinfeed.functional.unbind({key: batch[key] for key in ("boxes", "labels", "masks")})
     losses = model([*batch["image"]], targets)
     names = {"loss_classifier", "loss_box_reg", "loss_objectness", "loss_rpn_box_reg"}
     assert losses.keys() - {"loss_mask"} == names
     assert all(loss.isfinite() for loss in losses.values())
     sum(losses.values()).backward()
-    images = pinfeed.unpad(batch["image"], batch["sizes"], axes=(1, 2))
+    images = pinfeed.functional.unpad(batch["image"], batch["sizes"], axes=(1, 2))
     cut = [
         target | {"masks": target["masks"][:, :height, :width]}
         for target, (height, width) in zip(targets, batch["sizes"].tolist(), strict=True)

@@ -58,7 +58,7 @@ def compare(family, backend, sizes=SIZES, **settings):
     step *= 1 if processor.do_rescale else 255
     for group in [samples] if image.pad_value is not None else [[sample] for sample in samples]:
         theirs = processor(group, return_tensors="pt")
-        ours = pinfeed.Collate({"pixel_values": image.of("image")})(
+        ours = pinfeed.Collate({"pixel_values": image.from_key("image")})(
             [{"image": sample} for sample in group]
         )
         found, expected = ours["pixel_values"].float(), theirs["pixel_values"].float()
@@ -144,8 +144,8 @@ def test_segmentation_maps(backend, number):
     maps = rng.choice(np.array([0, 1, 2, 7, 149, 150, 254, 255], np.uint8), (2, 61, 47))
     theirs = processor([*images], segmentation_maps=[*maps], return_tensors="pt")
     fields = {
-        "pixel_values": pinfeed.Image.from_processor(processor).of("image"),
-        "labels": pinfeed.Mask.from_processor(processor).of("map"),
+        "pixel_values": pinfeed.Image.from_processor(processor).from_key("image"),
+        "labels": pinfeed.Mask.from_processor(processor).from_key("map"),
     }
     samples = [{"image": image, "map": one} for image, one in zip(images, maps, strict=True)]
     ours = pinfeed.Collate(fields)(samples)
@@ -154,14 +154,14 @@ def test_segmentation_maps(backend, number):
     names = vars(pinfeed) | vars(pinfeed.augment) | {"torch": torch}
     mask = pinfeed.Mask.from_processor(processor)
     assert repr(eval(repr(mask), names)) == repr(mask)
-    followed = pinfeed.Mask(reduce_labels=settings["do_reduce_labels"]).of("map")
+    followed = pinfeed.Mask(reduce_labels=settings["do_reduce_labels"]).from_key("map")
     assert torch.equal(
         pinfeed.Collate(fields | {"labels": followed})(samples)["labels"], ours["labels"]
     )
     if not settings["do_resize"]:
         for device in ("cpu", "meta"):
             batch = pinfeed.Mask(reduce_labels=settings["do_reduce_labels"]).apply(
-                torch.from_numpy(maps).to(device), None, pinfeed.Leaf("leaf")
+                torch.from_numpy(maps).to(device), None, pinfeed.FieldContext("entry")
             )
             assert batch.shape == ours["labels"].shape
         small = pinfeed.Mask(
@@ -183,7 +183,7 @@ def test_odd_rests_and_long_images():
         height, width = draw.randint(10, 400), draw.randint(10, 400)
         image = pinfeed.Image.from_processor(processor_of("Detr", size=size))
         sample = np.zeros((height, width, 3), np.uint8)
-        found = pinfeed.Collate({"pixel_values": image.of("image")})([{"image": sample}])
+        found = pinfeed.Collate({"pixel_values": image.from_key("image")})([{"image": sample}])
         sides = importlib.import_module("transformers.image_transforms")
         expected = sides.get_size_with_aspect_ratio((height, width), 50, 83)
         assert found["pixel_values"].shape[2:] == expected

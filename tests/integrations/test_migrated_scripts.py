@@ -107,7 +107,7 @@ IMAGES_CHANGES = {
     "import datasets,": "import pinfeed, datasets,",
     "dataset.set_transform(apply)": (
         "rest, image = pinfeed.Image.from_torchvision(train_transforms)\n"
-        '    fields = {"pixel_values": image.of("image"), "labels": pinfeed.Stack().of("label")}\n'
+        '    fields = {"pixel_values": image.from_key("image"), "labels": pinfeed.Stack().from_key("label")}\n'
         "    collate_fn = pinfeed.Collate(fields)"
     ),
 }
@@ -242,10 +242,10 @@ WINDOWS = "np.lib.stride_tricks.sliding_window_view"
 GPT_CHANGES = {
     "import torch\n": "import pinfeed, torch\n",
     "torch.stack([torch.from_numpy((data[i:i+block_size]).astype(np.int64)) for i in ix])": (
-        f"torch.from_numpy(pinfeed.gather({WINDOWS}(data, block_size), ix, dtype=torch.int64))"
+        f"torch.from_numpy(pinfeed.functional.gather({WINDOWS}(data, block_size), ix, dtype=torch.int64))"
     ),
     "torch.stack([torch.from_numpy((data[i+1:i+1+block_size]).astype(np.int64)) for i in ix])": (
-        f"torch.from_numpy(pinfeed.gather({WINDOWS}(data[1:], block_size), ix, dtype=torch.int64))"
+        f"torch.from_numpy(pinfeed.functional.gather({WINDOWS}(data[1:], block_size), ix, dtype=torch.int64))"
     ),
 }
 

@@ -45,7 +45,7 @@ def compare(module, name, settings, suffix, tolerance):
     field = pinfeed.Patches.from_processor(processor)
     photos = [image for image in images() if min(image.shape[:2]) >= field.min_side]
     theirs = processor(photos, return_tensors="pt")
-    ours = pinfeed.Collate({"pixel_values": field.of("image")})(
+    ours = pinfeed.Collate({"pixel_values": field.from_key("image")})(
         [{"image": image} for image in photos]
     )
     for key in ours.keys() - {"pixel_values"}:

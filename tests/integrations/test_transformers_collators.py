@@ -28,20 +28,20 @@ def tokenizer_of(side="right", **options):
 def assert_same_batch(batch, expected):
     assert type(batch) is type(expected)
     assert batch.keys() == expected.keys()
-    for key, leaf in expected.items():
+    for key, entry in expected.items():
         found = batch[key]
-        if isinstance(leaf, torch.Tensor):
-            assert found.dtype == leaf.dtype, key
-            assert torch.equal(found, leaf), (key, found, leaf)
+        if isinstance(entry, torch.Tensor):
+            assert found.dtype == entry.dtype, key
+            assert torch.equal(found, entry), (key, found, entry)
         else:
-            assert type(found) is type(leaf)
-            assert found == leaf
+            assert type(found) is type(entry)
+            assert found == entry
 
 
 CONVERTERS = {
-    "lists": lambda leaf: leaf,
+    "lists": lambda entry: entry,
     "ndarrays": np.array,
-    "int32": lambda leaf: np.array(leaf, np.int32 if np.array(leaf).dtype == np.int64 else None),
+    "int32": lambda entry: np.array(entry, np.int32 if np.array(entry).dtype == np.int64 else None),
     "tensors": torch.tensor,
 }
 
@@ -50,7 +50,7 @@ CONVERTERS = {
 def features_of(
     draw, labels, least=1, columns=("attention_mask", "token_type_ids", "special_tokens_mask")
 ):
-    """Features with leaves that a tokenizer makes, and ``labels``: for a number of tokens, and a
+    """Features with entries that a tokenizer makes, and ``labels``: for a number of tokens, and a
     number that is the same for all features."""
     keys = draw(st.sets(st.sampled_from(columns))) if columns else ()
     kind = draw(st.sampled_from([*CONVERTERS]))
@@ -62,12 +62,12 @@ def features_of(
         lengths.sort(reverse=True)  # and it can't tell what the first one is
     features = []
     for length in lengths:
-        leaves = {"input_ids": draw(st.lists(TOKENS, min_size=length, max_size=length))}
-        leaves |= {
+        entries = {"input_ids": draw(st.lists(TOKENS, min_size=length, max_size=length))}
+        entries |= {
             key: draw(st.lists(TOKENS, min_size=length, max_size=length)) for key in sorted(keys)
         }
-        leaves |= draw(labels(length, same))
-        features.append({key: convert(leaf) for key, leaf in leaves.items()})
+        entries |= draw(labels(length, same))
+        features.append({key: convert(entry) for key, entry in entries.items()})
     return features
 
 
@@ -103,8 +103,10 @@ NUMBERS = {
 @pytest.mark.filterwarnings("ignore:.*max_length. is ignored when")  # by transformers
 @given(st.data(), st.sets(st.sampled_from([*NUMBERS])), SIDES, OPTIONS)
 def test_with_padding(data, keys, side, options):
-    leaves = lambda length, same: st.fixed_dictionaries({k: NUMBERS[k](same) for k in sorted(keys)})
-    compare("DataCollatorWithPadding", side, data.draw(features_of(leaves, 0)), **options)
+    entries = lambda length, same: st.fixed_dictionaries(
+        {k: NUMBERS[k](same) for k in sorted(keys)}
+    )
+    compare("DataCollatorWithPadding", side, data.draw(features_of(entries, 0)), **options)
 
 
 @pytest.mark.filterwarnings("ignore:.*max_length. is ignored when")
@@ -137,8 +139,8 @@ def test_pad_cuts_where_a_tokenizer_truncates(side):
         {"input_ids": tokenizer(text, add_special_tokens=False)["input_ids"]} for text in texts
     ]
     batch = pinfeed.Collate({"input_ids": field})(samples)
-    for key, leaf in expected.items():
-        assert torch.equal(batch[key], leaf), key
+    for key, entry in expected.items():
+        assert torch.equal(batch[key], entry), key
 
 
 class Decoder:
@@ -159,8 +161,8 @@ class Decoder:
 )
 def test_seq2seq(data, name, side, options, model):
     numbers = st.fixed_dictionaries({name: st.lists(TOKENS, max_size=9)})
-    leaves = lambda length, same: numbers if name in ("label", "labels") else st.just({})
-    features = data.draw(features_of(leaves))
+    entries = lambda length, same: numbers if name in ("label", "labels") else st.just({})
+    features = data.draw(features_of(entries))
     if name == "None":
         features = [feature | {"labels": None} for feature in features]
     compare("DataCollatorForSeq2Seq", side, features, **options, model=model)
@@ -208,7 +210,7 @@ def test_whole_words_are_masked():
     tokenizer = transformers.BertTokenizer(WORDS)
     texts = ["ab a ab", "a a abb"]
     encoded = tokenizer(texts, return_offsets_mapping=True, return_special_tokens_mask=True)
-    features = [{key: leaf[i] for key, leaf in encoded.items()} for i in range(2)]
+    features = [{key: entry[i] for key, entry in encoded.items()} for i in range(2)]
     options = {
         "whole_word_mask": True,
         "mask_replace_prob": 1,
@@ -303,8 +305,8 @@ class WatchedCollate(pinfeed.Collate):
 def assert_same_training(found, expected):
     for batch, own in zip(found[0], expected[0], strict=True):
         assert batch.keys() == own.keys()
-        for key, leaf in own.items():  # masks may be bool
-            assert torch.equal(batch[key].to(leaf.dtype), leaf), key
+        for key, entry in own.items():  # masks may be bool
+            assert torch.equal(batch[key].to(entry.dtype), entry), key
     assert found[1] == expected[1]
 
 
@@ -378,9 +380,9 @@ def test_arrays_of_numpy(name):
     for features in EQUAL, pinfeed.ArrayDataset(arrays)[[0, 1]]:
         batch = collator_of(name, return_tensors="np")(features)
         assert batch.keys() == expected.keys()
-        for key, leaf in expected.items():
-            assert type(batch[key]) is type(leaf)
-            np.testing.assert_array_equal(batch[key], leaf)
+        for key, entry in expected.items():
+            assert type(batch[key]) is type(entry)
+            np.testing.assert_array_equal(batch[key], entry)
 
 
 def test_no_padding():

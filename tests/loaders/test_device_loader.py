@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pinfeed
 from loaders import Generated, on_cpu
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.structure import leaves
+from pinfeed.structure import entries
 from programs import run_program
 from samples import STRUCTURES
 
@@ -31,7 +31,7 @@ def test_batches_are_the_loaders_own(structure):
 def test_samples_that_nobody_collated_are_the_leaves():
     dataset = pinfeed.ArrayDataset({"x": torch.arange(8)})
     (rows,) = DataLoader(dataset, batch_size=8, collate_fn=lambda samples: samples)
-    assert [int(leaf) for _, leaf in leaves(rows)] == list(range(8))
+    assert [int(entry) for _, entry in entries(rows)] == list(range(8))
 
 
 # How far ahead.
@@ -40,7 +40,7 @@ def test_samples_that_nobody_collated_are_the_leaves():
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_no_more_than_depth_ahead(depth):
     loader = Generated(30)
-    for received, _ in enumerate(on_cpu(loader, depth=depth), 1):
+    for received, _ in enumerate(on_cpu(loader, prefetch=depth), 1):
         deadline = time.monotonic() + 60
         while loader.asked < min(received + depth, 30) and time.monotonic() < deadline:
             time.sleep(0)
@@ -57,7 +57,7 @@ def test_batches_are_let_go():
             yield batch
             del batch
 
-    for batch in on_cpu(loader(), depth=2):
+    for batch in on_cpu(loader(), prefetch=2):
         time.sleep(0.002)
         del batch
         assert len(alive) <= 3  # two ahead, and the one that the generator is at
@@ -71,7 +71,7 @@ def test_a_batch_is_let_go_while_the_loader_works_on_the_next():
             gate.wait(10)
 
     gate = threading.Event()
-    loop = iter(on_cpu(loader(), depth=1))
+    loop = iter(on_cpu(loader(), prefetch=1))
     gone = weakref.ref(next(loop))
     assert gone() is None
     gate.set()
@@ -196,7 +196,7 @@ class Repeated(DeviceLoader):
     """With arguments of its own."""
 
     def __init__(self, *, times):
-        super().__init__([1, 2] * times, "cpu", depth=3)
+        super().__init__([1, 2] * times, "cpu", prefetch=3)
         self.times = times
 
 
@@ -210,15 +210,15 @@ def test_copies_of_a_subclass(copied):
     next(running)
     other = copied(batches)
     assert type(other) is Repeated
-    assert (other.times, other.name, other.depth) == (2, "training", 3)
+    assert (other.times, other.name, other.prefetch) == (2, "training", 3)
     assert list(other) == list(batches) == [1, 2, 1, 2]
     assert list(running) == [2, 1, 2]
 
 
 def test_repr():
-    text = repr(DeviceLoader([1], fields=pinfeed.Pad(), depth=4))
+    text = repr(DeviceLoader([1], fields=pinfeed.Pad(), prefetch=4))
     assert text.startswith("DeviceLoader([1], device=None, fields=Pad(), ")
-    assert text.endswith("depth=4)")
+    assert text.endswith("prefetch=4)")
 
 
 # What does not fit.
@@ -239,9 +239,9 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
         (([], -1), ValueError, NO_DEVICE),
         (([], 1.5), TypeError, NO_DEVICE),
         (([], (pinfeed.Image(),)), TypeError, f"{NO_DEVICE}.* give fields by name: fields="),
-        (([], None, None, 0), ValueError, "depth must be at least 1"),
-        (([], None, None, 2.0), TypeError, "depth must be an integer"),
-        (([], None, None, True), TypeError, "depth must be an integer"),
+        (([], None, None, 0), ValueError, "prefetch must be at least 1"),
+        (([], None, None, 2.0), TypeError, "prefetch must be an integer"),
+        (([], None, None, True), TypeError, "prefetch must be an integer"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(arguments, error, message):
@@ -290,7 +290,7 @@ USED_UP = (
 )
 def test_an_iterator_that_is_used_up(kind):
     batches = [torch.tensor([i]) for i in range(5)]
-    loader = pinfeed.DeviceLoader(kind(batches), device="cpu", depth=1)
+    loader = pinfeed.DeviceLoader(kind(batches), device="cpu", prefetch=1)
     assert [int(batch) for batch in loader] == [*range(5)]
     for _ in range(2):
         with pytest.raises(RuntimeError, match=USED_UP):
@@ -300,7 +300,9 @@ def test_an_iterator_that_is_used_up(kind):
 
 
 def test_iterators_that_go_on_or_begin_again():
-    left = pinfeed.DeviceLoader(iter([torch.tensor([i]) for i in range(6)]), device="cpu", depth=1)
+    left = pinfeed.DeviceLoader(
+        iter([torch.tensor([i]) for i in range(6)]), device="cpu", prefetch=1
+    )
     assert int(next(iter(left))) == 0
     assert 3 <= len(list(left)) <= 5
 

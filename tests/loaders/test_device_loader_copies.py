@@ -18,14 +18,14 @@ import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from pinfeed import Image
 from pinfeed.collation.placed import batch_plan
-from pinfeed.functions.torch_ops import has_kernels
+from pinfeed.functional.torch_ops import has_kernels
 from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.memory import outputs, staging
 from samples import STRUCTURES, MarkedTensor, assert_same, bits, random_tensor
 
 KIB = 1024
-LARGE = (40, KIB)  # of float32: more than a small leaf
+LARGE = (40, KIB)  # of float32: more than a small entry
 
 
 @pytest.fixture(params=[False, True], ids=["late", "eager"])
@@ -61,13 +61,15 @@ def batch_of(number):
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])
 def test_batches_arrive_as_they_were_and_stay_so(fake, depth):
     expected = [batch_of(i) for i in range(12)]
-    batches = DeviceLoader(expected, depth=depth)
+    batches = DeviceLoader(expected, prefetch=depth)
     for _ in range(2):
         kept = []
         for batch, wanted in zip(batches, expected, strict=True):
             assert_same(arrived(fake, batch), wanted)
             assert all(
-                fake.is_on_device(leaf) for leaf in batch.values() if isinstance(leaf, torch.Tensor)
+                fake.is_on_device(entry)
+                for entry in batch.values()
+                if isinstance(entry, torch.Tensor)
             )
             kept.append(batch)
         assert_same(arrived(fake, kept), expected)
@@ -75,7 +77,7 @@ def test_batches_arrive_as_they_were_and_stay_so(fake, depth):
 
 @pytest.mark.parametrize("is_eager", [False])
 def test_a_batch_is_there_only_after_its_event(fake):
-    batches = iter(DeviceLoader([batch_of(1), batch_of(2)], depth=1))
+    batches = iter(DeviceLoader([batch_of(1), batch_of(2)], prefetch=1))
     batch = next(batches)
     assert bits(batch["label"]) == bytes([POISON]) * batch["label"].nbytes
     assert_same(arrived(fake, batch), batch_of(1))
@@ -144,7 +146,7 @@ def test_what_the_loader_does_on_the_device_comes_first(fake):
 @pytest.mark.parametrize("is_eager", [False])
 def test_fields_wait_for_what_the_loader_does_on_the_device(fake):
     class Doubled(pinfeed.Stack):
-        def apply(self, batch, host, leaf):
+        def apply(self, batch, host, context):
             return Computed(fake, lambda: 2 * batch.value)
 
     loader = (Computed(fake, lambda i=i: i) for i in range(1, 4))
@@ -163,7 +165,7 @@ def test_batches_on_their_way_need_no_host_memory(fake):
         gate.wait(60)
 
     gate, alive = threading.Event(), []
-    batches = iter(DeviceLoader(loader(), depth=5))
+    batches = iter(DeviceLoader(loader(), prefetch=5))
     next(batches)
     while len(alive) < 5 or any(batch() is not None for batch in alive):
         time.sleep(0.001)  # the watchdog ends it
@@ -177,14 +179,14 @@ def test_batches_of_workers_may_be_written_again_before_they_are_copied(fake):
         samples, 2, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=1, timeout=60,
         multiprocessing_context="fork",
     )  # fmt: skip
-    batches = list(DeviceLoader(workers, depth=12))
+    batches = list(DeviceLoader(workers, prefetch=12))
     assert pinfeed.testing.worker_memory_stats()["grows"] < 2 * len(
         batches
     )  # their memory has served again
     assert_same(arrived(fake, batches), list(DataLoader(samples, 2, collate_fn=pinfeed.Collate())))
 
 
-def test_small_leaves_share_a_copy(fake):
+def test_small_entries_share_a_copy(fake):
     rng = np.random.default_rng(0)
     dtypes = [torch.uint8, torch.int64, torch.bool, torch.bfloat16, torch.complex128, torch.float32]
     small = [random_tensor(rng, dtype, (size,)) for size, dtype in enumerate(dtypes, 1)]
@@ -194,9 +196,9 @@ def test_small_leaves_share_a_copy(fake):
     assert len(fake.copied) == 2
     assert fake.copied[1] == batch[-1].nbytes
     # Each begins where a tensor of its own could, and all lie in one piece of memory.
-    starts = [leaf.storage_offset() * leaf.itemsize for leaf in result[:7]]
+    starts = [entry.storage_offset() * entry.itemsize for entry in result[:7]]
     assert [start % 512 for start in starts] == [0] * 7
-    assert len({leaf.untyped_storage().data_ptr() for leaf in result[:7]}) == 1
+    assert len({entry.untyped_storage().data_ptr() for entry in result[:7]}) == 1
     assert result[-1].storage_offset() == 0
 
 
@@ -213,8 +215,8 @@ def test_strides_are_those_of_torch(fake):
     }
     (result,) = DeviceLoader([batch])
     assert_same(arrived(fake, result), batch)
-    for name, leaf in batch.items():
-        assert result[name].stride() == torch.empty_like(leaf, device="meta").stride(), name
+    for name, entry in batch.items():
+        assert result[name].stride() == torch.empty_like(entry, device="meta").stride(), name
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -226,7 +228,7 @@ def test_structures_survive(structure, fake):
     assert_same(arrived(fake, result), batch)
 
 
-OTHER_LEAVES = {
+OTHER_ENTRIES = {
     "string": "text",
     "number": 3.5,
     "None": None,
@@ -242,13 +244,13 @@ OTHER_LEAVES = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHER_LEAVES)
+@pytest.mark.parametrize("kind", OTHER_ENTRIES)
 def test_what_is_no_tensor_stays_the_same_object(kind, fake):
-    leaf = OTHER_LEAVES[kind]
-    (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": leaf}])
-    assert result["other"] is leaf
-    (result,) = DeviceLoader([leaf])
-    assert result is leaf
+    entry = OTHER_ENTRIES[kind]
+    (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": entry}])
+    assert result["other"] is entry
+    (result,) = DeviceLoader([entry])
+    assert result is entry
 
 
 @dataclasses.dataclass
@@ -276,8 +278,8 @@ class InPlace:
 
 @pytest.mark.parametrize("kind", [Graph, OpaqueGraph, InPlace])
 def test_objects_that_move_themselves_are_asked_once(kind, fake):
-    leaf = kind() if kind is not Graph else Graph([torch.ones(2)])
-    batches = list(DeviceLoader([{"graph": leaf, "label": torch.ones(2)}]))
+    entry = kind() if kind is not Graph else Graph([torch.ones(2)])
+    batches = list(DeviceLoader([{"graph": entry, "label": torch.ones(2)}]))
     (result,) = arrived(fake, batches)
     assert type(result["graph"]) is kind
     assert result["graph"].moves == 1
@@ -331,11 +333,11 @@ TENSORS = {
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor.*")
 @pytest.mark.filterwarnings("ignore:.*torch.ao.quantization.*")
 def test_tensors_that_are_more_than_bytes(kind, fake):
-    leaf = TENSORS[kind]()
-    (result,) = DeviceLoader([[leaf, torch.ones(2)]])
-    assert type(result[0]) is type(leaf)
-    assert result[0].layout == leaf.layout
-    assert result[0].requires_grad == leaf.requires_grad
+    entry = TENSORS[kind]()
+    (result,) = DeviceLoader([[entry, torch.ones(2)]])
+    assert type(result[0]) is type(entry)
+    assert result[0].layout == entry.layout
+    assert result[0].requires_grad == entry.requires_grad
     assert_same(arrived(fake, result)[1], torch.ones(2))
 
 
@@ -347,7 +349,7 @@ def test_fields_are_applied_after_the_copy(fake):
     images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
     loader = DeviceLoader([{"image": images, "label": torch.arange(20)}], fields={"image": Image()})
     (result,) = loader
-    assert_same(result["image"], pinfeed.normalize(images))
+    assert_same(result["image"], pinfeed.functional.normalize(images))
     assert fake.copied == [512, images.nbytes]
     assert loader.stats().bytes == images.nbytes + 160
 
@@ -356,7 +358,7 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(fake, mo
     monkeypatch.setattr(transfer, "has_kernels", lambda _: False)
     images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
     (result,) = DeviceLoader([{"image": images}], fields={"image": Image()})
-    expected = pinfeed.normalize(images)
+    expected = pinfeed.functional.normalize(images)
     assert_same(arrived(fake, result)["image"], expected)
     assert fake.copied == [expected.nbytes]
     one_stream = transfer.OneStreamTransfer(batch_plan(Image()), torch.device("meta"))
@@ -391,7 +393,7 @@ def test_devices_with_one_stream():
 
 
 def test_slots_are_allocated_once(fake):
-    for _ in DeviceLoader([batch_of(i) for i in range(20)], depth=4):
+    for _ in DeviceLoader([batch_of(i) for i in range(20)], prefetch=4):
         pass
     assert len(fake.pinned_sizes) == 2
 
@@ -432,7 +434,7 @@ def test_no_more_than_depth_batches_are_on_the_device(fake):
     for depth in (1, 2, 5):
         highest = 0
         for batch in DeviceLoader(
-            (torch.zeros(size, dtype=torch.uint8) for _ in range(20)), depth=depth
+            (torch.zeros(size, dtype=torch.uint8) for _ in range(20)), prefetch=depth
         ):
             arrived(fake, batch)
             for _ in range(50):
@@ -448,7 +450,7 @@ def test_no_more_than_depth_batches_are_on_the_device(fake):
 def test_a_batch_too_large_for_the_device(fake):
     fake.room = 4 * LARGE[0] * LARGE[1] * 4
     too_large = [torch.zeros(LARGE), torch.zeros(fake.room)]
-    batches = iter(DeviceLoader([batch_of(0), too_large, batch_of(2), batch_of(3)], depth=1))
+    batches = iter(DeviceLoader([batch_of(0), too_large, batch_of(2), batch_of(3)], prefetch=1))
     assert_same(arrived(fake, next(batches)), batch_of(0))
     with pytest.raises(torch.OutOfMemoryError, match="tried to allocate") as caught:
         next(batches)

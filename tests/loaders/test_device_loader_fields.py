@@ -9,7 +9,7 @@ import torch
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
-from pinfeed.loaders.batch_leaves import tensors_in
+from pinfeed.loaders.batch_entries import tensors_in
 from pinfeed.loaders.device_loader import DeviceLoader
 from samples import FrozenRecord, Point, assert_same
 
@@ -22,12 +22,12 @@ def way(request, monkeypatch):
     """How fields are applied; "ops" as on CUDA, but in host memory."""
     if request.param == "ops":
 
-        def image(field, batch, host, leaf):
-            field._require_images(batch, leaf.name)
-            return field._apply_with_ops(batch, leaf.name)
+        def image(field, batch, host, entry):
+            field._require_images(batch, entry.name)
+            return field._apply_with_ops(batch, entry.name)
 
-        def pad(field, batch, host, leaf):
-            return field._apply_with_ops(batch, host.offsets, leaf)
+        def pad(field, batch, host, entry):
+            return field._apply_with_ops(batch, host.offsets, entry)
 
         monkeypatch.setattr(Image, "apply", image)
         monkeypatch.setattr(Pad, "apply", pad)
@@ -145,7 +145,7 @@ def test_images_from_any_strides(way):
         "channels first": batch.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1),
     }
     for name, view in views.items():
-        expected = pinfeed.normalize(view, MEAN, STD)
+        expected = pinfeed.functional.normalize(view, MEAN, STD)
         assert_same(applied(Image(MEAN, STD), view), expected, name)
 
 
@@ -178,7 +178,7 @@ def test_modes_of_the_consumer_are_not_for_fields(way):
         assert_same(result, expected)
 
 
-def test_a_dict_leaf_is_padded_without_lengths(way):
+def test_a_dict_entry_is_padded_without_lengths(way):
     batch = Collate({"ids": Jagged()})([{"ids": sample} for sample in tokens()])
     assert isinstance(applied({"ids": Pad()}, batch)["ids"], torch.Tensor)
     assert isinstance(applied(Pad(), batch["ids"]), pinfeed.Padded)
@@ -186,7 +186,7 @@ def test_a_dict_leaf_is_padded_without_lengths(way):
 
 def test_fields_mirror_the_batch():
     image, label = torch.zeros(2, 4, 4, 3, dtype=torch.uint8), torch.arange(2)
-    expected = pinfeed.normalize(image)
+    expected = pinfeed.functional.normalize(image)
     for batch, fields in (
         ([image, label], (Image(), None)),
         ([image, label], [Image(), None]),
@@ -200,7 +200,7 @@ def test_fields_mirror_the_batch():
         assert type(result) is type(batch)
         first, *others = tensors_in(result)
         assert_same(first, expected)
-        assert all(leaf is label for leaf in others)
+        assert all(entry is label for entry in others)
 
 
 # What does not fit.
@@ -230,7 +230,7 @@ def test_what_is_no_field_for_whole_batches(field, message):
     [
         ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
         ([Pad(lengths="y")], [], "is in no dict"),
-        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"leaf \['x'\] goes with a 'y'"),
+        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"entry \['x'\] goes with a 'y'"),
         ({"x": Image()}, [{"y": 0}], r"expected keys that batches have there, \['y'\], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as batches have there, got 1;"),
         ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
@@ -248,7 +248,7 @@ def jagged(values):
 PAIRS = jagged(torch.ones(3, 2))
 LARGEST = jagged(torch.tensor([1, 2, 2**64 - 1], dtype=torch.uint64))
 ARRAYS = JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())
-EXPECTED = "leaf ['x']: expected a "
+EXPECTED = "entry ['x']: expected a "
 NOT_ZERO = "pads axis 0, got axes="
 # A field, a batch for it, the error, and words of its message.
 MISFITS = {
@@ -288,12 +288,12 @@ ONLY_BY_OPS = {
 
 @pytest.mark.parametrize("kind", MISFITS | ONLY_NATIVE | ONLY_BY_OPS)
 def test_entries_that_a_field_can_not_take(kind, way):
-    field, leaf, error, words = (MISFITS | ONLY_NATIVE | ONLY_BY_OPS)[kind]
+    field, entry, error, words = (MISFITS | ONLY_NATIVE | ONLY_BY_OPS)[kind]
     if way == "native" and kind in ("two axes", "more than a float64"):
-        assert len(applied(field, leaf).values) == 2
+        assert len(applied(field, entry).values) == 2
     elif kind not in (ONLY_BY_OPS if way == "native" else ONLY_NATIVE):
         with pytest.raises(error, match=re.escape(words)) as caught:
-            applied({"x": field}, {"x": leaf})
+            applied({"x": field}, {"x": entry})
         note = "DeviceLoader: raised while batch 0 was moved to the device"
         assert caught.value.__notes__ == [note]
 
@@ -316,7 +316,7 @@ NORMALIZED_PADDING = {
     "in a dict": ({"x": BYTES}, {"x": NORMAL}, lambda image: {"x": image}, "['x']"),
     "in a tuple": ((BYTES, None), [NORMAL, None], lambda image: (image, 1), "[0]"),
     "deep": ({"a": (BYTES,)}, {"a": (NORMAL,)}, lambda image: {"a": (image,)}, "['a'][0]"),
-    "of another entry": ({"y": BYTES.of("x")}, {"y": NORMAL}, lambda image: {"x": image}, "['y']"),
+    "of another entry": ({"y": BYTES.from_key("x")}, {"y": NORMAL}, lambda image: {"x": image}, "['y']"),
     "named mask": (
         {"x": Image(dtype=torch.uint8, pad_value=0, mask="m")}, {"x": NORMAL}, lambda image: {"x": image}, "['x']",
     ),
@@ -357,7 +357,7 @@ def test_two_ways_to_normalize_images_that_are_padded(workers):
     other = DeviceLoader(padded_loader(bytes_, wrap, num_workers=workers), "cpu")
     for _ in range(2):
         for in_collate, in_loop in zip(one, other, strict=True):
-            images = pinfeed.normalize(in_loop["x"], MEAN, STD, input="NCHW")
+            images = pinfeed.functional.normalize(in_loop["x"], MEAN, STD, input="NCHW")
             assert (in_collate["x"][0, :, 2:] == 0).all()
             assert (images[0, :, 2:] < -1).all()
             outside = ~in_loop["mask"][:, None]
@@ -388,7 +388,7 @@ def test_padding_of_another_byte_is_a_pixel(pad_value):
     loader = padded_loader(Image(dtype=torch.uint8, pad_value=pad_value), lambda image: image)
     (batch, _) = DeviceLoader(loader, "cpu", fields=NORMAL)
     pixel = np.full((1, 1, 1, 3), pad_value, np.uint8)
-    expected = torch.from_numpy(pinfeed.normalize(pixel, MEAN, STD))[0]
+    expected = torch.from_numpy(pinfeed.functional.normalize(pixel, MEAN, STD))[0]
     assert (batch[0, :, 2:] == expected).all()
 
 
@@ -397,4 +397,6 @@ def test_images_beside_padding_are_normalized():
     fields = {"x": BYTES, "y": Image(dtype=torch.uint8), "ids": Pad()}
     loader = padded_loader(fields, wrap)
     for batch in DeviceLoader(loader, "cpu", fields={"y": NORMAL}):
-        assert_same(batch["y"][0], torch.from_numpy(pinfeed.normalize(SMALL[None], MEAN, STD)[0]))
+        assert_same(
+            batch["y"][0], torch.from_numpy(pinfeed.functional.normalize(SMALL[None], MEAN, STD)[0])
+        )

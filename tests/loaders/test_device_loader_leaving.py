@@ -22,7 +22,7 @@ def test_an_error_in_the_loader(number, depth):
     loader = Generated(fail_at=number)
     received = []
     with pytest.raises(LookupError, match=f"batch {number} is missing") as caught:
-        received.extend(on_cpu(loader, depth=depth))
+        received.extend(on_cpu(loader, prefetch=depth))
     assert received == [torch.tensor(i) for i in range(number)]
     assert feeding_threads() == []
     assert loader.open == 0
@@ -54,7 +54,7 @@ class FailsOften:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_going_on_after_an_error(depth):
-    batches = iter(on_cpu(FailsOften(), depth=depth))
+    batches = iter(on_cpu(FailsOften(), prefetch=depth))
     results = []
     while len(results) < 9:
         try:
@@ -67,7 +67,7 @@ def test_going_on_after_an_error(depth):
 
 def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks():
     loader = FailsOften()
-    batches = iter(on_cpu(loader, depth=5))
+    batches = iter(on_cpu(loader, prefetch=5))
     assert next(batches) == 0
     with pytest.raises(ValueError, match="1"):
         next(batches)
@@ -112,7 +112,7 @@ def test_garbage_that_the_thread_itself_collects():
         yield 1
 
     gate = threading.Event()
-    kept = [iter(on_cpu(loader(), depth=1))]
+    kept = [iter(on_cpu(loader(), prefetch=1))]
     assert next(kept[0]) == 0
     (thread,) = feeding_threads()
     gate.set()

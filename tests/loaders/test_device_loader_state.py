@@ -88,7 +88,7 @@ class Stateful:
 
 def test_a_rank_without_batches_has_a_state():
     def new_loader():
-        sampler = pinfeed.ShuffleSampler(1, 2, even=None, rank=1, world_size=2)
+        sampler = pinfeed.samplers.ShuffleSampler(1, 2, uneven="keep", rank=1, world_size=2)
         return on_cpu(DataLoader(range(1), batch_sampler=sampler))
 
     loader, resumed = new_loader(), new_loader()
@@ -103,7 +103,7 @@ def test_a_rank_without_batches_has_a_state():
 def test_the_state_counts_what_was_received(received, depth, levels):
     def wrapped(loader):
         for _ in range(levels):
-            loader = on_cpu(loader, depth=depth)
+            loader = on_cpu(loader, prefetch=depth)
         return loader
 
     batches = wrapped(Stateful())
@@ -126,7 +126,7 @@ def test_the_state_counts_what_was_received(received, depth, levels):
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_state_that_is_loaded_during_a_loop(goes_on):
-    batches = on_cpu(Stateful(), depth=1)
+    batches = on_cpu(Stateful(), prefetch=1)
     loop = iter(batches)
     next(loop)
     batches.load_state_dict({"position": 7})
@@ -142,10 +142,10 @@ def test_a_state_that_is_loaded_during_a_loop(goes_on):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
     """Whose thread has fetched ahead, and goes on asking the loader for states until it ends."""
-    sampler = pinfeed.ShuffleSampler(80, 4)
+    sampler = pinfeed.samplers.ShuffleSampler(80, 4)
     loader = StatefulDataLoader(np.arange(80), batch_sampler=sampler, num_workers=workers)
-    batches = on_cpu(loader, depth=3)
-    order = [batch.tolist() for batch in pinfeed.ShuffleSampler(80, 4)]
+    batches = on_cpu(loader, prefetch=3)
+    order = [batch.tolist() for batch in pinfeed.samplers.ShuffleSampler(80, 4)]
     loop = iter(batches)
     seen = [next(loop).tolist() for _ in range(3)]
     state = batches.state_dict()
@@ -155,7 +155,7 @@ def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
         assert seen + [next(loop).tolist() for _ in range(4)] == order[:7]
     batches.load_state_dict(state)
     assert seen + [batch.tolist() for batch in batches] == order
-    sampler = pinfeed.ShuffleSampler(80, 4)
+    sampler = pinfeed.samplers.ShuffleSampler(80, 4)
     sampler.set_epoch(1)
     assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in sampler]
 
@@ -210,7 +210,7 @@ def test_a_loader_without_a_state():
             getattr(loader, name)
     for other in (
         StatefulDataLoader(np.arange(8), 4),
-        DataLoader(np.arange(8), batch_sampler=pinfeed.ShuffleSampler(8, 4)),
+        DataLoader(np.arange(8), batch_sampler=pinfeed.samplers.ShuffleSampler(8, 4)),
     ):
         loader = pinfeed.DeviceLoader(other, "cpu")
         loader.load_state_dict(loader.state_dict())

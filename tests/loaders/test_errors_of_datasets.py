@@ -42,7 +42,7 @@ class Rows(pinfeed.ArrayDataset):
 
 
 def loader_of(dataset, **options):
-    sampler = pinfeed.ShuffleSampler(COUNT, 10, shuffle=False)
+    sampler = pinfeed.samplers.ShuffleSampler(COUNT, 10, shuffle=False)
     return DataLoader(pinfeed.IndexedDataset(dataset), batch_sampler=sampler, **options)
 
 

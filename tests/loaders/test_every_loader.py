@@ -50,7 +50,7 @@ def numbers(batches):
 @every_loader
 @pytest.mark.parametrize("depth", [1, 2, 100])
 def test_all_batches_in_order_again_and_again(kind, depth):
-    batches = on_cpu(LOADERS[kind](), depth=depth)
+    batches = on_cpu(LOADERS[kind](), prefetch=depth)
     assert numbers(batches) == list(range(COUNT))
     for _ in range(2):
         if kind in ONCE:
@@ -133,7 +133,7 @@ LEFT = [broken_off, failed, dropped, closed]
 AHEAD = {
     "one": (Generated, 1),
     "three": (Generated, 3),
-    "nested": (lambda: on_cpu(Generated(), depth=2), 1),
+    "nested": (lambda: on_cpu(Generated(), prefetch=2), 1),
     "workers": (with_workers, 2),
     "workers that stay": (LOADERS["workers that stay"], 2),
 }
@@ -148,7 +148,7 @@ def is_left(workers):
 def test_a_loop_that_is_left_leaves_nothing(kind, leave):
     make, depth = AHEAD[kind]
     loader = make()
-    batches = on_cpu(loader, depth=depth)
+    batches = on_cpu(loader, prefetch=depth)
     others = 2 * (kind == "workers that stay")
     for count in (1, 3, COUNT) if kind == "workers" else range(1, COUNT + 1):
         before = getattr(loader, "asked", 0)

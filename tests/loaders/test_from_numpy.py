@@ -57,7 +57,7 @@ def test_bare_arrays_and_attributes():
     loader = pinfeed.from_numpy(LABELS, 20, device="cpu")
     assert batches(loader) == [[*range(20)], [*range(20, 40)], [*range(40, 50)]]
     assert isinstance(loader.dataset, pinfeed.ArrayDataset)
-    assert isinstance(loader.batch_sampler, pinfeed.ShuffleSampler)
+    assert isinstance(loader.batch_sampler, pinfeed.samplers.ShuffleSampler)
     assert loader.batch_sampler.batch_size == 20
     assert loader.num_workers == 0
 
@@ -97,7 +97,9 @@ def test_orders_of_ranks_follow_from_the_epoch():
 @pytest.mark.parametrize("ranks", [{}, {"rank": 1, "world_size": 3}])
 def test_orders_with_a_seed_are_those_of_the_sampler(workers, drop_last, ranks):
     options = {"seed": 7, "drop_last": drop_last} | ranks
-    sampler = pinfeed.ShuffleSampler(41, 4, even="drop" if drop_last else "repeat", **options)
+    sampler = pinfeed.samplers.ShuffleSampler(
+        41, 4, uneven="drop" if drop_last else "repeat", **options
+    )
     loading = WORKERS if workers else {}
     loader = shuffled(41, **options, **loading)
     assert len(loader) == len(sampler)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
-from pinfeed.loaders.batch_leaves import tensors_in
+from pinfeed.loaders.batch_entries import tensors_in
 from pinfeed.memory import outputs
 from programs import run_program
 from samples import assert_same
@@ -87,11 +87,11 @@ SAMPLES = [sample(i) for i in range(6)]
 
 @pytest.mark.parametrize("pin", ["auto", True])
 def test_all_tensors_of_a_batch_are_pinned(pin, memory):
-    batch = Collate(SPEC, pin=pin)(SAMPLES)
+    batch = Collate(SPEC, pin_memory=pin)(SAMPLES)
     tensors = tensors_in(batch)
     assert len(tensors) >= 14
     assert all(memory.has(tensor) for tensor in tensors)
-    assert_same(batch, Collate(SPEC, pin=False)(SAMPLES))
+    assert_same(batch, Collate(SPEC, pin_memory=False)(SAMPLES))
     assert batch["image"].is_contiguous(memory_format=torch.channels_last)
 
 
@@ -111,7 +111,7 @@ def test_memory_that_is_refused(left, memory):
     with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
         batch = collate(SAMPLES)
     assert [warning.category for warning in caught].count(RuntimeWarning) == 1
-    assert_same(batch, Collate(SPEC, pin=False)(SAMPLES))
+    assert_same(batch, Collate(SPEC, pin_memory=False)(SAMPLES))
     assert len(memory.tensors) == left
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -122,9 +122,9 @@ def test_memory_that_is_refused(left, memory):
 
 
 def test_not_unless_asked(memory):
-    Collate(SPEC, pin=False)(SAMPLES)
-    pinfeed.pad([[1], [2, 3]])
-    pinfeed.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
+    Collate(SPEC, pin_memory=False)(SAMPLES)
+    pinfeed.functional.pad([[1], [2, 3]])
+    pinfeed.functional.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
     assert not memory.tensors
 
 
@@ -132,7 +132,7 @@ def test_not_unless_asked(memory):
 @pytest.mark.parametrize("pin", ["auto", True])
 def test_workers_write_into_worker_memory(pin, memory):
     loader = DataLoader(
-        [sample(i) | {"row": np.full(9000, i)} for i in range(6)], 3, collate_fn=Collate(SPEC, pin=pin), num_workers=1, timeout=60,
+        [sample(i) | {"row": np.full(9000, i)} for i in range(6)], 3, collate_fn=Collate(SPEC, pin_memory=pin), num_workers=1, timeout=60,
         multiprocessing_context="fork",
     )  # fmt: skip
     for batch in loader:
@@ -141,22 +141,24 @@ def test_workers_write_into_worker_memory(pin, memory):
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 def test_pinning_without_an_accelerator():
-    collate = Collate(pin=True)
-    with pytest.raises(RuntimeError, match=r"pin=True takes an accelerator.*leave pin out"):
+    collate = Collate(pin_memory=True)
+    with pytest.raises(
+        RuntimeError, match=r"pin_memory=True needs an accelerator.*leave pin_memory out"
+    ):
         collate([1, 2])
     assert_same(Collate()([np.ones(2)] * 2), torch.ones(2, 2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("pin", [None, "yes", 2, "True"])
 def test_no_such_way_to_pin(pin):
-    with pytest.raises(ValueError, match="pin must be True, False or 'auto'"):
-        Collate(pin=pin)
+    with pytest.raises(ValueError, match="pin_memory must be True, False or 'auto'"):
+        Collate(pin_memory=pin)
 
 
 def test_pin_is_kept():
-    assert pickle.loads(pickle.dumps(Collate(pin=True))).pin is True
-    assert repr(Collate(Stack(), pin=False)) == "Collate(Stack(), pin=False)"
-    assert repr(Collate(pin="auto")) == "Collate()"
+    assert pickle.loads(pickle.dumps(Collate(pin_memory=True))).pin_memory is True
+    assert repr(Collate(Stack(), pin_memory=False)) == "Collate(Stack(), pin_memory=False)"
+    assert repr(Collate(pin_memory="auto")) == "Collate()"
 
 
 def test_no_device_is_initialized():

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
-from pinfeed.__main__ import facts
+from pinfeed import configuration
 from pinfeed.memory import main_process, worker
 from samples import assert_same
 from worker_memory import in_worker_memory
@@ -130,9 +130,9 @@ class Viewing:
 def test_views_of_a_batch():
     views, plain = next(iter(loader(collate_fn=Viewing()))), expected(collate_fn=Viewing())[0]
     assert_same(views, plain)
-    assert [leaf.stride() for leaf in views[:-1]] == [leaf.stride() for leaf in plain[:-1]]
+    assert [entry.stride() for entry in views[:-1]] == [entry.stride() for entry in plain[:-1]]
     assert isinstance(views.parameter, torch.nn.Parameter)
-    assert all(in_worker_memory(leaf) for leaf in views[:-1])
+    assert all(in_worker_memory(entry) for entry in views[:-1])
     views.whole[1] = -1  # one memory, as in the worker
     assert (views.part[0] == -1).all()
     assert (views.as_numpy == -1).all()
@@ -406,4 +406,4 @@ def test_many_batches_kept_for_a_while():
 
 
 def test_info_says_where_batches_go():
-    assert facts()["workers"].startswith("send batches through shared memory")
+    assert configuration.facts()["workers"].startswith("send batches through shared memory")

@@ -78,7 +78,7 @@ def expected(dataset):
 def threads_that_the_parent_used():
     """The parent has native threads and used buffers when workers start."""
     pinfeed.set_num_threads(2)
-    pinfeed.normalize(np.ones((32, 128, 128, 3), np.uint8))
+    pinfeed.functional.normalize(np.ones((32, 128, 128, 3), np.uint8))
     yield
     pinfeed.set_num_threads(None)
 
@@ -110,7 +110,7 @@ def test_same_batches_for_any_workers(method, workers, persistent, dataset, expe
 
 
 def facts(_):
-    """Inside a worker: its number of threads, and which leaves are in its slots, or too small."""
+    """Inside a worker: its number of threads, and which entries are in its slots, or too small."""
     memory = worker_memory()
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
@@ -118,7 +118,7 @@ def facts(_):
     photos = [np.zeros((2, 3, 3), np.uint8), np.zeros((1, 4, 3), np.uint8)]
     boxes = pinfeed.Collate(pinfeed.Image(pad_value=0, sizes=True, mask=True))(photos)
     parts = [*padded, *jagged, *boxes, *(batch[key] for key in ("tokens", "mask", "lengths"))]
-    leaves = {
+    entries = {
         "image": batch["image"],
         "channels_last": batch["half"],
         "converted": batch["pair"].x,
@@ -131,13 +131,14 @@ def facts(_):
         **{f"part {i}": part for i, part in enumerate(parts) if part is not None},
     }
     found = {
-        name: leaf.nbytes <= SMALL_BYTES or memory._find(leaf.data_ptr(), leaf.nbytes) is not None
-        for name, leaf in leaves.items()
+        name: entry.nbytes <= SMALL_BYTES
+        or memory._find(entry.data_ptr(), entry.nbytes) is not None
+        for name, entry in entries.items()
     }
     return [
         pinfeed.get_num_threads(),
         found,
-        sum(leaf.nbytes > SMALL_BYTES for leaf in leaves.values()),
+        sum(entry.nbytes > SMALL_BYTES for entry in entries.values()),
     ]
 
 
@@ -159,7 +160,7 @@ def test_batches_outlive_their_workers(dataset, expected):
 def test_errors_of_a_worker_arrive():
     shapes = [np.ones((3, 2))] * 4 + [np.ones((3, 1))]
     batches = loader([{"x": x} for x in shapes], "fork", 1, collate_fn=pinfeed.Collate())
-    with pytest.raises(ValueError, match=r"leaf \['x'\] of sample 4: expected shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"entry \['x'\] of sample 4: expected shape \(3, 2\)"):
         list(batches)
 
 

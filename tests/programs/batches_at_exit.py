@@ -16,5 +16,5 @@ class Holder:
 holder = Holder()
 holder.cycle, holder.view = holder, view
 pinfeed.set_num_threads(2)
-pinfeed.normalize(np.ones((64, 64, 64, 3), np.uint8))
+pinfeed.functional.normalize(np.ones((64, 64, 64, 3), np.uint8))
 torch.kept = batch

@@ -19,7 +19,7 @@ def work(collate, i, pipe):
     try:
         batch = collate([{"x": np.full(10_000, i), "label": i}] * 2)
         assert pinfeed.Collate()([torch.full((3,), i)] * 2).tolist() == [[i] * 3] * 2
-        shared = [leaf.is_shared() for leaf in batch.values()]
+        shared = [entry.is_shared() for entry in batch.values()]
         pipe.send(
             (batch["x"][1, -1].item(), batch["label"].tolist(), shared, files_of_shared_memory())
         )

@@ -8,17 +8,9 @@ import sys
 import numpy as np
 from torch.utils.data import DataLoader, default_collate
 
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    Image,
-    Keep,
-    LengthBucketSampler,
-    RaggedArray,
-    gather,
-    normalize,
-    permute,
-)
+from pinfeed import ArrayDataset, Collate, Image, Keep, RaggedArray
+from pinfeed.functional import gather, normalize, permute
+from pinfeed.samplers import LengthBucketSampler
 
 IMAGES = np.ones((100, 16, 16, 3), np.uint8)
 

@@ -51,7 +51,7 @@ loader = {
 }[sys.argv[1]]()
 if sys.argv[1] in ("blocked", "pure"):
     feed._SECONDS_TO_EXIT = 0.3
-loop = iter(DeviceLoader(loader, "cpu", depth=4))
+loop = iter(DeviceLoader(loader, "cpu", prefetch=4))
 next(loop)
 if sys.argv[2] == "cycle":
 

@@ -13,7 +13,7 @@ erase = pinfeed.augment.RandomErasing(
     1, scale=(0.2, 0.2), ratio=(1e-8, 1.1e-7), value="random" if is_random else 1
 )
 dtype = torch.float32 if is_random else torch.uint8
-collate = pinfeed.Collate(pinfeed.Image(erase=erase, dtype=dtype))
+collate = pinfeed.Collate(pinfeed.Image(augment=erase, dtype=dtype))
 image = np.zeros((4, 30_000_000, 1), np.uint8)
 collate([image])  # its memory serves the batches after it
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

@@ -30,7 +30,7 @@ thread = threading.Thread(target=interrupt)
 thread.start()
 interrupts = 0
 while interrupts < 300:
-    loop = iter(DeviceLoader(itertools.count(), "cpu", depth=1))
+    loop = iter(DeviceLoader(itertools.count(), "cpu", prefetch=1))
     try:
         expected = 0
         armed = True

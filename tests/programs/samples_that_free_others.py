@@ -30,7 +30,7 @@ for position, make in itertools.product((0, 1), (torch.arange, np.arange)):
     samples = [array]
     samples.insert(position, [Index(functools.partial(freed, array))])
     try:
-        values, lengths, _ = pinfeed.pad(samples)
+        values, lengths, _ = pinfeed.functional.pad(samples)
         # What was there before or after, never memory of somebody else.
         assert values.shape[1] == max(lengths)
         assert 7 in values

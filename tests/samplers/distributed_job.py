@@ -72,14 +72,14 @@ def prepared(kind):
 
 
 def bucket():
-    sampler = pinfeed.LengthBucketSampler(np.arange(SAMPLES) % 9, 4, drop_last=False)
+    sampler = pinfeed.samplers.LengthBucketSampler(np.arange(SAMPLES) % 9, 4, drop_last=False)
     loader = DataLoader(array_dataset(), batch_sampler=sampler, collate_fn=COLLATE)
     return loader, sampler.set_epoch
 
 
 def shuffled():
     dataset = array_dataset()
-    sampler = pinfeed.ShuffleSampler(dataset, BATCH)
+    sampler = pinfeed.samplers.ShuffleSampler(dataset, BATCH)
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=COLLATE), sampler.set_epoch
 
 
@@ -105,8 +105,8 @@ JOBS = {
     "stream": stream(1, 0),
     "stream in turn": stream(SAMPLES, 0),
     "stream with workers": stream(1, 2),
-    "stream, uneven shards, drop": stream(7, 2, even="drop"),
-    "stream, uneven shards, repeat": stream(7, 2, even="repeat"),
+    "stream, uneven shards, drop": stream(7, 2, uneven="drop"),
+    "stream, uneven shards, repeat": stream(7, 2, uneven="repeat"),
 }
 
 
@@ -135,15 +135,15 @@ def train(make):
 def samplers(count, **ranks):
     lengths = np.arange(count) % 30 + 1
     return {
-        "shuffle": pinfeed.ShuffleSampler(count, 32, **ranks),
-        "drop_last": pinfeed.ShuffleSampler(count, 32, drop_last=True, **ranks),
-        "batch_size": pinfeed.LengthBucketSampler(lengths, batch_size=32, **ranks),
-        "max_tokens": pinfeed.LengthBucketSampler(lengths, max_tokens=300, **ranks),
-        "pack": pinfeed.PackSampler(lengths, batch_size=4, seq_length=64, **ranks),
-        "weighted": pinfeed.WeightedSampler(
+        "shuffle": pinfeed.samplers.ShuffleSampler(count, 32, **ranks),
+        "drop_last": pinfeed.samplers.ShuffleSampler(count, 32, drop_last=True, **ranks),
+        "batch_size": pinfeed.samplers.LengthBucketSampler(lengths, batch_size=32, **ranks),
+        "max_tokens": pinfeed.samplers.LengthBucketSampler(lengths, max_tokens=300, **ranks),
+        "pack": pinfeed.samplers.PackSampler(lengths, batch_size=4, seq_length=64, **ranks),
+        "weighted": pinfeed.samplers.WeightedSampler(
             np.ones(count), batch_size=32, replacement=False, **ranks
         ),
-        "balanced": pinfeed.WeightedSampler.balanced(lengths, batch_size=32, **ranks),
+        "balanced": pinfeed.samplers.WeightedSampler.balanced(lengths, batch_size=32, **ranks),
     }
 
 
@@ -178,8 +178,10 @@ def cut_batches():
         accelerator.dataloader_config.split_batches = split
         accelerator.dataloader_config.dispatch_batches = dispatches
         for sampler in (
-            pinfeed.ShuffleSampler(SAMPLES, BATCH, rank=0, world_size=1),
-            pinfeed.LengthBucketSampler(np.arange(SAMPLES), max_tokens=99, rank=0, world_size=1),
+            pinfeed.samplers.ShuffleSampler(SAMPLES, BATCH, rank=0, world_size=1),
+            pinfeed.samplers.LengthBucketSampler(
+                np.arange(SAMPLES), max_tokens=99, rank=0, world_size=1
+            ),
         ):
             name = f"{type(sampler).__name__}, {split}, {dispatches}"
             if "Length" in name and not split and not accelerator.is_main_process:
@@ -199,7 +201,7 @@ def prepare_streams():
     alone = {"rank": 0, "world_size": 1}
 
     def loader_of(stream, workers, method):
-        size = None if isinstance(stream, pinfeed.PackedStream) else BATCH
+        size = None if isinstance(stream, pinfeed.packing.PackedStream) else BATCH
         return accelerator.prepare(
             DataLoader(stream, size, num_workers=workers, multiprocessing_context=method)
         )
@@ -224,7 +226,7 @@ def prepare_streams():
                 dealt_out[f"{dispatches}, {workers}"] = torch.cat(batches).tolist()
     if accelerator.is_main_process:
         accelerator.dataloader_config.dispatch_batches = None
-        packed = pinfeed.PackedStream(pinfeed.StreamDataset([[1, 2]] * 9), seq_length=4)
+        packed = pinfeed.packing.PackedStream(pinfeed.StreamDataset([[1, 2]] * 9), seq_length=4)
         try:
             next(iter(loader_of(packed, 0, None)))
         except RuntimeError as error:
@@ -267,7 +269,7 @@ def ranks_without_environment():
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
     dataset = pinfeed.StreamDataset(range(10))
-    sampler = pinfeed.LengthBucketSampler(range(10), 1, shuffle=False)
+    sampler = pinfeed.samplers.LengthBucketSampler(range(10), 1, shuffle=False)
     here = [list(dataset), list(itertools.chain(*sampler))]
     rows = torch.cat(list(pinfeed.from_numpy(np.arange(10), 1, device="cpu"))).tolist()
     pickled = pickle.dumps(dataset)

@@ -126,13 +126,13 @@ def test_a_loader_that_is_not_split_says_so_once(results):
         assert not any(said.values())
 
 
-@pytest.mark.parametrize("even", ["drop", "repeat"])
-def test_uneven_shards(even, results):
+@pytest.mark.parametrize("uneven", ["drop", "repeat"])
+def test_uneven_shards(uneven, results):
     """The ranks don't wait for each other: the job ended."""
-    for samples in epochs_of(results, f"stream, uneven shards, {even}"):
+    for samples in epochs_of(results, f"stream, uneven shards, {uneven}"):
         assert set(samples) <= set(range(SAMPLES))
         assert abs(len(samples) - SAMPLES) <= 2  # one for each worker but the first rank's
-        if even == "drop":
+        if uneven == "drop":
             assert len(set(samples)) == len(samples)
         else:
             assert set(samples) == set(range(SAMPLES))

@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Subset, WeightedRandomSampler
 
 import pinfeed
 from crops import ARRAYS, COUNT, DATASETS, VIEW, Photos, by_index, crops_of_epochs, new_collate
-from pinfeed import Collate, Image, IndexedDataset, ShuffleSampler, WeightedSampler
+from pinfeed import Collate, Image, IndexedDataset
+from pinfeed.samplers import ShuffleSampler, WeightedSampler
 from test_every_sampler import SAMPLERS
 
 
@@ -57,7 +58,9 @@ def test_a_subset_hands_the_epoch_on(workers):
         loader = DataLoader(
             dataset,
             batch_sampler=ShuffleSampler(dataset, 7),
-            collate_fn=Collate({"image": Image(dtype=torch.uint8, augment=VIEW)}, seed=0, key=key),
+            collate_fn=Collate(
+                {"image": Image(dtype=torch.uint8, augment=VIEW)}, seed=0, id_key=key
+            ),
             num_workers=workers,
         )
         assert_epochs((by_index(loader) for _ in range(3)), crops[:3])
@@ -173,7 +176,7 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
     fields = {"image": Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
         loader = DataLoader(
-            dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, key=key), num_workers=workers
+            dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, id_key=key), num_workers=workers
         )
         if workers == 0:  # which fetch ahead
             torch.manual_seed(0)  # the look must not come again in the first batch
@@ -184,11 +187,11 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
         told = DataLoader(  # what the warning says
             IndexedDataset(dataset),
             batch_sampler=ShuffleSampler(dataset, 7),
-            collate_fn=Collate(fields, seed=0, key=key),
+            collate_fn=Collate(fields, seed=0, id_key=key),
             num_workers=workers,
         )
         assert warned(lambda told=told: [list(told) for _ in range(3)], capfd) == 0
-        said = Collate(fields, seed=0, key=key)
+        said = Collate(fields, seed=0, id_key=key)
         loader = DataLoader(dataset, 7, shuffle, collate_fn=said, num_workers=workers)
 
         def passes(loader=loader, said=said):
@@ -260,7 +263,7 @@ def test_copies_that_nobody_counts_warn_once(workers, capfd):
     text = capfd.readouterr().err
     assert text.count("15 samples of a batch are copies of others") == 1
     assert "WeightedSampler as batch_sampler" in text
-    counted = pinfeed.WeightedSampler(weights, batch_size=16, num_samples=32, seed=0)
+    counted = pinfeed.samplers.WeightedSampler(weights, batch_size=16, num_samples=32, seed=0)
     assert min(views(DataLoader(dataset, batch_sampler=counted, **options))) > 8
 
 

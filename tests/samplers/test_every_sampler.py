@@ -22,13 +22,13 @@ LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
 
 # What they are made for, then each with other settings.
 DATA = {
-    "shuffle": (pinfeed.ShuffleSampler, COUNT, {"batch_size": 7}),
-    "buckets": (pinfeed.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
-    "pack": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "batch_size": 3}),
-    "first fit": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "first_fit"}),
-    "wrapped": (pinfeed.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "wrapped"}),
-    "weighted": (pinfeed.WeightedSampler, LENGTHS, {"batch_size": 7}),
-    "drawn once": (pinfeed.WeightedSampler, LENGTHS, {"num_samples": 30, "replacement": False, "batch_size": 7}),
+    "shuffle": (pinfeed.samplers.ShuffleSampler, COUNT, {"batch_size": 7}),
+    "buckets": (pinfeed.samplers.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
+    "pack": (pinfeed.samplers.PackSampler, LENGTHS, {"seq_length": 20, "batch_size": 3}),
+    "first fit": (pinfeed.samplers.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "first_fit"}),
+    "wrapped": (pinfeed.samplers.PackSampler, LENGTHS, {"seq_length": 20, "strategy": "wrapped"}),
+    "weighted": (pinfeed.samplers.WeightedSampler, LENGTHS, {"batch_size": 7}),
+    "drawn once": (pinfeed.samplers.WeightedSampler, LENGTHS, {"num_samples": 30, "replacement": False, "batch_size": 7}),
 }  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def test_epochs_and_seeds_differ_and_are_the_same_again(make):
 @every_sampler
 @pytest.mark.parametrize("world_size", [1, 3, 4])
 @pytest.mark.parametrize(
-    "changed", [{}, {"drop_last": True}, {"even": None}, {"even": "drop"}, {"shuffle": False}]
+    "changed", [{}, {"drop_last": True}, {"uneven": "keep"}, {"uneven": "drop"}, {"shuffle": False}]
 )
 def test_each_epoch_and_rank_has_as_many_batches(make, changed, world_size):
     if not {*changed} <= {*type(make()).__init__.__annotations__}:
@@ -237,7 +237,7 @@ def test_set_epoch_of_the_pass_that_goes_on(make):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_set_epoch_in_a_loop_keeps_the_state(make, workers):
     def new_loader():
-        return pinfeed.DeviceLoader(loader_of(make(), workers), "cpu", depth=4)
+        return pinfeed.DeviceLoader(loader_of(make(), workers), "cpu", prefetch=4)
 
     expected = epochs(make, 3)
     loader = new_loader()
@@ -378,7 +378,7 @@ def test_states_of_other_samplers(make):
     if name != "ShuffleSampler":
         others["_crc32"] = make(data=np.roll(LENGTHS, 1))
     settings = {"batch_size": 2, "drop_last": True, "seq_length": 25, "max_tokens": 61}
-    settings |= {"shuffle": False, "bucket_batches": 9, "num_samples": 29, "even": None}
+    settings |= {"shuffle": False, "bucket_batches": 9, "num_samples": 29, "uneven": "keep"}
     for key, value in settings.items():
         if key in make().state_dict():
             others[key] = make(**{key: value})
@@ -466,7 +466,7 @@ def test_the_state_of_a_device_loader_counts_what_its_loop_got(make, workers):
     def new_loader(levels):
         loader = loader_of(make(), workers)
         for _ in range(levels):
-            loader = pinfeed.DeviceLoader(loader, "cpu", depth=3)
+            loader = pinfeed.DeviceLoader(loader, "cpu", prefetch=3)
         return loader
 
     expected = epochs(make, 4)
@@ -582,7 +582,11 @@ BAD = [
     ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
     ({"drop_last": "no"}, TypeError, "drop_last must be True or False, got 'no'"),
     ({"replacement": None}, TypeError, "replacement must be True or False, got None"),
-    ({"even": "none"}, ValueError, r"even must be one of \('repeat', 'drop', None\), got 'none'"),
+    (
+        {"uneven": "none"},
+        ValueError,
+        r"uneven must be one of \('repeat', 'drop', 'keep'\), got 'none'",
+    ),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ({"batch_size": 2.0}, TypeError, r"batch_size must be an integer, got 2\.0"),
     ({"batch_size": np.True_}, TypeError, "batch_size must be an integer, got np.True_"),
@@ -630,7 +634,7 @@ def test_its_repr_tells_its_settings(make):
 
 COLUMNS = {name: SAMPLERS[name] for name, (_, data, _) in DATA.items() if data is not COUNT}
 LABELS = LENGTHS % 3
-COLUMNS["balanced"] = maker(pinfeed.WeightedSampler.balanced, LABELS, {"batch_size": 7})
+COLUMNS["balanced"] = maker(pinfeed.samplers.WeightedSampler.balanced, LABELS, {"batch_size": 7})
 every_column = pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
 
 
@@ -689,7 +693,7 @@ def test_the_column_is_not_asked_again(make):
 
 
 def test_a_subclass_may_set_what_no_argument_of_ours_is():
-    class Counted(pinfeed.ShuffleSampler):
+    class Counted(pinfeed.samplers.ShuffleSampler):
         def __init__(self, dataset, batch_size, seed):
             self.seed = seed
             super().__init__(dataset, batch_size, seed=seed)

@@ -215,7 +215,7 @@ def test_one_bucket_batch_is_random_order():
 @given(options(), st.integers(0, 3))
 def test_padding_fraction(options, epoch):
     samplers = all_ranks(options, epoch)
-    fractions = [sampler.padding_fraction() for sampler in samplers]  # before a pass ends the epoch
+    fractions = [sampler.padding_fraction for sampler in samplers]  # before a pass ends the epoch
     batches = [batch for sampler in samplers for batch in sampler]
     lengths = [[options["lengths"][sample] for sample in batch] for batch in batches]
     padded = sum(max(batch) * len(batch) for batch in lengths)
@@ -231,8 +231,8 @@ def test_buckets_leave_little_padding(limits, world_size):
     ranks = {"rank": 0, "world_size": world_size}
     sampler = LengthBucketSampler(LENGTHS, **limits, **ranks)
     in_random_order = LengthBucketSampler(LENGTHS, **limits, **ranks, bucket_batches=1)
-    assert in_random_order.padding_fraction() > 0.5
-    assert sampler.padding_fraction() < in_random_order.padding_fraction() / 5
+    assert in_random_order.padding_fraction > 0.5
+    assert sampler.padding_fraction < in_random_order.padding_fraction / 5
 
 
 def test_ranks_have_similar_lengths_at_a_time():
@@ -270,7 +270,7 @@ def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, b
             tokens += int(padded.lengths.sum())
     fraction = 1 - tokens / elements if elements else 0.0
     sampler.set_epoch(0)
-    assert sampler.padding_fraction() == pytest.approx(fraction, abs=1e-12)
+    assert sampler.padding_fraction == pytest.approx(fraction, abs=1e-12)
 
 
 def test_sizes_of_pad_are_part_of_the_state():
@@ -295,7 +295,7 @@ def test_a_dataset_in_the_place_of_lengths():
 
 def test_nothing_left_after_drop_last():
     sampler = LengthBucketSampler([1] * 3, 4, drop_last=True)
-    assert (len(sampler), list(sampler), sampler.padding_fraction()) == (0, [], 0.0)
+    assert (len(sampler), list(sampler), sampler.padding_fraction) == (0, [], 0.0)
     sampler.load_state_dict(sampler.state_dict())
     assert list(sampler) == []
 
@@ -303,7 +303,7 @@ def test_nothing_left_after_drop_last():
 def all_batches(lengths, **options):
     sampler = LengthBucketSampler(lengths, **options)
     assert len(sampler) == len(list(sampler))
-    assert 0 <= sampler.padding_fraction() < 1
+    assert 0 <= sampler.padding_fraction < 1
     return sorted(sorted(batch) for batch in sampler)
 
 

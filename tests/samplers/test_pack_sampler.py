@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, SequentialSampler
 
-from pinfeed import ArrayDataset, Collate, Keep, Pack, PackSampler, RaggedArray
+from pinfeed import ArrayDataset, Collate, Keep, Pack, RaggedArray
+from pinfeed.samplers import PackSampler
 from pinfeed.samplers.pack import PackLosses
 
 SEQ_LENGTH = 12
@@ -83,7 +84,7 @@ def test_best_fit_is_the_rule(lengths, seed, epoch):
         sampler.set_epoch(epoch)
         rows = epoch_rows(sampler)
         assert len(rows) == len(expected) == len(sampler)
-        assert sampler.efficiency == sum(lengths) / (len(rows) * SEQ_LENGTH)
+        assert sampler.padding_fraction == 1 - sum(lengths) / (len(rows) * SEQ_LENGTH)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
@@ -156,7 +157,7 @@ def test_every_document_once(lengths, settings, world_size, data):
         len(too_long) if is_dropped else 0, lost, lengths.count(0)
     )
     slots = len(ranks[0]) * world_size * settings["batch_size"] * SEQ_LENGTH
-    assert ranks[0].efficiency == (sum(lengths) - lost) / slots
+    assert ranks[0].padding_fraction == 1 - (sum(lengths) - lost) / slots
 
 
 @pytest.mark.parametrize(

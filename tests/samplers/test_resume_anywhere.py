@@ -31,7 +31,7 @@ def ranks_of(make, world_size, epoch=None, state=None):
 def steps_of(samplers):
     """What all ranks get, step by step; some may run out a step before the others, if that is said."""
     steps = [*itertools.zip_longest(*samplers)]
-    are_uneven = getattr(samplers[0], "even", "repeat") is None
+    are_uneven = getattr(samplers[0], "uneven", "repeat") == "keep"
     assert all(None not in step for step in steps[: -1 if are_uneven else None])
     return [[list(batch) for batch in step if batch is not None] for step in steps]
 
@@ -47,7 +47,7 @@ def first_steps(samplers, count, ahead=0):
         step = [next(one, None) for one in iterators]
         if step == [None] * len(step):
             break
-        assert None not in step or samplers[0].even is None
+        assert None not in step or samplers[0].uneven == "keep"
         steps.append([list(batch) for batch in step if batch is not None])
         states = [sampler.state_dict() for sampler in samplers]
     if ahead:
@@ -77,31 +77,31 @@ POSITIONS = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 5))
     st.integers(1, 80),
     st.tuples(SIZES, SIZES),
     st.tuples(WORLDS, WORLDS, WORLDS),
-    st.sampled_from(["repeat", "drop", None]),
+    st.sampled_from(["repeat", "drop", "keep"]),
     st.booleans(),
     st.booleans(),
     st.integers(0, 3),
     POSITIONS,
 )
 # One rank has had all of its batches, or has none, and a sample is left.
-@example(5, (1, 1), (2, 2, 2), None, True, False, 0, (2, 0, 0))
-@example(5, (1, 1), (2, 2, 2), None, True, False, 0, (3, 0, 0))
-@example(3, (2, 1), (4, 4, 4), None, True, False, 0, (1, 0, 0))
-@example(9, (4, 4), (2, 3, 4), None, True, False, 0, (1, 0, 0))
-def test_shuffled_samples(count, sizes, worlds, even, shuffle, drop_last, epoch, positions):
-    if count < max(worlds) * (max(sizes) if drop_last else 1) and even is not None:
+@example(5, (1, 1), (2, 2, 2), "keep", True, False, 0, (2, 0, 0))
+@example(5, (1, 1), (2, 2, 2), "keep", True, False, 0, (3, 0, 0))
+@example(3, (2, 1), (4, 4, 4), "keep", True, False, 0, (1, 0, 0))
+@example(9, (4, 4), (2, 3, 4), "keep", True, False, 0, (1, 0, 0))
+def test_shuffled_samples(count, sizes, worlds, uneven, shuffle, drop_last, epoch, positions):
+    if count < max(worlds) * (max(sizes) if drop_last else 1) and uneven != "keep":
         return  # ranks have no batch
 
     def make(size):
-        options = {"even": even, "shuffle": shuffle, "drop_last": drop_last, "seed": 3}
-        return lambda **ranks: pinfeed.ShuffleSampler(count, size, **options, **ranks)
+        options = {"uneven": uneven, "shuffle": shuffle, "drop_last": drop_last, "seed": 3}
+        return lambda **ranks: pinfeed.samplers.ShuffleSampler(count, size, **options, **ranks)
 
     batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
     times = Counter(sample for batch in batches for sample in batch)
     again = sum(times.values()) - len(times)
-    assert again < sum(worlds) if even == "repeat" else again == 0
+    assert again < sum(worlds) if uneven == "repeat" else again == 0
     missing = count - len(times)
-    most = max(worlds) - 1 if even == "drop" and not drop_last else 0
+    most = max(worlds) - 1 if uneven == "drop" and not drop_last else 0
     if drop_last:
         most += max(worlds) * max(sizes)
     assert missing <= most
@@ -120,7 +120,7 @@ def test_draws_by_weight(count, sizes, worlds, replacement, epoch, positions):
 
     def make(size):
         options = {"batch_size": size, "num_samples": count, "replacement": replacement}
-        return lambda **ranks: pinfeed.WeightedSampler(weights, **options, **ranks)
+        return lambda **ranks: pinfeed.samplers.WeightedSampler(weights, **options, **ranks)
 
     batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
     times = Counter(sample for batch in batches for sample in batch)
@@ -148,7 +148,7 @@ LENGTHS = st.lists(st.integers(0, 20), min_size=10, max_size=60)
 def test_batches_of_similar_lengths(lengths, limits, worlds, shuffle, drop_last, epoch, positions):
     def make(**ranks):
         options = limits | {"shuffle": shuffle, "drop_last": drop_last}
-        return pinfeed.LengthBucketSampler(lengths, **options, **ranks)
+        return pinfeed.samplers.LengthBucketSampler(lengths, **options, **ranks)
 
     batches = moved(make, make, worlds, epoch, positions)
     different = {tuple(batch) for batch in batches}
@@ -172,7 +172,9 @@ def test_batches_of_similar_lengths(lengths, limits, worlds, shuffle, drop_last,
 def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, positions):
     def make(size):
         options = {"seq_length": 20, "strategy": strategy, "shuffle": shuffle}
-        return lambda **ranks: pinfeed.PackSampler(lengths, batch_size=size, **options, **ranks)
+        return lambda **ranks: pinfeed.samplers.PackSampler(
+            lengths, batch_size=size, **options, **ranks
+        )
 
     if len(make(1)(rank=0, world_size=1)) < max(worlds):
         return
@@ -195,19 +197,21 @@ def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, pos
 @pytest.mark.parametrize("balance", ["tokens", "attention"])
 def test_rows_that_are_balanced_over_ranks_stay_there(balance, here, message):
     options = {"seq_length": 8, "batch_size": 2, "balance": balance}
-    sampler = pinfeed.PackSampler([3, 5, 8, 2, 6, 7, 1], **options)
+    sampler = pinfeed.samplers.PackSampler([3, 5, 8, 2, 6, 7, 1], **options)
     next(iter(sampler))
-    other = pinfeed.PackSampler([3, 5, 8, 2, 6, 7, 1], **options | here)
+    other = pinfeed.samplers.PackSampler([3, 5, 8, 2, 6, 7, 1], **options | here)
     with pytest.raises(ValueError, match=f"the state is of another sampler: {message}"):
         other.load_state_dict(sampler.state_dict())
 
 
 def test_ranks_at_different_steps():
-    samplers = [pinfeed.ShuffleSampler(40, 4, rank=rank, world_size=3) for rank in range(3)]
+    samplers = [
+        pinfeed.samplers.ShuffleSampler(40, 4, rank=rank, world_size=3) for rank in range(3)
+    ]
     states = []
     for taken, sampler in zip((2, 2, 1), samplers, strict=True):
         states.append(first_steps([sampler], taken)[1])
-    other = pinfeed.ShuffleSampler(40, 4)
+    other = pinfeed.samplers.ShuffleSampler(40, 4)
     message = (
         "states of all ranks must be at the same step, got rank 0 has consumed 24 of epoch 0, rank 1 has "
         "consumed 24 of epoch 0, rank 2 has consumed 12 of epoch 0; load states"
@@ -234,9 +238,9 @@ def arrays_of(rank, world_size, size, workers):
 
 
 def device_loader_of(rank, world_size, size, workers):
-    sampler = pinfeed.ShuffleSampler(101, size, rank=rank, world_size=world_size)
+    sampler = pinfeed.samplers.ShuffleSampler(101, size, rank=rank, world_size=world_size)
     loader = DataLoader(np.arange(101), batch_sampler=sampler, num_workers=workers)
-    return pinfeed.DeviceLoader(loader, "cpu", depth=4)
+    return pinfeed.DeviceLoader(loader, "cpu", prefetch=4)
 
 
 @pytest.mark.parametrize("make", [arrays_of, device_loader_of])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed import ShuffleSampler
+from pinfeed.samplers import ShuffleSampler
 
 
 def order(count, seed, epoch=0):
@@ -36,12 +36,12 @@ def options(draw):
     }
 
 
-def all_ranks(options, even, epoch):
+def all_ranks(options, uneven, epoch):
     """The batches of each rank; none where there would be none, which is an error."""
     ranks = []
     for rank in range(options["world_size"]):
         try:
-            sampler = ShuffleSampler(**options, even=even, rank=rank)
+            sampler = ShuffleSampler(**options, uneven=uneven, rank=rank)
         except ValueError:
             ranks.append([])
             continue
@@ -56,12 +56,12 @@ def test_ranks_share_the_order(options, epoch):
     count, size, world_size = (options[k] for k in ("dataset", "batch_size", "world_size"))
     samples = order(count, options["seed"], epoch) if options["shuffle"] else list(range(count))
     assert sorted(samples) == list(range(count))
-    for even in ("repeat", "drop", None):
+    for uneven in ("repeat", "drop", "keep"):
         # Of each step, one rank's batch after the other.
         taken = samples
-        if even == "repeat":
+        if uneven == "repeat":
             taken = (samples * world_size)[: -(-count // world_size) * world_size]
-        elif even == "drop":
+        elif uneven == "drop":
             taken = samples[: count // world_size * world_size]
         expected = [[] for _ in range(world_size)]
         for step in range(0, len(taken), size * world_size):
@@ -69,8 +69,8 @@ def test_ranks_share_the_order(options, epoch):
             for rank, part in enumerate(np.array_split(stretch, world_size)):
                 if len(part) == size or (len(part) and not options["drop_last"]):
                     expected[rank].append(part.tolist())
-        assert all_ranks(options, even, epoch) == expected
-        if even is not None:
+        assert all_ranks(options, uneven, epoch) == expected
+        if uneven != "keep":
             assert len({tuple(map(len, batches)) for batches in expected}) == 1
 
 
@@ -143,8 +143,8 @@ def test_a_billion_samples():
         ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
         ({"batch_size": 11, "drop_last": True},
             ValueError, "10 samples make no batch of 11 on each of 1 ranks; take a batch_size of at most 10, or"),
-        ({"rank": 0, "world_size": 11, "even": "drop"},
-            ValueError, "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or even='repeat'"),
+        ({"rank": 0, "world_size": 11, "uneven": "drop"},
+            ValueError, "10 samples make no batch of 4 on each of 11 ranks; take fewer ranks, or uneven='repeat'"),
     ],
 )  # fmt: skip
 def test_bad_arguments(changed, kind, message):
@@ -156,6 +156,6 @@ def test_hints_lead_to_batches():
     for hint in ({"batch_size": 10}, {"drop_last": False}):
         (batch,) = ShuffleSampler(10, **{"batch_size": 11, "drop_last": True} | hint)
         assert len(batch) == 10
-    for world_size, even in ((10, "drop"), (11, "repeat")):
-        (batch,) = ShuffleSampler(10, 4, rank=0, world_size=world_size, even=even)
+    for world_size, uneven in ((10, "drop"), (11, "repeat")):
+        (batch,) = ShuffleSampler(10, 4, rank=0, world_size=world_size, uneven=uneven)
         assert len(batch) == 1

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed import ArrayDataset, RaggedArray, WeightedSampler, _core
+from pinfeed import ArrayDataset, RaggedArray, _core
+from pinfeed.samplers import WeightedSampler
 
 NAME = "WeightedSampler: "
 

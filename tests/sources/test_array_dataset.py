@@ -160,11 +160,18 @@ def test_columns():
     ):
         assert np.asarray(column).tolist() == numbers
         assert np.asarray(column, np.float32).dtype == np.float32
-        lengths = pinfeed.PackSampler(column, seq_length=8, shuffle=False)
+        lengths = pinfeed.samplers.PackSampler(column, seq_length=8, shuffle=False)
         assert sum(batch.packing.lengths.sum() for batch in lengths) == sum(numbers)
-    with pytest.raises(TypeError, match=r"^RaggedArray: sequences of different .* pinfeed\.pad"):
+    with pytest.raises(
+        TypeError, match=r"^RaggedArray: sequences of different .* pinfeed\.functional\.pad"
+    ):
         np.asarray(ragged)
-    assert pinfeed.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [3, 1, 0, 2]
+    assert pinfeed.functional.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [
+        3,
+        1,
+        0,
+        2,
+    ]
 
 
 def test_directories(tmp_path):
@@ -347,15 +354,15 @@ def test_sources_that_are_refused(make, error, message, tmp_path):
     with pytest.raises(error, match=message):
         pinfeed.ArrayDataset(source)
     if not issubclass(error, OSError):
-        with pytest.raises(error, match=r"ArrayDataset: leaf \['a'\]\[1\]: .*" + message):
+        with pytest.raises(error, match=r"ArrayDataset: entry \['a'\]\[1\]: .*" + message):
             pinfeed.ArrayDataset({"a": [np.zeros(3), source]})
 
 
 def test_different_lengths():
-    with pytest.raises(ValueError, match=r"got 3 in leaf \['a'\] and 4 in leaf \['b'\]\.y"):
+    with pytest.raises(ValueError, match=r"got 3 in entry \['a'\] and 4 in entry \['b'\]\.y"):
         pinfeed.ArrayDataset({"a": np.zeros(3), "b": Point(np.zeros(3), torch.zeros(4))})
     ragged = RaggedArray(np.zeros(4), np.array([0, 1, 4]))
-    with pytest.raises(ValueError, match=r"got 4 in leaf \[0\] and 2 in leaf \[1\]"):
+    with pytest.raises(ValueError, match=r"got 4 in entry \[0\] and 2 in entry \[1\]"):
         pinfeed.ArrayDataset((np.zeros(4), ragged))
 
 

@@ -1,4 +1,4 @@
-"""column_array: a leaf for every kind of column, with the values that pyarrow itself reads."""
+"""column_array: an entry for every kind of column, with the values that pyarrow itself reads."""
 
 import gc
 
@@ -58,9 +58,9 @@ def columns(draw):
 
 @given(columns())
 def test_values_dtypes_and_kinds(column):
-    leaf = column_array(column, "column 'x'")
-    assert len(leaf) == len(column)
-    assert [leaf[i].tolist() for i in range(len(leaf))] == column.to_pylist()
+    entry = column_array(column, "column 'x'")
+    assert len(entry) == len(column)
+    assert [entry[i].tolist() for i in range(len(entry))] == column.to_pylist()
     chunks = [c for c in column.chunks if len(c)] if isinstance(column, pa.ChunkedArray) else []
     kind, shape = column.type, []
     is_ragged = pa.types.is_list(kind) or pa.types.is_large_list(kind)
@@ -69,14 +69,14 @@ def test_values_dtypes_and_kinds(column):
     while pa.types.is_fixed_size_list(kind):
         shape.append(kind.list_size)
         kind = kind.value_type
-    assert leaf.dtype == numpy_dtype(kind)
+    assert entry.dtype == numpy_dtype(kind)
     if len(chunks) > 1:
-        assert isinstance(leaf, ConcatArray)
+        assert isinstance(entry, ConcatArray)
     elif is_ragged:
-        assert isinstance(leaf, RaggedArray)
-        assert leaf.values.shape[1:] == tuple(shape)
+        assert isinstance(entry, RaggedArray)
+        assert entry.values.shape[1:] == tuple(shape)
     else:
-        assert leaf.shape == (len(column), *shape)
+        assert entry.shape == (len(column), *shape)
 
 
 def addresses(array):
@@ -104,12 +104,12 @@ VIEWED = {
 @pytest.mark.parametrize("part", [slice(None), slice(3, 8)])
 def test_nothing_is_copied(kind, part):
     column = VIEWED[kind]()[part]
-    leaf = column_array(column, "column 'x'")
-    leaves = [leaf]
-    if isinstance(leaf, RaggedArray):
+    entry = column_array(column, "column 'x'")
+    entries = [entry]
+    if isinstance(entry, RaggedArray):
         arrays = column, pa.chunked_array([column])
-        leaves += [RaggedArray.from_arrow(array) for array in arrays]
-    for one in leaves:
+        entries += [RaggedArray.from_arrow(array) for array in arrays]
+    for one in entries:
         views = [one.values if isinstance(one, RaggedArray) else one]
         if isinstance(one, RaggedArray) and column.offset == 0:
             views.append(one.offsets)
@@ -124,18 +124,18 @@ def test_tensors(order):
     values = np.arange(5 * 24, dtype=np.int32)
     storage = pa.array(values.reshape(5, 24).tolist(), pa.list_(pa.int32(), 24))
     kind = pa.fixed_shape_tensor(pa.int32(), [2, 3, 4], permutation=order)
-    leaf = column_array(pa.ExtensionArray.from_storage(kind, storage)[1:], "column 'x'")
-    assert np.array_equal(leaf, values.reshape(5, 2, 3, 4)[1:])
+    entry = column_array(pa.ExtensionArray.from_storage(kind, storage)[1:], "column 'x'")
+    assert np.array_equal(entry, values.reshape(5, 2, 3, 4)[1:])
     assert len(column_array(pa.chunked_array([], kind), "column 'x'")) == 0
 
 
 def test_the_memory_lives_as_long_as_the_views():
     gc.collect()
     before = pa.total_allocated_bytes()
-    leaf = column_array(pa.array([[i] * 100 for i in range(100)], pa.list_(pa.int64(), 100)), "x")
+    entry = column_array(pa.array([[i] * 100 for i in range(100)], pa.list_(pa.int64(), 100)), "x")
     assert pa.total_allocated_bytes() - before >= 80_000
-    view = leaf[50]
-    del leaf
+    view = entry[50]
+    del entry
     gc.collect()
     assert view.tolist() == [50] * 100
     del view

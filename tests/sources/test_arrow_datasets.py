@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pinfeed import ArrayDataset, Collate, Jagged, PackSampler, Pad, from_numpy
+from pinfeed import ArrayDataset, Collate, Jagged, Pad, from_numpy
+from pinfeed.samplers import PackSampler
 
 FEATURES = datasets.Features(
     {

@@ -130,9 +130,12 @@ def test_the_ways_out_of_dictionary_columns(chunks):
     words = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
     column = pa.chunked_array(words[:chunks])
     tags = pa.chunked_array([pa.ListArray.from_arrays([0, 2], part) for part in words[:chunks]])
-    for leaf, codes_of in ((column, "column.combine_chunks().indices"), (tags, "type(array).from")):
+    for entry, codes_of in (
+        (column, "column.combine_chunks().indices"),
+        (tags, "type(array).from"),
+    ):
         with pytest.raises(TypeError, match=r"column 'x': .*expected .*dictionary<.*; ") as error:
-            ArrayDataset.from_arrow(pa.table({"x": leaf}))
+            ArrayDataset.from_arrow(pa.table({"x": entry}))
         assert codes_of in str(error.value)
     codes = column.combine_chunks().indices
     names = column.combine_chunks().dictionary.to_pylist()

@@ -273,7 +273,7 @@ def test_sequences(data, lengths, kind, item):
     assert_same_bits(jagged.values, np.concatenate(expected))
     assert jagged.offsets.tolist() == [0, *np.cumsum([len(part) for part in expected])]
     padded = pinfeed.Collate(pinfeed.Pad(pad_value=7, side="left"))(samples)
-    alone = pinfeed.pad(expected, 7, side="left", lengths=True)
+    alone = pinfeed.functional.pad(expected, 7, side="left", lengths=True)
     assert_same_bits(padded.values, alone.values)
     assert padded.lengths.tolist() == alone.lengths.tolist()
     same = [row for row in rows if len(sequences[row]) == len(expected[0])]
@@ -301,10 +301,10 @@ def test_indices_are_checked_again():
     parts = _core.PartArrays((np.zeros(2), np.zeros(3)))
 
     def gather(indices):
-        return _core.gather(parts, indices, None, None, np.ndarray, "leaf", 1)
+        return _core.gather(parts, indices, None, None, np.ndarray, "entry", 1)
 
     for index in (-1, 5):
-        with pytest.raises(IndexError, match=f"leaf: index {index} is out of range for 5 samples"):
+        with pytest.raises(IndexError, match=f"entry: index {index} is out of range for 5 samples"):
             gather(np.array([0, index]))
     assert gather(None).tolist() == [0] * 5
 

@@ -158,13 +158,13 @@ def test_pickles(case):
 @ignore_read_only
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_in_workers(method, tmp_path):
-    leaves = {}
+    entries = {}
     for kind, make in SOURCES.items():
         (tmp_path / kind).mkdir()
         dataset = ArrayDataset({"x": make(tmp_path / kind)})
         if len(dataset) >= 3:
-            leaves[kind] = dataset[:3]["x"]
-    dataset, collate = ArrayDataset(leaves), Collate({kind: fields(kind)[0] for kind in leaves})
+            entries[kind] = dataset[:3]["x"]
+    dataset, collate = ArrayDataset(entries), Collate({kind: fields(kind)[0] for kind in entries})
     loader = DataLoader(
         dataset, 3, collate_fn=collate, num_workers=1, multiprocessing_context=method
     )

@@ -70,9 +70,11 @@ def test_in_a_dataset(tmp_path):
                 strict=True,
             ):
                 part = slice(start, start + 20)
-                assert_same_bits(batch["image"], pinfeed.normalize(images[part], 0.0, 1.0))
+                assert_same_bits(
+                    batch["image"], pinfeed.functional.normalize(images[part], 0.0, 1.0)
+                )
                 assert_same_bits(batch["weight"], weights[part].astype("f8"))
-    gathered = pinfeed.gather(dataset["weight"], [3, 1])
+    gathered = pinfeed.functional.gather(dataset["weight"], [3, 1])
     assert_same_bits(gathered, weights[[3, 1]])
 
 

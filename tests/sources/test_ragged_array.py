@@ -231,7 +231,7 @@ def test_offsets_that_change_later(kind, offset, tmp_path):
     for way in ways:
         with pytest.raises(
             ValueError,
-            match=rf"({place}|Collate: leaf).*offsets(\[\d\] is {offset}; expected from| must increase .*{offset}\b)",
+            match=rf"({place}|Collate: entry).*offsets(\[\d\] is {offset}; expected from| must increase .*{offset}\b)",
         ):
             way()
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])
@@ -246,12 +246,14 @@ def test_pickles_are_small():
     assert len(pickle.dumps(large[500:510])) < 1000
 
 
-# As a leaf of ArrayDataset.
+# As an entry of ArrayDataset.
 
 
 def test_ragged_samples_of_different_lengths_do_not_stack():
     rows = pinfeed.ArrayDataset({"x": RaggedArray(values(), offsets())}).__getitems__([2, 2, 0])
-    message = r"leaf \['x'\] of sample 2 of the batch \(index 0\): expected length 1 .*, got 3; Pad"
+    message = (
+        r"entry \['x'\] of sample 2 of the batch \(index 0\): expected length 1 .*, got 3; Pad"
+    )
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()(rows)
 

@@ -8,16 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    ConcatArray,
-    Jagged,
-    Pack,
-    PackSampler,
-    RaggedArray,
-    to_numpy,
-)
+from pinfeed import ArrayDataset, Collate, ConcatArray, Jagged, Pack, RaggedArray, to_numpy
+from pinfeed.samplers import PackSampler
 
 
 def pieces_of(sequence, max_length, overlap):
@@ -69,7 +61,7 @@ def test_nothing_is_copied_and_files_pickle_small(tmp_path):
         assert pickle.loads(sent)[-1].tolist() == split[-1].tolist()
 
 
-def test_as_a_leaf_of_a_dataset():
+def test_as_an_entry_of_a_dataset():
     ragged = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [], [6]])
     split = ragged.split(2)
     dataset = ArrayDataset({"tokens": split, "label": np.array([7, 8, 9])[split.documents]})

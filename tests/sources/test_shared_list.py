@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader
 
-from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, SharedList, ShuffleSampler
+from pinfeed import ArrayDataset, Collate, IndexedDataset, Keep, SharedList
+from pinfeed.samplers import ShuffleSampler
 from programs import run_program
 from samples import assert_same
 

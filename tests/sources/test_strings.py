@@ -216,10 +216,10 @@ REFUSED = {
         TypeError, ["string 1: expected str like those before, got NoneType"]),
     "a mask": (lambda: from_strings(np.ma.masked_array(["a"])), TypeError, [".filled(value)"]),
     "objects": (lambda: ArrayDataset({"x": np.array(["a", {}], object)}),
-        TypeError, ["ArrayDataset: leaf ['x']: item 1: expected str like those before, got dict"]),
+        TypeError, ["ArrayDataset: entry ['x']: item 1: expected str like those before, got dict"]),
     "no UTF-8": (lambda: NO_TEXT[1], ValueError, ["string 1: ", "0xff", "string_type=bytes"]),
     "no UTF-8 in a batch": (lambda: Collate({"x": None})(ArrayDataset({"x": NO_TEXT})[[0, 1]]),
-        ValueError, ["Collate: leaf ['x'] of sample 1 of the batch (index 1): ", "string_type=bytes"]),
+        ValueError, ["Collate: entry ['x'] of sample 1 of the batch (index 1): ", "string_type=bytes"]),
     "null": (lambda: RaggedArray.from_arrow(pa.array(["a", None, None])),
         ValueError, ["2 of 3 rows are null, the first is row 1; ", "fill_null()"]),
     "null in a table": (lambda: ArrayDataset.from_arrow(pa.table({"x": pa.chunked_array([["a"], [None]])})),
@@ -233,7 +233,7 @@ REFUSED = {
     "Stack to numbers": (lambda: Collate(Stack(torch.uint8))(ArrayDataset(from_strings(["a"]))[[0]]),
         TypeError, ["expected an array, a tensor or a number, got str; Keep()"]),
     "Pad": (lambda: Collate({"x": Pad()})([{"x": "a"}, {"x": [1]}]),
-        TypeError, ["leaf ['x'] of sample 1: expected str like those before, got list"]),
+        TypeError, ["entry ['x'] of sample 1: expected str like those before, got list"]),
 }  # fmt: skip
 
 

@@ -27,18 +27,18 @@ def numbered(sizes):
     return [[next(numbers) for _ in range(size)] for size in sizes]
 
 
-def expected_parts(shards, world_size, workers, even):
+def expected_parts(shards, world_size, workers, uneven):
     """The definition: what each (rank, worker) gets of a stream in order.
 
     ``shards`` is what there is to deal out whole; a stream without shards is a single one.
     """
     turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
     parts = {turn: [] for turn in turns}
-    if even is None and len(shards) >= len(turns):
+    if uneven == "keep" and len(shards) >= len(turns):
         for number, shard in enumerate(shards):
             parts[turns[number % len(turns)]].extend(shard)
         return parts
-    if even is None:
+    if uneven == "keep":
         for number, sample in enumerate(itertools.chain(*shards)):
             parts[turns[number % len(turns)]].append(sample)
         return parts
@@ -51,7 +51,7 @@ def expected_parts(shards, world_size, workers, even):
         samples = list(itertools.chain(*shards))
         rows = [(n % workers, row) for n, row in enumerate(cut(samples, world_size))]
     for worker, row in rows:
-        if len(row) == world_size or even == "repeat":
+        if len(row) == world_size or uneven == "repeat":
             for rank in range(world_size):
                 parts[rank, worker].append(row[rank % len(row)])
     return parts
@@ -64,7 +64,7 @@ def cut(samples, size):
 def all_parts(source, world_size, workers, epoch=0, **options):
     """What each (rank, worker) gets of a StreamDataset; without workers, the process is worker 0."""
     parts = {}
-    options.setdefault("even", None)
+    options.setdefault("uneven", "keep")
     for rank in range(world_size):
         dataset = StreamDataset(source, rank=rank, world_size=world_size, **options)
         dataset.set_epoch(epoch)

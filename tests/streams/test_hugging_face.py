@@ -9,7 +9,8 @@ import torch
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader
 
-from pinfeed import PackedStream, StreamDataset
+from pinfeed import StreamDataset
+from pinfeed.packing import PackedStream
 from streams import all_parts, keep
 
 COUNT = 200
@@ -55,7 +56,7 @@ def test_ranks(shards, monkeypatch):
     source = stream(shards)
     for undecided in (source, lambda: source):
         with pytest.raises(TypeError, match="give rank=0, world_size=1, and else rank and world"):
-            list(StreamDataset(undecided, even=None))
+            list(StreamDataset(undecided, uneven="keep"))
     parts = all_parts(source, 2, 2)
     assert sorted(numbers(itertools.chain(*parts.values()))) == list(range(COUNT))
     split = [
@@ -104,6 +105,6 @@ def test_what_was_split_by_node_is_not_dealt_out_to_ranks():
     split = split_dataset_by_node(stream(4), 1, 2)
     for source in (split, lambda: split):
         with pytest.raises(TypeError, match="dealt it out already; give rank=0, world_size=1"):
-            list(StreamDataset(source, even=None, rank=1, world_size=2))
+            list(StreamDataset(source, uneven="keep", rank=1, world_size=2))
         found = numbers(StreamDataset(source, rank=0, world_size=1))
         assert found == numbers(split)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pinfeed import Collate, DeviceLoader, Keep, Pack, PackedStream, PackSampler, StreamDataset
+from pinfeed import Collate, DeviceLoader, Keep, Pack, StreamDataset
+from pinfeed.packing import PackedStream
+from pinfeed.samplers import PackSampler
 
 LENGTHS = [5, 0, 3, 8, 1, 7, 2, 2, 6, 4, 8, 1, 3, 0, 5, 5]
 
@@ -50,7 +52,7 @@ def test_windows_are_planned_and_resumed(
             source = StreamDataset(
                 documents(lengths),
                 shuffle_buffer=buffer,
-                even=None,
+                uneven="keep",
                 rank=rank,
                 world_size=world_size,
             )
@@ -184,7 +186,9 @@ def test_states_of_other_streams():
         ValueError, match="StreamDataset: the state is of another stream: shuffle_buffer"
     ):
         PackedStream(StreamDataset([[1]], 1, seed=1), seq_length=4).load_state_dict(state)
-    packed = PackedStream(StreamDataset([[1]] * 9, even=None, rank=1, world_size=2), seq_length=4)
+    packed = PackedStream(
+        StreamDataset([[1]] * 9, uneven="keep", rank=1, world_size=2), seq_length=4
+    )
     with pytest.raises(ValueError, match="rank is 0 there and 1 here, world_size is 1 there and 2"):
         packed.load_state_dict(  # other ranks have other windows
             PackedStream(StreamDataset([[1]] * 9, rank=0, world_size=1), seq_length=4).state_dict()
@@ -207,12 +211,12 @@ def test_states_of_other_streams():
 # Ranks that are equally far.
 
 
-def even_streams(lengths, even, world_size, size, buffer=3, workers=0, **settings):
+def even_streams(lengths, uneven, world_size, size, buffer=3, workers=0, **settings):
     """Those of all ranks."""
     streams = []
     for rank in range(world_size):
         ranks = {"rank": rank, "world_size": world_size}
-        source = StreamDataset(documents(lengths), buffer, even=even, **ranks)
+        source = StreamDataset(documents(lengths), buffer, uneven=uneven, **ranks)
         streams.append(PackedStream(source, seq_length=8, window=7, batch_size=size, **settings))
     return streams
 
@@ -236,9 +240,9 @@ def tokens_of(batches):
     st.integers(0, 5),
 )
 def test_ranks_get_the_same_number_of_batches_and_move(
-    lengths, even, strategy, worlds, sizes, epoch, taken
+    lengths, uneven, strategy, worlds, sizes, epoch, taken
 ):
-    options = {"lengths": lengths, "even": even, "strategy": strategy}
+    options = {"lengths": lengths, "uneven": uneven, "strategy": strategy}
     before = even_streams(world_size=worlds[0], size=sizes[0], **options)
     whole = []
     for stream in before:
@@ -247,7 +251,7 @@ def test_ranks_get_the_same_number_of_batches_and_move(
     assert len({len(batches) for batches in whole}) == 1
     every = sorted(token for document in documents(lengths) for token in document)
     found = [token for batches in whole for token in tokens_of(batches)]
-    if even == "drop":
+    if uneven == "drop":
         assert len(set(found)) == len(found)
     else:
         assert sorted(set(found)) == every
@@ -266,7 +270,7 @@ def test_ranks_get_the_same_number_of_batches_and_move(
         counts.add(len(rest))
         found += tokens_of(rest)
     assert len(counts) == 1
-    if even == "drop":
+    if uneven == "drop":
         assert len(set(found)) == len(found)
     else:
         assert sorted(set(found)) == every
@@ -276,17 +280,17 @@ def test_ranks_get_the_same_number_of_batches_and_move(
         assert tokens_of(stream) == tokens_of(other)
 
 
-@pytest.mark.parametrize("even", ["drop", "repeat"])
-def test_workers_of_ranks_get_the_same_number_of_batches(even):
+@pytest.mark.parametrize("uneven", ["drop", "repeat"])
+def test_workers_of_ranks_get_the_same_number_of_batches(uneven):
     counts, tokens = [], []
-    for stream in even_streams(LENGTHS * 3, even, 2, 2):
+    for stream in even_streams(LENGTHS * 3, uneven, 2, 2):
         loader = DataLoader(stream, None, collate_fn=tokens_by_batch, num_workers=2)
         batches = list(loader)
         counts.append((len(batches), len(list(loader))))  # of two epochs
         tokens += itertools.chain(*batches)
     assert len(set(counts)) == 1
     missing = sum(LENGTHS * 3) - len(set(tokens))
-    assert missing == 0 if even == "repeat" else len(set(tokens)) == len(tokens)
+    assert missing == 0 if uneven == "repeat" else len(set(tokens)) == len(tokens)
 
 
 def tokens_by_batch(batch):

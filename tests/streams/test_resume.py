@@ -9,15 +9,8 @@ import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import RandomSampler
 
-from pinfeed import (
-    ArrayDataset,
-    Collate,
-    DeviceLoader,
-    LengthBucketSampler,
-    Pad,
-    RaggedArray,
-    StreamDataset,
-)
+from pinfeed import ArrayDataset, Collate, DeviceLoader, Pad, RaggedArray, StreamDataset
+from pinfeed.samplers import LengthBucketSampler
 
 
 def array_loader(**options):
@@ -52,7 +45,7 @@ def train(kind, workers, ahead, saved=None, most=None):
     """All batches of two epochs, or what a job saves after so many of them; it goes on from there."""
     loader, set_epoch = LOADERS[kind](num_workers=workers)
     if ahead:
-        loader = DeviceLoader(loader, "cpu", depth=3)
+        loader = DeviceLoader(loader, "cpu", prefetch=3)
     epoch, batches = 0, []
     if saved is not None:
         epoch, batches, state = pickle.loads(saved)

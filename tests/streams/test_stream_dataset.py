@@ -21,32 +21,32 @@ SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 RANKS = st.integers(1, 4)
 WORKERS = st.integers(1, 4)
 BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
-EVEN = st.sampled_from([None, "drop", "repeat"])
+EVEN = st.sampled_from(["keep", "drop", "repeat"])
 
 
 # Who gets what.
 
 
 @given(SIZES, RANKS, WORKERS, EVEN)
-def test_shards_in_order(sizes, ranks, workers, even):
+def test_shards_in_order(sizes, ranks, workers, uneven):
     shards = numbered(sizes)
-    parts = all_parts(shards, ranks, workers, open_shard=iter, even=even)
-    assert parts == expected_parts(shards, ranks, workers, even)
+    parts = all_parts(shards, ranks, workers, open_shard=iter, uneven=uneven)
+    assert parts == expected_parts(shards, ranks, workers, uneven)
 
 
 @given(st.integers(0, 50), RANKS, WORKERS, EVEN)
-def test_a_stream_in_order(size, ranks, workers, even):
+def test_a_stream_in_order(size, ranks, workers, uneven):
     for source in (range(size), lambda: iter(range(size)), list(range(size))):
-        parts = all_parts(source, ranks, workers, even=even)
-        assert parts == expected_parts([list(range(size))], ranks, workers, even)
+        parts = all_parts(source, ranks, workers, uneven=uneven)
+        assert parts == expected_parts([list(range(size))], ranks, workers, uneven)
 
 
-def require_even(parts, ranks, samples, even, most):
+def require_even(parts, ranks, samples, uneven, most):
     """Equal numbers for all ranks, worker by worker, at the price of so many samples."""
     for (_, worker), part in parts.items():
         assert len(part) == len(parts[0, worker])
     served, whole = Counter(itertools.chain(*parts.values())), Counter(range(samples))
-    assert (served - whole if even == "drop" else whole - served) == Counter()
+    assert (served - whole if uneven == "drop" else whole - served) == Counter()
     assert abs(served.total() - whole.total()) <= most
     assert max(served.values(), default=0) <= ranks
 
@@ -61,17 +61,17 @@ def test_every_sample_once(sizes, ranks, workers, buffer, epoch, seed):
 
 
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.sampled_from(["drop", "repeat"]))
-def test_even_numbers_of_samples(sizes, ranks, workers, buffer, epoch, even):
-    options = {"open_shard": iter, "shuffle_buffer": buffer, "even": even}
+def test_even_numbers_of_samples(sizes, ranks, workers, buffer, epoch, uneven):
+    options = {"open_shard": iter, "shuffle_buffer": buffer, "uneven": uneven}
     parts = all_parts(numbered(sizes), ranks, workers, epoch, **options)
-    require_even(parts, ranks, sum(sizes), even, (ranks - 1) * workers)
+    require_even(parts, ranks, sum(sizes), uneven, (ranks - 1) * workers)
 
 
 @pytest.mark.parametrize(
     ("workers", "options", "opened"),
     [
         (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # as many as workers: each once, in turn
-        (3, {"even": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
+        (3, {"uneven": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
         (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
     ],
 )
@@ -132,8 +132,8 @@ def test_shards_are_shuffled_alone():
 def test_ranks_of_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert list(StreamDataset(range(7), even=None)) == [1, 4]
-    assert list(StreamDataset(range(7), even=None, rank=0, world_size=2)) == [0, 2, 4, 6]
+    assert list(StreamDataset(range(7), uneven="keep")) == [1, 4]
+    assert list(StreamDataset(range(7), uneven="keep", rank=0, world_size=2)) == [0, 2, 4, 6]
 
 
 def warned(samples):
@@ -152,8 +152,8 @@ def test_ranks_that_may_differ_in_their_batches_are_warned_of_once(make):
             (message,) = warned(dataset)
             assert f"this is rank {rank} of 2" in message
             assert warned(dataset) == []
-        for even in ("drop", "repeat", None):  # what it says
-            dataset = make(source, even=even, rank=0, world_size=2, **options)
+        for uneven in ("drop", "repeat", "keep"):  # what it says
+            dataset = make(source, uneven=uneven, rank=0, world_size=2, **options)
             assert warned(dataset) == []
         assert warned(make(source, rank=0, world_size=1, **options)) == []
 
@@ -246,6 +246,6 @@ def test_a_pass_that_is_dropped_lets_go_of_its_shard():
 
 
 def test_repr():
-    text = "StreamDataset(2 shards, shuffle_buffer=3, seed=0, even=None, on_error='raise', epoch=0)"
+    text = "StreamDataset(2 shards, shuffle_buffer=3, seed=0, uneven='keep', on_error='raise', epoch=0)"
     assert repr(StreamDataset([1, 2], 3, open_shard=iter)) == text
     assert repr(StreamDataset(range(3))).startswith("StreamDataset(range, ")

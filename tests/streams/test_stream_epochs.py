@@ -11,8 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed import Collate, PackedStream, StreamDataset
+from pinfeed import Collate, StreamDataset
 from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
 from streams import all_parts, as_worker, keep
 
@@ -198,7 +199,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (60, 12, 12, 1), np.uint8)
 
 def make_collate():
     image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=CROP)
-    return Collate({"image": image}, seed=5, key="id")
+    return Collate({"image": image}, seed=5, id_key="id")
 
 
 def require_epoch(batch, epoch):

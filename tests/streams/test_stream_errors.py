@@ -193,7 +193,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
-        ({"even": True}, ValueError, r"even must be one of \('drop', 'repeat', None, 'warn'\), got True"),
+        ({"uneven": True}, ValueError, r"uneven must be one of \('repeat', 'drop', 'keep', None\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
         ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0; shuffle_buffer=1 "),
@@ -291,12 +291,12 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
         assert list(StreamDataset(way)) == list(range(10))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    inner = StreamDataset(range(10), even=None)
+    inner = StreamDataset(range(10), uneven="keep")
     for way in (inner, lambda: inner):
         with pytest.raises(
             TypeError, match=r"an IterableDataset \(StreamDataset\), and nothing .* to the 2 ranks"
         ):
-            list(StreamDataset(way, even=None))
+            list(StreamDataset(way, uneven="keep"))
         assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
 
 

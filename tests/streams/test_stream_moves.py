@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pinfeed import DeviceLoader, PackedStream, StreamDataset
+from pinfeed import DeviceLoader, StreamDataset
+from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
 from streams import as_worker, numbered
 
@@ -55,16 +56,16 @@ class Job:
 @given(
     SIZES,
     st.lists(st.tuples(WORLDS, WORKERS), min_size=2, max_size=4),
-    st.sampled_from([None, "drop", "repeat"]),
+    st.sampled_from(["keep", "drop", "repeat"]),
     st.sampled_from([0, 1]),
     st.integers(0, 2),
     st.data(),
 )
-def test_each_sample_that_was_left_comes_once(sizes, jobs, even, buffer, epoch, data):
+def test_each_sample_that_was_left_comes_once(sizes, jobs, uneven, buffer, epoch, data):
     shards = numbered(sizes)
 
     def make(**ranks):
-        return StreamDataset(shards, buffer, open_shard=iter, even=even, **ranks)
+        return StreamDataset(shards, buffer, open_shard=iter, uneven=uneven, **ranks)
 
     seen, states = Counter(), None
     for number, (world_size, workers) in enumerate(jobs):
@@ -74,20 +75,20 @@ def test_each_sample_that_was_left_comes_once(sizes, jobs, even, buffer, epoch, 
                 stream.set_epoch(epoch)
         is_last = number == len(jobs) - 1
         counts = [None if is_last else data.draw(st.integers(0, 12)) for _ in job.readers]
-        if even is not None:  # ranks are equally far
+        if uneven != "keep":  # ranks are equally far
             counts = [counts[worker] for _, worker in job.readers]
         samples, states = job.read(counts)
         seen.update(itertools.chain(*samples))
-        if even is not None:
+        if uneven != "keep":
             states = states[: max(workers, 1)]  # those of one rank will do
     assert set(seen) <= set(range(sum(sizes)))
     short = sum((world_size - 1) * max(workers, 1) for world_size, workers in jobs)
-    if even == "drop":
+    if uneven == "drop":
         assert set(seen.values()) <= {1}
         assert sum(sizes) - len(seen) <= short
     else:
         assert len(seen) == sum(sizes)
-        assert seen.total() - len(seen) <= (short if even else 0)
+        assert seen.total() - len(seen) <= (0 if uneven == "keep" else short)
     # The next epoch is as if nothing had happened.
     fresh = Job(make, world_size, workers)
     for stream in fresh.streams:
@@ -104,7 +105,7 @@ def test_finished_shards_are_not_opened_again():
         return range(10 * number, 10 * number + 10)
 
     def make(**ranks):
-        return StreamDataset(range(12), open_shard=open_shard, even=None, **ranks)
+        return StreamDataset(range(12), open_shard=open_shard, uneven="keep", **ranks)
 
     _, states = Job(make, 2, 2).read([13, 11, 4, 0])
     opened.clear()
@@ -140,20 +141,22 @@ def loader_of(rank, world_size, size, workers, kind=StatefulDataLoader, **option
         (2, 2, 4, 3, StatefulDataLoader),
     ],
 )
-@pytest.mark.parametrize("even", [None, "repeat"])
-def test_loaders_of_two_ranks_go_on_elsewhere(even, workers, world_size, size, workers_after, kind):
-    if even and workers_after == 2:
+@pytest.mark.parametrize("uneven", ["keep", "repeat"])
+def test_loaders_of_two_ranks_go_on_elsewhere(
+    uneven, workers, world_size, size, workers_after, kind
+):
+    if uneven != "keep" and workers_after == 2:
         return  # starting workers takes long
     seen, states = [], []
     for rank in range(2):
-        loader = loader_of(rank, 2, 4, workers, even=even)
+        loader = loader_of(rank, 2, 4, workers, uneven=uneven)
         loop = iter(loader)
         seen += [next(loop) for _ in range(5)]
         states.append(loader.state_dict())
         loop.close()
     states = json.loads(json.dumps(states))
     after = [
-        loader_of(rank, world_size, size, workers_after, kind, even=even)
+        loader_of(rank, world_size, size, workers_after, kind, uneven=uneven)
         for rank in range(world_size)
     ]
     for loader in after:
@@ -166,19 +169,19 @@ def test_loaders_of_two_ranks_go_on_elsewhere(even, workers, world_size, size, w
         seen += list(loader)
     times = Counter(torch.cat(seen).tolist())
     assert set(times) == set(range(13 * 9))
-    assert times.total() - 13 * 9 <= (0 if even is None else 2 * 2 + 3 * 3)
+    assert times.total() - 13 * 9 <= (0 if uneven == "keep" else 2 * 2 + 3 * 3)
     for rank, loader in enumerate(after):
-        fresh = loader_of(rank, world_size, size, workers_after, kind, even=even)
+        fresh = loader_of(rank, world_size, size, workers_after, kind, uneven=uneven)
         fresh.dataset.set_epoch(1)
         assert loader.dataset.epoch == 1
         assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("even", [None, "drop"])
-def test_the_list_of_all_states_where_nothing_has_changed(even, workers):
+@pytest.mark.parametrize("uneven", ["keep", "drop"])
+def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
     """Each rank takes its own, from which no other one could go on."""
-    options = {"even": even, "shuffle_buffer": 20}
+    options = {"uneven": uneven, "shuffle_buffer": 20}
     loaders = [loader_of(rank, 2, 4, workers, **options) for rank in range(2)]
     whole = [[batch.tolist() for batch in loader] for loader in loaders]
     loaders = [loader_of(rank, 2, 4, workers, **options) for rank in range(2)]
@@ -187,16 +190,16 @@ def test_the_list_of_all_states_where_nothing_has_changed(even, workers):
     states = json.loads(json.dumps([loader.state_dict() for loader in loaders]))
     for rank in range(2):
         resumed = loader_of(rank, 2, 4, workers, **options)
-        resumed.load_state_dict(states[:1] if even else states)
+        resumed.load_state_dict(states if uneven == "keep" else states[:1])
         assert seen[rank] + [batch.tolist() for batch in resumed] == whole[rank]
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1), (1, 0)])
 def test_the_only_state_with_other_workers(before, after):
-    loader = loader_of(0, 1, 4, before, even=None)
+    loader = loader_of(0, 1, 4, before, uneven="keep")
     loop = iter(loader)
     seen = [next(loop) for _ in range(5)]
-    resumed = loader_of(0, 1, 4, after, even=None)
+    resumed = loader_of(0, 1, 4, after, uneven="keep")
     resumed.load_state_dict(loader.state_dict())
     assert sorted(torch.cat(seen + list(resumed)).tolist()) == list(range(13 * 9))
 
@@ -204,10 +207,10 @@ def test_the_only_state_with_other_workers(before, after):
 def test_loaders_that_have_ended():
     states = []
     for rank in range(2):
-        loader = loader_of(rank, 2, 4, 0, even=None)
+        loader = loader_of(rank, 2, 4, 0, uneven="keep")
         list(loader)
         states.append(loader.state_dict())
-    moved = loader_of(0, 1, 4, 0, even=None)
+    moved = loader_of(0, 1, 4, 0, uneven="keep")
     moved.load_state_dict(states)
     assert moved.dataset.epoch == 1
     assert sum(map(len, moved)) == 13 * 9
@@ -220,7 +223,7 @@ def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, worke
     shards = numbered([1, 2] * 90)
 
     def make(**ranks):
-        return StreamDataset(shards, buffer, open_shard=iter, even="drop", **ranks)
+        return StreamDataset(shards, buffer, open_shard=iter, uneven="drop", **ranks)
 
     counts = [100, 80, 100, 80][: 2 * max(workers, 1)] if workers else [120, 120]
     job = Job(make, 2, workers)
@@ -240,7 +243,7 @@ def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, worke
 
 def test_what_can_not_move():
     def make(world_size=1, rank=0, **options):
-        options = {"source": range(6), "open_shard": open_range, "even": None} | options
+        options = {"source": range(6), "open_shard": open_range, "uneven": "keep"} | options
         return StreamDataset(**options, rank=rank, world_size=world_size)
 
     def states_of(world_size, **options):
@@ -264,11 +267,11 @@ def test_what_can_not_move():
     make(3).load_state_dict(states)
     with pytest.raises(ValueError, match="another stream: shards is 6 there and 7 here"):
         make(3, source=range(7)).load_state_dict(states)
-    states = states_of(2, even="drop")
+    states = states_of(2, uneven="drop")
     states[1]["yielded"] += 1
     message = "same step, got rank 0 has had 5 samples of epoch 0, rank 1 has had 6 samples"
     with pytest.raises(ValueError, match=message):
-        make(3, even="drop").load_state_dict(states)
+        make(3, uneven="drop").load_state_dict(states)
     loader = StatefulDataLoader(make(), 4, num_workers=1, snapshot_every_n_steps=4)
     list(itertools.islice(loader, 3))
     with pytest.raises(ValueError, match=r"yielded \d more; save with snapshot_every_n_steps=1"):
@@ -282,7 +285,7 @@ def test_a_shard_that_became_shorter_than_what_was_read():
     sizes = [9, 9]
 
     def make(**ranks):
-        return StreamDataset(range(2), open_shard=lambda n: range(sizes[n]), even=None, **ranks)
+        return StreamDataset(range(2), open_shard=lambda n: range(sizes[n]), uneven="keep", **ranks)
 
     _, states = Job(make, 2, 0).read([6, 5])
     sizes[1] = 4

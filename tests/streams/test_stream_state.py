@@ -22,7 +22,7 @@ from streams import as_worker, numbered
 SIZES = st.lists(st.integers(0, 6), min_size=1, max_size=12)
 MANY_SIZES = st.lists(st.sampled_from([0, 0, 1, 2, 3]), min_size=90, max_size=200)
 BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
-EVEN = st.sampled_from([None, "drop", "repeat"])
+EVEN = st.sampled_from(["keep", "drop", "repeat"])
 
 Make = Callable[[], StreamDataset]
 
@@ -44,7 +44,7 @@ def resumed_at(make, stops, epoch):
 
 
 @given(SIZES | MANY_SIZES, st.tuples(*[st.integers(1, 3)] * 4), BUFFERS, EVEN, st.data())
-def test_resume_anywhere(sizes, split, buffer, even, data):
+def test_resume_anywhere(sizes, split, buffer, uneven, data):
     ranks, workers = split[0], split[1]
     rank, worker = split[2] % ranks, split[3] % workers
     shards = numbered(sizes)
@@ -56,7 +56,7 @@ def test_resume_anywhere(sizes, split, buffer, even, data):
             buffer,
             seed=5 if buffer else None,
             open_shard=iter if has_shards else None,
-            even=even,
+            uneven=uneven,
             rank=rank,
             world_size=ranks,
         )
@@ -134,8 +134,8 @@ def test_a_state_stays_small():
 
 
 def test_ranks_that_read_the_same_shards_need_no_earlier_ones():
-    even = {"even": "drop", "rank": 1, "world_size": 4}
-    dataset = StreamDataset(range(20), open_shard=lambda n: range(50), **even)
+    uneven = {"uneven": "drop", "rank": 1, "world_size": 4}
+    dataset = StreamDataset(range(20), open_shard=lambda n: range(50), **uneven)
     list(itertools.islice(iter(dataset), 201))
     state = dataset.state_dict()
     assert [state["yielded"], state["starts"]] == [201, [[16, 800]]]
@@ -145,7 +145,7 @@ def test_ranks_that_read_the_same_shards_need_no_earlier_ones():
 
 
 def make_stream(**changes):
-    options = {"source": list(range(8)), "shuffle_buffer": 4, "seed": 3, "even": None}
+    options = {"source": list(range(8)), "shuffle_buffer": 4, "seed": 3, "uneven": "keep"}
     options |= {"rank": 1, "world_size": 2}
     return StreamDataset(**options | {"open_shard": lambda n: range(3)} | changes)
 
@@ -162,7 +162,7 @@ def a_state():
         ({}, {"seed": 4}, "seed is 3 there and 4 here"),
         ({}, {"rank": 0}, "rank is 1 there and 0 here"),
         ({}, {"world_size": 3}, "world_size is 2 there and 3 here"),
-        ({}, {"even": "drop"}, "even is None there and 'drop' here"),
+        ({}, {"uneven": "drop"}, "uneven is 'keep' there and 'drop' here"),
         ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
         ({}, {"source": range(9)}, "shards is 8 there and 9 here"),
         ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 there and 3 here"),

@@ -43,7 +43,7 @@ using arrays::Extent;
 using arrays::Shape;
 using arrays::shape_text;
 
-// What messages call the argument of a function; a leaf of a batch, which has none, by its name.
+// What messages call the argument of a function; an entry of a batch, which has none, by its name.
 inline std::string named(const std::string& function, const std::string& argument) {
   return argument.empty() ? function : function + ": " + argument;
 }

@@ -135,13 +135,13 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
 }  // namespace
 
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
-                                       const Draw& draw, std::string leaf) {
+                                       const Draw& draw, std::string entry) {
   images.require_some();
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
     throw py::value_error(images.name() + ": expected a number for each sample");
   }
   auto found = std::make_shared<ImageViews>(
-      ImageViews{std::move(leaf), std::vector<View>(images.count()), images.sizes()});
+      ImageViews{std::move(entry), std::vector<View>(images.count()), images.sizes()});
   const kernels::Geometry geometry{options.steps,
                                    {options.border.kind, options.resized_border.kind},
                                    options.may_be_small,
@@ -284,7 +284,7 @@ bool Windows::any_is_resized() const {
 void Windows::require_sizes() const {
   const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
   if (images != images_.count()) {
-    throw py::value_error(images_.name() + ": expected as many images as " + views_->leaf + " has");
+    throw py::value_error(images_.name() + ": expected as many images as " + views_->entry + " has");
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
@@ -299,7 +299,7 @@ void Windows::require_sizes() const {
       continue;
     }
     fail(images_, row,
-         "an image of " + size_text(size) + " as in " + views_->leaf +
+         "an image of " + size_text(size) + " as in " + views_->entry +
              ", with which it shares augment",
          size_text(images_.size_of(i)),
          "where images don't belong together, make a second geometry");

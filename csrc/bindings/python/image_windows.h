@@ -57,9 +57,9 @@ inline std::uint8_t* flags_of(const Flags& flags) {
   return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
 }
 
-// What is seen of each image of a batch, for all leaves that share the geometry.
+// What is seen of each image of a batch, for all entries that share the geometry.
 struct ImageViews {
-  std::string leaf;  // for which they were found
+  std::string entry;  // for which they were found
   std::vector<kernels::View> views;
   std::vector<kernels::ImageSize> sources;  // the sizes of the images
 };
@@ -100,7 +100,7 @@ void register_augment_options(pybind11::module_& m);
 
 // Finds the views of a batch's images. Throws ValueError; a message about one image says which.
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
-                                       const Draw& draw, std::string leaf);
+                                       const Draw& draw, std::string entry);
 
 // The windows of a batch's images.
 class Windows {

@@ -294,12 +294,12 @@ WrittenImages normalize_images(py::object images, py::object indices, const Imag
 }
 
 // What is seen of images of any sizes: of one size, or padded. `views`: none to find them, for the
-// leaf of which messages say `leaf`. `rows`: which of the views is that of each image, if they are
+// entry of which messages say `entry`. `rows`: which of the views is that of each image, if they are
 // not as many.
 WrittenImages view_images(py::object images, py::object indices, const ImageFormat& format,
                           const AugmentOptions& options, py::object target, const std::string& name,
                           std::size_t threads, std::uint64_t key, const Integers& samples,
-                          const std::string& leaf, const std::optional<ObjectBoxes>& objects,
+                          const std::string& entry, const std::optional<ObjectBoxes>& objects,
                           std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
                           const std::optional<ImagePaddingOptions>& padding) {
   Images checked(std::move(images), std::move(indices), format, true, name);
@@ -308,7 +308,7 @@ WrittenImages view_images(py::object images, py::object indices, const ImageForm
     throw wrong_value({name}, options.problem_with_one_channel);
   }
   const Draw draw{key, samples, objects ? &*objects : nullptr};
-  if (!views) views = find_views(checked, options, draw, leaf);
+  if (!views) views = find_views(checked, options, draw, entry);
   Windows windows(checked, options, draw, views, std::move(rows));
   WrittenImages batch = write_batch(checked, {.format = format,
                                               .output = OutputRequest(std::move(target), true),
@@ -345,7 +345,7 @@ void register_images(py::module_& m) {
         py::arg("argument") = "", py::kw_only(), py::arg("padding") = py::none());
   m.def("view_images", &view_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
-        py::arg("key"), py::arg("samples"), py::arg("leaf"), py::arg("objects") = py::none(),
+        py::arg("key"), py::arg("samples"), py::arg("entry"), py::arg("objects") = py::none(),
         py::arg("views") = py::none(), py::arg("rows") = std::vector<std::size_t>(),
         py::arg("padding") = py::none());
 }

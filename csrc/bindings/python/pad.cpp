@@ -24,7 +24,7 @@ namespace {
 
 using AxisList = std::vector<std::int64_t>;
 
-// The keywords of pinfeed.pad.
+// The keywords of pinfeed.functional.pad.
 struct PadOptions {
   py::object value = py::none();
   std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant

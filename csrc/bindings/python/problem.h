@@ -9,7 +9,7 @@
 
 namespace pinfeed::bindings {
 
-// What a message is about: "normalize: images", or in a batch "Collate: leaf ['image']" and the
+// What a message is about: "normalize: images", or in a batch "Collate: entry ['image']" and the
 // number of a sample.
 struct Subject {
   const std::string& name;

@@ -70,7 +70,7 @@ class PerChannel {
   std::vector<double> values_;
 };
 
-// In float64, rounded to float32 once, as pinfeed.normalize does.
+// In float64, rounded to float32 once, as pinfeed.functional.normalize does.
 void set_constants(NormalizeCall& call, const Constants& means, const Constants& stds,
                    double factor) {
   if (call.batch.type == PixelType::uint8) {

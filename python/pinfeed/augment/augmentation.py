@@ -1,9 +1,9 @@
-"""What is drawn for each sample of a `pinfeed.Image`, and done to it."""
+"""The random changes that a `pinfeed.Image` makes to each sample."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,40 +19,91 @@ from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Coloring
 from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import Geometry, Resizing
+from pinfeed.augment.geometry import Compose, Flip, Geometry, Resizing, Transform
 from pinfeed.runtime import get_num_threads
 
 
+class Transforms(NamedTuple):
+    """The transforms of an ``augment`` argument, by kind. False if there are none."""
+
+    geometry: Geometry | None
+    colors: tuple[Coloring, ...] = ()
+    erasing: RandomErasing | None = None
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+def split_transforms(augment: Any, function: str, *, geometry_only: bool = False) -> Transforms:
+    """Sorts the transforms of an ``augment`` argument by kind.
+
+    Args:
+        augment: None, a transform, or a list of several.
+        function: The name that messages begin with.
+        geometry_only: Whether colors and erasing raise.
+
+    Raises:
+        TypeError: One is not a transform of `pinfeed.augment`.
+        ValueError: Their order is not that of the pass: geometry, colors, erasing. Flips may stand
+            anywhere, because colors don't depend on them.
+    """
+    if augment is None:
+        return Transforms(None)
+    given = [*augment] if isinstance(augment, list | tuple) else [augment]
+    kind = Geometry if geometry_only else Transform
+    what = "a crop, flip or resize" if geometry_only else "a transform"
+    steps, colors, erasing = [], [], []
+    for one in given:
+        require_instance(
+            one, kind, f"{function}: augment must be {what} of pinfeed.augment, or a list"
+        )
+        if isinstance(one, Coloring):
+            colors.append(one)
+        elif isinstance(one, RandomErasing):
+            erasing.append(one)
+        else:
+            steps.append(one)
+        late = erasing if isinstance(one, Coloring) else [*colors, *erasing]
+        if late and one not in erasing and not isinstance(one, Flip):
+            raise ValueError(
+                f"{function}: augment must list crops and sizes, then colors, then RandomErasing, got "
+                f"{one!r} after {late[0]!r}; move it before"
+            )
+    if len(erasing) > 1:
+        raise ValueError(
+            f"{function}: augment must have one RandomErasing, got {len(erasing)}; leave out the others"
+        )
+    geometry = Compose(steps) if len(steps) > 1 else steps[0] if steps else None
+    return Transforms(geometry, tuple(colors), erasing[0] if erasing else None)
+
+
 class Augmentation:
-    """A geometry, colours and erasing, with the stream that their random numbers come from.
+    """Geometry, colors and erasing, with the stream that their random numbers come from.
 
     `pinfeed.Image` explains the arguments; messages carry its name.
 
+    Args:
+        transforms: The result of `split_transforms`.
+
     Attributes:
-        parts: The names of the arguments that were given.
         needs_boxes: Whether a crop is made around the boxes of objects.
     """
 
     def __init__(
         self,
-        geometry: Geometry | None,
+        transforms: Transforms,
         interpolation: str | Sequence[str],
         resize_dtype: torch.dtype | None,
-        color: Coloring | Sequence[Coloring] | None,
-        erase: RandomErasing | None,
-        stream: int,
+        rng_stream: int,
         dtype: torch.dtype,
         fill: Any,
         is_padded: bool,
         problem_with_one_channel: str,
     ) -> None:
-        self._geometry = geometry
-        self._colors = [] if color is None else color if isinstance(color, Sequence) else [color]
-        self._erase = erase
-        self._stream = checked_integer(stream, "Image: stream", 0)
-        if geometry is not None:
-            text = "Image: augment must be of pinfeed.augment, several in Compose([...])"
-            require_instance(geometry, Geometry, text)
+        geometry = transforms.geometry
+        self._transforms = transforms
+        self._steps = () if geometry is None else geometry.steps
+        self._stream = checked_integer(rng_stream, "Image: rng_stream", 0)
         several = [*interpolation] if isinstance(interpolation, list | tuple) else []
         if any(one not in ("bilinear", "bicubic") for one in several):
             raise ValueError(
@@ -66,25 +117,19 @@ class Augmentation:
             torch_dtype_name(dtype),
             "Image",
         )
-        if self._colors and resize_dtype is not None:
+        if transforms.colors and resize_dtype is not None:
             raise ValueError(
-                "Image: color is for bytes, and resize_dtype=torch.float32 makes floats of them; "
-                "leave one of them out"
+                f"Image: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 makes "
+                "floats of them; leave one of them out"
             )
-        for one in self._colors:
-            text = (
-                "Image: color must be a ColorJitter or a RandomGrayscale of pinfeed.augment, or a list "
-                "of several"
-            )
-            require_instance(one, Coloring, text)
-        if erase is not None:
-            text = "Image: erase must be a pinfeed.augment.RandomErasing"
-            require_instance(erase, RandomErasing, text)
-            erase.check_dtype(dtype)
+        if transforms.erasing is not None:
+            transforms.erasing.check_dtype(dtype)
         if fill is not None:
             fill = checked_fill(fill, "Image: fill")
             if geometry is None:
-                raise ValueError("Image: fill is for augment; give it, or leave fill out")
+                raise ValueError(
+                    "Image: fill needs a crop or another geometry in augment; pass one, or leave fill out"
+                )
         self.needs_boxes = geometry is not None and geometry.needs_boxes
         # As native code takes them.
         self._options = _core.AugmentOptions(
@@ -94,23 +139,22 @@ class Augmentation:
             interpolation=kind,
             one_of=several,
             in_floats=in_floats,
-            colors=[one.native for one in self._colors],
+            colors=[one.native for one in transforms.colors],
         )
-        self._erasing = None if erase is None else erase.native(dtype)
-        parts = {"augment": geometry, "color": self._colors, "erase": erase}
-        self.parts = [name for name, part in parts.items() if part]
-        if not self.parts and stream != 0:
+        erasing = transforms.erasing
+        self._erasing = None if erasing is None else erasing.native(dtype)
+        if not transforms and rng_stream != 0:
             raise ValueError(
-                "Image: stream is about augment, color and erase; give one, or leave it out"
+                "Image: rng_stream needs augment; pass augment too, or leave rng_stream out"
             )
 
     @property
     def is_random(self) -> bool:
-        """Whether anything is drawn: not for a centre crop, or a flip that is certain."""
-        steps = () if self._geometry is None else self._geometry.steps
-        if self._draws_interpolation and any(isinstance(step, Resizing) for step in steps):
+        """Whether anything is drawn: not for a center crop, or a flip that is certain."""
+        if self._draws_interpolation and any(isinstance(step, Resizing) for step in self._steps):
             return True
-        drawn: list[Any] = [*steps, *self._colors, *([] if self._erase is None else [self._erase])]
+        erasing = self._transforms.erasing
+        drawn: list[Any] = [*self._steps, *self._transforms.colors, *([erasing] if erasing else [])]
         return any(part.is_random for part in drawn)
 
     def batch(
@@ -127,11 +171,11 @@ class Augmentation:
     ) -> _core.WrittenImages:
         """The batch of these images, as ``_core.view_images`` takes and returns them."""
         key, threads = chance.key(self._stream), get_num_threads()
-        shared = None if self._geometry is None else (self._geometry, self._stream)
+        shared = (self._steps, self._stream) if self._steps else None
         views = chance.views.get(shared)
         if self.needs_boxes and objects is None and views is None:
-            wrong = "RandomIoUCrop crops around the boxes of objects, and no leaf has those of these images"
-            hint = 'add Boxes(image="...") beside the first leaf that has this geometry'
+            wrong = "RandomIoUCrop crops around the boxes of objects, and no entry has those of these images"
+            hint = 'add Boxes(image="...") beside the first entry that has this geometry'
             raise ValueError(Problem(name, wrong, hint=hint))
         batch = _core.view_images(
             images,
@@ -143,7 +187,7 @@ class Augmentation:
             threads,
             key=key,
             samples=chance.samples,
-            leaf=f"leaf {path}" if path else "the samples",
+            entry=f"entry {path}" if path else "the samples",
             objects=objects,
             views=views,
             padding=padding,
@@ -157,16 +201,13 @@ class Augmentation:
         return batch
 
     def refuse_batch(self, name: str) -> None:
-        """Raises TypeError where there is anything to do: a batch that is there has no samples."""
-        if not self.parts:
+        """Raises TypeError if there are transforms, because a finished batch has no samples."""
+        if not self._transforms:
             return
-        given = ", ".join(f"{part}=..." for part in self.parts)
-        unit = "; what erase writes is a number of bytes then" if self._erase else ""
-        wrong = (
-            "augment, color and erase are for the samples of a Collate, and this is a batch already"
-        )
+        unit = "; RandomErasing writes bytes then" if self._transforms.erasing else ""
+        wrong = "augment changes the samples of a Collate, and this is a batch already"
         hint = (
-            f'give Image({given}, dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
-            f"without {' and '.join(self.parts)} to fields, which normalizes on the device{unit}"
+            'give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
+            f"without augment to fields, which normalizes on the device{unit}"
         )
         raise TypeError(Problem(name, wrong, hint=hint))

@@ -31,7 +31,7 @@ class Chance:
     Attributes:
         samples: int64 of shape (B,).
         views: What is seen of each image, by the geometry and the stream that it was drawn for: the
-            leaves that share them see the same.
+            entries that share them see the same.
     """
 
     def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
@@ -47,13 +47,13 @@ class Chance:
 
 
 class SeededChance:
-    """What is random in the batches of a `Collate`, in all its workers, by its ``seed`` and ``key``."""
+    """What is random in the batches of a `Collate`, in all its workers, by its ``seed`` and ``id_key``."""
 
-    def __init__(self, seed: int | None, leaf: Any = None) -> None:
+    def __init__(self, seed: int | None, entry: Any = None) -> None:
         self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
-        self.leaf = leaf
-        if seed is None and leaf is not None:
-            raise ValueError("Collate: key is for a seed; give seed too, or leave key out")
+        self.entry = entry
+        if seed is None and entry is not None:
+            raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Which the workers share: the epoch, and what `_watch` knows.
         self._cells = None if seed is None else SharedCells([0] * 10, "Collate")
 
@@ -74,8 +74,8 @@ class SeededChance:
         if self.seed is None:
             return Chance(np.arange(len(samples)))
         known = samples if isinstance(samples, SampleBatch) else None
-        if self.leaf is not None:
-            numbers = _integers(samples, self.leaf)
+        if self.entry is not None:
+            numbers = _integers(samples, self.entry)
         elif known is not None and known.indices is not None:
             numbers = known.indices
         else:
@@ -84,7 +84,7 @@ class SeededChance:
                 f"{type(samples).__name__} of them; in a DataLoader wrap the dataset: "
                 "DataLoader(pinfeed.IndexedDataset(dataset), ...); in a call of your own pass "
                 "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset; or name the "
-                'key of an integer that each sample has: Collate(..., key="id"); or leave out seed'
+                'key of an integer that each sample has: Collate(..., id_key="id"); or leave out seed'
             )
         copies = None if known is None else known.copies
         if epoch is None and read is not None:
@@ -92,7 +92,7 @@ class SeededChance:
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if known is None else known.dataset_length)
-            if self.leaf is None:  # otherwise the numbers say which samples are to look alike
+            if self.entry is None:  # otherwise the numbers say which samples are to look alike
                 self._watch_copies(numbers)
         if copies is not None:
             numbers = numbers + (copies << _COPY_BIT)
@@ -151,27 +151,27 @@ class SeededChance:
             self._cells.values[9] = 1
             warnings.warn(
                 f"Collate: {copies} samples of a batch are copies of others, and what is random is drawn "
-                "for them as for these; take pinfeed.WeightedSampler as batch_sampler, over an "
+                "for them as for these; take pinfeed.samplers.WeightedSampler as batch_sampler, over an "
                 "ArrayDataset or an IndexedDataset, which counts copies, or leave out seed",
                 stacklevel=2,
             )
 
 
-def _integers(samples: Sequence[Any], leaf: Any) -> npt.NDArray[np.int64]:
-    """That leaf of all samples."""
+def _integers(samples: Sequence[Any], entry: Any) -> npt.NDArray[np.int64]:
+    """That entry of all samples."""
     if isinstance(samples, Rows) and isinstance(samples.sources, Mapping):
-        sources = {key: samples.sources[key] for key in samples.sources if key == leaf}
+        sources = {key: samples.sources[key] for key in samples.sources if key == entry}
         samples = Rows(sources, samples.indices) if sources else [{}]  # no view of each image
     numbers = []
     for position, sample in enumerate(samples):
-        if not isinstance(sample, Mapping) or leaf not in sample:
+        if not isinstance(sample, Mapping) or entry not in sample:
             raise ValueError(
-                f"Collate: key={leaf!r} is the leaf that names each sample, and sample {position} has "
-                "none; add it to the samples, or leave out key and wrap the dataset in "
+                f"Collate: id_key={entry!r} is the entry that names each sample, and sample {position} has "
+                "none; add it to the samples, or leave out id_key and wrap the dataset in "
                 "pinfeed.IndexedDataset"
             )
-        name = f"Collate: leaf [{leaf!r}] of sample {position}, which key names,"
-        numbers.append(checked_integer(sample[leaf], name, -(2**63), 2**63 - 1))
+        name = f"Collate: entry [{entry!r}] of sample {position}, which id_key names,"
+        numbers.append(checked_integer(sample[entry], name, -(2**63), 2**63 - 1))
     return np.array(numbers, np.int64)
 
 

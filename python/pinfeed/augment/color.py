@@ -12,9 +12,8 @@ from pinfeed.augment.geometry import Transform
 
 
 class Coloring(Transform):
-    """What `pinfeed.Image`'s ``color`` takes."""
+    """A change of colors."""
 
-    argument = "color"
     native: _core.ColorStep
     #: Whether anything is drawn for it.
     is_random: bool
@@ -23,8 +22,7 @@ class Coloring(Transform):
 class ColorJitter(Coloring):
     """Multiplies brightness, contrast and saturation of uint8 images by random factors, in random order.
 
-    For `pinfeed.Image`'s ``color``. It holds no random state: it pickles, and any number of fields and
-    threads may share one.
+    It holds no random state: it pickles, and any number of fields and threads may share one.
 
     Values are those of torchvision's ``adjust_brightness``, ``adjust_contrast`` and
     ``adjust_saturation`` of a uint8 tensor. torchvision's hue is left out.
@@ -49,7 +47,7 @@ class ColorJitter(Coloring):
 
     Example:
         >>> image = pinfeed.Image(
-        ...     dtype=torch.uint8, color=pinfeed.augment.ColorJitter((2, 2))
+        ...     dtype=torch.uint8, augment=pinfeed.augment.ColorJitter((2, 2))
         ... )
         >>> pinfeed.Collate(image)([np.array([[[100], [200]]], np.uint8)]).tolist()
         [[[[200, 255]]]]
@@ -88,8 +86,6 @@ class ColorJitter(Coloring):
 class RandomGrayscale(Coloring):
     """Makes some uint8 images gray and keeps their three channels, as torchvision's ``rgb_to_grayscale``.
 
-    For `pinfeed.Image`'s ``color``. It holds no random state.
-
     Args:
         p: How often an image becomes gray, 0 to 1.
 
@@ -100,7 +96,7 @@ class RandomGrayscale(Coloring):
 
     Example:
         >>> image = pinfeed.Image(
-        ...     dtype=torch.uint8, color=pinfeed.augment.RandomGrayscale(p=1)
+        ...     dtype=torch.uint8, augment=pinfeed.augment.RandomGrayscale(p=1)
         ... )
         >>> pinfeed.Collate(image)(
         ...     [np.array([[[100, 200, 40]]], np.uint8)]

@@ -14,7 +14,7 @@ from pinfeed.augment.geometry import Transform
 
 
 class RandomErasing(Transform):
-    """A rectangle overwritten with a value, or none. For `pinfeed.Image`'s ``erase``.
+    """A random rectangle overwritten with a value.
 
     Args:
         p: How probable a rectangle is, 0 to 1.
@@ -34,15 +34,13 @@ class RandomErasing(Transform):
         >>> erasing = pinfeed.augment.RandomErasing(
         ...     p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9
         ... )
-        >>> image = pinfeed.Image(scale=1, erase=erasing)
+        >>> image = pinfeed.Image(scale=1, augment=erasing)
         >>> batch = pinfeed.Collate(image, seed=0)(
         ...     pinfeed.ArrayDataset(np.zeros((5, 10, 10, 1), np.uint8)).__getitems__([0, 1])
         ... )
         >>> (batch == 9).sum((1, 2, 3))
         tensor([9, 9])
     """
-
-    argument = "erase"
 
     @instead(inplace="it always writes into the batch; leave it out")
     def __init__(
@@ -66,10 +64,10 @@ class RandomErasing(Transform):
     def check_dtype(self, dtype: torch.dtype) -> None:
         """Raises ValueError if an `Image` can't write the value, because its dtype doesn't hold it."""
         for value in self._values or ():
-            _core.check_value(value, torch_dtype_name(dtype), "Image", "erase: value")
+            _core.check_value(value, torch_dtype_name(dtype), "Image", "RandomErasing: value")
         if self._values is None and not dtype.is_floating_point:
             raise ValueError(
-                "Image: erase: value='random' writes normal numbers, which need a floating dtype, got "
+                "Image: RandomErasing: value='random' writes normal numbers, which need a floating dtype, got "
                 f"{dtype}; take a number"
             )
 

@@ -37,9 +37,7 @@ _WITH_CHANCE = (
     *("ColorJitter", "RandomGrayscale", "RandomHorizontalFlip", "RandomVerticalFlip"),
     *("RandomZoomOut", "RandomErasing"),
 )
-_FROM_TRANSFORM = (
-    *("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype", "color", "erase"),
-)
+_FROM_TRANSFORM = (*("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype"),)
 
 
 # What gets floats, so that it can't be moved before the conversion to them.
@@ -254,9 +252,11 @@ class _Plan:
             arguments["dtype"] = torch.uint8
         elif self.dtype != torch.float32:
             arguments["dtype"] = self.dtype
-        if self.steps:
-            one = len(self.steps) == 1
-            arguments["augment"] = self.steps[0] if one else Compose(self.steps)
+        augment: list[Any] = [*self.steps, *self.colors]
+        if self.erasing is not None:
+            augment.append(RandomErasing(**self.erasing))
+        if augment:
+            arguments["augment"] = augment if len(augment) > 1 else augment[0]
         # Bytes of one channel may be masks, so an Image that keeps values does not guess.
         may_be_masks = self.values in ("start", "bytes", "unscaled")
         if self.interpolation is not None and (self.interpolation != "bilinear" or may_be_masks):
@@ -265,10 +265,6 @@ class _Plan:
             arguments["resize_dtype"] = torch.float32
         if self.fill is not None:
             arguments["fill"] = self.fill
-        if self.colors:
-            arguments["color"] = self.colors[0] if len(self.colors) == 1 else self.colors
-        if self.erasing is not None:
-            arguments["erase"] = RandomErasing(**self.erasing)
         return arguments
 
 

@@ -1,4 +1,4 @@
-"""Which window of an image is seen, how large, and which way round: the steps, and flips."""
+"""Which part of an image is seen, at which size, mirrored or not: the steps, and flips."""
 
 from __future__ import annotations
 
@@ -23,22 +23,16 @@ NO_BORDER = _core.BorderOptions()
 
 
 class Transform:
-    """What all transforms have.
-
-    Attributes:
-        argument: Which argument of `pinfeed.Image` takes it.
-    """
-
-    argument: str
+    """Base class of the transforms that `pinfeed.Image` accepts as ``augment``."""
 
     def __repr__(self) -> str:
         return described(self)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raises TypeError: an `Image` applies transforms, as it makes batches."""
+        """Raises TypeError, because an `Image` applies transforms while it makes batches."""
         raise TypeError(
             f"{type(self).__name__}: a transform can't be called; give it to the field that makes the "
-            f"batch: Collate(Image({self.argument}={self!r}))"
+            f"batch: Collate(Image(augment={self!r}))"
         )
 
 
@@ -47,8 +41,6 @@ class Geometry(Transform, ABC):
 
     Geometries hold no random state: they pickle, and any number of fields and threads may share one.
     """
-
-    argument = "augment"
 
     @property
     @abstractmethod
@@ -126,8 +118,8 @@ class Compose(Geometry):
             require_instance(
                 transform,
                 Geometry,
-                "Compose: transforms must be geometries of pinfeed.augment (colours are for "
-                "Image(color=...), RandomErasing for Image(erase=...))",
+                "Compose: transforms must be crops, flips and sizes of pinfeed.augment; put colors and "
+                "RandomErasing behind it in a list, augment=[Compose(...), ColorJitter(...)]",
             )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
@@ -176,7 +168,7 @@ class Resizing(Step):
     """A step after which an image has another size."""
 
 
-class _RandomFlip(Step):
+class Flip(Step):
     """A flip about an axis, or none."""
 
     _KIND: Literal["flip_rows", "flip_columns"]
@@ -188,7 +180,7 @@ class _RandomFlip(Step):
         self.native_step = _core.GeometryStep(kind=self._KIND, probability=self.p)
 
 
-class RandomHorizontalFlip(_RandomFlip):
+class RandomHorizontalFlip(Flip):
     """The image mirrored left to right, or as it is.
 
     Args:
@@ -209,7 +201,7 @@ class RandomHorizontalFlip(_RandomFlip):
     _KIND = "flip_columns"
 
 
-class RandomVerticalFlip(_RandomFlip):
+class RandomVerticalFlip(Flip):
     """The image mirrored top to bottom, or as it is.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from pinfeed.collation.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
 from pinfeed.memory.main_process import accept_limit, limit_to_hand_over
-from pinfeed.memory.outputs import Pin, is_pinning_wanted
+from pinfeed.memory.outputs import is_pinning_wanted
 from pinfeed.memory.worker import is_worker, worker_memory
 from pinfeed.sources.dataset import Rows
 
@@ -28,18 +28,18 @@ class Collate:
         fields: A field for each entry, in the structure of a sample: one `Field` for samples that
             are an array, a dict for dict samples, a tuple for tuple samples, nested as deep.
             Entries without a field (left out of a dict, or None) get `Stack`. None: all of them.
-            In a dict, `Field.of` makes an entry from another one, and `Field.optional` leaves it
+            In a dict, `Field.from_key` makes an entry from another one, and `Field.allow_missing` leaves it
             out of batches whose samples lack it.
-        pin: Whether batches of this process lie in pinned memory, which devices copy from by
+        pin_memory: Whether batches of this process lie in pinned memory, which devices copy from by
             themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
             process uses CUDA or XPU by the time that the batch is made; no device is initialized for
             it. Memory that can't be pinned is ordinary memory, with one warning.
         seed: With the epoch and each sample's index in the dataset, it determines what is random in
             a batch (`Image`'s ``augment``), whatever the workers, ranks, batch size or resumes. The
-            dataset is an `ArrayDataset`, or wrapped in an `IndexedDataset`, or ``key``
+            dataset is an `ArrayDataset`, or wrapped in an `IndexedDataset`, or ``id_key``
             says what stands for the index. A sample that comes twice in an epoch is augmented the
             same way. None: each batch draws a number from torch's default generator.
-        key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
+        id_key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
             streams, and datasets whose indices change. Samples with the same integer are augmented
             the same way.
 
@@ -48,7 +48,7 @@ class Collate:
     `ArrayDataset` are gathered natively; any other sequence of samples works too.
 
     A Collate pickles, and any number of workers and threads may call it at once. In a DataLoader
-    worker it writes into memory that the main process maps too (see `set_worker_memory_limit`), whatever ``pin``
+    worker it writes into memory that the main process maps too (see `set_worker_memory_limit`), whatever ``pin_memory``
     says; elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is
     used again when the last tensor or array that views it is gone, never before.
 
@@ -56,8 +56,8 @@ class Collate:
         TypeError: ``fields`` holds something that is no field; an entry's kind or dtype does not
             fit.
         ValueError: The batch is empty; samples differ in shape or structure, or from the fields; there
-            is a seed, something is random, and the samples' indices are not known, or lack ``key``.
-        RuntimeError: With ``pin=True``, when a batch is made: there is no accelerator.
+            is a seed, something is random, and the samples' indices are not known, or lack ``id_key``.
+        RuntimeError: With ``pin_memory=True``, when a batch is made: there is no accelerator.
 
     Example:
         >>> collate = pinfeed.Collate({"image": pinfeed.Image(scale=1)})
@@ -69,13 +69,20 @@ class Collate:
 
     @instead("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
     def __init__(
-        self, fields: Any = None, *, pin: Pin = "auto", seed: int | None = None, key: Any = None
+        self,
+        fields: Any = None,
+        *,
+        pin_memory: bool | Literal["auto"] = "auto",
+        seed: int | None = None,
+        id_key: Any = None,
     ) -> None:
-        if not isinstance(pin, bool) and pin != "auto":
-            raise ValueError(f"Collate: pin must be True, False or 'auto', got {pin!r}")
+        if not isinstance(pin_memory, bool) and pin_memory != "auto":
+            raise ValueError(
+                f"Collate: pin_memory must be True, False or 'auto', got {pin_memory!r}"
+            )
         self.fields = fields
-        self.pin = pin
-        self._chance = SeededChance(seed, key)
+        self.pin_memory = pin_memory
+        self._chance = SeededChance(seed, id_key)
         self._augments = self._is_random = False
         self._packs = self._pads = ""
         self._fields = placed(fields, "Collate: fields", self._note_field)
@@ -113,7 +120,7 @@ class Collate:
         if self._packs and self._pads:
             raise ValueError(
                 f"{self._pads} makes a row of each document, and {self._packs} packs several into one; "
-                "give this leaf a Pack too, with the same pad_value, or Jagged() where it is no sequence "
+                "give this entry a Pack too, with the same pad_value, or Jagged() where it is no sequence "
                 "of the same tokens"
             )
 
@@ -139,7 +146,7 @@ class Collate:
             is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
             if is_nested or samples.ndim > 0:
                 samples = list(samples.unbind() if is_nested else samples)
-        # A copy of the list: all leaves see it as it was once, whatever another thread does to it.
+        # A copy of the list: all entries see it as it was once, whatever another thread does to it.
         if type(samples) is list and (samples := samples.copy()):
             context = UNKNOWN
             if self._augments or self._is_random:
@@ -174,7 +181,7 @@ class Collate:
             if packing is not None:
                 indices = packing.documents
                 if problem.hint == TAKE_ANY_LENGTH:
-                    problem.hint = f"where documents are packed, this leaf too needs Pack(seq_length={packing.seq_length})"
+                    problem.hint = f"where documents are packed, this entry too needs Pack(seq_length={packing.seq_length})"
             elif known is not None and known.indices is not None:
                 indices = known.indices
             if problem.sample is not None and problem.sample < len(indices):
@@ -193,14 +200,14 @@ class Collate:
 
     def _plan(self) -> Entry:
         """The plan for whole samples, with memory that is pinned or not, as it is wanted now."""
-        pin = not is_worker() and is_pinning_wanted(self.pin)
+        pin = not is_worker() and is_pinning_wanted(self.pin_memory)
         if pin not in self._plans:
             self._plans[pin] = Entry("Collate", self._fields, "", pin)
         return self._plans[pin]
 
     def __repr__(self) -> str:
         given = [] if self.fields is None else [repr(self.fields)]
-        pin = [] if self.pin == "auto" else [f"pin={self.pin}"]
+        pin = [] if self.pin_memory == "auto" else [f"pin_memory={self.pin_memory}"]
         seed = [] if self.seed is None else [f"seed={self.seed}"]
-        key = [] if self._chance.leaf is None else [f"key={self._chance.leaf!r}"]
+        key = [] if self._chance.entry is None else [f"id_key={self._chance.entry!r}"]
         return f"Collate({', '.join(given + pin + seed + key)})"

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem
-from pinfeed.fields.field import ABSENT, Beside, Leaf, Objects
+from pinfeed.fields.field import ABSENT, Beside, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.targets import Boxes, Target, require_as_many
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 
 # What detection datasets have for each box. Under other names, this many images tell, or fewer where
 # there is a row for each box: other columns have other lengths in one of them.
@@ -54,15 +54,17 @@ class ImageGroup:
     Args:
         image: The key of the images.
         fields: Those of all entries of the dict.
-        leaves: What these are told.
+        entries: What these are told.
 
     Attributes:
         keys: Those of all entries that it makes.
         labels: Those of the entries with a value for each box.
     """
 
-    def __init__(self, image: Any, fields: Mapping[Any, Any], leaves: Mapping[Any, Leaf]) -> None:
-        self._image, self._fields, self._leaves = image, fields, leaves
+    def __init__(
+        self, image: Any, fields: Mapping[Any, Any], contexts: Mapping[Any, FieldContext]
+    ) -> None:
+        self._image, self._fields, self._entries = image, fields, contexts
         followers = {
             key: field
             for key, field in fields.items()
@@ -81,7 +83,7 @@ class ImageGroup:
 
         ``make`` makes the batch of a key; of the images it is told that they are followed, and the boxes.
         """
-        fields, leaves, boxes = self._fields, self._leaves, self._boxes
+        fields, contexts, boxes = self._fields, self._entries, self._boxes
         batches = dict.fromkeys(self.keys, ABSENT)
         read = {key: made for key in self._followers if (made := make(key)) is not ABSENT}
         objects, seen = read[boxes].objects if boxes in read else None, None
@@ -89,11 +91,11 @@ class ImageGroup:
             batches[self._image], seen = make(self._image, True, objects)
         batches |= {key: make(key) for key in self.labels}
         for key, items in read.items():  # boxes first: they say which objects remain
-            batches[key] = fields[key].moved(items, seen, objects, leaves[key])
+            batches[key] = fields[key].moved(items, seen, objects, contexts[key])
         if objects is None:
             return batches, None
         for key in self.labels:
-            batches[key] = _remaining(batches[key], objects, leaves[key].name)
+            batches[key] = _remaining(batches[key], objects, contexts[key].name)
         return batches, objects
 
     def require_named(self, others: Mapping[Any, Any], objects: Objects) -> None:
@@ -140,17 +142,20 @@ class ImageGroup:
 def _columns(
     batch: Any, field: Any, keys: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
-    """The leaves in a part of a batch: their keys, their batch and their field."""
+    """The entries in a part of a batch: their keys, their batch and their field."""
     if isinstance(batch, Mapping):
         fields = field if isinstance(field, Mapping) else {}
         for key, child in batch.items():
             yield from _columns(child, fields.get(key), (*keys, key))
     else:
-        yield keys, batch.leaf if isinstance(batch, Beside) else batch, field
+        yield keys, batch.entry if isinstance(batch, Beside) else batch, field
 
 
 def image_groups(
-    fields: Mapping[Any, Any], given: Mapping[Any, Any], leaves: Mapping[Any, Leaf], name: str
+    fields: Mapping[Any, Any],
+    given: Mapping[Any, Any],
+    contexts: Mapping[Any, FieldContext],
+    name: str,
 ) -> list[ImageGroup]:
     """The groups of a dict whose entries have these fields.
 
@@ -160,7 +165,7 @@ def image_groups(
     Args:
         fields: By the keys of the batch.
         given: All that the user gave, also those that samples lack.
-        leaves: What the entries are told.
+        contexts: What the entries are told.
         name: What messages call the dict's fields.
     """
     followers = {key: field for key, field in fields.items() if isinstance(field, Target)}
@@ -170,7 +175,7 @@ def image_groups(
     for key, field in followers.items():
         is_shown = isinstance(fields.get(field.image, given.get(field.image)), Image)
         if not is_shown:
-            hint = f"say by image= which of {keys} it follows, and give that leaf an Image()"
+            hint = f"say by image= which of {keys} it follows, and give that entry an Image()"
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(
@@ -191,11 +196,11 @@ def image_groups(
                 )
             if label not in fields:
                 raise ValueError(
-                    f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the leaves "
+                    f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the entries "
                     "with an entry for each box, or say labels=()"
                 )
     images = dict.fromkeys(field.image for field in followers.values())
-    return [ImageGroup(image, fields, leaves) for image in images]
+    return [ImageGroup(image, fields, contexts) for image in images]
 
 
 def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGroup]) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem
-from pinfeed.augment.geometry import Geometry
+from pinfeed.augment.geometry import Transform
 from pinfeed.collation.objects import followed_by
 from pinfeed.collation.plan import Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import masks_placed
 from pinfeed.fields.pad import padded_alike
-from pinfeed.structure import children, is_container, leaves, rebuild
+from pinfeed.structure import children, entries, is_container, rebuild
 
 
 def placed(
@@ -76,8 +76,8 @@ def _field_for(given: Any) -> str:
         return "for samples create it with parentheses: collate_fn=Collate()"
     if isinstance(given, torch.dtype):
         return f"Stack({given}) makes batches of a dtype"
-    if isinstance(given, Geometry):
-        return f"Image(augment={given}) makes batches of what it shows"
+    if isinstance(given, Transform):
+        return f"Image(augment={given}) applies it"
     if type(given).__name__ == "Collate":
         return "pass the fields as they are, without Collate(...)"
     if callable(given):
@@ -113,8 +113,8 @@ def require_same_padding(plan: Entry, collated: Any) -> None:
         collated: The fields of the `Collate`.
     """
     is_field = lambda node: isinstance(node, Field)
-    padded = dict(leaves(collated, is_field))
-    for steps, field in leaves(plan.fields, is_field):
+    padded = dict(entries(collated, is_field))
+    for steps, field in entries(plan.fields, is_field):
         if isinstance(field, Image):
             # An image with sizes is a Padded, whose values have a step of their own.
             before = padded.get(steps) or padded.get(steps[:-1])

@@ -16,7 +16,7 @@ from pinfeed.augment.chance import Chance
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
 from pinfeed.collation.unmoved import require_moved
-from pinfeed.fields.field import ABSENT, Beside, Field, Leaf, Objects
+from pinfeed.fields.field import ABSENT, Beside, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
@@ -46,7 +46,7 @@ WITHOUT_NONE = (
 #: What fields mirror, by who batches.
 _MIRRORED = {"Collate": "samples", "DeviceLoader": "batches"}
 
-#: What a `Leaf` says of its batch: ``chance``, ``packing``, ``epoch``, ``followed`` and ``objects``.
+#: What a `Entry` says of its batch: ``chance``, ``packing``, ``epoch``, ``followed`` and ``objects``.
 Context = tuple[Chance | None, Packing | None, int | None, bool, Objects | None]
 UNKNOWN: Context = (None, None, None, False, None)
 
@@ -65,7 +65,7 @@ class Entry:
     """
 
     def __init__(self, owner: str, fields: Any, path: str = "", pin: Pin = False) -> None:
-        self.leaf = Leaf(f"{owner}: leaf {path}" if path else owner, path, pin)
+        self.field_context = FieldContext(f"{owner}: entry {path}" if path else owner, path, pin)
         self.fields = fields
         self.field = fields if isinstance(fields, Field) else None
         self._owner = owner
@@ -74,7 +74,7 @@ class Entry:
 
     def collate(self, samples: Sequence[Any], context: Context) -> Any:
         """The batch of what stands at this place in each sample."""
-        field, leaf = self.field, self.leaf
+        field, field_context = self.field, self.field_context
         if field is None:
             first = samples[0]
             if type(first) not in self._kinds:
@@ -86,11 +86,11 @@ class Entry:
         elif field.is_optional and self._are_absent(samples):
             return ABSENT
         else:
-            leaf = self._leaf_in(context)
+            field_context = self._context_in(context)
         try:
-            return field.collate(samples, leaf)
+            return field.collate(samples, field_context)
         except TypeError as error:
-            if hint := _samples_hint(field, samples, leaf):
+            if hint := _samples_hint(field, samples, field_context):
                 add_hint(error, hint)
             raise
 
@@ -99,8 +99,8 @@ class Entry:
         field = self.field
         if type(sources) in self._kinds:
             if field is None:
-                return _STACK.gather(sources, indices, self.leaf)
-            return field.gather(sources, indices, self._leaf_in(context))
+                return _STACK.gather(sources, indices, self.field_context)
+            return field.gather(sources, indices, self._context_in(context))
         if type(sources) in self._groups:
             return self._group(sources, indices=indices).gather(sources, indices, context)
         if isinstance(sources, ObjectColumn):
@@ -122,20 +122,22 @@ class Entry:
                 self._require_no_fields(type(node).__name__)
             return self._group(node).apply(node, host)
         try:
-            return self.field.apply(node, host, self.leaf)
+            return self.field.apply(node, host, self.field_context)
         except TypeError as error:
             if isinstance(node, Mapping) or type(node) in (tuple, list):
                 add_hint(error, _mirror_hint(self.field, node, "batches"))
             raise
 
-    def _leaf_in(self, context: Context) -> Leaf:
-        leaf = self.leaf
+    def _context_in(self, context: Context) -> FieldContext:
+        field_context = self.field_context
         chance, packing, epoch, followed, _ = context
         if chance is None and packing is None and not followed:
-            if epoch != leaf.epoch:  # kept for the next batch, which mostly is of the same epoch
-                self.leaf = leaf = leaf._replace(epoch=epoch)
-            return leaf
-        return Leaf(leaf.name, leaf.path, leaf.pin, *context)
+            if (
+                epoch != field_context.epoch
+            ):  # kept for the next batch, which mostly is of the same epoch
+                self.field_context = field_context = field_context._replace(epoch=epoch)
+            return field_context
+        return FieldContext(field_context.name, field_context.path, field_context.pin, *context)
 
     def _are_absent(self, samples: Sequence[Any]) -> bool:
         """Whether all samples of an optional entry are None."""
@@ -143,10 +145,16 @@ class Entry:
         assert self.field is not None
         if present and len(present) < len(samples) and not self.field.takes_none:
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
-            expected, got = ("None", "a leaf") if present[0] else ("a leaf", "None")
-            hint = "an optional() leaf is there in all samples of a batch or in none"
+            expected, got = ("None", "an entry") if present[0] else ("an entry", "None")
+            hint = "an optional() entry is there in all samples of a batch or in none"
             raise ValueError(
-                Problem(self.leaf.name, f"{expected} as in sample 0", got, hint, sample=position)
+                Problem(
+                    self.field_context.name,
+                    f"{expected} as in sample 0",
+                    got,
+                    hint,
+                    sample=position,
+                )
             )
         return not present
 
@@ -154,7 +162,7 @@ class Entry:
         """Raises ValueError for fields of the parts of something that has none."""
         if self.fields is not self.field:
             mirrored, kind = _MIRRORED[self._owner], type(self.fields).__name__
-            wrong = f"{self._owner}: fields{self.leaf.path} is a {kind}, but {mirrored} have a {got} there"
+            wrong = f"{self._owner}: fields{self.field_context.path} is a {kind}, but {mirrored} have a {got} there"
             hint = f"fields must mirror the structure of {mirrored}"
             raise ValueError(Problem("", wrong, hint=hint))
 
@@ -169,9 +177,9 @@ class Entry:
         if isinstance(node, SampleBatch):
             hint = "give it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
-        if not self.leaf.path:
+        if not self.field_context.path:
             require_moved(self.fields, samples if indices is None else Rows(node, indices))
-        group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.leaf)
+        group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
         return group
 
 
@@ -182,16 +190,16 @@ class Group:
         keys: What a container of the same type has, too, if it has the same entries.
     """
 
-    def __init__(self, owner: str, fields: Any, node: Any, leaf: Leaf) -> None:
+    def __init__(self, owner: str, fields: Any, node: Any, field_context: FieldContext) -> None:
         self._kind, self.keys = type(node), _keys(node)
-        self._owner, self._leaf = owner, leaf
+        self._owner, self._context = owner, field_context
         # default_collate makes lists of plain tuples, and code in the wild relies on it.
         is_tuple = isinstance(node, tuple) and not is_namedtuple(node)
         self._becomes_list = is_tuple and owner == "Collate"
         self._changes_keys = False
         self._images: list[ImageGroup] = []
         self._compared: list[tuple[Any, Pad, Any]] = []  # of a Pad: its key, and that of another
-        name, of = f"{owner}: fields{leaf.path}", _MIRRORED[owner]
+        name, of = f"{owner}: fields{field_context.path}", _MIRRORED[owner]
         if not isinstance(node, Mapping):
             steps = [step for step, _ in children(node)]
             found = zip(steps, _child_fields(fields, node, name, of), strict=True)
@@ -206,8 +214,10 @@ class Group:
             isinstance(field, Field) and (field.names() or field.is_optional)
             for field in by_key.values()
         )
-        leaves = {key: entry.leaf for key, entry in zip(by_key, self._entries, strict=True)}
-        self._images = image_groups(by_key, given, leaves, name)
+        contexts = {
+            key: entry.field_context for key, entry in zip(by_key, self._entries, strict=True)
+        }
+        self._images = image_groups(by_key, given, contexts, name)
         self._compared = [
             (key, field, other)
             for key, field in by_key.items()
@@ -217,7 +227,7 @@ class Group:
         ]
 
     def _entry(self, field: Any, step: str) -> Entry:
-        return Entry(self._owner, field, self._leaf.path + step, self._leaf.pin)
+        return Entry(self._owner, field, self._context.path + step, self._context.pin)
 
     def collate(self, samples: Sequence[Any], context: Context) -> Any:
         """The batch of the containers of all samples."""
@@ -281,7 +291,9 @@ class Group:
         for key, pad, other in self._compared:
             if lengths[key] is not None and lengths[other] is not None:
                 field = places[other][0].field
-                pad.compare(lengths[key], other, lengths[other], field, places[key][0].leaf)
+                pad.compare(
+                    lengths[key], other, lengths[other], field, places[key][0].field_context
+                )
         for images, objects in found:
             images.require_named(others, objects)
         made |= others
@@ -300,7 +312,7 @@ class Group:
             items[key], siblings = value if isinstance(value, Beside) else (value, {})
             for sibling, part in siblings.items():
                 if sibling in self._names:
-                    wrong = f"{entry.leaf.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have a leaf under that key"
+                    wrong = f"{entry.field_context.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have an entry under that key"
                     raise ValueError(Problem("", wrong, hint="choose another name"))
                 items[sibling] = part
         return rebuild_mapping(node, items)
@@ -342,7 +354,7 @@ class Group:
 
     def _differs(self, position: int, expected: str, got: str, hint: str = "") -> ValueError:
         expected = f"{expected} as in sample 0"
-        return ValueError(Problem(self._leaf.name, expected, got, hint, sample=position))
+        return ValueError(Problem(self._context.name, expected, got, hint, sample=position))
 
 
 def _keys(node: Any) -> Any:
@@ -370,7 +382,10 @@ def _mapping_fields(
         elif field.source is not None:
             if source not in node:
                 text = f"is made of {source!r}, but samples have {list(node)}"
-                hint = nearest(source, node) or "if they may lack it, add .optional() to the field"
+                hint = (
+                    nearest(source, node)
+                    or "if they may lack it, add .allow_missing() to the field"
+                )
                 raise ValueError(Problem("", f"{name}[{key!r}] {text}", hint=hint))
             made[key] = field
     if isinstance(fields, Mapping):
@@ -423,15 +438,19 @@ def _has_names(node: Any) -> bool:
     return isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
 
 
-def _samples_hint(field: Field, samples: Sequence[Any], leaf: Leaf) -> str:
+def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldContext) -> str:
     """What to do about samples that are nothing for a field; empty if nobody knows."""
     first = samples[0]
-    is_asked = leaf.path.endswith("']") and field is not _STACK
+    is_asked = field_context.path.endswith("']") and field is not _STACK
     if is_asked and all(sample is None for sample in samples):
-        return f"{type(field).__name__}(...).optional() leaves out an entry that all samples lack"
+        return (
+            f"{type(field).__name__}(...).allow_missing() leaves out an entry that all samples lack"
+        )
     if any(sample is None for sample in samples):
         return (
-            "Keep() leaves None and what stands beside it as it is" if leaf.path else WITHOUT_NONE
+            "Keep() leaves None and what stands beside it as it is"
+            if field_context.path
+            else WITHOUT_NONE
         )
     if isinstance(first, Mapping | tuple):
         return _mirror_hint(field, first, "samples")

@@ -76,7 +76,7 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             (entry, key, field)
             for entry in entries
             for key, field in entry.fields
-            if isinstance(field, Image | Patches) and field.augment is not None
+            if isinstance(field, Image | Patches) and field.geometry is not None
         ]
         if not images:
             return
@@ -129,7 +129,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
 
 def _blends(field: Image) -> bool:
     """Whether a field resizes images that may be classes by means of several pixels."""
-    steps = () if field.augment is None else field.augment.steps
+    steps = () if field.geometry is None else field.geometry.steps
     is_resized = any(isinstance(step, Resizing) for step in steps)
     is_exact = field.dtype in INTEGERS[1:] or "nearest" in str(field.interpolation)
     is_plain = field.mean is field.std is None and field.scale in (None, 1)
@@ -154,7 +154,7 @@ def _is_moved(image: Any, field: Image | Patches) -> bool:
     """Whether a geometry moves anything: a resize to the size that an image has already does not."""
     size = _size(image, field) or (0, 0)
     same = (size, [*size], min(size))
-    steps = () if field.augment is None else field.augment.steps
+    steps = () if field.geometry is None else field.geometry.steps
     return any(not isinstance(s, Resize) or s.size not in same or s.max_size for s in steps)
 
 
@@ -176,9 +176,9 @@ def _problem(
     array, size = _numbers(entry.value), _size(image.value, field)
     if any(isinstance(f, Pad) and f.like for f in others) or _is_of_tokens(entry, entries):
         return None
-    if size is None or field.augment is None or entry.path == image.path:
+    if size is None or field.geometry is None or entry.path == image.path:
         return None
-    is_random = any(step.is_random for step in field.augment.steps)
+    is_random = any(step.is_random for step in field.geometry.steps)
     is_mask = is_random and all(_is_still_mask(f, entry.key) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # which a PIL image is, too
@@ -208,7 +208,7 @@ def _is_of_tokens(entry: _Entry, entries: Sequence[_Entry]) -> bool:
 
 def _is_still_mask(field: Field, key: str) -> bool:
     """Whether a field makes a mask of classes, and moves nothing."""
-    if not isinstance(field, Image) or field.augment is not None or field.output != "HW":
+    if not isinstance(field, Image) or field.geometry is not None or field.output != "HW":
         return False
     is_of_classes = not field.dtype.is_floating_point and field.dtype != torch.uint8
     return is_of_classes or bool(_MASKS.search(key))
@@ -217,7 +217,7 @@ def _is_still_mask(field: Field, key: str) -> bool:
 def _entries(
     fields: Any, node: Any, path: str, parent: str, key: str, made: Sequence[Any] = ()
 ) -> Iterator[_Entry]:
-    """The entries of a sample; ``made``: the fields that `Field.of` makes of this one."""
+    """The entries of a sample; ``made``: the fields that `Field.from_key` makes of this one."""
     if isinstance(fields, Field):
         yield _Entry(path, parent, key, ((key, fields), *made), node)
     elif made or not is_container(node) or _numbers(node) is not None:

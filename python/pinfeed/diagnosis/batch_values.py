@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from pinfeed.structure import is_container, leaves, parts, rebuild
+from pinfeed.structure import entries, is_container, parts, rebuild
 
 
 def bytes_in(batch: Any) -> int:
     """Of all arrays and tensors that containers lead to."""
     count = 0
-    for _, leaf in leaves(batch):
+    for _, entry in entries(batch):
         with contextlib.suppress(Exception):  # a sparse tensor doesn't tell
-            count += int(leaf.nbytes)
+            count += int(entry.nbytes)
     return count
 
 
@@ -39,10 +39,12 @@ def have_equal_values(one: Any, other: Any, tolerance: float | None = 0) -> bool
     # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
     try:
         return _types(one) == _types(other) and all(
-            steps == other_steps and _are_equal(leaf, twin, tolerance)
-            for (steps, leaf), (other_steps, twin) in zip(leaves(one), leaves(other), strict=True)
+            steps == other_steps and _are_equal(entry, twin, tolerance)
+            for (steps, entry), (other_steps, twin) in zip(
+                entries(one), entries(other), strict=True
+            )
         )
-    except Exception:  # noqa: BLE001, not as many leaves; or what somebody's __eq__ raises
+    except Exception:  # noqa: BLE001, not as many entries; or what somebody's __eq__ raises
         return False
 
 
@@ -52,18 +54,18 @@ def _types(node: Any) -> Any:
     return (kind, [*map(_types, parts(node))]) if is_container(node) else kind
 
 
-def _are_equal(leaf: Any, twin: Any, tolerance: float | None = 0) -> bool:
+def _are_equal(entry: Any, twin: Any, tolerance: float | None = 0) -> bool:
     """Whether two of one type are equal; NaNs are."""
     for name in ("dtype", "shape", "requires_grad", "strides"):
-        if getattr(leaf, name, None) != getattr(twin, name, None):
+        if getattr(entry, name, None) != getattr(twin, name, None):
             return False
-    if isinstance(leaf, torch.Tensor) and leaf.stride() != twin.stride():
+    if isinstance(entry, torch.Tensor) and entry.stride() != twin.stride():
         return False
     if tolerance is None:
         return True
-    if tolerance and isinstance(leaf, torch.Tensor):
-        return bool(((leaf.double() - twin.double()).abs() <= tolerance).all())
-    if names := getattr(getattr(leaf, "dtype", None), "names", None):
-        return all(_are_equal(leaf[name], twin[name]) for name in names)
-    same = (leaf == twin) | ((leaf != leaf) & (twin != twin))  # noqa: PLR0124, NaN is not itself
+    if tolerance and isinstance(entry, torch.Tensor):
+        return bool(((entry.double() - twin.double()).abs() <= tolerance).all())
+    if names := getattr(getattr(entry, "dtype", None), "names", None):
+        return all(_are_equal(entry[name], twin[name]) for name in names)
+    same = (entry == twin) | ((entry != entry) & (twin != twin))  # noqa: PLR0124, NaN is not itself
     return bool(same.all() if hasattr(same, "all") else same)

@@ -20,7 +20,7 @@ from pinfeed.diagnosis.transforms import converted
 from pinfeed.limits import free_memory
 from pinfeed.sources.dataset import ArrayDataset
 from pinfeed.streams.stream_dataset import StreamDataset
-from pinfeed.structure import leaves, map_leaves
+from pinfeed.structure import entries, map_entries
 
 #: Seconds after which no more batches are compared.
 _LONGEST = 1.0
@@ -217,18 +217,18 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
     try:
         last = len(dataset) - 1
         held = {
-            "".join((f"dataset.{name}", *steps)): leaf
+            "".join((f"dataset.{name}", *steps)): entry
             for name, value in vars(dataset).items()
             if isinstance(value, (*ARRAYS, tuple, dict))
-            for steps, leaf in leaves(value)
-            if isinstance(leaf, ARRAYS) and leaf.ndim and len(leaf) == last + 1
+            for steps, entry in entries(value)
+            if isinstance(entry, ARRAYS) and entry.ndim and len(entry) == last + 1
         }
 
-        def name_of(leaf: Any) -> str:
-            return next(n for n, a in held.items() if np.array_equal(leaf, np.asarray(a[last])))
+        def name_of(entry: Any) -> str:
+            return next(n for n, a in held.items() if np.array_equal(entry, np.asarray(a[last])))
 
-        names = map_leaves(name_of, dataset[last])
-        rows, ours = ArrayDataset(map_leaves(held.__getitem__, names)), Collate()
+        names = map_entries(name_of, dataset[last])
+        rows, ours = ArrayDataset(map_entries(held.__getitem__, names)), Collate()
     except Exception:  # noqa: BLE001, whatever the samples are, they are not rows
         return
     if not _are_equal(batches, as_it_is, loader.make, lambda i: ours(rows.__getitems__(i))):

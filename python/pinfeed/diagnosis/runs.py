@@ -25,7 +25,7 @@ from pinfeed.diagnosis.copying import copied
 from pinfeed.diagnosis.stages import Batch, TimedDataset, TimedStream, begin_worker
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import add_note
-from pinfeed.structure import leaves
+from pinfeed.structure import entries
 
 #: Batches of more bytes are not copied several times.
 LARGE = 16_000_000
@@ -330,7 +330,7 @@ class LoaderCopy:
             return DeviceLoader(variant)
         device_loader = self._device_loader
         fields = None if device_loader.fields is None else (device_loader.fields, None)
-        return DeviceLoader(variant, device_loader.device, fields, device_loader.depth)
+        return DeviceLoader(variant, device_loader.device, fields, device_loader.prefetch)
 
     def _loop(
         self,
@@ -428,7 +428,7 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
 def synchronize(result: Any = None) -> None:
     """Waits for the accelerator, if there is one, and for arrays of JAX, so a step has taken its time."""
     try:
-        waits = [getattr(leaf, "block_until_ready", None) for _, leaf in leaves(result)]
+        waits = [getattr(entry, "block_until_ready", None) for _, entry in entries(result)]
     except Exception:  # noqa: BLE001, whatever it is, it is not an array
         waits = []
     for wait in filter(callable, waits):

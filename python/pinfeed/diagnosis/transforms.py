@@ -14,7 +14,7 @@ from torch.utils.data import Subset
 from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
-from pinfeed.structure import leaves, map_leaves
+from pinfeed.structure import entries, map_entries
 
 #: Where datasets keep their transform: torchvision's may have it in a pair with that of targets.
 _PLACES = ("transform", "transforms", "transforms.transform")
@@ -63,17 +63,17 @@ def _converted_at(
     rest, image = Image.from_torchvision(transform)
     without = _with(dataset, place, rest)
     sample = without[batches[0][0]]
-    (found,) = (leaf for _, leaf in leaves(sample) if _is_image(leaf))
+    (found,) = (entry for _, entry in entries(sample) if _is_image(entry))
     if image.input is None and isinstance(found, torch.Tensor) and found.ndim == 3:
         image = Image.from_torchvision(transform, input="CHW")[1]
-    collate = Collate(map_leaves(lambda leaf: image if _is_image(leaf) else None, sample))
+    collate = Collate(map_entries(lambda entry: image if _is_image(entry) else None, sample))
     stays = type(rest).__name__ != "Identity"
     is_random = stays or image.is_random  # as far as anybody can tell
     for indices in batches[:2]:
         batch = collate([without[index] for index in indices])
         if not have_equal_values(make(indices), batch, None if is_random else _tolerance(image)):
             raise ValueError("another batch")
-    written = map_leaves(lambda leaf: _Name() if _is_image(leaf) else None, sample)
+    written = map_entries(lambda entry: _Name() if _is_image(entry) else None, sample)
     code = (
         f"{name}.{place}, image = pinfeed.Image.from_torchvision({name}.{place}); "
         f"DataLoader(..., collate_fn=pinfeed.Collate({written!r}))"
@@ -100,10 +100,10 @@ def _with(dataset: Any, place: str, transform: Any) -> Any:
     return twin
 
 
-def _is_image(leaf: Any) -> bool:
+def _is_image(entry: Any) -> bool:
     """Whether this is an image before it has become floats."""
-    is_bytes = str(getattr(leaf, "dtype", "")).endswith("uint8") and leaf.ndim in (2, 3)
-    return is_bytes or type(leaf).__module__.startswith("PIL.")
+    is_bytes = str(getattr(entry, "dtype", "")).endswith("uint8") and entry.ndim in (2, 3)
+    return is_bytes or type(entry).__module__.startswith("PIL.")
 
 
 def _tolerance(image: Image) -> float:

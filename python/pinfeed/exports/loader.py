@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from pinfeed.arguments import known_length
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.samplers.order_sampler import OrderSampler

@@ -17,7 +17,7 @@ from pinfeed.arguments import instead, known_length
 from pinfeed.exports.loader import Progress
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
-from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import add_note
 from pinfeed.sources.ragged_builder import SampleReader
@@ -95,12 +95,12 @@ def write_array(
     items, total = _iterable(samples), known_length(samples)
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
         drain = Drain("write_array", files, may_be_alike=True)
-        leaves = _Leaves(files.is_file, dtype)
+        entries = _Entries(files.is_file, dtype)
         with Progress(progress, "write_array") as bar:
-            for part in leaves.batches(items):
+            for part in entries.batches(items):
                 bar.advance(drain.add(part), total)
                 del part  # so that its memory can serve for the next one
-        if leaves.is_empty:
+        if entries.is_empty:
             raise ValueError("write_array: samples yielded nothing to say what to write")
         return drain.finish()
 
@@ -138,56 +138,56 @@ def _noted(samples: Iterable[Any]) -> Iterator[Any]:
         yield sample
 
 
-class _Leaves:
-    """What samples consist of: one leaf, or one for each key of a dict; makes batches of them."""
+class _Entries:
+    """What samples consist of: one entry, or one for each key of a dict; makes batches of them."""
 
     def __init__(self, is_file: bool, dtype: Any) -> None:
         self._is_file, self._dtype = is_file, dtype
-        self._leaves: dict[Any, _Leaf] = {}
+        self._entries: dict[Any, _Entry] = {}
         self._is_dict = False
 
     @property
     def is_empty(self) -> bool:
         """Whether there was nothing so far."""
-        return not self._leaves
+        return not self._entries
 
     def batches(self, samples: Iterable[Any]) -> Iterator[Any]:
         """Joins samples to batches of about a megabyte."""
         count = size = 0
         for number, sample in enumerate(_noted(samples)):
-            for leaf, value, where in self._split(sample, f"sample {number}"):
-                size += leaf.add(value, where)
+            for entry, value, where in self._split(sample, f"sample {number}"):
+                size += entry.add(value, where)
             count += 1
             # Empty lists wait for one that says what shape a row has.
             if (count >= _SAMPLES and size > 0) or size >= _BYTES:
-                yield self._joined([leaf.take() for leaf in self._leaves.values()])
+                yield self._joined([entry.take() for entry in self._entries.values()])
                 count = size = 0
         if count:
-            yield self._joined([leaf.take() for leaf in self._leaves.values()])
+            yield self._joined([entry.take() for entry in self._entries.values()])
 
     def _joined(self, values: list[Any]) -> Any:
-        return dict(zip(self._leaves, values, strict=True)) if self._is_dict else values[0]
+        return dict(zip(self._entries, values, strict=True)) if self._is_dict else values[0]
 
-    def _split(self, item: Any, where: str) -> list[tuple[_Leaf, Any, str]]:
-        """Each leaf, its part of a sample, and what messages call that."""
-        if not self._leaves:
+    def _split(self, item: Any, where: str) -> list[tuple[_Entry, Any, str]]:
+        """Each entry, its part of a sample, and what messages call that."""
+        if not self._entries:
             self._begin(item)
         if isinstance(item, Mapping) != self._is_dict:
-            expected = f"a dict of {list(self._leaves)}" if self._is_dict else "no dict"
+            expected = f"a dict of {list(self._entries)}" if self._is_dict else "no dict"
             raise ValueError(
                 f"write_array: {where}: expected {expected} like the first, "
                 f"got {type(item).__name__}"
             )
         if not self._is_dict:
-            return [(self._leaves[None], item, f"write_array: {where}")]
-        if item.keys() != self._leaves.keys():
+            return [(self._entries[None], item, f"write_array: {where}")]
+        if item.keys() != self._entries.keys():
             raise ValueError(
-                f"write_array: {where}: expected the keys {list(self._leaves)} like the first, "
+                f"write_array: {where}: expected the keys {list(self._entries)} like the first, "
                 f"got {list(item)}"
             )
         return [
-            (leaf, item[key], f"write_array: leaf [{key!r}] of {where}")
-            for key, leaf in self._leaves.items()
+            (entry, item[key], f"write_array: entry [{key!r}] of {where}")
+            for key, entry in self._entries.items()
         ]
 
     def _begin(self, first: Any) -> None:
@@ -200,15 +200,15 @@ class _Leaves:
                 found = f"has the keys {keys}" if self._is_dict else "is no dict"
                 raise ValueError(f"write_array: dtype names {key!r}, but the first sample {found}")
         if not self._is_dict:
-            self._leaves[None] = _Leaf(self._dtype, self._is_file, takes_numbers=self._is_file)
+            self._entries[None] = _Entry(self._dtype, self._is_file, takes_numbers=self._is_file)
         elif not keys:
             raise ValueError("write_array: expected a dict with at least one key, got an empty one")
         for key in keys:
-            self._leaves[key] = _Leaf(dtypes.get(key), self._is_file, takes_numbers=True)
+            self._entries[key] = _Entry(dtypes.get(key), self._is_file, takes_numbers=True)
 
 
-class _Leaf:
-    """Reads the samples of one leaf, and holds each against the first.
+class _Entry:
+    """Reads the samples of one entry, and holds each against the first.
 
     Samples are numbers, if it ``takes_numbers``, or arrays: of one shape if they go into one .npy
     file, else sequences, of which `Drain` sees in the end whether all have one length.

@@ -1,1 +1,1 @@
-"""Fields: each makes one leaf of a batch from that leaf of the samples."""
+"""Fields: each makes one entry of a batch from that entry of the samples."""

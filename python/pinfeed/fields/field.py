@@ -15,7 +15,7 @@ from pinfeed.arguments import ARRAYS, Problem, described, sample_after
 from pinfeed.augment.chance import Chance
 from pinfeed.augment.geometry import Geometry
 from pinfeed.batches import Packing
-from pinfeed.functions.sequences import Padded
+from pinfeed.functional.sequences import Padded
 from pinfeed.memory.outputs import Pin
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
@@ -42,12 +42,12 @@ class Seen(NamedTuple):
     Attributes:
         views: What is seen of each image, as native code has it.
         size: The height and width of the batch.
-        augment: The geometry that the views were found for.
+        geometry: The geometry that the views were found for.
     """
 
     views: Any
     size: tuple[int, int]
-    augment: Geometry | None
+    geometry: Geometry | None
 
 
 class Followed(NamedTuple):
@@ -60,11 +60,11 @@ class Followed(NamedTuple):
     known: Any
 
 
-class Leaf(NamedTuple):
-    """What a field is told about the entry (in code: the leaf) whose batch it makes.
+class FieldContext(NamedTuple):
+    """What a field knows about the entry whose batch it makes.
 
     Attributes:
-        name: What messages call it, such as ``"Collate: leaf ['image']"``.
+        name: What messages call it, such as ``"Collate: entry ['image']"``.
         path: Where it is in a sample, such as ``"['image']"``; empty if the sample is one array.
         pin: Whether the batch lies in pinned memory, as `Collate`'s ``pin``.
         chance: What is random in the batch; None unless a field of the `Collate` augments.
@@ -91,13 +91,13 @@ class Field(ABC):
 
     Attributes:
         source: The key of the entry that `of` named; None: the field's own.
-        is_optional: Whether samples may lack the entry, as `optional` says.
+        is_optional: Whether samples may lack the entry, as `allow_missing` says.
         takes_none: Whether a sample may be None beside others that are not.
         packs: Whether it lays the samples of a batch end to end, in rows of their own.
         pads: Whether it makes a row of each sample, as long as the longest.
         varying_axes: Which axes of the batch are as long as its largest sample.
         byte_padding: The value it pads batches of bytes with; None if it doesn't.
-        augments: Whether it makes something else of samples than they are: it needs `Leaf.chance`.
+        augments: Whether it makes something else of samples than they are: it needs `Entry.chance`.
         is_random: Whether any of that is drawn for each sample.
     """
 
@@ -111,7 +111,7 @@ class Field(ABC):
     augments: bool = False
     is_random: bool = False
 
-    def of(self, key: str) -> Self:
+    def from_key(self, key: str) -> Self:
         """The same field, of the samples' entry under another key of the same dict.
 
         An entry that others are made from is in the batch itself only if it has a field of its own.
@@ -127,8 +127,8 @@ class Field(ABC):
             >>> collate = pinfeed.Collate(
             ...     {
             ...         "input_ids": pinfeed.Pad(pad_value=0),
-            ...         "targets": pinfeed.Pad(pad_value=-100).of("input_ids"),
-            ...         "labels": pinfeed.Stack().of("label"),
+            ...         "targets": pinfeed.Pad(pad_value=-100).from_key("input_ids"),
+            ...         "labels": pinfeed.Stack().from_key("label"),
             ...     }
             ... )
             >>> collate([{"input_ids": [5, 6], "label": 1}, {"input_ids": [7], "label": 0}])
@@ -137,19 +137,19 @@ class Field(ABC):
                     [   7, -100]]), 'labels': tensor([1, 0])}
         """
         if not isinstance(key, str):
-            raise TypeError(f"of: key must be a string, got {key!r}")
+            raise TypeError(f"from_key: key must be a string, got {key!r}")
         field = copy.copy(self)
         field.source = key
         return field
 
-    def optional(self) -> Self:
+    def allow_missing(self) -> Self:
         """The same field, of an entry that all samples of a batch may lack, or have as None.
 
         The batch has no such entry then. That suits labels, which are missing when a model
         predicts.
 
         Example:
-            >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().optional()})
+            >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().allow_missing()})
             >>> (
             ...     collate([{"ids": 1, "labels": 0}]),
             ...     collate([{"ids": 1}]),
@@ -170,25 +170,25 @@ class Field(ABC):
         )
 
     @abstractmethod
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         """The batch of separate samples.
 
         Args:
             samples: The entry of each sample, at least one.
-            leaf: What messages call the entry, and what else is known of the batch.
+            context: What messages call the entry, and what else is known of the batch.
         """
 
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         """The batch of samples of one source; unless a field knows better, `collate` of them.
 
         Args:
             source: Where the samples are: an `ArraySource`, a `RaggedArray`, a `ConcatArray`.
             indices: int64 of shape (B,), checked and not negative.
-            leaf: As for `collate`.
+            context: As for `collate`.
         """
-        return self.collate(source.samples(indices, leaf.name), leaf)
+        return self.collate(source.samples(indices, context.name), context)
 
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
         On the CPU the result has the values that `collate` would give, and elsewhere it is meant
@@ -199,12 +199,12 @@ class Field(ABC):
         Args:
             batch: The batch of this entry, on any device.
             host: The same before it was moved there; sizes are looked up in it.
-            leaf: What messages call it.
+            context: What messages call it.
 
         Raises:
             TypeError, ValueError: The batch is none that the field can take.
         """
-        raise TypeError(f"{leaf.name}: {self!r} takes no whole batches")
+        raise TypeError(f"{context.name}: {self!r} takes no whole batches")
 
     def placed(self, in_dict: bool) -> Field:
         """The field as it behaves where it stands: directly in a dict or elsewhere."""
@@ -215,8 +215,8 @@ class Field(ABC):
         return ()
 
     def __repr__(self) -> str:
-        of = "" if self.source is None else f".of({self.source!r})"
-        return f"{self._call()}{of}{'.optional()' if self.is_optional else ''}"
+        key = "" if self.source is None else f".from_key({self.source!r})"
+        return f"{self._call()}{key}{'.allow_missing()' if self.is_optional else ''}"
 
     def _call(self) -> str:
         """How the field was made."""
@@ -238,7 +238,7 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
 _TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
 
 
-def require_rows(samples: Sequence[Any], leaf: Leaf) -> None:
+def require_rows(samples: Sequence[Any], context: FieldContext) -> None:
     """Raises ValueError for samples (1, L) of tokens, as tokenizers return them with return_tensors.
 
     Either their name says what they are, or they are integers whose lengths differ.
@@ -246,10 +246,10 @@ def require_rows(samples: Sequence[Any], leaf: Leaf) -> None:
     if not all(_is_one_row(sample) for sample in samples):
         return
     lengths = {len(sample[0]) for sample in samples}
-    if len(lengths) > 1 or _TOKENS.search(leaf.path):
+    if len(lengths) > 1 or _TOKENS.search(context.path):
         expected, got = "a row of tokens", f"shape (1, {len(samples[0][0])})"
         hint = "take sample[0], which a tokenizer gives without return_tensors"
-        raise ValueError(Problem(leaf.name, expected, got, hint, sample=0))
+        raise ValueError(Problem(context.name, expected, got, hint, sample=0))
 
 
 def _is_one_row(sample: Any) -> bool:
@@ -265,14 +265,14 @@ def _is_one_row(sample: Any) -> bool:
 
 _INTEGERS = {"int32", "int64"}
 
-#: The batch of an optional leaf that no sample has.
+#: The batch of an optional entry that no sample has.
 ABSENT = object()
 
 
 class Beside(NamedTuple):
-    """What a field returns that has `Field.names`: its leaf, and the leaves under those keys."""
+    """What a field returns that has `Field.names`: its entry, and the entries under those keys."""
 
-    leaf: Any
+    entry: Any
     siblings: dict[str, Any]
 
 
@@ -287,7 +287,7 @@ def check_request(request: Any, name: str) -> Request:
     raise TypeError(f"{name} must be True, False or the key of a dict, got {request!r}")
 
 
-def padded_leaf(
+def padded_entry(
     kind: type[Padded],
     values: Any,
     lengths: Any,
@@ -295,12 +295,12 @@ def padded_leaf(
     mask: Any,
     mask_request: Request,
 ) -> Any:
-    """The leaf of a field that pads: a `Padded` if anything stands in it beside the values.
+    """The entry of a field that pads: a `Padded` if anything stands in it beside the values.
 
     Lengths and mask are only looked at if they are asked for.
     """
     asked = ((lengths_request, lengths), (mask_request, mask))
     siblings = {key: part for key, part in asked if isinstance(key, str)}
     inside = [part if request is True else None for request, part in asked]
-    leaf = kind(values, *inside) if True in (lengths_request, mask_request) else values
-    return Beside(leaf, siblings) if siblings else leaf
+    entry = kind(values, *inside) if True in (lengths_request, mask_request) else values
+    return Beside(entry, siblings) if siblings else entry

@@ -1,4 +1,4 @@
-"""Leaves that are images."""
+"""Entries that are images."""
 
 from __future__ import annotations
 
@@ -22,32 +22,30 @@ from pinfeed.arguments import (
     torch_dtype,
     torch_dtype_name,
 )
-from pinfeed.augment.augmentation import Augmentation
+from pinfeed.augment.augmentation import Augmentation, split_transforms
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.color import Coloring
-from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.from_processor import processor_arguments
 from pinfeed.augment.from_torchvision import split_transform
-from pinfeed.augment.geometry import Geometry, Resizing
+from pinfeed.augment.geometry import Resizing, Transform
 from pinfeed.fields.field import (
     Field,
+    FieldContext,
     Followed,
-    Leaf,
     Request,
     Seen,
     check_request,
-    padded_leaf,
+    padded_entry,
 )
 from pinfeed.fields.pil_images import pil_pixels
-from pinfeed.functions.normalization import (
+from pinfeed.functional.normalization import (
     BYTE_SCALE,
     Normalization,
     PerChannel,
     checked_layouts,
     require_channels_last,
 )
-from pinfeed.functions.sequences import Padded, PaddedImages
-from pinfeed.functions.torch_ops.tensors import normalize_tensor
+from pinfeed.functional.sequences import Padded, PaddedImages
+from pinfeed.functional.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
@@ -63,7 +61,7 @@ _PIL_MASKS = ("L", "P", "1", "I;16", "I")
 class Image(Field):
     """Images, masks and clips: converted, normalized, permuted, padded and stacked in one native pass.
 
-    Every value becomes ``(x * scale - mean) / std``; see `pinfeed.normalize` for the exact
+    Every value becomes ``(x * scale - mean) / std``; see `pinfeed.functional.normalize` for the exact
     arithmetic. With ``pad_value`` the images of a batch may differ in size.
 
     Args:
@@ -98,11 +96,11 @@ class Image(Field):
             an entry of its own under this key of the same dict.
         mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
             key.
-        augment: What is seen of each image, of `pinfeed.augment`: crops, flips and a size, drawn anew
-            for each sample, in the same pass. Images may differ in size where it makes them one, or
-            with ``pad_value``.
-            Entries with the same geometry, such as an image and its mask, get the same window of
-            the same sample; if they share the object, a sample's images must have the same size.
+        augment: Transform of `pinfeed.augment`, or a list of several, drawn anew for each sample and
+            applied in the same pass: crops, flips and sizes, then colors, then a ``RandomErasing``.
+            Images may differ in size if a transform gives them one, or with ``pad_value``.
+            Entries with the same geometry, such as an image and its mask, get the same crop of
+            the same sample; if they share the transforms, a sample's images must have the same size.
         fill: What stands where ``augment`` shows something beyond an image, if not the ``fill`` of
             its crops: 255 for a mask whose loss has ``ignore_index=255``, or one number for each
             channel. In units of the image's own values.
@@ -116,11 +114,8 @@ class Image(Field):
         resize_dtype: None: bytes are resized to bytes, whose values are those of
             ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
             ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
-        color: What is done to the bytes of each image after ``augment``, drawn anew for each sample: a
-            ``ColorJitter``, a ``RandomGrayscale``, or a list of several.
-        erase: A rectangle of each image to write over, drawn anew for each sample.
-        stream: Fields with other numbers here draw other windows of the same sample, also with the
-            same geometry: two views of one image.
+        rng_stream: Number of the random stream. Fields with the same geometry and another number draw
+            other crops of the same sample: two views of one image.
 
     Raises:
         TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
@@ -152,7 +147,7 @@ class Image(Field):
         normalize="mean and std normalize: Image(mean, std)",
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",
         resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
-        transform="Image(augment=...) takes transforms of pinfeed.augment, several in its Compose",
+        transform="Image(augment=...) takes transforms of pinfeed.augment, several in a list",
         antialias="resizing is antialiased, but for interpolation='nearest-exact'",
     )
     def __init__(
@@ -169,13 +164,11 @@ class Image(Field):
         multiple_of: int | tuple[int, int] | None = None,
         sizes: Request = False,
         mask: Request = False,
-        augment: Geometry | None = None,
+        augment: Transform | Sequence[Transform] | None = None,
         fill: float | Sequence[float] | None = None,
         interpolation: Interpolation | Sequence[Interpolation] | None = None,
         resize_dtype: DType | None = None,
-        color: Coloring | Sequence[Coloring] | None = None,
-        erase: RandomErasing | None = None,
-        stream: int = 0,
+        rng_stream: int = 0,
     ) -> None:
         if isinstance(pad_value, np.ndarray | np.generic | torch.Tensor):
             pad_value = pad_value.tolist()
@@ -201,29 +194,29 @@ class Image(Field):
         self.sizes = check_request(sizes, "Image: sizes")
         self.mask = check_request(mask, "Image: mask")
         self.augment = augment
+        transforms = split_transforms(augment, "Image")
+        #: The crops, flips and sizes among them.
+        self.geometry = transforms.geometry
+        self._keeps_one_size = transforms.erasing is not None
         self.fill = fill
         self.interpolation = interpolation
         if resize_dtype is not None:
             resize_dtype = torch_dtype(resize_dtype, "Image", "resize_dtype")
         self.resize_dtype = resize_dtype
-        self.color = color
-        self.erase = erase
-        self.stream = stream
+        self.rng_stream = rng_stream
         multiples = checked_multiples(multiple_of, 2, "Image: multiple_of")
         self._check_layout()
         self._augmentation = Augmentation(
-            augment,
-            self._interpolation(),
+            transforms,
+            self._interpolation(bool(transforms.colors)),
             resize_dtype,
-            color,
-            erase,
-            stream,
+            rng_stream,
             dtype,
             fill,
             pad_value is not None,
-            self._problem_with_one_channel() if dtype == torch.uint8 else "",
+            self._problem_with_one_channel(bool(transforms.colors)) if dtype == torch.uint8 else "",
         )
-        self.augments = bool(self._augmentation.parts)
+        self.augments = bool(transforms)
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
@@ -329,7 +322,7 @@ class Image(Field):
                 "or ask for a floating dtype"
             )
 
-    def _interpolation(self) -> Interpolation | Sequence[Interpolation]:
+    def _interpolation(self, has_colors: bool) -> Interpolation | Sequence[Interpolation]:
         """How it resizes; raises ValueError if nobody knows whether values are classes."""
         if self.interpolation is not None:
             return self.interpolation
@@ -337,15 +330,14 @@ class Image(Field):
             return "nearest-exact"
         keeps_values = self.dtype == torch.uint8 or self.scale == 1
         may_be_masks = "C" not in self.axes and (keeps_values or "C" not in self.output)
-        if may_be_masks and (problem := self._problem_with_one_channel()):
+        if may_be_masks and (problem := self._problem_with_one_channel(has_colors)):
             raise ValueError(f"Image: {problem}")
         return "bilinear"
 
-    def _problem_with_one_channel(self) -> str:
+    def _problem_with_one_channel(self, has_colors: bool) -> str:
         """What to say of images of one channel that are resized, and may be masks; empty: nothing."""
-        # Augmentation raises for all that is not a Geometry.
-        steps = self.augment.steps if isinstance(self.augment, Geometry) else ()
-        is_image = self.color is not None or not self.mean is self.std is None
+        steps = () if self.geometry is None else self.geometry.steps
+        is_image = has_colors or not self.mean is self.std is None
         if (
             self.interpolation is None
             and not is_image
@@ -374,44 +366,44 @@ class Image(Field):
         names = self.names()
         if len({*names}) < len(names):
             raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
-        if self.erase is not None:
+        if self._keeps_one_size:
             raise ValueError(
-                "Image: erase is for images of one size, and pad_value keeps them of different sizes; "
+                "Image: RandomErasing needs images of one size, and pad_value keeps different sizes; "
                 "leave one out"
             )
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         is_mask = self._is_mask
-        images = [as_array(s, is_mask, leaf.name, i) for i, s in enumerate(samples)]
-        return self._batch(images, None, leaf)
+        images = [as_array(s, is_mask, context.name, i) for i, s in enumerate(samples)]
+        return self._batch(images, None, context)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged:
-            return super().gather(source, indices, leaf)
+            return super().gather(source, indices, context)
         selection = source.select(indices)
-        return self._batch(selection.rows, selection.indices, leaf)
+        return self._batch(selection.rows, selection.indices, context)
 
     @override
     def names(self) -> tuple[str, ...]:
         return tuple(key for key in (self.sizes, self.mask) if isinstance(key, str))
 
     @override
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
-        self._augmentation.refuse_batch(leaf.name)
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
+        self._augmentation.refuse_batch(context.name)
         if not isinstance(batch, torch.Tensor):
             expected = "a tensor of images, which Image() takes"
-            raise TypeError(Problem(leaf.name, expected, type(batch).__name__))
+            raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # grey images
             batch = batch[..., None]
-        self._require_images(batch, leaf.name)
+        self._require_images(batch, context.name)
         if self.input is None:
-            require_channels_last(batch.shape, leaf.name)
+            require_channels_last(batch.shape, context.name)
         # The native side takes samples, at least one: their sizes are those of the batch.
         if batch.is_cpu and batch.shape[:1] != (0,):
-            return self.gather(ArraySource(batch, leaf.name), np.arange(len(batch)), leaf)
-        return self._apply_with_ops(batch, leaf.name)
+            return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
+        return self._apply_with_ops(batch, context.name)
 
     def require_same_padding(self, collated: Field, name: str) -> None:
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
@@ -425,29 +417,31 @@ class Image(Field):
                     f"{name} must not normalize padding, got {self!r}, which turns pad_value={pad_value} "
                     f"of the loader's {collated!r} into {value:.3g}; normalize in the Collate, "
                     "Image(mean, std, pad_value=...), or, to normalize padding too, leave this out of "
-                    "fields and call pinfeed.normalize in the loop"
+                    "fields and call pinfeed.functional.normalize in the loop"
                 )
 
-    def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
-        target, threads = batch_allocator(leaf.pin), get_num_threads()
-        if self.augments or leaf.followed:
-            written = self._augmented(images, indices, target, leaf)
+    def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
+        target, threads = batch_allocator(context.pin), get_num_threads()
+        if self.augments or context.followed:
+            written = self._augmented(images, indices, target, context)
         else:
             written = _core.normalize_images(
-                images, indices, self._format, target, leaf.name, threads, padding=self._padding
+                images, indices, self._format, target, context.name, threads, padding=self._padding
             )
         batch = self._axes_in_order(written.values)
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
-            batch = padded_leaf(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
-        if not leaf.followed:
+            batch = padded_entry(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
+        if not context.followed:
             return batch
         order = self._format.output
         height, width = (written.values.shape[1 + order.index(axis)] for axis in "HW")
-        return Followed(batch, Seen(written.views, (height, width), self.augment))
+        return Followed(batch, Seen(written.views, (height, width), self.geometry))
 
-    def _augmented(self, images: Any, indices: Any, target: Any, leaf: Leaf) -> _core.WrittenImages:
-        chance = leaf.chance
+    def _augmented(
+        self, images: Any, indices: Any, target: Any, context: FieldContext
+    ) -> _core.WrittenImages:
+        chance = context.chance
         if chance is None:
             chance = Chance(np.arange(len(images if indices is None else indices)), key=0)
         return self._augmentation.batch(
@@ -456,10 +450,10 @@ class Image(Field):
             self._format,
             self._padding,
             chance,
-            leaf.objects,
+            context.objects,
             target,
-            leaf.name,
-            leaf.path,
+            context.name,
+            context.path,
         )
 
     def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:

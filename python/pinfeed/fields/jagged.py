@@ -1,4 +1,4 @@
-"""Leaves of different lengths, without padding."""
+"""Entries of different lengths, without padding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
-from pinfeed.fields.field import Beside, Field, Leaf, require_rows, sequences_of
-from pinfeed.functions.padding import Side, check_side
-from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.fields.field import Beside, Field, FieldContext, require_rows, sequences_of
+from pinfeed.functional.padding import Side, check_side
+from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
@@ -72,23 +72,23 @@ class Jagged(Field):
         return () if self.offsets is None else (self.offsets,)
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        require_rows(samples, leaf)
-        if _EDGES.search(leaf.path) and not _OF_EDGES.search(leaf.path):
-            _require_edges_in_rows(samples, leaf)
-        return self._join(*sequences_of(samples, leaf.name), None, leaf)
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
+        require_rows(samples, context)
+        if _EDGES.search(context.path) and not _OF_EDGES.search(context.path):
+            _require_edges_in_rows(samples, context)
+        return self._join(*sequences_of(samples, context.name), None, context)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._join(*source.select(indices), leaf)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        return self._join(*source.select(indices), context)
 
-    def _join(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> Any:
+    def _join(self, source: Any, offsets: Any, indices: Any, context: FieldContext) -> Any:
         values, starts = _core.join(
             source,
             offsets,
             indices,
-            batch_allocator(leaf.pin),
-            leaf.name,
+            batch_allocator(context.pin),
+            context.name,
             get_num_threads(),
             **self._options,
         )
@@ -102,7 +102,7 @@ _EDGES = re.compile("edge|adjacency|connectivity", re.IGNORECASE)
 _OF_EDGES = re.compile("attr|feat|weight|type|label", re.IGNORECASE)
 
 
-def _require_edges_in_rows(samples: Sequence[Any], leaf: Leaf) -> None:
+def _require_edges_in_rows(samples: Sequence[Any], context: FieldContext) -> None:
     """Raises ValueError for edges of graphs of shape (2, E): equal E would be joined along axis 0."""
     shapes = [np.shape(sample) for sample in samples]
     for position, shape in enumerate(shapes):
@@ -111,4 +111,4 @@ def _require_edges_in_rows(samples: Sequence[Any], leaf: Leaf) -> None:
                 "edges of shape (E, 2), to join along axis 0",
                 "transpose them: edges.T",
             )
-            raise ValueError(Problem(leaf.name, expected, str(shape), hint, sample=position))
+            raise ValueError(Problem(context.name, expected, str(shape), hint, sample=position))

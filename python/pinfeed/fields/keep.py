@@ -1,4 +1,4 @@
-"""Leaves that stay as they are."""
+"""Entries that stay as they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from pinfeed.fields.field import Field, Leaf
+from pinfeed.fields.field import Field, FieldContext
 
 
 class Keep(Field):
@@ -21,5 +21,5 @@ class Keep(Field):
     """
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> list[Any]:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> list[Any]:
         return list(samples)

@@ -17,12 +17,13 @@ from pinfeed.arguments import (
     require_flags,
     torch_dtype_name,
 )
+from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
-from pinfeed.fields.field import Beside, Field, Leaf, Request
+from pinfeed.fields.field import Beside, Field, FieldContext, Request
 from pinfeed.fields.image import INTEGERS, Image, as_array
-from pinfeed.functions.sequences import Padded
-from pinfeed.structure import children, map_leaves, step_name
+from pinfeed.functional.sequences import Padded
+from pinfeed.structure import children, map_entries, step_name
 
 _NONE = 255  # no class
 _OPTIONS = ("dtype", "fill", "interpolation", "reduce_labels", "pad_value", "multiple_of", "sizes")
@@ -38,7 +39,7 @@ class Mask(Image):
         image: The key of that image's field in the same dict. None: all images there have the same
             ``augment``.
         dtype: An integer dtype that holds all values of the samples' own.
-        augment: A geometry that is not the image's. None takes the image's ``augment``, ``stream``,
+        augment: A geometry that is not the image's. None takes the image's ``augment``, ``rng_stream``,
             ``multiple_of`` and, where the image has a ``pad_value``, ``fill`` as the mask's.
         fill: The class where ``augment`` shows something beyond a mask: the ``ignore_index`` of the
             loss. Samples need a dtype that holds it.
@@ -48,7 +49,7 @@ class Mask(Image):
         pad_value: The class below and to the right of masks smaller than the largest of the batch.
         multiple_of: As in `Image`.
         sizes: As in `Image`.
-        stream: As in `Image`.
+        rng_stream: As in `Image`.
 
     Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), also mixed, or PIL images of
     mode L, P, 1, I or I;16: of a palette, the indices are the classes, not the colors. Other images of
@@ -78,14 +79,14 @@ class Mask(Image):
         image: str | None = None,
         *,
         dtype: DType = torch.int64,
-        augment: Geometry | None = None,
+        augment: Geometry | Sequence[Geometry] | None = None,
         fill: int = 255,
         interpolation: Literal["nearest-exact", "nearest"] = "nearest-exact",
         reduce_labels: bool = False,
         pad_value: int | None = None,
         multiple_of: int | tuple[int, int] | None = None,
         sizes: Request = False,
-        stream: int = 0,
+        rng_stream: int = 0,
     ) -> None:
         if image is not None and not isinstance(image, str):
             raise TypeError(
@@ -98,6 +99,7 @@ class Mask(Image):
                 raise ValueError(
                     f"Mask: {name} must be {_NONE} with reduce_labels, as what 0 becomes, got {value!r}"
                 )
+        split_transforms(augment, "Mask", geometry_only=True)
         require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
         try:
             super().__init__(
@@ -110,7 +112,7 @@ class Mask(Image):
                 pad_value=pad_value,
                 multiple_of=multiple_of,
                 sizes=sizes,
-                stream=stream,
+                rng_stream=rng_stream,
             )
         except (TypeError, ValueError) as error:
             raise type(error)(str(error).replace("Image:", "Mask:", 1)) from None
@@ -165,56 +167,56 @@ class Mask(Image):
             options["pad_value"] = self.fill
         if self.multiple_of is None:
             options["multiple_of"] = first.multiple_of
-        if first.augment is not None:
-            options |= {"augment": first.augment, "stream": first.stream}
+        if first.geometry is not None:
+            options |= {"augment": first.geometry, "rng_stream": first.rng_stream}
         field = type(self)(self.image, **options)
         field.source, field.is_optional, field._is_beside = self.source, self.is_optional, True
         return field
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        masks = [as_array(sample, True, leaf.name, i) for i, sample in enumerate(samples)]
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
+        masks = [as_array(sample, True, context.name, i) for i, sample in enumerate(samples)]
         if len({getattr(mask, "ndim", 0) for mask in masks}) > 1:
-            masks = [_plane(mask, leaf, i) for i, mask in enumerate(masks)]
-        return self._batch(masks, None, leaf)
+            masks = [_plane(mask, context, i) for i, mask in enumerate(masks)]
+        return self._batch(masks, None, context)
 
     @override
-    def _batch(self, images: Any, indices: Any, leaf: Leaf) -> Any:
+    def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
         if self.image is not None and not self._is_beside and self.augment is None:
             wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
-            raise ValueError(Problem(leaf.name, wrong))
-        batch = super()._batch(images, indices, leaf)
+            raise ValueError(Problem(context.name, wrong))
+        batch = super()._batch(images, indices, context)
         if self.reduce_labels:
-            made = batch.leaf if isinstance(batch, Beside) else batch
+            made = batch.entry if isinstance(batch, Beside) else batch
             _reduce(made.values if isinstance(made, Padded) else made)
         return batch
 
     @override
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         if self.augment is not None or self.pad_value is not None:
             wrong = "augment and pad_value are for the samples of a Collate, and this is a batch already"
             hint = "give this Mask to the Collate, and leave it out of fields"
-            raise TypeError(Problem(leaf.name, wrong, hint=hint))
+            raise TypeError(Problem(context.name, wrong, hint=hint))
         if not isinstance(batch, torch.Tensor):
             raise TypeError(
-                Problem(leaf.name, "a tensor, which Mask() takes", type(batch).__name__)
+                Problem(context.name, "a tensor, which Mask() takes", type(batch).__name__)
             )
         if batch.is_cpu and len(batch):  # the native side takes at least one sample
-            return self._batch(batch, np.arange(len(batch)), leaf)
+            return self._batch(batch, np.arange(len(batch)), context)
         # On a device values are not looked at, so all that the dtype has must fit.
         axis = 1 if batch.ndim == 4 and batch.shape[1] == 1 else -1
         masks = batch.squeeze(axis) if batch.ndim == 4 else batch
         given, dtype = torch_dtype_name(batch.dtype), torch_dtype_name(self.dtype)
         if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(given, dtype):
             expected = f"integers that {dtype} can hold, of shape (N, H, W)"
-            raise TypeError(Problem(leaf.name, expected, f"{given} {tuple(batch.shape)}"))
+            raise TypeError(Problem(context.name, expected, f"{given} {tuple(batch.shape)}"))
         made = masks.to(self.dtype, copy=True)
         if self.reduce_labels:
             _reduce(made)
         return made
 
 
-def _plane(mask: Any, leaf: Leaf, position: int) -> Any:
+def _plane(mask: Any, context: FieldContext, position: int) -> Any:
     """A mask of (H, W), beside samples with another number of axes."""
     shape: tuple[int, ...] = tuple(getattr(mask, "shape", ()))
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
@@ -222,7 +224,7 @@ def _plane(mask: Any, leaf: Leaf, position: int) -> Any:
     if len(shape) == 3:
         hint = "mask[..., 0] is the mask where channels are equal"
         raise ValueError(
-            Problem(leaf.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
+            Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )
     return mask
 
@@ -235,7 +237,8 @@ def _reduce(classes: torch.Tensor) -> None:
 
 def _view(image: Image) -> tuple[Any, ...]:
     """All that its masks have to have as well."""
-    return image.augment, image.stream, image.pad_value is None, image.multiple_of
+    steps = () if image.geometry is None else image.geometry.steps
+    return steps, image.rng_stream, image.pad_value is None, image.multiple_of
 
 
 def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
@@ -254,4 +257,4 @@ def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
     if not images:
         return parts
     beside = lambda part: part.beside(images, name) if isinstance(part, Mask) else part
-    return [map_leaves(beside, part, lambda node: isinstance(node, Field)) for part in parts]
+    return [map_entries(beside, part, lambda node: isinstance(node, Field)) for part in parts]

@@ -18,7 +18,7 @@ from pinfeed.arguments import (
     instead,
     require_flags,
 )
-from pinfeed.fields.field import Beside, Field, Leaf
+from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
@@ -53,14 +53,14 @@ class Pack(Field):
     Args:
         seq_length: The same as the PackSampler's, or None.
         pad_value: What padding is made of.
-        first: What overwrites the first token of each document. In labels, what the loss ignores:
+        first_token: What overwrites the first token of each document. In labels, what the loss ignores:
             the end of one document doesn't predict the start of the next.
         dtype: The batch's dtype, if not the samples' own, as in `Pad`.
         flat: Make it (1, rows × seq_length).
         position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
         position_start: The position of a document's first token.
         document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
-            padding. What `packed_attention_mask` takes. If flat, the numbers go on through all
+            padding. What `packing.attention_mask` takes. If flat, the numbers go on through all
             rows; the padding of each takes one too, so some are missing.
         cu_seqlens: int32 of shape (N + 1,): where in all rows the segments begin, and the end, which
             fills up the rest. N is rows × (max_documents + 1) for a PackSampler with
@@ -79,11 +79,13 @@ class Pack(Field):
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
-        >>> sampler = pinfeed.PackSampler(tokens, seq_length=4, batch_size=2, shuffle=False)
+        >>> sampler = pinfeed.samplers.PackSampler(
+        ...     tokens, seq_length=4, batch_size=2, shuffle=False
+        ... )
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens, "labels": tokens})
         >>> fields = {
         ...     "input_ids": pinfeed.Pack(seq_length=4, position_ids=True, document_ids=True),
-        ...     "labels": pinfeed.Pack(seq_length=4, pad_value=-100, first=-100),
+        ...     "labels": pinfeed.Pack(seq_length=4, pad_value=-100, first_token=-100),
         ... }
         >>> loader = torch.utils.data.DataLoader(
         ...     dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate(fields)
@@ -104,7 +106,7 @@ class Pack(Field):
         *,
         seq_length: int | None,
         pad_value: Any = 0,
-        first: Any = None,
+        first_token: Any = None,
         dtype: Any = None,
         flat: bool = False,
         position_ids: Keys = False,
@@ -121,9 +123,12 @@ class Pack(Field):
             else checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
         )
         self.pad_value = pad_value
-        self.first = first
+        self.first_token = first_token
         self.dtype = None if dtype is None else dtype_name(dtype, "Pack")
-        for keyword, value in (("pad_value", pad_value), ("first", 0 if first is None else first)):
+        for keyword, value in (
+            ("pad_value", pad_value),
+            ("first_token", 0 if first_token is None else first_token),
+        ):
             # Of no dtype in particular: complex128 holds whatever is a number.
             _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
         require_flags("Pack", flat=flat)
@@ -137,7 +142,7 @@ class Pack(Field):
         }
         self._options = _core.PackOptions(
             fill=pad_value,
-            first=first,
+            first=first_token,
             dtype=self.dtype,
             flat=flat,
             position_start=self.position_start,
@@ -153,15 +158,15 @@ class Pack(Field):
         return tuple(key for keys in self._keys.values() for key in keys)
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return self._packed(Selection(list(samples)), leaf)
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
+        return self._packed(Selection(list(samples)), context)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._packed(source.select(indices), leaf)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        return self._packed(source.select(indices), context)
 
-    def _packed(self, samples: Selection, leaf: Leaf) -> Any:
-        packing = None if self.seq_length is None else leaf.packing
+    def _packed(self, samples: Selection, context: FieldContext) -> Any:
+        packing = None if self.seq_length is None else context.packing
         if packing is None and self.seq_length is not None:
             wrong = (
                 "Pack needs the rows that a PackSampler has planned: DataLoader(dataset, "
@@ -171,16 +176,16 @@ class Pack(Field):
                 "any dataset but an ArrayDataset needs IndexedDataset(dataset) around it, and a "
                 "PackedStream batch_size=None"
             )
-            raise ValueError(Problem(leaf.name, wrong, hint=hint))
+            raise ValueError(Problem(context.name, wrong, hint=hint))
         if packing is not None and self.seq_length != packing.seq_length:
             expected = f"seq_length={packing.seq_length} for Pack, as the PackSampler has it"
-            raise ValueError(Problem(leaf.name, expected, str(self.seq_length)))
+            raise ValueError(Problem(context.name, expected, str(self.seq_length)))
         packed = _core.pack(
             *samples,
             packing,
             self._options,
-            batch_allocator(leaf.pin),
-            leaf.name,
+            batch_allocator(context.pin),
+            context.name,
             get_num_threads(),
         )
         siblings = {key: getattr(packed, mark) for mark, keys in self._keys.items() for key in keys}

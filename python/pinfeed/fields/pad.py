@@ -1,4 +1,4 @@
-"""Leaves of different sizes, padded."""
+"""Entries of different sizes, padded."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pinfeed import _core
 from pinfeed.arguments import DType, Problem, described, instead, torch_dtype
 from pinfeed.fields.field import (
     Field,
+    FieldContext,
     Followed,
-    Leaf,
     Request,
     check_request,
-    padded_leaf,
+    padded_entry,
     require_rows,
     sequences_of,
 )
 from pinfeed.fields.stack import Stack
-from pinfeed.functions.padding import Axes, MultipleOf, Padding, Side
-from pinfeed.functions.sequences import JaggedBatch, LeftPadded, Padded
-from pinfeed.functions.torch_ops.tensors import longest_sample, pad_tensor
+from pinfeed.functional.padding import Axes, MultipleOf, Padding, Side
+from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
+from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
@@ -39,7 +39,7 @@ class Pad(Field):
     """Samples of different sizes in one tensor, padded to the longest: tokens, audio, masks.
 
     Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
-    become their bytes (str as UTF-8). `pinfeed.pad` explains ``pad_value``, ``side``, ``axes``,
+    become their bytes (str as UTF-8). `pinfeed.functional.pad` explains ``pad_value``, ``side``, ``axes``,
     ``max_length``, ``multiple_of``, ``dtype`` and ``scale``, which mean the same here.
 
     Samples may also be lists of sequences, as many in each, such as the answers of a multiple
@@ -168,58 +168,67 @@ class Pad(Field):
         return tuple(name for name in (self.lengths, self.mask) if isinstance(name, str))
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         if self._padding.axes is None:
-            require_rows(samples, leaf)
+            require_rows(samples, context)
         if self._padding.axes is None and _are_nested(samples):
-            return self._pad_nested(samples, leaf)
-        parts = self._padded(*sequences_of(samples, leaf.name), None, leaf)
-        return self._in_batch(parts, leaf)
+            return self._pad_nested(samples, context)
+        parts = self._padded(*sequences_of(samples, context.name), None, context)
+        return self._in_batch(parts, context)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._in_batch(self._padded(*source.select(indices), leaf), leaf)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        return self._in_batch(self._padded(*source.select(indices), context), context)
 
     @override
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         if not (isinstance(batch, JaggedBatch) and isinstance(batch.values, torch.Tensor)):
             expected = "a JaggedBatch of tensors, which Pad() takes and Jagged() makes in a Collate"
-            raise TypeError(Problem(leaf.name, expected, type(batch).__name__))
+            raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if batch.values.is_cpu:
-            return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), leaf)
-        return self._apply_with_ops(batch, host.offsets, leaf)
+            return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), context)
+        return self._apply_with_ops(batch, host.offsets, context)
 
-    def _apply_with_ops(self, batch: JaggedBatch, offsets: torch.Tensor, leaf: Leaf) -> Any:
+    def _apply_with_ops(
+        self, batch: JaggedBatch, offsets: torch.Tensor, context: FieldContext
+    ) -> Any:
         """The batch of samples on a device; to ask it for its offsets would mean to wait for it."""
-        longest = longest_sample(offsets, leaf.name)
-        parts = pad_tensor(self._padding, *batch, longest, **self._asked, name=leaf.name)
-        return self._in_batch(parts, leaf)
+        longest = longest_sample(offsets, context.name)
+        parts = pad_tensor(self._padding, *batch, longest, **self._asked, name=context.name)
+        return self._in_batch(parts, context)
 
-    def _padded(self, source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any, Any]:
+    def _padded(
+        self, source: Any, offsets: Any, indices: Any, context: FieldContext
+    ) -> tuple[Any, Any, Any]:
         """Values, lengths and a bool mask, the latter None where not asked for."""
         return _core.pad(
             source,
             offsets,
             indices,
             self._padding.options,
-            batch_allocator(leaf.pin),
-            leaf.name,
+            batch_allocator(context.pin),
+            context.name,
             get_num_threads(),
-            lengths=bool(self._lengths) or leaf.followed,
+            lengths=bool(self._lengths) or context.followed,
             mask=bool(self.mask),
         )
 
-    def _in_batch(self, parts: tuple[Any, Any, Any], leaf: Leaf) -> Any:
+    def _in_batch(self, parts: tuple[Any, Any, Any], context: FieldContext) -> Any:
         """What stands in the batch for values, lengths and a bool mask."""
         values, lengths, mask = parts
         if mask is not None and self.mask_dtype is not None:
-            mask = Stack(self.mask_dtype).apply(mask, mask, leaf)
+            mask = Stack(self.mask_dtype).apply(mask, mask, context)
         kind = LeftPadded if self._padding.side == "left" else Padded
-        batch = padded_leaf(kind, values, lengths, self._lengths, mask, self.mask)
-        return Followed(batch, lengths) if leaf.followed else batch
+        batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
+        return Followed(batch, lengths) if context.followed else batch
 
     def compare(
-        self, lengths: torch.Tensor, key: Any, known: torch.Tensor, other: Pad, leaf: Leaf
+        self,
+        lengths: torch.Tensor,
+        key: Any,
+        known: torch.Tensor,
+        other: Pad,
+        context: FieldContext,
     ) -> None:
         """Raises ValueError, or warns once, if this is not padded as an entry that it belongs to.
 
@@ -228,7 +237,7 @@ class Pad(Field):
             key: That of the other entry.
             known: Of each sample there.
             other: The field there.
-            leaf: What messages call this entry.
+            context: What messages call this entry.
         """
         are_same, differs = self.compared[key]
         if self._has_warned:
@@ -241,7 +250,7 @@ class Pad(Field):
                 ways = (
                     f"say like={key!r} instead, or, if these are sequences of their own, like=False"
                 )
-                warnings.warn(f"{leaf.name}: {text}; {ways}", stacklevel=2)
+                warnings.warn(f"{context.name}: {text}; {ways}", stacklevel=2)
             return
         is_same = lengths.shape == known.shape  # otherwise lists of other numbers of sequences
         sample = (
@@ -251,7 +260,7 @@ class Pad(Field):
         if lengths.ndim > known.ndim:
             limits += "; np.asarray(sample) makes rows of lists"
         problem = Problem(
-            leaf.name,
+            context.name,
             f"length {known[sample].tolist()} as in [{key!r}]",
             str(lengths[sample].tolist()),
             f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
@@ -263,12 +272,12 @@ class Pad(Field):
         self._has_warned = True
         warnings.warn(str(problem), stacklevel=2)
 
-    def _pad_nested(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def _pad_nested(self, samples: Sequence[Any], context: FieldContext) -> Any:
         """The batch of samples that are lists of sequences: (B, C, L)."""
         if self._lengths is True or self.mask is True:
             wrong = "lengths and mask of lists of sequences need keys of their own"
             hint = "make samples dicts and say Pad(lengths='lengths', mask='mask'), or Pad(lengths=False)"
-            raise ValueError(Problem(leaf.name, wrong, hint=hint))
+            raise ValueError(Problem(context.name, wrong, hint=hint))
         count = len(samples[0])
         for position, sample in enumerate(samples):
             if len(sample) != count:
@@ -276,10 +285,10 @@ class Pad(Field):
                 hint = "fill up the shorter ones with empty sequences: sample + [[]]"
                 if len({*map(len, (*samples[0], *sample))}) == 1:
                     hint = f"np.asarray(sample) makes an array of frames; if they are sequences, {hint}"
-                raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
+                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:
-            parts = self._padded(sequences, None, None, leaf)
+            parts = self._padded(sequences, None, None, context)
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             if problem is not None and problem.sample is not None:
@@ -289,7 +298,7 @@ class Pad(Field):
         values, lengths, mask = (
             None if part is None else part.unflatten(0, shape) for part in parts
         )
-        return self._in_batch((values, lengths, mask), leaf)
+        return self._in_batch((values, lengths, mask), context)
 
     @property
     def _lengths(self) -> Request:

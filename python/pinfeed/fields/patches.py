@@ -1,4 +1,4 @@
-"""Leaves that are images for vision transformers of native resolution."""
+"""Entries that are images for vision transformers of native resolution."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pinfeed.arguments import (
     Problem,
     checked_integer,
     instead,
-    require_instance,
     torch_dtype,
 )
+from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Crop, Geometry, Resizing
-from pinfeed.fields.field import Beside, Field, Leaf, Request, check_request
+from pinfeed.fields.field import Beside, Field, FieldContext, Request, check_request
 from pinfeed.fields.image import as_array
-from pinfeed.functions.normalization import PerChannel
-from pinfeed.functions.patches import Patching, grid_of
+from pinfeed.functional.normalization import PerChannel
+from pinfeed.functional.patches import Patching, grid_of
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.sources.source import Source
 
@@ -68,7 +68,7 @@ class Patches(Field):
         augment: What is seen of each image, of `pinfeed.augment`: crops and flips before it gets its
             size; or, without a rule for sizes, a resize too, such as ``RandomResizedCrop(224)``. The
             images of one sample are seen alike, as those of a clip are.
-        stream: As in `Image`.
+        rng_stream: As in `Image`.
         pad_to: How many patches each image gets, with zeros for those that it lacks.
         grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (images, 2),
             height and width. A key of the same dict, or True for a tuple.
@@ -113,8 +113,8 @@ class Patches(Field):
         max_patches: int | None = None,
         multiple_of: int | None = None,
         min_side: int = 1,
-        augment: Geometry | None = None,
-        stream: int = 0,
+        augment: Geometry | Sequence[Geometry] | None = None,
+        rng_stream: int = 0,
         pad_to: int | None = None,
         grid: Request = True,
         cu_seqlens: Request = False,
@@ -136,8 +136,10 @@ class Patches(Field):
         self.multiple_of = multiple_of
         self.min_side = min_side
         self.augment = augment
-        self.augments = augment is not None
-        self.stream = checked_integer(stream, "Patches: stream", 0)
+        #: The same as one transform.
+        self.geometry = split_transforms(augment, "Patches", geometry_only=True).geometry
+        self.augments = self.geometry is not None
+        self.rng_stream = checked_integer(rng_stream, "Patches: rng_stream", 0)
         self.pad_to = pad_to
         self.grid = check_request(grid, "Patches: grid")
         self.cu_seqlens = check_request(cu_seqlens, "Patches: cu_seqlens")
@@ -160,10 +162,10 @@ class Patches(Field):
             max_patches=max_patches,
             multiple_of=multiple_of,
             min_side=min_side,
-            geometry=None if augment is None else self._native(augment),
+            geometry=None if self.geometry is None else self._native(self.geometry),
         )
         self.axes = self._patching.input
-        self._steps = () if augment is None else augment.steps
+        self._steps = () if self.geometry is None else self.geometry.steps
         self.is_random = any(step.is_random for step in self._steps)
         if pad_to is None and mask is not False:
             raise ValueError("Patches: mask is about padding; give pad_to, or leave it out")
@@ -173,26 +175,21 @@ class Patches(Field):
                 "clips or cu_seqlens"
             )
 
-    def _native(self, augment: Geometry) -> dict[str, Any]:
+    def _native(self, geometry: Geometry) -> dict[str, Any]:
         """What native code takes for the geometry."""
-        require_instance(
-            augment,
-            Geometry,
-            "Patches: augment must be a geometry of pinfeed.augment, or its Compose",
-        )
-        if augment.needs_boxes:
+        if geometry.needs_boxes:
             raise ValueError(
-                f"Patches: {augment!r} crops around the boxes of objects, which nothing moves along "
+                f"Patches: {geometry!r} crops around the boxes of objects, which nothing moves along "
                 "with patches; take RandomResizedCrop or RandomCrop"
             )
         has_rule = self.max_pixels is not None or self.max_patches is not None
-        for step in augment.steps:
+        for step in geometry.steps:
             if has_rule and isinstance(step, Resizing):
                 raise ValueError(
                     f"Patches: images get their size by {step!r}, and by max_pixels or max_patches; "
                     "leave one of them out"
                 )
-        return augment.native(None)
+        return geometry.native(None)
 
     @classmethod
     def from_processor(cls, processor: Any, **arguments: Any) -> Self:
@@ -216,7 +213,7 @@ class Patches(Field):
             ValueError: The field does not cover one of its settings.
 
         Example:
-            ``{"pixel_values": pinfeed.Patches.from_processor(processor).of("image")}``
+            ``{"pixel_values": pinfeed.Patches.from_processor(processor).from_key("image")}``
         """
         processor = getattr(processor, "image_processor", processor)
         return cls(**_settings(processor) | arguments)
@@ -250,24 +247,24 @@ class Patches(Field):
         return tuple(key for key in (self.grid, self.cu_seqlens, self.mask) if isinstance(key, str))
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         images: list[Any] = []
         clips, places = [], []
-        for place, clip in _clips(samples, leaf.name):
+        for place, clip in _clips(samples, context.name):
             frames = self._patching.frames_of(clip)
             if len(frames) == 0:
-                problem = Problem(leaf.name, "a clip of at least one frame", "none")
+                problem = Problem(context.name, "a clip of at least one frame", "none")
                 problem.sample, problem.part = place
                 raise ValueError(problem)
             images += frames
             clips.append(len(frames))
             places += [place] * len(frames)
         if not images:
-            return self._empty(leaf)
+            return self._empty(context)
         frames_of_clips = np.array(clips) if "T" in self._patching.input else None
         try:
             return self._batch(
-                images, None, frames_of_clips, [sample for sample, _ in places], leaf
+                images, None, frames_of_clips, [sample for sample, _ in places], context
             )
         except (TypeError, ValueError) as error:
             told = Problem.of(error)
@@ -276,41 +273,45 @@ class Patches(Field):
             raise
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged or "T" in self._patching.input:
-            return super().gather(source, indices, leaf)
+            return super().gather(source, indices, context)
         selection = source.select(indices)
-        return self._batch(selection.rows, selection.indices, None, np.arange(len(indices)), leaf)
+        return self._batch(
+            selection.rows, selection.indices, None, np.arange(len(indices)), context
+        )
 
     @override
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         wrong = "Patches() makes its batch where the samples are, whose sizes differ"
         hint = (
             "give it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
             "halves what goes over the bus"
         )
-        raise TypeError(Problem(leaf.name, wrong, hint=hint))
+        raise TypeError(Problem(context.name, wrong, hint=hint))
 
-    def _batch(self, images: Any, indices: Any, frames: Any, samples: Any, leaf: Leaf) -> Any:
+    def _batch(
+        self, images: Any, indices: Any, frames: Any, samples: Any, context: FieldContext
+    ) -> Any:
         """The batch of images, of which each belongs to a sample."""
         drawn: dict[str, Any] = {}
-        if self.augments and leaf.chance is not None:
-            chance = leaf.chance
-            drawn = {"key": chance.key(self.stream), "samples": chance.samples[samples]}
-        target = batch_allocator(leaf.pin)
+        if self.augments and context.chance is not None:
+            chance = context.chance
+            drawn = {"key": chance.key(self.rng_stream), "samples": chance.samples[samples]}
+        target = batch_allocator(context.pin)
         return self._in_batch(
-            *self._patching.batch(images, indices, frames, target, leaf.name, **drawn), leaf
+            *self._patching.batch(images, indices, frames, target, context.name, **drawn), context
         )
 
-    def _empty(self, leaf: Leaf) -> Any:
+    def _empty(self, context: FieldContext) -> Any:
         """The batch of samples without images, with as many channels as images are meant to have."""
         items = self._patching.channels * self.temporal * self.patch_size**2
         rows = (0,) if self.pad_to is None else (0, self.pad_to)
         values = torch.empty((*rows, items), dtype=self.dtype, device="cpu")
         grid = torch.empty((0, 3), dtype=torch.int64, device="cpu")
-        return self._in_batch(as_output(values, leaf.pin), grid, leaf)
+        return self._in_batch(as_output(values, context.pin), grid, context)
 
-    def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, leaf: Leaf) -> Any:
+    def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, context: FieldContext) -> Any:
         """What stands in the batch for patches and their grid."""
         counts = grid[:, 1] * grid[:, 2]
         wanted: list[tuple[Request, torch.Tensor]] = []
@@ -321,8 +322,8 @@ class Patches(Field):
             wanted.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
         if self.pad_to is not None and self.mask is not False:
             wanted.append((self.mask, torch.arange(self.pad_to, device="cpu") < counts[:, None]))
-        beside = {key: as_output(part, leaf.pin) for key, part in wanted if isinstance(key, str)}
-        inside = [as_output(part, leaf.pin) for key, part in wanted if key is True]
+        beside = {key: as_output(part, context.pin) for key, part in wanted if isinstance(key, str)}
+        inside = [as_output(part, context.pin) for key, part in wanted if key is True]
         batch = (values, *inside) if inside else values
         return Beside(batch, beside) if beside else batch
 

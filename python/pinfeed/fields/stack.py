@@ -1,4 +1,4 @@
-"""Leaves of one shape, stacked."""
+"""Entries of one shape, stacked."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from pinfeed.arguments import (
     torch_dtype_name,
     way_to_values,
 )
-from pinfeed.fields.field import Field, Leaf
-from pinfeed.functions.scaling import checked_scale, scaled
+from pinfeed.fields.field import Field, FieldContext
+from pinfeed.functional.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Selection, Source
-from pinfeed.structure import is_container, leaves
+from pinfeed.structure import entries, is_container
 
 # Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
 # streaming stores make up for that in batches of this size, or of this size made of large tensors.
@@ -58,7 +58,7 @@ class Stack(Field):
     Args:
         dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
             the values that ``Tensor.to`` gives. Lists of numbers count as arrays then.
-        scale: What integers are multiplied with as they become floats, as in `pinfeed.pad`.
+        scale: What integers are multiplied with as they become floats, as in `pinfeed.functional.pad`.
 
     Raises:
         TypeError: ``dtype`` is no torch.dtype, ``scale`` no number, or they don't fit. When samples
@@ -80,51 +80,51 @@ class Stack(Field):
         self.dtype = None if self._dtype_name is None else getattr(torch, self._dtype_name)
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         first = samples[0]
         kind = type(first)
         is_of_one_type = {*map(type, samples)} == {kind}
         if is_of_one_type:
             if kind in _NUMBERS and self.dtype is None:
-                return self._stack_numbers(samples, leaf)
-            if kind is torch.Tensor and self._is_small(first, samples, leaf):
+                return self._stack_numbers(samples, context)
+            if kind is torch.Tensor and self._is_small(first, samples, context):
                 try:
                     return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
                 except (RuntimeError, TypeError):
                     pass  # which is told below
         if self.dtype is not None and isinstance(first, list | tuple):
-            return self._stack(_as_arrays(samples, leaf), None, leaf)
+            return self._stack(_as_arrays(samples, context), None, context)
         # Torch stacks tensors on devices and those of other classes, which stay what they are.
         if not isinstance(first, np.ndarray) and not (
             kind is torch.Tensor and is_of_one_type and first.is_cpu and _is_dense(first)
         ):
-            return self._stack_by_torch(samples, leaf)
+            return self._stack_by_torch(samples, context)
         try:
-            return self._stack(samples, None, leaf)
+            return self._stack(samples, None, context)
         except TypeError as error:  # torch mixes dtypes, and knows some that the other does not
-            return self._stack_by_torch(samples, leaf, error)
+            return self._stack_by_torch(samples, context, error)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if type(source) is ArraySource:  # the fixed cost of most entries
-            return self._stack(source.rows, indices, leaf)
+            return self._stack(source.rows, indices, context)
         if source.string_type is not None:
-            return super().gather(source, indices, leaf)
+            return super().gather(source, indices, context)
         selection = source.select(indices)
         if source.is_ragged:
-            return self._join(selection, leaf)
-        return self._stack(selection.rows, selection.indices, leaf)
+            return self._join(selection, context)
+        return self._stack(selection.rows, selection.indices, context)
 
     @override
-    def apply(self, batch: Any, host: Any, leaf: Leaf) -> Any:
-        return batch if self.dtype is None else self._cast(batch, batch, leaf)
+    def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
+        return batch if self.dtype is None else self._cast(batch, batch, context)
 
-    def _join(self, sequences: Selection, leaf: Leaf) -> torch.Tensor:
+    def _join(self, sequences: Selection, context: FieldContext) -> torch.Tensor:
         """Stacks sequences, which must have one length."""
         values, offsets = _core.join(
             *sequences,
-            batch_allocator(leaf.pin),
-            leaf.name,
+            batch_allocator(context.pin),
+            context.name,
             get_num_threads(),
             dtype=self._dtype_name,
             scale=self.scale,
@@ -133,15 +133,15 @@ class Stack(Field):
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())
             expected, got = f"length {lengths[0]} as in sample 0", str(lengths[position])
-            raise ValueError(Problem(leaf.name, expected, got, TAKE_ANY_LENGTH, sample=position))
+            raise ValueError(Problem(context.name, expected, got, TAKE_ANY_LENGTH, sample=position))
         return values.view(len(lengths), int(lengths[0]), *values.shape[1:])
 
-    def _stack(self, samples: Any, indices: Any, leaf: Leaf) -> torch.Tensor:
-        target, threads = batch_allocator(leaf.pin), get_num_threads()
+    def _stack(self, samples: Any, indices: Any, context: FieldContext) -> torch.Tensor:
+        target, threads = batch_allocator(context.pin), get_num_threads()
         cast = self._dtype_name, self.scale
-        return _core.gather(samples, indices, *cast, target, leaf.name, threads)
+        return _core.gather(samples, indices, *cast, target, context.name, threads)
 
-    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], leaf: Leaf) -> bool:
+    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], context: FieldContext) -> bool:
         """Whether torch stacks tensors at least as fast, in memory of its own."""
         return (
             self.dtype is None
@@ -149,20 +149,20 @@ class Stack(Field):
             and _is_dense(first)  # others may have no nbytes
             and first.nbytes * len(samples)
             < (_LARGE_BYTES if first.nbytes < _LARGE_SAMPLE_BYTES else _LARGE_BYTES_OF_LARGE)
-            and batch_allocator(leaf.pin) is torch.Tensor
+            and batch_allocator(context.pin) is torch.Tensor
         )
 
-    def _stack_numbers(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def _stack_numbers(self, samples: Sequence[Any], context: FieldContext) -> Any:
         """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
         array = np.array(samples)
         if array.dtype != _NUMBERS[type(samples[0])]:  # integers of more than 64 bits
-            return self._stack_by_torch(samples, leaf)  # which says so
+            return self._stack_by_torch(samples, context)  # which says so
         batch = torch.from_numpy(array)
-        pin = leaf.pin
+        pin = context.pin
         return as_output(batch, pin) if pin else batch
 
     def _stack_by_torch(
-        self, samples: Sequence[Any], leaf: Leaf, refusal: Exception | None = None
+        self, samples: Sequence[Any], context: FieldContext, refusal: Exception | None = None
     ) -> Any:
         """What ``default_collate`` makes of samples that the native side has not taken.
 
@@ -172,9 +172,9 @@ class Stack(Field):
         if isinstance(first, str | bytes) and self.dtype is None:
             return samples
         for position, sample in enumerate(samples):
-            for _, value in leaves(sample):  # more than one under a Stack().optional(), say
+            for _, value in entries(sample):  # more than one under a Stack().allow_missing(), say
                 if not _is_its_values(value, value is not sample):
-                    self._refuse(value, position, first, leaf)
+                    self._refuse(value, position, first, context)
         try:
             with torch.device("cpu"):  # numbers would become tensors of the default device
                 batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
@@ -182,65 +182,69 @@ class Stack(Field):
             for position, sample in enumerate(samples):
                 if is_container(sample) != is_container(first):
                     expected, got = f"{type(first).__name__} as in sample 0", type(sample).__name__
-                    raise TypeError(Problem(leaf.name, expected, got, sample=position)) from error
+                    raise TypeError(
+                        Problem(context.name, expected, got, sample=position)
+                    ) from error
                 if isinstance(sample, int) and not -(2**63) <= sample < 2**63:
                     expected, got = "integers of 64 bits", repr(sample)
-                    raise ValueError(Problem(leaf.name, expected, got, sample=position)) from error
+                    raise ValueError(
+                        Problem(context.name, expected, got, sample=position)
+                    ) from error
             if type(first) is torch.Tensor and refusal is None:
-                self._stack(samples, None, leaf)  # raises, and says which sample differs
-            raise refusal or type(error)(Problem(leaf.name, str(error))) from error
+                self._stack(samples, None, context)  # raises, and says which sample differs
+            raise refusal or type(error)(Problem(context.name, str(error))) from error
         if self.dtype is not None:
-            batch = self._cast(batch, first, leaf)
+            batch = self._cast(batch, first, context)
         for position, sample in enumerate(samples):
             if not _carries(batch, sample):
-                self._refuse(sample, position, first, leaf)
-        pin = leaf.pin
+                self._refuse(sample, position, first, context)
+        pin = context.pin
         return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
 
-    def _refuse(self, value: Any, position: int, first: Any, leaf: Leaf) -> None:
+    def _refuse(self, value: Any, position: int, first: Any, context: FieldContext) -> None:
         """Raises TypeError for what is more than its values, or has none."""
         expected = "an array, a tensor or a number"
         if self.dtype is None:
             expected = "an array, a tensor, a number or a string"
         if position:
             expected = f"{type(first).__name__} as in sample 0"
-        problem = Problem(leaf.name, expected, type(value).__name__, way_to_values(value))
+        problem = Problem(context.name, expected, type(value).__name__, way_to_values(value))
         if isinstance(value, (*ARRAYS, np.generic)):
             try:
                 self._stack(
-                    [np.asarray(value) if isinstance(value, np.generic) else value], None, leaf
+                    [np.asarray(value) if isinstance(value, np.generic) else value], None, context
                 )
             except TypeError as error:
                 problem = Problem.of(error) or problem
         problem.sample = position
         raise TypeError(problem)
 
-    def _cast(self, batch: Any, first: Any, leaf: Leaf) -> torch.Tensor:
+    def _cast(self, batch: Any, first: Any, context: FieldContext) -> torch.Tensor:
         """A batch that torch has made, in another dtype."""
         if not isinstance(batch, torch.Tensor):
             expected, hint = f"arrays or numbers for {self!r}", "Keep() leaves samples as they are"
-            raise TypeError(Problem(leaf.name, expected, type(first).__name__, hint))
+            raise TypeError(Problem(context.name, expected, type(first).__name__, hint))
         if batch.ndim == 0:
-            return self._cast(batch[None], first, leaf)[0]
+            return self._cast(batch[None], first, context)[0]
         is_plain = batch.is_cpu and type(batch) is torch.Tensor and not batch.requires_grad
         if is_plain and len(batch):  # the native side takes at least one sample
-            return self._stack(batch, None, leaf)
+            return self._stack(batch, None, context)
         if batch.is_cpu and len(batch) and not batch.is_floating_point():
-            self._stack(batch.as_subclass(torch.Tensor), None, leaf)  # raises what doesn't fit
-        return scaled(batch, self.scale, self.dtype or batch.dtype, leaf.name)
+            self._stack(batch.as_subclass(torch.Tensor), None, context)  # raises what doesn't fit
+        return scaled(batch, self.scale, self.dtype or batch.dtype, context.name)
 
 
-def _as_arrays(samples: Sequence[Any], leaf: Leaf) -> list[Any]:
+def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:
     """Lists of numbers as arrays."""
     arrays = []
     for position, sample in enumerate(samples):
         if other := _other_than_numbers(sample):
             expected = "numbers, and lists of them"
-            raise TypeError(Problem(leaf.name, expected, other.__name__, sample=position))
+            raise TypeError(Problem(context.name, expected, other.__name__, sample=position))
         try:
             arrays.append(np.asarray(sample))
         except ValueError as error:  # lists of different lengths in it
-            raise ValueError(Problem(leaf.name, str(error), sample=position)) from error
+            raise ValueError(Problem(context.name, str(error), sample=position)) from error
     return arrays
 
 

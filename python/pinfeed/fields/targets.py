@@ -28,8 +28,8 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import Field, Leaf, Objects, Seen
-from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.fields.field import Field, FieldContext, Objects, Seen
+from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
@@ -55,7 +55,7 @@ class Target(Field):
 
     @abstractmethod
     def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
         """The batch.
 
@@ -63,10 +63,10 @@ class Target(Field):
             read: What `collate` or `gather` returned.
             seen: What the images show; None: the batch has none.
             objects: The boxes of their objects, of which some remain; None: nobody has boxes.
-            leaf: As for `collate`.
+            context: As for `collate`.
         """
 
-    def _require_no_objects(self, offsets: Any, leaf: Leaf) -> None:
+    def _require_no_objects(self, offsets: Any, context: FieldContext) -> None:
         """Raises ValueError for objects in a batch without images."""
         if offsets[-1] == 0:
             return
@@ -74,7 +74,7 @@ class Target(Field):
         expected = f"no objects, because no sample of the batch has an image under {self.image!r}"
         hint = "give such samples an empty list, or make this field optional() and them None"
         got = str(int(offsets[sample + 1] - offsets[sample]))
-        raise ValueError(Problem(leaf.name, expected, got, hint, sample=sample))
+        raise ValueError(Problem(context.name, expected, got, hint, sample=sample))
 
 
 class _Boxes(NamedTuple):
@@ -168,7 +168,7 @@ class Boxes(Target):
         )
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> _Boxes:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> _Boxes:
         for position, sample in enumerate(samples):
             format = getattr(sample, "format", None)
             name = str(getattr(format, "name", format)).lower()
@@ -176,21 +176,23 @@ class Boxes(Target):
                 hint = f'say format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
                 got = f"a {type(sample).__name__} of format {name!r}"
                 expected = f"boxes of format {self.format!r}"
-                raise ValueError(Problem(leaf.name, expected, got, hint, sample=position))
-        boxes = self._checked(*_joined(plain(samples), (4,), leaf), leaf)
+                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
+        boxes = self._checked(*_joined(plain(samples), (4,), context), context)
         return _Boxes(boxes, canvases(samples))
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> _Boxes:
-        return _Boxes(self._checked(*_as_floats(*source.select(indices), leaf), leaf), None)
+    def gather(
+        self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext
+    ) -> _Boxes:
+        return _Boxes(self._checked(*_as_floats(*source.select(indices), context), context), None)
 
-    def _checked(self, boxes: Any, offsets: Any, leaf: Leaf) -> Objects:
+    def _checked(self, boxes: Any, offsets: Any, context: FieldContext) -> Objects:
         if boxes.shape[1:] != (4,):
-            raise _wrong_shape(leaf, "boxes of shape (n, 4)", boxes, offsets)
-        require_pixels(boxes, "boxes", leaf.name)
+            raise _wrong_shape(context, "boxes of shape (n, 4)", boxes, offsets)
+        require_pixels(boxes, "boxes", context.name)
         if not _core.to_corners(boxes, self.format):
             row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
-            raise _about_box(row, boxes[row], offsets, "finite numbers", "", leaf.name)
+            raise _about_box(row, boxes[row], offsets, "finite numbers", "", context.name)
         is_turned = boxes[:, 2:] < boxes[:, :2] - _ROUNDING
         np.maximum(boxes[:, 2:], boxes[:, :2], out=boxes[:, 2:], where=~is_turned)
         if is_turned.any():
@@ -203,23 +205,25 @@ class Boxes(Target):
                     "if they have their center"
                 )
             box = in_format(boxes[row : row + 1], self.format)[0]
-            raise _about_box(row, box, offsets, expected, hint, leaf.name)
+            raise _about_box(row, box, offsets, expected, hint, context.name)
         return Objects(boxes, offsets, np.ones(len(boxes), np.bool_))
 
     @override
     def moved(
-        self, read: _Boxes, seen: Seen | None, objects: Objects | None, leaf: Leaf
+        self, read: _Boxes, seen: Seen | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
         objects, canvases = read
         corners, offsets, _ = objects
         if seen is None:
-            self._require_no_objects(offsets, leaf)
+            self._require_no_objects(offsets, context)
             return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
-        require_canvases(canvases, seen.views.sources, leaf.name)
-        require_inside(corners, offsets, seen.views.sources, self.format, self._earlier, leaf.name)
-        target = batch_allocator(leaf.pin)
+        require_canvases(canvases, seen.views.sources, context.name)
+        require_inside(
+            corners, offsets, seen.views.sources, self.format, self._earlier, context.name
+        )
+        target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_boxes(seen.views, objects, self._options, seen.size, target, leaf.name)
+            *_core.move_boxes(seen.views, objects, self._options, seen.size, target, context.name)
         )
 
 
@@ -257,35 +261,35 @@ class Points(Target):
         super().__init__(image)
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
-        return *self._checked(*_joined(plain(samples), (2,), leaf), leaf), canvases(samples)
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
+        return *self._checked(*_joined(plain(samples), (2,), context), context), canvases(samples)
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return *self._checked(*_as_floats(*source.select(indices), leaf), leaf), None
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        return *self._checked(*_as_floats(*source.select(indices), context), context), None
 
-    def _checked(self, points: Any, offsets: Any, leaf: Leaf) -> tuple[Any, Any]:
+    def _checked(self, points: Any, offsets: Any, context: FieldContext) -> tuple[Any, Any]:
         if points.ndim < 2 or points.shape[-1] not in (2, 3):
             expected = "points of shape (n, 2), (n, points, 2), or with 3 numbers each"
-            raise _wrong_shape(leaf, expected, points, offsets, _way_from_flat(points, offsets))
-        require_pixels(known_points(points), "points", leaf.name)
+            raise _wrong_shape(context, expected, points, offsets, _way_from_flat(points, offsets))
+        require_pixels(known_points(points), "points", context.name)
         return points, offsets
 
     @override
     def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
         points, offsets, sizes = read
         if seen is None:
-            self._require_no_objects(offsets, leaf)
+            self._require_no_objects(offsets, context)
             none = torch.zeros(points.shape, device="cpu")
             return JaggedBatch(none, torch.from_numpy(offsets))
-        require_canvases(sizes, seen.views.sources, leaf.name)
-        require_points_inside(points, offsets, seen.views.sources, self._earlier, leaf.name)
-        remain = _those_that_remain(objects, offsets, leaf.name)
-        target = batch_allocator(leaf.pin)
+        require_canvases(sizes, seen.views.sources, context.name)
+        require_points_inside(points, offsets, seen.views.sources, self._earlier, context.name)
+        remain = _those_that_remain(objects, offsets, context.name)
+        target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_points(seen.views, points, offsets, remain, target, leaf.name)
+            *_core.move_points(seen.views, points, offsets, remain, target, context.name)
         )
 
 
@@ -332,7 +336,7 @@ class InstanceMasks(Target):
         )
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         for position, masks in enumerate(samples):
             if _is_empty(masks):
                 continue
@@ -342,24 +346,24 @@ class InstanceMasks(Target):
                 if is_array:
                     got = f"{masks.dtype} {tuple(masks.shape)}"
                 expected = "uint8 or bool masks of shape (n, H, W)"
-                raise ValueError(Problem(leaf.name, expected, got, sample=position))
+                raise ValueError(Problem(context.name, expected, got, sample=position))
         return samples
 
     @override
     def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, leaf: Leaf
+        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
         counts = [len(masks) for masks in read]
         offsets = np.append(0, np.cumsum(counts))
         if seen is None:
-            self._require_no_objects(offsets, leaf)
+            self._require_no_objects(offsets, context)
             return self._batch(torch.zeros((0, 0, 0), dtype=torch.uint8, device="cpu"), offsets)
         for position, (masks, size) in enumerate(zip(read, seen.views.sources, strict=True)):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
-                expected = f"masks of {size}, as their image in leaf [{self.image!r}] has it"
+                expected = f"masks of {size}, as their image in entry [{self.image!r}] has it"
                 got = str(tuple(masks.shape[1:]))
-                raise ValueError(Problem(leaf.name, expected, got, sample=position))
-        remain = _those_that_remain(objects, offsets, leaf.name)
+                raise ValueError(Problem(context.name, expected, got, sample=position))
+        remain = _those_that_remain(objects, offsets, context.name)
         rows = np.repeat(np.arange(len(read)), counts)[remain]
         kept = np.append(0, np.cumsum(remain))[offsets]
         is_bool = self.dtype == torch.bool
@@ -370,13 +374,13 @@ class InstanceMasks(Target):
                 masks,
                 None,
                 self._format,
-                _options(seen.augment),
-                batch_allocator(leaf.pin),
-                leaf.name,
+                _options(seen.geometry),
+                batch_allocator(context.pin),
+                context.name,
                 get_num_threads(),
                 key=0,
                 samples=rows,
-                leaf="",
+                entry="",
                 views=seen.views,
                 rows=rows.tolist(),
                 padding=_core.ImagePaddingOptions(value=0, least=seen.size),
@@ -396,9 +400,9 @@ def _options(geometry: Geometry | None) -> _core.AugmentOptions:
     return _core.AugmentOptions(**steps, interpolation="nearest-exact", in_floats=False)
 
 
-def _as_floats(source: Any, offsets: Any, indices: Any, leaf: Leaf) -> tuple[Any, Any]:
+def _as_floats(source: Any, offsets: Any, indices: Any, context: FieldContext) -> tuple[Any, Any]:
     """Samples of numbers one after the other as float64, and where each begins."""
-    where = np.ndarray, leaf.name, get_num_threads()
+    where = np.ndarray, context.name, get_num_threads()
     return _core.join(source, offsets, indices, *where, dtype="float64")
 
 
@@ -419,11 +423,13 @@ def _way_from_flat(points: Any, offsets: Any) -> str:
     return ""
 
 
-def _wrong_shape(leaf: Leaf, expected: str, items: Any, offsets: Any, hint: str = "") -> ValueError:
+def _wrong_shape(
+    context: FieldContext, expected: str, items: Any, offsets: Any, hint: str = ""
+) -> ValueError:
     """The error for items of a wrong shape, about the first sample that has any."""
     sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
     got = f"an array of shape {(int(offsets[sample + 1] - offsets[sample]), *items.shape[1:])}"
-    return ValueError(Problem(leaf.name, expected, got, hint, sample=sample))
+    return ValueError(Problem(context.name, expected, got, hint, sample=sample))
 
 
 def _is_empty(sample: Any) -> bool:
@@ -431,15 +437,17 @@ def _is_empty(sample: Any) -> bool:
     return hasattr(sample, "__len__") and len(sample) == 0
 
 
-def _joined(samples: Sequence[Any], item_shape: tuple[int, ...], leaf: Leaf) -> tuple[Any, Any]:
+def _joined(
+    samples: Sequence[Any], item_shape: tuple[int, ...], context: FieldContext
+) -> tuple[Any, Any]:
     """As `_as_floats`, of samples that may be lists, or empty in any shape."""
     try:
-        values, offsets = _as_floats(list(samples), None, None, leaf)
+        values, offsets = _as_floats(list(samples), None, None, context)
         if values.ndim > 1:
             return values, offsets
     except (TypeError, ValueError):
         pass  # which is told below
-    return _as_floats(_arrays(samples, item_shape, leaf.name), None, None, leaf)
+    return _as_floats(_arrays(samples, item_shape, context.name), None, None, context)
 
 
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:

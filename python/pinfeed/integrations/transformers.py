@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from pinfeed.arguments import rounded_up
 from pinfeed.collation.collate import Collate
-from pinfeed.fields.field import Field, Leaf
+from pinfeed.fields.field import Field, FieldContext
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
@@ -111,17 +111,17 @@ class _Numbers(Field):
     """
 
     @override
-    def collate(self, samples: Sequence[Any], leaf: Leaf) -> Any:
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         if not isinstance(samples[0], list | tuple):
-            return self._cast(Stack().collate(samples, leaf), samples[0], leaf.name)
+            return self._cast(Stack().collate(samples, context), samples[0], context.name)
         try:
             return torch.tensor(samples, device="cpu")
         except (RuntimeError, TypeError, ValueError) as error:
-            raise type(error)(f"{leaf.name}: {error}; {_LEAVE_OUT}") from error
+            raise type(error)(f"{context.name}: {error}; {_LEAVE_OUT}") from error
 
     @override
-    def gather(self, source: Source, indices: npt.NDArray[np.int64], leaf: Leaf) -> Any:
-        return self._cast(Stack().gather(source, indices, leaf), source, leaf.name)
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        return self._cast(Stack().gather(source, indices, context), source, context.name)
 
     def _cast(self, batch: Any, given: Any, name: str) -> torch.Tensor:
         if not isinstance(batch, torch.Tensor):
@@ -132,20 +132,22 @@ class _Numbers(Field):
 
 
 def _first(features: Sequence[Any]) -> Any:
-    """What says which leaves features have: the first, or the arrays that all are rows of."""
+    """What says which entries features have: the first, or the arrays that all are rows of."""
     return features.sources if isinstance(features, Rows) else features[0]
 
 
 @functools.lru_cache  # the same fields for each batch: they say which Collate it takes
 def _numbers(source: str) -> Field:
-    return _Numbers().of(source).optional()
+    return _Numbers().from_key(source).allow_missing()
 
 
 @functools.lru_cache
 def _padded(fill: int, side: Any, multiple: int | None, of: str, **options: Any) -> Field:
     defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False, "like": False}
     return (
-        Pad(pad_value=fill, side=side, multiple_of=multiple, **defaults | options).of(of).optional()
+        Pad(pad_value=fill, side=side, multiple_of=multiple, **defaults | options)
+        .from_key(of)
+        .allow_missing()
     )
 
 
@@ -161,7 +163,7 @@ class _Collator:
     )
 
     def _collated(self, features: Sequence[Any], first: Any, fields: dict[str, Field]) -> Any:
-        """The batch of the leaves that the fields are of, as a dict."""
+        """The batch of the entries that the fields are of, as a dict."""
         keys = {label.source for label in fields.values()}
         if not first.keys() <= keys:
             keys &= first.keys()
@@ -200,10 +202,10 @@ class _Padding(_Collator):
         without: Collection[str] = (),
         more_fills: Mapping[str, int] = MappingProxyType({}),
     ) -> Any:
-        """The batch of features that are dicts, but for the leaves that it is to be ``without``.
+        """The batch of features that are dicts, but for the entries that it is to be ``without``.
 
-        ``labels`` are the fields of leaves that ``tokenizer.pad`` does not pad; ``more_fills`` pads
-        leaves that have as many numbers as there are tokens.
+        ``labels`` are the fields of entries that ``tokenizer.pad`` does not pad; ``more_fills`` pads
+        entries that have as many numbers as there are tokens.
         """
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
@@ -499,7 +501,7 @@ class DataCollatorWithFlattening(
 
 @functools.lru_cache
 def _packed(of: str, first: int | None, **options: Any) -> Field:
-    return Pack(seq_length=None, first=first, dtype=torch.int64, **options).of(of)
+    return Pack(seq_length=None, first_token=first, dtype=torch.int64, **options).from_key(of)
 
 
 def packed_loader(
@@ -563,7 +565,7 @@ def packed_loader(
     pack: Any = functools.partial(Pack, seq_length=seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
         "input_ids": pack(position_ids=True, **_FLASH if is_flash else {}),
-        "labels": pack(pad_value=-100, first=-100).of(
+        "labels": pack(pad_value=-100, first_token=-100).from_key(
             "labels" if "labels" in columns else "input_ids"
         ),
         **{key: pack(pad_value=1) for key in _TOKEN_MASKS if key in columns},

@@ -54,7 +54,7 @@ class DeviceLoader:
             pad there; a `Stack` that casts. Entries without a field stay as they are. A device
             without pinfeed's kernels (anything but CUDA, or a pinfeed built without them) gets
             batches whose fields were applied on the CPU.
-        depth: How many batches may be ready or in the making beyond the one in use; at least 1.
+        prefetch: Maximum number of batches made ahead of the one in use; at least 1.
 
     A loop begins when its first batch is asked for, and starts a background thread. It takes
     batches from the loader and puts them on the device, through pinned memory that it reuses, on a
@@ -98,9 +98,9 @@ class DeviceLoader:
     the thread.
 
     Raises:
-        TypeError: ``loader`` is no iterable of batches, ``depth`` no integer, ``device`` no
+        TypeError: ``loader`` is no iterable of batches, ``prefetch`` no integer, ``device`` no
             device; the fields hold one that takes no whole batches.
-        ValueError: ``depth`` is less than 1; the fields normalize images that the loader's
+        ValueError: ``prefetch`` is less than 1; the fields normalize images that the loader's
             `Collate` pads as bytes, which changes the padding. When a loop begins: there is no
             such device.
 
@@ -129,7 +129,7 @@ class DeviceLoader:
         loader: Iterable[Any],
         device: torch.device | str | int | None = None,
         fields: Any = None,
-        depth: int = 2,
+        prefetch: int = 2,
     ) -> None:
         if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
             raise TypeError(
@@ -143,7 +143,7 @@ class DeviceLoader:
         self.loader = loader
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
-        self.depth = checked_integer(depth, "DeviceLoader: depth", 1)
+        self.prefetch = checked_integer(prefetch, "DeviceLoader: prefetch", 1)
         self._begin_anew()
         collate = getattr(loader, "collate_fn", None)
         if isinstance(collate, Collate):
@@ -172,7 +172,7 @@ class DeviceLoader:
             last.supersede(_LATER_ONE)
         register_exit()  # again, so that it comes before what torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
-        self._feed = Feed(source, take_state, self._transfer(device), self.depth)
+        self._feed = Feed(source, take_state, self._transfer(device), self.prefetch)
         had_batches = last is not None and (last.goes_on or last.times.stats().batches > 0)
         self._feed.goes_on = source is self.loader and had_batches
         return self._feed
@@ -206,7 +206,7 @@ class DeviceLoader:
     def __repr__(self) -> str:
         return (
             f"DeviceLoader({self.loader!r}, device={self.device}, fields={self.fields!r}, "
-            f"depth={self.depth})"
+            f"prefetch={self.prefetch})"
         )
 
     def stats(self) -> FeedStats:
@@ -351,7 +351,7 @@ def _warn_if_not_split(loader: Any) -> None:
         warnings.warn(
             f"DeviceLoader: this is rank {rank} of {world_size}, and every rank gets all samples: the "
             f"DataLoader's {type(sampler).__name__} knows nothing of ranks. Pass the DataLoader "
-            "batch_sampler=pinfeed.ShuffleSampler(dataset, batch_size), or take pinfeed.from_numpy, which "
+            "batch_sampler=pinfeed.samplers.ShuffleSampler(dataset, batch_size), or take pinfeed.from_numpy, which "
             "splits its rows; under accelerate, DeviceLoader(accelerator.prepare(loader))",
             stacklevel=4,
         )

@@ -69,7 +69,7 @@ class Feed:
         source: Iterator[Any],
         take_state: Callable[[], Any] | None,
         transfer: Transfer,
-        depth: int,
+        prefetch: int,
     ) -> None:
         self.source: Iterator[Any] | None = source
         self.times = FeedTimes()
@@ -90,7 +90,7 @@ class Feed:
         self._items: queue.SimpleQueue[_Fetched] = queue.SimpleQueue()
         # One for each time that the thread may ask the loader.
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()
-        for _ in range(depth):
+        for _ in range(prefetch):
             self._permits.put(None)
         self.states.append(self._state_now())
 

@@ -145,7 +145,7 @@ def from_numpy(
         drop_last=drop_last,
         rank=rank,
         world_size=world_size,
-        even="drop" if drop_last else "repeat",
+        uneven="drop" if drop_last else "repeat",
         draws_epochs=epochs_are_drawn,
     )
     batches: dict[str, Any] = {"batch_sampler": sampler}
@@ -221,7 +221,7 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
     if isinstance(arrays, ConcatDataset):
         raise TypeError(
             "from_numpy: arrays is a ConcatDataset; pass its arrays, one behind the other, as "
-            "pinfeed.ConcatArray([...]), a leaf each, or write "
+            "pinfeed.ConcatArray([...]), an entry each, or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
         )
     is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")

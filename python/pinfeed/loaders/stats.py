@@ -19,7 +19,7 @@ class FeedStats(NamedTuple):
         waiting_for_loader: Seconds until the loader had the next batch.
         waiting_for_copy: Seconds for a staging buffer to be free and filled, copies to be started, and
             fields to be applied.
-        waiting_for_consumer: Seconds with ``depth`` batches ready and nothing to do.
+        waiting_for_consumer: Seconds with ``prefetch`` batches ready and nothing to do.
         waited: Seconds that the consumer, the training loop, waited for batches.
 
     ``print(loader.stats())`` at the end of an epoch is one line.

@@ -10,8 +10,8 @@ import torch
 from typing_extensions import override
 
 from pinfeed.collation.plan import Entry
-from pinfeed.functions.torch_ops import has_kernels
-from pinfeed.loaders.batch_leaves import has_own_memory, map_movable, moved, tensors_in
+from pinfeed.functional.torch_ops import has_kernels
+from pinfeed.loaders.batch_entries import has_own_memory, map_movable, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned
 
 # Up to here, starting a copy takes longer than making it.
@@ -22,18 +22,18 @@ class InFlight(NamedTuple):
     """A batch whose way to the device has begun.
 
     Attributes:
-        batch: With its leaves on the device, but for those that are moved late.
+        batch: With its entries on the device, but for those that are moved late.
         size: How many bytes are copied.
         events: Behind everything that is done to it.
         memory: Tensors of the device, one for each piece of its memory.
-        has_late_leaves: Whether the consumer's thread has leaves to move.
+        has_late_leaves: Whether the consumer's thread has entries to move.
     """
 
     batch: Any
     size: int = 0
     events: tuple[Any, ...] = ()
     memory: tuple[torch.Tensor, ...] = ()
-    has_late_leaves: bool = False
+    has_late_entries: bool = False
 
 
 class Transfer:
@@ -72,10 +72,10 @@ class OneStreamTransfer(Transfer):
     def send(self, batch: Any) -> InFlight:
         size = 0
 
-        def move(leaf: Any) -> Any:
+        def move(entry: Any) -> Any:
             nonlocal size
-            there = moved(leaf, self._device)
-            if there is not leaf and isinstance(there, torch.Tensor) and has_own_memory(there):
+            there = moved(entry, self._device)
+            if there is not entry and isinstance(there, torch.Tensor) and has_own_memory(there):
                 size += there.nbytes
             return there
 
@@ -103,10 +103,10 @@ class StreamTransfer(Transfer):
         accelerator = self._accelerator
         if not self._are_fields_there:
             batch = self._plan.apply(batch, batch)
-        leaves: list[Any] = []
-        map_movable(lambda leaf: leaves.append(leaf) or leaf, batch)  # type: ignore[func-returns-value]
-        copies = {i: _TensorCopy(leaf) for i, leaf in enumerate(leaves) if _is_only_bytes(leaf)}
-        others = [i for i in range(len(leaves)) if i not in copies]
+        entries: list[Any] = []
+        map_movable(lambda entry: entries.append(entry) or entry, batch)  # type: ignore[func-returns-value]
+        copies = {i: _TensorCopy(entry) for i, entry in enumerate(entries) if _is_only_bytes(entry)}
+        others = [i for i in range(len(entries)) if i not in copies]
         events = []
         if others:  # which the loader may have made on the device, on this thread's stream
             events.append(accelerator.record(accelerator.current_stream()))
@@ -115,21 +115,21 @@ class StreamTransfer(Transfer):
         with accelerator.copies:
             # What fails for want of memory does so before a staging buffer is touched.
             for i in others:
-                leaf = leaves[i]
-                is_known = isinstance(leaf, torch.Tensor) and has_own_memory(leaf)
-                leaves[i] = leaf.to(accelerator.device) if is_known else _LateLeaf(leaf)
+                entry = entries[i]
+                is_known = isinstance(entry, torch.Tensor) and has_own_memory(entry)
+                entries[i] = entry.to(accelerator.device) if is_known else _LateEntry(entry)
             self._copy(list(copies.values()))
             for i, copy in copies.items():
-                leaves[i] = copy.target
-            next_leaf = iter(leaves)
-            there = map_movable(lambda _: next(next_leaf), batch)
+                entries[i] = copy.target
+            next_entry = iter(entries)
+            there = map_movable(lambda _: next(next_entry), batch)
             if self._are_fields_there:
                 there = self._plan.apply(there, batch)
             events.append(accelerator.record(accelerator.copies))
         size = sum(copy.source.nbytes for copy in copies.values())
-        has_late_leaves = any(isinstance(leaf, _LateLeaf) for leaf in leaves)
+        has_late_entries = any(isinstance(entry, _LateEntry) for entry in entries)
         memory = _device_memory(there, accelerator.device)
-        return InFlight(there, size, tuple(events), memory, has_late_leaves)
+        return InFlight(there, size, tuple(events), memory, has_late_entries)
 
     @override
     def receive(self, sent: InFlight) -> Any:
@@ -138,11 +138,11 @@ class StreamTransfer(Transfer):
             stream.wait_event(event)
         for tensor in sent.memory:
             self._accelerator.keep_for(tensor, stream)
-        if not sent.has_late_leaves:
+        if not sent.has_late_entries:
             return sent.batch
         device = self._accelerator.device
         return map_movable(
-            lambda leaf: leaf.to(device) if isinstance(leaf, _LateLeaf) else leaf, sent.batch
+            lambda entry: entry.to(device) if isinstance(entry, _LateEntry) else entry, sent.batch
         )
 
     @override
@@ -218,27 +218,27 @@ class _TensorCopy:
         return part.view(self.source.dtype).as_strided(self.source.shape, self.strides)
 
 
-class _LateLeaf:
-    """A leaf that the consumer's thread moves, on the consumer's stream."""
+class _LateEntry:
+    """An entry that the consumer's thread moves, on the consumer's stream."""
 
-    __slots__ = ("_leaf",)
+    __slots__ = ("_entry",)
 
-    def __init__(self, leaf: Any) -> None:
-        self._leaf = leaf
+    def __init__(self, entry: Any) -> None:
+        self._entry = entry
 
     def to(self, device: torch.device) -> Any:
-        """The leaf on the device."""
-        return moved(self._leaf, device)
+        """The entry on the device."""
+        return moved(self._entry, device)
 
 
-def _is_only_bytes(leaf: Any) -> bool:
+def _is_only_bytes(entry: Any) -> bool:
     """Whether it is a tensor of the host, and copying its bytes is all there is to moving it."""
     return (
-        type(leaf) is torch.Tensor
-        and leaf.is_cpu
-        and has_own_memory(leaf)
-        and not leaf.requires_grad
-        and not leaf.is_quantized
+        type(entry) is torch.Tensor
+        and entry.is_cpu
+        and has_own_memory(entry)
+        and not entry.requires_grad
+        and not entry.is_quantized
     )
 
 

@@ -58,8 +58,8 @@ def is_pinning_wanted(pin: Pin) -> bool:
         return not _is_refused and is_accelerator_in_use()
     if pin and not torch.accelerator.is_available():
         raise RuntimeError(
-            "Collate: pin=True takes an accelerator to pin memory for, and torch finds none; leave "
-            "pin out to pin where there is one"
+            "Collate: pin_memory=True needs an accelerator to pin memory for, and torch finds none; leave "
+            "pin_memory out to pin where there is one"
         )
     return pin and not _is_refused
 

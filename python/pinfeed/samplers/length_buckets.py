@@ -73,7 +73,7 @@ class LengthBucketSampler(EpochSampler):
 
     Example:
         >>> lengths = np.arange(10_000) % 512 + 1
-        >>> sampler = pinfeed.LengthBucketSampler(lengths, max_tokens=4096)
+        >>> sampler = pinfeed.samplers.LengthBucketSampler(lengths, max_tokens=4096)
         >>> loader = torch.utils.data.DataLoader(lengths, batch_sampler=sampler)
         >>> for epoch in range(2):
         ...     for batch in loader:
@@ -81,10 +81,10 @@ class LengthBucketSampler(EpochSampler):
 
         The share of padding in all batches, against that of random order:
 
-        >>> in_random_order = pinfeed.LengthBucketSampler(
+        >>> in_random_order = pinfeed.samplers.LengthBucketSampler(
         ...     lengths, max_tokens=4096, bucket_batches=1
         ... )
-        >>> f"{sampler.padding_fraction():.0%} instead of {in_random_order.padding_fraction():.0%}"
+        >>> f"{sampler.padding_fraction:.0%} instead of {in_random_order.padding_fraction:.0%}"
         '1% instead of 44%'
     """
 
@@ -176,12 +176,12 @@ class LengthBucketSampler(EpochSampler):
     def data_identity(self) -> dict[str, Any]:
         return {"samples": len(self._lengths), "lengths_crc32": self._checksum}
 
+    @property
     def padding_fraction(self) -> float:
-        """The share of padding in this epoch's batches, of all ranks together.
+        """The share of padding in this epoch's batches of all ranks together, 0 to 1.
 
-        Returns:
-            1 - tokens / padded tokens, where a batch has as many padded tokens as the length that
-            its samples are padded to × their number. 0.0 if there is no token.
+        It is 1 - tokens / padded tokens. A batch has (number of samples) × (padded length) padded tokens.
+        0.0 if there is no token.
         """
         plan = self._kept(self._plan, self.epoch_at_hand)
         count, world_size = len(plan.batches), self.world_size

@@ -26,7 +26,7 @@ class OrderSampler(EpochSampler):
     `ShuffleSampler`.
     """
 
-    SETTINGS: ClassVar[tuple[str, ...]] = ("seed", "drop_last", "even")
+    SETTINGS: ClassVar[tuple[str, ...]] = ("seed", "drop_last", "uneven")
     SHOWN: ClassVar[tuple[str, ...]] = ("batch_size", "world_size")
 
     batch_size: int = 0
@@ -39,15 +39,15 @@ class OrderSampler(EpochSampler):
         rank: Any,
         world_size: Any,
         drop_last: Any,
-        even: Any,
+        uneven: Any,
         /,
         **flags: Any,
     ) -> None:
         super().__init__(seed, rank, world_size, drop_last=drop_last, **flags)
         self._count = count
         self.batch_size = checked_integer(batch_size, f"{self._name}: batch_size", 1)
-        require_choice(even, ("repeat", "drop", None), f"{self._name}: even")
-        self.even = even
+        require_choice(uneven, ("repeat", "drop", "keep"), f"{self._name}: uneven")
+        self.uneven = uneven
         self.batches(0)  # raises if there are none
 
     @abstractmethod
@@ -66,7 +66,7 @@ class OrderSampler(EpochSampler):
     @override
     def consumed(self, batches: int, start: int) -> int:
         consumed = start + batches * self.step
-        if self.even is None and self.batch_size > 1 and batches and not self.drop_last:
+        if self.uneven == "keep" and self.batch_size > 1 and batches and not self.drop_last:
             # Too few for a batch on each rank: the step before leaves them some.
             left = self._count - consumed
             consumed -= self.world_size - left if 0 < left < self.world_size else 0
@@ -75,7 +75,7 @@ class OrderSampler(EpochSampler):
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
         rank, world_size = self._ranks()
-        if self.even is None:
+        if self.uneven == "keep":
             steps, rest = divmod(self._count - start, self.step)
             is_last_shared = rank < rest or (steps > 0 and self.batch_size > 1)
             return steps + (rest > 0 and not self.drop_last and is_last_shared)
@@ -85,7 +85,7 @@ class OrderSampler(EpochSampler):
             batches += 1
         if batches == 0 and start == 0:
             smaller = f"a batch_size of at most {samples}" if samples else "fewer ranks"
-            larger = "drop_last=False" if self.drop_last else "even='repeat'"
+            larger = "drop_last=False" if self.drop_last else "uneven='repeat'"
             raise ValueError(
                 f"{self._name}: {self._count} samples make no batch of {self.batch_size} on each of "
                 f"{self.world_size} ranks; take {smaller}, or {larger}"
@@ -94,7 +94,7 @@ class OrderSampler(EpochSampler):
 
     @override
     def steps(self, epoch: int, start: int = 0) -> int:
-        if self.even is None and not self.drop_last:
+        if self.uneven == "keep" and not self.drop_last:
             return -(-(self._count - start) // self.step)
         return self.batches(epoch, start)
 
@@ -115,7 +115,7 @@ class OrderSampler(EpochSampler):
         """At which positions of an order a batch of this rank begins and ends."""
         rank, world_size = self._ranks()
         first = self.consumed(number, start)  # before this step
-        if self.even is None:
+        if self.uneven == "keep":
             left = min(self.consumed(number + 1, start), self._count) - first
             each, rest = divmod(left, world_size)
             begin = first + rank * each + min(rank, rest)
@@ -128,7 +128,7 @@ class OrderSampler(EpochSampler):
     def _rank_count(self, world_size: int, start: int) -> int:
         """The number of samples that each rank gets from there on, before ``drop_last``."""
         left = self._count - start
-        return left // world_size if self.even == "drop" else -(-left // world_size)
+        return left // world_size if self.uneven == "drop" else -(-left // world_size)
 
 
 @functools.lru_cache(maxsize=16)

@@ -91,7 +91,9 @@ class PackSampler(EpochSampler):
         >>> tokens = pinfeed.RaggedArray.from_sequences(
         ...     [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]]
         ... )
-        >>> sampler = pinfeed.PackSampler(tokens, seq_length=5, batch_size=2, shuffle=False)
+        >>> sampler = pinfeed.samplers.PackSampler(
+        ...     tokens, seq_length=5, batch_size=2, shuffle=False
+        ... )
         >>> collate = pinfeed.Collate({"input_ids": pinfeed.Pack(seq_length=5)})
         >>> dataset = pinfeed.ArrayDataset({"input_ids": tokens})
         >>> loader = torch.utils.data.DataLoader(
@@ -100,8 +102,8 @@ class PackSampler(EpochSampler):
         >>> next(iter(loader))["input_ids"]
         tensor([[ 7,  8,  9, 10,  6],
                 [ 1,  2,  3,  4,  5]])
-        >>> sampler.efficiency
-        1.0
+        >>> sampler.padding_fraction
+        0.0
     """
 
     #: The fewest rows of each rank in an epoch.
@@ -189,12 +191,12 @@ class PackSampler(EpochSampler):
         return self._dropped
 
     @property
-    def efficiency(self) -> float:
-        """The share of this epoch's batches, of all ranks together, that is tokens."""
+    def padding_fraction(self) -> float:
+        """The share of padding in this epoch's batches of all ranks together, 0 to 1."""
         slots = (
             self.batches(self.epoch_at_hand) * self.world_size * self._batch_size * self.seq_length
         )
-        return int(self._taken.sum()) / slots
+        return 1 - int(self._taken.sum()) / slots
 
     @property
     @override

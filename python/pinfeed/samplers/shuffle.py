@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer, instead
-from pinfeed.ranks import Even
+from pinfeed.ranks import Uneven
 from pinfeed.samplers.epoch_sampler import require_no_sampler
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, random_keys
 
@@ -38,12 +38,12 @@ class ShuffleSampler(OrderSampler):
             tensor-parallel group, pass the same. None: asked each time of ``torch.distributed``, and
             before that is initialized of the environment that torchrun sets.
         world_size: The number of data-parallel ranks; likewise, else 1. Give both or neither.
-        even: How all ranks get the same number of samples: ``"repeat"`` gives up to
-            ``world_size - 1`` samples of the epoch's beginning twice, ``"drop"`` leaves as many out,
-            others in each epoch. None: each sample comes exactly once, so that ranks may differ by a
-            sample. They still get the same number of batches: if the last step has fewer samples than there
-            are ranks, the one before leaves it some. It can't if ``batch_size`` is 1, or if the epoch has,
-            or a state of other sizes has left, fewer samples than ranks: then some ranks get one batch less.
+        uneven: What happens if the samples don't divide evenly over ranks. ``"repeat"`` serves up to
+            ``world_size - 1`` samples from the epoch's beginning twice. ``"drop"`` drops up to as many,
+            different ones in each epoch. ``"keep"`` serves each sample exactly once: ranks may differ by
+            a sample, but not by a batch, because the step before the last passes on some samples. Where
+            that is impossible, some ranks get one batch less: with a ``batch_size`` of 1, and if the epoch
+            or a state of other sizes has fewer samples left than there are ranks.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -51,7 +51,7 @@ class ShuffleSampler(OrderSampler):
 
     Example:
         >>> dataset = pinfeed.ArrayDataset(np.arange(1_000) * 10)
-        >>> sampler = pinfeed.ShuffleSampler(dataset, batch_size=256, seed=7)
+        >>> sampler = pinfeed.samplers.ShuffleSampler(dataset, batch_size=256, seed=7)
         >>> loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
         >>> for epoch in range(2):
         ...     batches = list(loader)
@@ -73,7 +73,7 @@ class ShuffleSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        even: Even = "repeat",
+        uneven: Uneven = "repeat",
     ) -> None:
         self.shuffle = shuffle
         super().__init__(
@@ -83,7 +83,7 @@ class ShuffleSampler(OrderSampler):
             rank,
             world_size,
             drop_last,
-            even,
+            uneven,
             shuffle=shuffle,
         )
 

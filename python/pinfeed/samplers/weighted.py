@@ -13,7 +13,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.batches import IndexBatch
-from pinfeed.ranks import Even
+from pinfeed.ranks import Uneven
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
@@ -45,7 +45,7 @@ class WeightedSampler(OrderSampler):
         drop_last: Leave out a last batch that isn't full.
         rank: Which of the ranks this is; see `ShuffleSampler`.
         world_size: How many ranks there are; see `ShuffleSampler`.
-        even: How all ranks get the same number of samples; see `ShuffleSampler`.
+        uneven: How all ranks get the same number of samples; see `ShuffleSampler`.
 
     Raises:
         TypeError: An argument is of the wrong kind.
@@ -54,7 +54,9 @@ class WeightedSampler(OrderSampler):
 
     Example:
         >>> weights = np.array([0, 1, 1, 8])
-        >>> sampler = pinfeed.WeightedSampler(weights, batch_size=5_000, num_samples=10_000)
+        >>> sampler = pinfeed.samplers.WeightedSampler(
+        ...     weights, batch_size=5_000, num_samples=10_000
+        ... )
         >>> np.bincount(np.concatenate(list(sampler)), minlength=4).round(-3).tolist()
         [0, 1000, 1000, 8000]
     """
@@ -73,7 +75,7 @@ class WeightedSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        even: Even = "repeat",
+        uneven: Uneven = "repeat",
     ) -> None:
         self._weights = _checked_weights(weights, self._name)
         self._checksum = zlib.crc32(self._weights.data)
@@ -90,7 +92,7 @@ class WeightedSampler(OrderSampler):
             rank,
             world_size,
             drop_last,
-            even,
+            uneven,
             replacement=replacement,
         )
         positive = np.count_nonzero(self._weights)
@@ -112,7 +114,7 @@ class WeightedSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        even: Even = "repeat",
+        uneven: Uneven = "repeat",
     ) -> Self:
         """Batches in which each class comes equally often, on average.
 
@@ -128,14 +130,14 @@ class WeightedSampler(OrderSampler):
             drop_last: Leave out a last batch that isn't full.
             rank: Which of the ranks this is.
             world_size: How many ranks there are.
-            even: How all ranks get the same number of samples.
+            uneven: How all ranks get the same number of samples.
 
         Raises:
             TypeError, ValueError: An argument is out of range or of the wrong kind.
 
         Example:
             >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
-            >>> sampler = pinfeed.WeightedSampler.balanced(
+            >>> sampler = pinfeed.samplers.WeightedSampler.balanced(
             ...     labels, batch_size=30_000, num_samples=30_000
             ... )
             >>> np.bincount(labels[next(iter(sampler))]).round(-3).tolist()
@@ -157,7 +159,7 @@ class WeightedSampler(OrderSampler):
             drop_last=drop_last,
             rank=rank,
             world_size=world_size,
-            even=even,
+            uneven=uneven,
         )
 
     @override

@@ -1,4 +1,4 @@
-"""Tables and columns of Arrow, as leaves of a dataset."""
+"""Tables and columns of Arrow, as entries of a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.arguments import Problem, nearest
 from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import array_leaf, no_rows, require_no_nulls
+from pinfeed.sources.arrow_lists import array_entry, no_rows, require_no_nulls
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -22,7 +22,7 @@ pa: Any = import_extra("pyarrow", "arrow")
 def table_columns(
     table: Any, columns: Sequence[str] | None, function: str
 ) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None]:
-    """Columns by name, each as a leaf of a dataset.
+    """Columns by name, each as an entry of a dataset.
 
     Args:
         table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, a DataFrame of pandas or polars,
@@ -116,9 +116,9 @@ def _type_name(table: Any) -> str:
 
 
 def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | ConcatArray:
-    """A pyarrow column, also a slice of one, as a leaf of a dataset, which looks at Arrow's memory.
+    """A pyarrow column, also a slice of one, as an entry of a dataset, which looks at Arrow's memory.
 
-    | column of | leaf | copied |
+    | column of | entry | copied |
     |---|---|---|
     | numbers | ndarray of shape (N,) | no |
     | fixed-size lists, nested too; fixed-shape tensors | ndarray of shape (N, ...) | no |
@@ -135,5 +135,5 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [chunk for chunk in chunks if len(chunk)] or [no_rows(column.type)]
     if len(chunks) == 1:
-        return array_leaf(chunks[0], name)
-    return ConcatArray([array_leaf(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])
+        return array_entry(chunks[0], name)
+    return ConcatArray([array_entry(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])

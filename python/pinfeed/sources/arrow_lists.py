@@ -90,8 +90,8 @@ def require_no_nulls(array: Any, name: str) -> None:
         )
 
 
-def array_leaf(array: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
-    """A pyarrow array without nulls as a leaf of a dataset, which views Arrow's memory where that can be.
+def array_entry(array: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
+    """A pyarrow array without nulls as an entry of a dataset, which views Arrow's memory where that can be.
 
     What is neither numbers, lists nor strings is a TypeError.
     """

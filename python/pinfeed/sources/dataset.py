@@ -31,7 +31,7 @@ from pinfeed.sources.source import (
     share_arrays,
 )
 from pinfeed.sources.strings import encode
-from pinfeed.structure import children, is_container, leaves, map_leaves, rebuild
+from pinfeed.structure import children, entries, is_container, map_entries, rebuild
 
 
 class ArrayDataset(torch.utils.data.Dataset[Any]):
@@ -78,15 +78,15 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     @instead("arrays go into one tuple or dict: ArrayDataset((images, labels))")
     def __init__(self, arrays: Any) -> None:
         self._sources = _open_sources(arrays, "")
-        lengths = {"".join(path): len(source) for path, source in leaves(self._sources)}
+        lengths = {"".join(path): len(source) for path, source in entries(self._sources)}
         if not lengths:
             raise ValueError("ArrayDataset: expected at least one array, got an empty structure")
         first_path, self._length = next(iter(lengths.items()))
         for path, length in lengths.items():
             if length != self._length:
                 raise ValueError(
-                    f"ArrayDataset: arrays must have the same length, got {self._length} in leaf "
-                    f"{first_path} and {length} in leaf {path}; samples in a list are "
+                    f"ArrayDataset: arrays must have the same length, got {self._length} in entry "
+                    f"{first_path} and {length} in entry {path}; samples in a list are "
                     "np.stack(samples), or RaggedArray.from_sequences(samples); "
                     f"{_OF_SAMPLES}"
                 )
@@ -165,7 +165,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         order = positions(indices, self._length, "ArrayDataset: indices")
         chosen = ArraySource(order, "ArrayDataset: indices")
         selected = copy.copy(self)
-        selected._sources = map_leaves(
+        selected._sources = map_entries(
             lambda source: SourceSubset.of(source, chosen), self._sources
         )
         selected._length = len(order)
@@ -207,7 +207,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             hint = nearest(key, keys) or f"samples have {_sample_text(self._sources)}"
             raise KeyError(Problem("ArrayDataset", "a key of its samples", repr(key), hint))
         unwrapped = lambda source: source.array if isinstance(source, ArraySource) else source
-        return map_leaves(unwrapped, self._sources[key])
+        return map_entries(unwrapped, self._sources[key])
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
         """The samples of one batch, which DataLoader asks for at once."""
@@ -236,7 +236,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        sources = [source for _, source in leaves(self._sources)]
+        sources = [source for _, source in entries(self._sources)]
         share_arrays([source for source in sources if isinstance(source, ArraySource)])
         return self.__dict__
 
@@ -273,7 +273,7 @@ class Rows(SampleBatch):
     ) -> None:
         if length is None:  # an ArrayDataset knows it
             is_bare = isinstance(sources, Source)
-            first = sources if is_bare else next((source for _, source in leaves(sources)), None)
+            first = sources if is_bare else next((source for _, source in entries(sources)), None)
             if first is None:
                 raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
             length = len(first)
@@ -329,7 +329,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         >>> crop = pinfeed.augment.RandomCrop(32)
         >>> loader = torch.utils.data.DataLoader(
         ...     pinfeed.IndexedDataset(photos),
-        ...     batch_sampler=pinfeed.ShuffleSampler(photos, batch_size=3),
+        ...     batch_sampler=pinfeed.samplers.ShuffleSampler(photos, batch_size=3),
         ...     collate_fn=pinfeed.Collate(pinfeed.Image(augment=crop), seed=0),
         ... )
         >>> next(iter(loader)).shape
@@ -337,7 +337,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         >>> documents = [[1, 2, 3], [4, 5], [6]]
         >>> loader = torch.utils.data.DataLoader(
         ...     pinfeed.IndexedDataset(documents),
-        ...     batch_sampler=pinfeed.PackSampler(
+        ...     batch_sampler=pinfeed.samplers.PackSampler(
         ...         [3, 2, 1], seq_length=4, batch_size=2, shuffle=False
         ...     ),
         ...     collate_fn=pinfeed.Collate(pinfeed.Pack(seq_length=4)),
@@ -432,8 +432,8 @@ _OF_SAMPLES = "ConcatArray(paths, samples=True) takes files of one sample each"
 
 
 def _name(path: str) -> str:
-    """What messages call a leaf."""
-    return f"ArrayDataset: leaf {path}" if path else "ArrayDataset"
+    """What messages call an entry."""
+    return f"ArrayDataset: entry {path}" if path else "ArrayDataset"
 
 
 def _in_path(path: str, name: str) -> Any:
@@ -497,7 +497,7 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
         if path and not (_are_of_one_shape(items) if len(items) > 1 else _is_image(first)):
             return
         expected, got = "an array, or arrays in a tuple or dict", "arrays"
-        hint = "pass np.stack(arrays), or a tuple of arrays for the leaves of a sample"
+        hint = "pass np.stack(arrays), or a tuple of arrays for the entries of a sample"
     elif path:
         return
     else:
@@ -595,10 +595,10 @@ def _array_of(given: Any) -> str:
 
 
 def _sample(sources: Any, index: int) -> Any:
-    return map_leaves(lambda source: source[index], sources)
+    return map_entries(lambda source: source[index], sources)
 
 
 def _sample_text(sources: Any) -> str:
     return ", ".join(
-        f"{''.join(path) or 'each'} {source.describe()}" for path, source in leaves(sources)
+        f"{''.join(path) or 'each'} {source.describe()}" for path, source in entries(sources)
     )

@@ -184,9 +184,9 @@ class RaggedArray(Source):
         """
         from pinfeed.sources.arrow import column_array  # which imports pyarrow
 
-        leaf = column_array(array, "RaggedArray.from_arrow")
-        if isinstance(leaf, RaggedArray):
-            return leaf
+        entry = column_array(array, "RaggedArray.from_arrow")
+        if isinstance(entry, RaggedArray):
+            return entry
         if getattr(array, "num_chunks", 1) > 1:
             raise ValueError(
                 f"RaggedArray.from_arrow: expected at most one chunk, got {array.num_chunks}; join them "

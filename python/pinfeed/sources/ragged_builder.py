@@ -175,7 +175,7 @@ class SampleReader:
         if not self._is_asked:
             hint = "name the dtype of all with dtype="
             if array.dtype.kind not in _RANK:
-                hint = "numbers and strings, or objects, go into leaves of their own"
+                hint = "numbers and strings, or objects, go into entries of their own"
             raise TypeError(
                 f"{name}: expected {dtype} like those before, got {array.dtype}; {hint}"
             )

@@ -1,4 +1,4 @@
-"""The leaves of a dataset: what every source of samples can do, arrays, and plain objects."""
+"""The entries of a dataset: what every source of samples can do, arrays, and plain objects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Selection(NamedTuple):
 
 
 class Source(ABC):
-    """A leaf of a dataset: samples that can be counted and viewed one by one."""
+    """An entry of a dataset: samples that can be counted and viewed one by one."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class Source(ABC):
         """All samples as one array, a copy; for samples of one shape."""
         if self.is_ragged:
             raise TypeError(
-                f"{type(self).__name__}: sequences of different lengths are no ndarray; pinfeed.pad "
+                f"{type(self).__name__}: sequences of different lengths are no ndarray; pinfeed.functional.pad "
                 "makes one of them, and values and offsets of a RaggedArray are two"
             )
         rows, _, indices = self.select(np.arange(len(self)))

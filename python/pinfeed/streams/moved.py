@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinfeed.arguments import checked_integer, states_within, workers_of
-from pinfeed.ranks import Even
+from pinfeed.ranks import Uneven
 from pinfeed.streams.passes import StreamState, left_shards
 from pinfeed.streams.shards import Start
 from pinfeed.streams.share import Share, share_of
@@ -32,9 +32,9 @@ class WholePass:
     """The states of all workers of all ranks, put together.
 
     Args:
-        states: The states. Where ranks are equally far (``even=``), that of any rank will do.
+        states: The states. Unless ``uneven="keep"``, the state of any one rank suffices.
         shards: The number of shards.
-        even: As in `StreamDataset`.
+        uneven: As in `StreamDataset`.
 
     Attributes:
         moves: Whether others can go on with what is left, because each shard is read by one worker, or by
@@ -42,7 +42,7 @@ class WholePass:
         missing: A rank and a worker whose state is not there, or None.
     """
 
-    def __init__(self, states: list[dict[str, Any]], shards: int, even: Even) -> None:
+    def __init__(self, states: list[dict[str, Any]], shards: int, uneven: Uneven) -> None:
         self._shards = shards
         self._world_size, self._workers = (
             checked_integer(states[0].get(name), f"StreamDataset: {name} of the state", 1)
@@ -55,11 +55,11 @@ class WholePass:
         share = Share(1, 0, 1, 0)
         for worker in range(self._workers):
             for rank in range(self._world_size):
-                share = share_of(shards, rank, self._world_size, worker, self._workers, even)
+                share = share_of(shards, rank, self._world_size, worker, self._workers, uneven)
                 group = self._groups.setdefault(share.group, {})
                 if (rank, worker) in states_by_place:
                     group[rank] = states_by_place[rank, worker], share
-                elif self.missing is None and even is None:
+                elif self.missing is None and uneven == "keep":
                     self.missing = rank, worker
             if not group:
                 self.missing = self.missing or (0, worker)

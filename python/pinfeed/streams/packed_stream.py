@@ -29,17 +29,17 @@ class PackedStream(IterableDataset[Any]):
     Give it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Threads share one as they
     share a `StreamDataset`.
 
-    Where the stream has ``even``, all ranks plan the same windows, and each takes its rows of a step, so
-    all get the same number of batches. Rows that are too few for all ranks, at the end of a window, come
-    again (``even="repeat"``) or are left out (``"drop"``). Without ``even``, each rank packs the documents
-    that the stream deals out to it, and numbers of batches differ.
+    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and each takes its
+    rows of a step, so all ranks get the same number of batches. If the last rows of a window are too few
+    for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own documents, and the
+    numbers of batches differ.
 
     Args:
         stream: A `StreamDataset`.
         seq_length: The length of a row, in tokens.
         batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
-        window: How many documents are planned together, with ``even`` of all ranks. More leave less room:
-            the last step of a window is half empty on average.
+        window: Number of documents that are planned together, over all ranks unless the stream has
+            ``uneven="keep"``. More documents waste less: the last step of a window is half empty on average.
         key: The key of a sample's tokens. None: the sample is its tokens.
         strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents that are
             longer than a row; for other strategies they are an error.
@@ -48,8 +48,8 @@ class PackedStream(IterableDataset[Any]):
         shuffle: False keeps documents of equal length, and rows, in order.
         seed: Not negative.
 
-    In a torchdata ``StatefulDataLoader`` it goes on in the middle of a window, which is read again. With
-    ``even`` the state of any rank is that of all, for any number of ranks. Empty documents come into no
+    In a torchdata ``StatefulDataLoader`` it resumes in the middle of a window, which is read again. Unless
+    the stream has ``uneven="keep"``, the state of any rank suits all ranks, and any number of ranks. Empty documents come into no
     batch.
 
     Raises:
@@ -59,7 +59,9 @@ class PackedStream(IterableDataset[Any]):
 
     Example:
         >>> stream = pinfeed.StreamDataset([[1, 2, 3], [4, 5], [6], [7, 8]])
-        >>> packed = pinfeed.PackedStream(stream, seq_length=4, batch_size=2, shuffle=False)
+        >>> packed = pinfeed.packing.PackedStream(
+        ...     stream, seq_length=4, batch_size=2, shuffle=False
+        ... )
         >>> loader = torch.utils.data.DataLoader(
         ...     packed,
         ...     batch_size=None,
@@ -164,7 +166,7 @@ class PackedStream(IterableDataset[Any]):
             raise TypeError(
                 "PackedStream: state must be that of this worker, got a list; load the list into a "
                 "DeviceLoader with as many workers as saved it"
-                f"{'' if self.stream.even else ', and as many ranks'}"
+                f"{', and as many ranks' if self.stream.uneven == 'keep' else ''}"
             )
         identity = self._identity()
         del identity["batch_size"]  # rows are dealt out one by one
@@ -183,10 +185,10 @@ class PackedStream(IterableDataset[Any]):
 
     def _documents(self) -> StreamDataset:
         """What windows are read from."""
-        return self.stream if self.stream.even is None else self.stream.of_all_ranks()
+        return self.stream if self.stream.uneven == "keep" else self.stream.of_all_ranks()
 
     def _identity(self) -> dict[str, Any]:
-        return {"window": self.window, "even": self.stream.even, **self._settings}
+        return {"window": self.window, "uneven": self.stream.uneven, **self._settings}
 
     def _length(self, sample: Any) -> int:
         if self.key is None and isinstance(sample, Mapping):
@@ -211,8 +213,8 @@ class PackedStream(IterableDataset[Any]):
         return length
 
     def _planned(self, lengths: list[int], number: int) -> PackSampler:
-        rank, world_size = (0, 1) if self.stream.even is None else self.stream.ranks()
-        kind = _WindowSampler if self.stream.even != "drop" else _WholeStepsSampler
+        rank, world_size = (0, 1) if self.stream.uneven == "keep" else self.stream.ranks()
+        kind = _WindowSampler if self.stream.uneven != "drop" else _WholeStepsSampler
         planner = kind(lengths, **self._settings, rank=rank, world_size=world_size)
         planner.set_epoch(number)
         return planner

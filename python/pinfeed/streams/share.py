@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from pinfeed.ranks import Even
+from pinfeed.ranks import Uneven
 
 Shards = TypeVar("Shards", range, list[int], list[Sequence[int]])
 
@@ -64,7 +64,7 @@ def share_of(
     world_size: int,
     worker: int,
     workers: int,
-    even: Even,
+    uneven: Uneven,
 ) -> Share:
     """The share of one worker of one rank.
 
@@ -73,11 +73,11 @@ def share_of(
     """
     parts = world_size * workers
     part = worker * world_size + rank
-    if even is None:
+    if uneven == "keep":
         if shards >= parts:
             return Share(parts, part, 1, 0)
         return Share(1, 0, parts, part)
-    repeats = even == "repeat"
+    repeats = uneven == "repeat"
     # How many samples a shard has is not known before it has been read. So one worker of every rank
     # reads it, and all of them come to its end after the same sample.
     if shards >= workers:

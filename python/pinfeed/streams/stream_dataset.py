@@ -8,7 +8,7 @@ import multiprocessing.context
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 from torch.utils.data import IterableDataset
 
@@ -20,7 +20,7 @@ from pinfeed.arguments import (
     states_within,
 )
 from pinfeed.memory.shared_cells import SharedCells
-from pinfeed.ranks import Even, checked_ranks, environment_ranks, group_ranks, prepared_loader
+from pinfeed.ranks import Uneven, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 from pinfeed.streams.moved import PLACE, WholePass, own_state
@@ -54,9 +54,10 @@ class StreamDataset(IterableDataset[Any]):
             The same on all ranks. None: 0.
         open_shard: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of
             its samples.
-        even: ``"drop"`` and ``"repeat"`` give all ranks the same number of samples, worker by worker,
-            and so of batches; None doesn't. ``"warn"`` is None with a warning in the first pass of one
-            of several ranks.
+        uneven: What happens if the samples don't divide evenly over ranks. ``"drop"`` and ``"repeat"``
+            give all ranks the same number of samples, worker by worker, and so of batches. ``"keep"``
+            serves each sample once, so ranks differ. None is ``"keep"``, with a warning in the first
+            pass if there are several ranks.
         on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
             ``"skip"`` warns instead and leaves out the rest of the shard.
         rank: Which of the data-parallel ranks this is; by default what ``torch.distributed`` says when a pass
@@ -72,14 +73,14 @@ class StreamDataset(IterableDataset[Any]):
       torch raises TypeError, because it may; of a Hugging Face ``IterableDataset`` the stream reads all
       samples in each worker. What deals out to ranks, as after ``split_dataset_by_node``, takes
       ``rank=0, world_size=1``.
-    - With ``even`` all ranks read the same shards, and take samples in turn; the workers of a rank
-      get whole shards. If a worker's last samples are too few for all ranks, they are left out or
-      repeated: at most ``world_size - 1`` for each worker. All ranks need equally many workers.
+    - With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn; the
+      workers of a rank get whole shards. A worker's last samples, if too few for all ranks, are dropped
+      or repeated: at most ``world_size - 1`` per worker. All ranks need the same number of workers.
 
     Each pass is of the epoch after the one before, in workers of any kind, unless `set_epoch` or
     `load_state_dict` says otherwise; ranks that make equally many passes agree. `Collate` draws for
     that epoch. The order depends on the numbers of ranks and workers. The set of samples doesn't, but
-    for those that ``even`` leaves out or repeats. Threads that are a loader's workers share a stream;
+    for samples that ``uneven`` drops or repeats. Threads that are a loader's workers share a stream;
     without workers a pass belongs to one thread.
 
     In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
@@ -106,7 +107,7 @@ class StreamDataset(IterableDataset[Any]):
         What each of two ranks gets, the same number for both:
 
         >>> for rank in range(2):
-        ...     list(pinfeed.StreamDataset(range(7), even="drop", rank=rank, world_size=2))
+        ...     list(pinfeed.StreamDataset(range(7), uneven="drop", rank=rank, world_size=2))
         [0, 2, 4]
         [1, 3, 5]
     """
@@ -121,7 +122,7 @@ class StreamDataset(IterableDataset[Any]):
         seed: int | None = None,
         *,
         open_shard: Callable[[Any], Iterable[Any]] | None = None,
-        even: Even | Literal["warn"] = "warn",
+        uneven: Uneven | None = None,
         on_error: str = "raise",
         rank: int | None = None,
         world_size: int | None = None,
@@ -135,11 +136,11 @@ class StreamDataset(IterableDataset[Any]):
                 f"StreamDataset: seed must be None where nothing is shuffled, got {seed}; "
                 "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
             )
-        require_choice(even, ("drop", "repeat", None, "warn"), "StreamDataset: even")
+        require_choice(uneven, ("repeat", "drop", "keep", None), "StreamDataset: uneven")
         require_choice(on_error, _ON_ERROR, "StreamDataset: on_error")
-        self.even: Even = None if even == "warn" else even
+        self.uneven: Uneven = "keep" if uneven is None else uneven
         self.on_error = on_error
-        self._warns = even == "warn"
+        self._warns = uneven is None
         if open_shard is None and on_error == "skip":
             raise ValueError(
                 "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
@@ -180,7 +181,7 @@ class StreamDataset(IterableDataset[Any]):
     def of_all_ranks(self) -> StreamDataset:
         """This stream, but for dealing out samples to ranks: both count epochs together."""
         whole: StreamDataset = object.__new__(type(self))
-        whole.__dict__ |= self.__dict__ | {"even": None, "_deals_out": False, "_passes": {}}
+        whole.__dict__ |= self.__dict__ | {"uneven": "keep", "_deals_out": False, "_passes": {}}
         return whole
 
     def __iter__(self) -> Iterator[Any]:
@@ -210,7 +211,7 @@ class StreamDataset(IterableDataset[Any]):
             Ints, strings, None and short lists of ints: the ``epoch``, how many samples were
             ``yielded``, where the shards start that may be read again, which shards were ``left`` when
             ranks or workers were others, and the settings. It is the state of this worker alone; a
-            ``StatefulDataLoader`` saves those of several. With ``even`` it is that of all ranks.
+            ``StatefulDataLoader`` saves those of several. With ``uneven="drop"`` or ``"repeat"`` it is the state of all ranks.
         """
         key = worker_key()
         if key in self._passes:
@@ -225,13 +226,13 @@ class StreamDataset(IterableDataset[Any]):
         The pass after that is of the next epoch, or of a different one that `set_epoch` was given.
 
         Other ranks and workers can go on if nothing is shuffled but shards (``shuffle_buffer`` is at most
-        1), and each shard was read by one worker, or with ``even`` by one worker of each rank. Load the
+        1), and each shard was read by one worker, or unless ``uneven="keep"`` by one worker of each rank. Load the
         states of all into the stream itself, on each rank, before its workers start. What is left is dealt
         out anew: finished shards are not opened again, the ones read in part go on where they were.
 
         Args:
             state: The state of this worker; or a list of the states of all ranks, which may be those of
-                ``StatefulDataLoader``, with all their workers. With ``even``, that of one rank will do.
+                ``StatefulDataLoader``, with all their workers. Unless ``uneven="keep"``, the states of one rank suffice.
 
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
@@ -239,12 +240,12 @@ class StreamDataset(IterableDataset[Any]):
                 that must be equally far are not; or it is of another rank or worker, and can't move.
         """
         identity, shards = self._identity(), self._source.shards
-        if self.even is not None:
+        if self.uneven != "keep":
             del identity["rank"]
         states = [*states_within(state, _NEEDED, "StreamDataset")]
         here = {key: identity[key] for key in PLACE if key in identity}
         own = next((one for one in states if here.items() <= one.items()), None)
-        whole = WholePass(states, shards, self.even) if states else None
+        whole = WholePass(states, shards, self.uneven) if states else None
         can_move = whole is not None and whole.moves and self.shuffle_buffer <= 1
         loaded = anywhere = None
         if own is not None or not can_move:
@@ -268,7 +269,7 @@ class StreamDataset(IterableDataset[Any]):
         """
         inner = [*states_within(states, _NEEDED, "StreamDataset")]
         is_whole = bool(inner) and self.shuffle_buffer <= 1
-        if is_whole and WholePass(inner, self._source.shards, self.even).moves:
+        if is_whole and WholePass(inner, self._source.shards, self.uneven).moves:
             return states
         return own_state(states, workers, self.place, _NEEDED, "StreamDataset")
 
@@ -276,7 +277,7 @@ class StreamDataset(IterableDataset[Any]):
     def place(self) -> dict[str, int]:
         """Whose states this rank goes on from."""
         rank, world_size = self._dealt_ranks()
-        return {"world_size": world_size} | ({"rank": rank} if self.even is None else {})
+        return {"world_size": world_size} | ({"rank": rank} if self.uneven == "keep" else {})
 
     def load_own_state(self, state: Any) -> None:
         """Loads the state of this worker, from which no other one goes on."""
@@ -306,8 +307,8 @@ class StreamDataset(IterableDataset[Any]):
         if self._warns and world_size > 1 and self._cells.compare_exchange(_WARNED, 0, 1):
             warnings.warn(
                 f"StreamDataset: this is rank {rank} of {world_size}, and ranks may get different numbers of "
-                "samples, so of batches; DDP waits forever for a rank that has no more. Pass even='drop' or "
-                "even='repeat' to train, or even=None where ranks don't wait for each other",
+                "samples, so of batches; DDP waits forever for a rank that has no more. Pass uneven='drop' or "
+                "uneven='repeat' to train, or uneven='keep' where ranks don't wait for each other",
                 stacklevel=3,
             )
 
@@ -320,7 +321,7 @@ class StreamDataset(IterableDataset[Any]):
             **(sizes if self._source.has_shards else {"samples": self._source.size}),
             "shuffle_buffer": self.shuffle_buffer,
             "seed": self.seed,
-            "even": self.even,
+            "uneven": self.uneven,
             "rank": rank,
             "world_size": world_size,
             "worker": worker,
@@ -342,7 +343,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def _share(self) -> Share:
         shards = self._source.shards
-        return share_of(shards, *self._dealt_ranks(), *_worker(), self.even)
+        return share_of(shards, *self._dealt_ranks(), *_worker(), self.uneven)
 
     def _order(self, epoch: int) -> list[int]:
         count = self._source.shards
@@ -351,11 +352,13 @@ class StreamDataset(IterableDataset[Any]):
         return permutation(count, random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
 
     def _buffers(self, epoch: int) -> list[ShuffleBuffer]:
-        """That of this worker, then with ``even`` those of the same worker of other ranks."""
+        """That of this worker, then with ``uneven`` those of the same worker of other ranks."""
         if self.shuffle_buffer <= 1:
             return []
         (rank, world_size), (worker, workers) = self._dealt_ranks(), _worker()
-        ranks = [rank] if self.even is None else [rank, *range(rank), *range(rank + 1, world_size)]
+        ranks = (
+            [rank] if self.uneven == "keep" else [rank, *range(rank), *range(rank + 1, world_size)]
+        )
         parts = [(worker * world_size + one, workers * world_size) for one in ranks]
         return [ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part)) for part in parts]
 
@@ -406,7 +409,7 @@ class StreamDataset(IterableDataset[Any]):
     def __repr__(self) -> str:
         return (
             f"StreamDataset({self._source!r}, shuffle_buffer={self.shuffle_buffer}, seed={self.seed}, "
-            f"even={self.even!r}, on_error={self.on_error!r}, epoch={self.epoch})"
+            f"uneven={self.uneven!r}, on_error={self.on_error!r}, epoch={self.epoch})"
         )
 
 

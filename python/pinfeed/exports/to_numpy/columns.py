@@ -1,4 +1,4 @@
-"""Columns: one leaf of all batches, copied into one array or list."""
+"""Columns: one entry of all batches, copied into one array or list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from pinfeed.arguments import ARRAYS, torch_dtype_name
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
 from pinfeed.sources.ragged_builder import checked_cast
 from pinfeed.sources.source import StringType
@@ -31,10 +31,10 @@ NO_SQUEEZE = (
 
 
 class Column(ABC):
-    """One leaf of all batches.
+    """One entry of all batches.
 
-    A leaf in memory goes through `check`, which raises TypeError or ValueError if it doesn't fit
-    to those before. When no leaf of the batch did, `write` takes what `check` returned.
+    An entry in memory goes through `check`, which raises TypeError or ValueError if it doesn't fit
+    to those before. When no entry of the batch did, `write` takes what `check` returned.
 
     Attributes:
         batch: The number of the batch at hand.
@@ -45,16 +45,16 @@ class Column(ABC):
 
     @property
     def where(self) -> str:
-        """What messages call the leaf at hand, such as ``"to_numpy: leaf ['x'] of batch 3"``."""
+        """What messages call the entry at hand, such as ``"to_numpy: entry ['x'] of batch 3"``."""
         return f"{self._where}batch {self.batch}"
 
     @abstractmethod
-    def check(self, leaf: Any) -> Any:
+    def check(self, entry: Any) -> Any:
         """What `write` takes."""
 
     @abstractmethod
     def write(self, part: Any) -> None:
-        """Copies the leaf of a batch behind those before."""
+        """Copies the entry of a batch behind those before."""
 
     @abstractmethod
     def result(self, samples: int) -> Any:
@@ -69,8 +69,8 @@ class ListColumn(Column):
         self._objects: list[Any] = []
 
     @override
-    def check(self, leaf: Any) -> list[Any]:
-        return as_list(leaf, self.where)
+    def check(self, entry: Any) -> list[Any]:
+        return as_list(entry, self.where)
 
     @override
     def write(self, part: list[Any]) -> None:
@@ -84,7 +84,7 @@ class ListColumn(Column):
 class ArrayColumn(Column):
     """Samples of one shape, of numbers or of what else has a size; becomes an array.
 
-    It is written to ``files``, under the ``name`` of the leaf there, which is empty for the only one;
+    It is written to ``files``, under the ``name`` of the entry there, which is empty for the only one;
     without them into memory. Numbers become those of a ``dtype``, if there is one.
     """
 
@@ -96,8 +96,8 @@ class ArrayColumn(Column):
         self._values: Any = None  # where they are written, once there was a batch
 
     @override
-    def check(self, leaf: Any) -> Part:
-        values, lengths = self._part(leaf)
+    def check(self, entry: Any) -> Part:
+        values, lengths = self._part(entry)
         if self._dtype is not None:
             values = checked_cast(values, self._dtype, self.where)
         before = self._values
@@ -109,26 +109,28 @@ class ArrayColumn(Column):
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
         return values, lengths
 
-    def plain_rows(self, leaf: Any) -> npt.NDArray[Any] | None:
+    def plain_rows(self, entry: Any) -> npt.NDArray[Any] | None:
         """The rows of an array in memory like the one before; None for what `check` has to look at."""
-        if type(leaf) is torch.Tensor:
-            if leaf.requires_grad:
-                leaf = leaf.detach()
+        if type(entry) is torch.Tensor:
+            if entry.requires_grad:
+                entry = entry.detach()
             try:
-                leaf = leaf.numpy()
+                entry = entry.numpy()
             except (TypeError, RuntimeError):  # of a device, or of a dtype or layout NumPy lacks
                 return None
-        elif type(leaf) is not np.ndarray:
+        elif type(entry) is not np.ndarray:
             return None
-        fits = leaf.ndim and leaf.dtype == self._values.dtype and leaf.shape[1:] == self._values.row
-        return leaf if fits else None
+        fits = (
+            entry.ndim and entry.dtype == self._values.dtype and entry.shape[1:] == self._values.row
+        )
+        return entry if fits else None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Copies `plain_rows` behind those before."""
         self._values.append(rows)
 
-    def _part(self, leaf: Any) -> Part:
-        return as_ndarray(leaf, self.where), None
+    def _part(self, entry: Any) -> Part:
+        return as_ndarray(entry, self.where), None
 
     def _check_first(self, dtype: np.dtype[Any]) -> None:
         """Raises for values that can't be kept where they are to be written."""
@@ -188,13 +190,13 @@ class RaggedColumn(ArrayColumn):
     _offsets: Any = None
 
     @override
-    def _part(self, leaf: Any) -> Part:
-        if not is_ragged(leaf):
+    def _part(self, entry: Any) -> Part:
+        if not is_ragged(entry):
             raise TypeError(
                 f"{self.where}: expected a JaggedBatch, or a Padded with lengths, as before, "
-                f"got {type(leaf).__name__}"
+                f"got {type(entry).__name__}"
             )
-        return _ragged_part(leaf, self.where)
+        return _ragged_part(entry, self.where)
 
     @override
     def _check_first(self, dtype: np.dtype[Any]) -> None:
@@ -256,8 +258,8 @@ class TextColumn(RaggedColumn):
     """Strings in files, as `RaggedArray.from_strings` holds them."""
 
     @override
-    def _part(self, leaf: Any) -> Part:
-        values, offsets, kind = encode(as_list(leaf, self.where), f"{self.where}: string")
+    def _part(self, entry: Any) -> Part:
+        values, offsets, kind = encode(as_list(entry, self.where), f"{self.where}: string")
         if len(offsets) == 1:  # no string says which kind all of them are
             return values, np.diff(offsets)
         if self._string_type not in (None, kind):
@@ -309,28 +311,28 @@ class SequenceColumn(RaggedColumn):
         return super().result(samples)
 
 
-def as_list(leaf: Any, where: str) -> list[Any]:
+def as_list(entry: Any, where: str) -> list[Any]:
     """A list, or an array of objects or strings, as a list; raises TypeError for all else."""
-    if holds_objects(leaf):
-        return leaf.tolist() if isinstance(leaf, np.ndarray) else list(leaf)
-    if not isinstance(leaf, list | tuple):
-        raise TypeError(f"{where}: expected a list as before, got {type(leaf).__name__}")
-    return list(leaf)
+    if holds_objects(entry):
+        return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
+    if not isinstance(entry, list | tuple):
+        raise TypeError(f"{where}: expected a list as before, got {type(entry).__name__}")
+    return list(entry)
 
 
-def holds_objects(leaf: Any) -> bool:
-    """Whether a leaf is an array of strings or of other objects."""
-    if isinstance(leaf, RaggedArray):
-        return leaf.string_type is not None
-    return isinstance(leaf, np.ndarray) and leaf.ndim > 0 and leaf.dtype.kind in "OUST"
+def holds_objects(entry: Any) -> bool:
+    """Whether an entry is an array of strings or of other objects."""
+    if isinstance(entry, RaggedArray):
+        return entry.string_type is not None
+    return isinstance(entry, np.ndarray) and entry.ndim > 0 and entry.dtype.kind in "OUST"
 
 
-def is_ragged(leaf: Any) -> bool:
-    """Whether a leaf says how long each of its samples is, along one axis."""
-    if isinstance(leaf, Padded):
-        return getattr(getattr(leaf, "lengths", None), "ndim", 0) == 1
-    return isinstance(leaf, JaggedBatch) or (
-        isinstance(leaf, RaggedArray) and not holds_objects(leaf)
+def is_ragged(entry: Any) -> bool:
+    """Whether an entry says how long each of its samples is, along one axis."""
+    if isinstance(entry, Padded):
+        return getattr(getattr(entry, "lengths", None), "ndim", 0) == 1
+    return isinstance(entry, JaggedBatch) or (
+        isinstance(entry, RaggedArray) and not holds_objects(entry)
     )
 
 
@@ -372,15 +374,15 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     return array.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 
-def _ragged_part(leaf: Any, where: str) -> Part:
+def _ragged_part(entry: Any, where: str) -> Part:
     """The values and lengths of a batch of sequences; raises if it does not fit together."""
     try:
-        if isinstance(leaf, Padded):
-            values, lengths = as_ndarray(leaf.values, where), as_ndarray(leaf.lengths, where)
-            side = _side(leaf, values, lengths, where)
-            leaf = JaggedBatch.from_padded(values, lengths, side=side)
-        values = as_ndarray(leaf.values, where)
-        ragged = RaggedArray(values, as_ndarray(leaf.offsets, where))
+        if isinstance(entry, Padded):
+            values, lengths = as_ndarray(entry.values, where), as_ndarray(entry.lengths, where)
+            side = _side(entry, values, lengths, where)
+            entry = JaggedBatch.from_padded(values, lengths, side=side)
+        values = as_ndarray(entry.values, where)
+        ragged = RaggedArray(values, as_ndarray(entry.offsets, where))
     except (TypeError, ValueError) as error:
         raise type(error)(f"{where}: {error}") from error
     return values[int(ragged.offsets[0]) : int(ragged.offsets[-1])], ragged.lengths

@@ -24,11 +24,11 @@ from pinfeed.exports.to_numpy.columns import (
     plain,
 )
 from pinfeed.exports.to_numpy.storage import OutputFiles, require_memory
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.memory.staging import has_streams
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.ragged_builder import numpy_dtype
-from pinfeed.structure import is_namedtuple, leaves, map_leaves, step_name
+from pinfeed.structure import entries, is_namedtuple, map_entries, step_name
 
 _ARRAYS = (np.ndarray, torch.Tensor, RaggedArray)
 _SEQUENCES: Any = JaggedBatch | Padded
@@ -38,7 +38,7 @@ _OBJECTS = {str, bytes, int, float, bool, type(None)}
 class _Pending(NamedTuple):
     """A batch that is on its way from devices."""
 
-    leaves: list[Any]  # in memory, once the events have happened
+    entries: list[Any]  # in memory, once the events have happened
     events: list[torch.Event]
     batch: int  # its number
 
@@ -75,8 +75,8 @@ class Drain:
         self._may_be_alike = may_be_alike
         self._dtypes = _dtypes(dtype, function)
         self._pending: _Pending | None = None
-        self._template: Any = None  # a batch with numbers for leaves
-        self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the leaf is None
+        self._template: Any = None  # a batch with numbers for entries
+        self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the entry is None
         self._plain_columns: dict[Any, ArrayColumn] = {}  # empty: batches are not so simple
         self._batches = 0
         self.samples = self._written = 0
@@ -92,11 +92,11 @@ class Drain:
         if self._plain_columns and (taken := self._add_plain(batch)) is not None:
             return taken
         number, self._batches = self._batches, self._batches + 1
-        found = self._leaves(batch, number)
+        found = self._entries(batch, number)
         count = self._count(found, number)
         taken = count if self._limit is None else min(count, self._limit - self.samples)
         if taken < count:
-            found = [_first(leaf, taken) for leaf in found]
+            found = [_first(entry, taken) for entry in found]
         if number == 0 and self._planned is not None:
             expected = self._planned * count
             self.expected = expected if self._limit is None else min(expected, self._limit)
@@ -136,53 +136,53 @@ class Drain:
             None if column is None else column.result(self._written)
             for column in self._columns.values()
         ]
-        return map_leaves(lambda number: results[number], self._template)
+        return map_entries(lambda number: results[number], self._template)
 
-    def _leaves(self, batch: Any, number: int) -> list[Any]:
-        """The leaves of a batch, None left out, in the order of the columns."""
-        found = dict(leaves(batch, _is_leaf))
+    def _entries(self, batch: Any, number: int) -> list[Any]:
+        """The entries of a batch, None left out, in the order of the columns."""
+        found = dict(entries(batch, _is_entry))
         if number == 0:
             self._require_named(found)
-            self._columns = {steps: self._column(steps, leaf) for steps, leaf in found.items()}
+            self._columns = {steps: self._column(steps, entry) for steps, entry in found.items()}
             numbers = itertools.count()
-            self._template = map_leaves(lambda _: next(numbers), batch, _is_leaf)
+            self._template = map_entries(lambda _: next(numbers), batch, _is_entry)
             if not any(self._columns.values()):
                 raise ValueError(
                     f"{self._where(())}batch 0: expected at least one array or list, got none"
                 )
         if found.keys() != self._columns.keys():
             raise ValueError(
-                f"{self._where(())}batch {number}: expected the leaves {_listed(self._columns)} as "
+                f"{self._where(())}batch {number}: expected the entries {_listed(self._columns)} as "
                 f"before, got {_listed(found)}"
             )
         for steps, column in self._columns.items():
-            if (leaf := found[steps]) is not None and column is None:
-                kind = type(leaf).__name__
+            if (entry := found[steps]) is not None and column is None:
+                kind = type(entry).__name__
                 raise ValueError(f"{self._where(steps)}batch {number}: expected None, got {kind}")
         return [found[steps] for steps, column in self._columns.items() if column is not None]
 
     def _where(self, steps: Sequence[str]) -> str:
         path = "".join(steps)
-        return f"{self._function}: leaf {path} of " if steps else f"{self._function}: "
+        return f"{self._function}: entry {path} of " if steps else f"{self._function}: "
 
-    def _column(self, steps: tuple[str, ...], leaf: Any) -> Column | None:
-        """The column for a leaf like this one."""
+    def _column(self, steps: tuple[str, ...], entry: Any) -> Column | None:
+        """The column for an entry like this one."""
         where, files = self._where(steps), self._files
-        if leaf is None:
+        if entry is None:
             return None
         name = "" if files is None else files.name(steps, f"{where}batch 0")
-        is_array = isinstance(leaf, ARRAYS) and not holds_objects(leaf)
-        if is_array or is_ragged(leaf):
+        is_array = isinstance(entry, ARRAYS) and not holds_objects(entry)
+        if is_array or is_ragged(entry):
             kind = ArrayColumn
             if not is_array:
                 kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
-            return kind(where, files, name, self._dtype_of(steps, leaf))
+            return kind(where, files, name, self._dtype_of(steps, entry))
         if _entry_name(steps) in self._dtypes:
-            raise TypeError(f"{where}batch 0: dtype is for numbers, got {type(leaf).__name__}")
-        if not isinstance(leaf, list | tuple) and not holds_objects(leaf):
+            raise TypeError(f"{where}batch 0: dtype is for numbers, got {type(entry).__name__}")
+        if not isinstance(entry, list | tuple) and not holds_objects(entry):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
-                f"sample, got {type(leaf).__name__}"
+                f"sample, got {type(entry).__name__}"
             )
         if files is None:
             return ListColumn(where)
@@ -202,22 +202,22 @@ class Drain:
                     f"{self._function}: dtype names {name!r}, but the entries of a batch are {names}"
                 )
 
-    def _dtype_of(self, steps: tuple[str, ...], leaf: Any) -> np.dtype[Any] | None:
+    def _dtype_of(self, steps: tuple[str, ...], entry: Any) -> np.dtype[Any] | None:
         """The dtype that an entry is to have; that of all numbers passes others, such as dates, by."""
-        kind = getattr(getattr(leaf, "dtype", None), "kind", "f")
+        kind = getattr(getattr(entry, "dtype", None), "kind", "f")
         whole = self._dtypes.get(None) if kind in "biufc" else None
         return self._dtypes.get(_entry_name(steps), whole)
 
     def _count(self, found: list[Any], number: int) -> int:
         """How many samples a batch has."""
-        counts = [_length(leaf) for leaf in found]
+        counts = [_length(entry) for entry in found]
         count = counts[0]
         if count is None or counts.count(count) < len(counts):
             raise self._uncounted(counts, number)
         return count
 
     def _uncounted(self, counts: list[int | None], number: int) -> ValueError:
-        """The error about leaves that don't count the same samples."""
+        """The error about entries that don't count the same samples."""
         paths = [steps for steps, column in self._columns.items() if column is not None]
         wrong = counts.index(None) if None in counts else -1
         if wrong >= 0:
@@ -236,7 +236,7 @@ class Drain:
                 hint = f"a dict for each sample, yield Collate({{{fields}}})(outputs)"
             problem = (
                 f"expected {counts[0]} samples, as {''.join(paths[0])} has, got {counts[wrong]}; the "
-                f"first axis of every leaf counts samples; for a list with {hint}"
+                f"first axis of every entry counts samples; for a list with {hint}"
             )
         return ValueError(f"{self._where(paths[wrong])}batch {number}: {problem}")
 
@@ -244,7 +244,7 @@ class Drain:
         columns = [column for column in self._columns.values() if column is not None]
         for column in columns:
             column.batch = number
-        rows = [column.check(leaf) for column, leaf in zip(columns, found, strict=True)]
+        rows = [column.check(entry) for column, entry in zip(columns, found, strict=True)]
         for column, row in zip(columns, rows, strict=True):
             column.write(row)
         self._written = self.samples
@@ -271,7 +271,7 @@ class Drain:
     def _add_plain(self, batch: Any) -> int | None:
         """What `add` does, for a batch of arrays in memory like those before; None for any other.
 
-        To look at such a batch leaf by leaf takes longer than to copy it.
+        To look at such a batch entry by entry takes longer than to copy it.
         """
         columns = self._plain_columns
         if None in columns:
@@ -311,17 +311,17 @@ class Drain:
 
         A loader may use the memory of the batch again before it is written, so all of it is copied.
         """
-        remote = {part.device for leaf in found for part in _parts(leaf) if is_remote(part)}
+        remote = {part.device for entry in found for part in _parts(entry) if is_remote(part)}
         if not remote:
             return None
-        leaves = []
-        for leaf in found:
-            parts = [_copied(part, self._function) for part in _parts(leaf)]
-            leaves.append(type(leaf)(*parts) if isinstance(leaf, _SEQUENCES) else parts[0])
+        entries = []
+        for entry in found:
+            parts = [_copied(part, self._function) for part in _parts(entry)]
+            entries.append(type(entry)(*parts) if isinstance(entry, _SEQUENCES) else parts[0])
         events = [torch.Event(device) for device in remote if has_streams(device)]
         for event in events:
             event.record()
-        return _Pending(leaves, events, number)
+        return _Pending(entries, events, number)
 
     def _flush(self) -> None:
         """Writes the batch that is being fetched."""
@@ -330,28 +330,28 @@ class Drain:
         pending, self._pending = self._pending, None
         for event in pending.events:
             event.synchronize()
-        self._write(pending.leaves, pending.batch)
+        self._write(pending.entries, pending.batch)
 
 
 def is_remote(part: Any) -> bool:
-    """Whether a part of a leaf has to be fetched from a device."""
+    """Whether a part of an entry has to be fetched from a device."""
     return isinstance(part, torch.Tensor) and not (part.is_cpu or part.is_meta)
 
 
-def _is_leaf(node: Any) -> bool:
-    """Whether a container is a leaf: sequences, and lists with no array in them."""
+def _is_entry(node: Any) -> bool:
+    """Whether a container is an entry: sequences, and lists with no array in them."""
     if is_ragged(node):
         return True
     if not isinstance(node, list | tuple) or is_namedtuple(node):
         return False
     return set(map(type, node)) <= _OBJECTS or not any(
-        isinstance(leaf, _ARRAYS) for _, leaf in leaves(node)
+        isinstance(entry, _ARRAYS) for _, entry in entries(node)
     )
 
 
-def _parts(leaf: Any) -> list[Any]:
-    """The arrays that a leaf consists of."""
-    return list(leaf) if isinstance(leaf, _SEQUENCES) else [leaf]
+def _parts(entry: Any) -> list[Any]:
+    """The arrays that an entry consists of."""
+    return list(entry) if isinstance(entry, _SEQUENCES) else [entry]
 
 
 def _copied(part: Any, function: str) -> Any:
@@ -362,22 +362,22 @@ def _copied(part: Any, function: str) -> Any:
     return part.copy() if isinstance(part, np.ndarray | list) else part
 
 
-def _length(leaf: Any) -> int | None:
-    """How many samples a leaf has, None if it doesn't count them."""
-    if isinstance(leaf, JaggedBatch):
-        return len(leaf.offsets) - 1
-    if isinstance(leaf, Padded):
-        return len(leaf.lengths)
-    return None if getattr(leaf, "ndim", 1) == 0 else len(leaf)
+def _length(entry: Any) -> int | None:
+    """How many samples an entry has, None if it doesn't count them."""
+    if isinstance(entry, JaggedBatch):
+        return len(entry.offsets) - 1
+    if isinstance(entry, Padded):
+        return len(entry.lengths)
+    return None if getattr(entry, "ndim", 1) == 0 else len(entry)
 
 
-def _first(leaf: Any, count: int) -> Any:
-    """The first samples of a leaf."""
-    if isinstance(leaf, JaggedBatch):
-        return leaf._replace(offsets=leaf.offsets[: count + 1])
-    if isinstance(leaf, Padded):
-        return type(leaf)(*(None if part is None else part[:count] for part in _parts(leaf)))
-    return leaf[:count]
+def _first(entry: Any, count: int) -> Any:
+    """The first samples of an entry."""
+    if isinstance(entry, JaggedBatch):
+        return entry._replace(offsets=entry.offsets[: count + 1])
+    if isinstance(entry, Padded):
+        return type(entry)(*(None if part is None else part[:count] for part in _parts(entry)))
+    return entry[:count]
 
 
 def _dtypes(dtype: Any, function: str) -> dict[str | None, np.dtype[Any]]:

@@ -78,7 +78,9 @@ class Memory:
         missing = rows * self._row_bytes - len(self._map)
         if missing > 0:
             # Asked here, because the system hands out more than it has, and kills later.
-            require_memory(missing, f"after {len(self._map):,} bytes of a leaf, more samples need")
+            require_memory(
+                missing, f"after {len(self._map):,} bytes of an entry, more samples need"
+            )
             try:
                 # Room that nothing was written to yet costs nothing.
                 self.reserve(max(rows, _GROWTH * len(self._map) // self._row_bytes))
@@ -157,7 +159,7 @@ class OutputFiles:
         self._names: set[str] = set()
 
     def name(self, steps: Sequence[str], where: str) -> str:
-        """What the files of a leaf are called, and of no other: its steps joined with dots, no ending."""
+        """What the files of an entry are called, and of no other: its steps joined with dots, no ending."""
         if self.is_file:
             name = os.path.basename(self.path).removesuffix(".npy")
             hint = "a .npy file holds one array; give the path of a directory"
@@ -165,7 +167,7 @@ class OutputFiles:
             name, hint = _file_name(steps), "rename a key"
         for taken in (name, f"{name}.npy"):  # the first of a RaggedArray's directory
             if taken in self._names:
-                raise ValueError(f"{where}: another leaf is already written to {taken}; {hint}")
+                raise ValueError(f"{where}: another entry is already written to {taken}; {hint}")
             self._names.add(taken)
         return name
 
@@ -202,7 +204,7 @@ class OutputFiles:
 
 
 def _file_name(steps: Sequence[str]) -> str:
-    """What the file of a leaf is called, without ending; nothing for a structure's root."""
+    """What the file of an entry is called, without ending; nothing for a structure's root."""
     name = ".".join(
         step_name(step).replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
         for step in steps

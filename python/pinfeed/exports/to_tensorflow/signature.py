@@ -7,7 +7,7 @@ from typing import Any
 
 from pinfeed import structure
 from pinfeed.collation.collate import Collate
-from pinfeed.exports.to_tensorflow.leaves import (
+from pinfeed.exports.to_tensorflow.entries import (
     arrays_of,
     element_of,
     is_plain,
@@ -17,7 +17,7 @@ from pinfeed.exports.to_tensorflow.leaves import (
     with_channels_last,
 )
 from pinfeed.fields.field import Field
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray
@@ -27,17 +27,17 @@ tf: Any = import_extra("tensorflow", "tensorflow")
 
 _NONE_SPEC = type(tf.type_spec_from_value(None))
 
-#: From a batch to a leaf: keys, names and positions.
+#: From a batch to an entry: keys, names and positions.
 Steps = tuple[str, ...]
 
 
 class Signature:
-    """The leaves of batches by their steps: how a batch becomes plain arrays, and these an element.
+    """The entries of batches by their steps: how a batch becomes plain arrays, and these an element.
 
     Args:
         template: A structure like that of the batches.
-        specs: Of its leaves, with the channels where they are to be; None for a leaf that is None.
-        moves: Which leaves have their channels moved.
+        specs: Of its entries, with the channels where they are to be; None for an entry that is None.
+        moves: Which entries have their channels moved.
 
     Attributes:
         parts: The specs of the plain arrays.
@@ -51,12 +51,12 @@ class Signature:
     def of_batch(
         cls, batch: Any, varying: Mapping[Steps, set[int]], channels_last: Any
     ) -> Signature:
-        """That of a first batch, axis 0 of which varies; ``varying`` says of leaves which others do."""
+        """That of a first batch, axis 0 of which varies; ``varying`` says of entries which others do."""
         specs = {
             steps: None
-            if leaf is None
-            else spec_of(leaf, {0} | varying.get(steps, set()), _where(steps, 0))
-            for steps, leaf in _leaves(batch)
+            if entry is None
+            else spec_of(entry, {0} | varying.get(steps, set()), _where(steps, 0))
+            for steps, entry in _entries(batch)
         }
         moves = _moved(channels_last, specs)
         for steps in moves:
@@ -68,7 +68,7 @@ class Signature:
     def of_specs(cls, given: Any, channels_last: Any) -> Signature:
         """That which a user has given, a structure of ``tf.TypeSpec``."""
         specs = {
-            steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _leaves(given)
+            steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _entries(given)
         }
         for steps, spec in specs.items():
             require_spec(spec, f"signature{_path(steps)}")
@@ -76,10 +76,10 @@ class Signature:
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
         """The arrays of a batch that fits to the signature; messages say which batch by its number."""
-        values = dict(_leaves(batch))
+        values = dict(_entries(batch))
         if values.keys() != self._specs.keys():
             raise ValueError(
-                f"{_where((), number)}: expected the leaves {_listed(self._specs)}, "
+                f"{_where((), number)}: expected the entries {_listed(self._specs)}, "
                 f"got {_listed(values)}"
             )
         found: list[Any] = []
@@ -88,21 +88,21 @@ class Signature:
         return tuple(found)
 
     def element(self, *arrays: Any) -> Any:
-        """What the arrays of all leaves, as tensors in a graph or not, are together."""
+        """What the arrays of all entries, as tensors in a graph or not, are together."""
         left = iter(arrays)
-        leaves = (
+        entries = (
             element_of(spec, [next(left) for _ in parts_of(spec)]) for spec in self._specs.values()
         )
-        return _element(self._template, leaves)
+        return _element(self._template, entries)
 
 
 def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
-    """The axes that vary, by leaf; axis 0, which always may, need not be among them.
+    """The axes that vary, by entry; axis 0, which always may, need not be among them.
 
     pinfeed's own fields know them, if the loader's batches are made of them.
     """
     found: dict[Steps, set[int]] = {}
-    for path, node in structure.leaves(batch, lambda node: isinstance(node, Padded)):
+    for path, node in structure.entries(batch, lambda node: isinstance(node, Padded)):
         if isinstance(node, Padded):
             steps = tuple(map(step_name, path))
             has_one_axis = getattr(node.lengths, "ndim", 0) == 1
@@ -113,7 +113,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
         collate.fields if isinstance(collate, Collate) else None,
         loader.fields if isinstance(loader, DeviceLoader) else None,
     ):
-        for path, field in structure.leaves(spec):
+        for path, field in structure.entries(spec):
             steps = tuple(map(step_name, path))
             if isinstance(field, Field) and field.varying_axes:
                 found[steps] = found[(*steps, "values")] = {*field.varying_axes}
@@ -122,7 +122,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
-    """The leaves whose channels move from axis 1 to the end: all images, those named, or none."""
+    """The entries whose channels move from axis 1 to the end: all images, those named, or none."""
     named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
     if not named:
         raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
@@ -138,20 +138,20 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
         }
         if not images:
             raise ValueError(
-                "to_tensorflow: channels_last=True is for leaves of uint8 or floats with 4 axes, "
+                "to_tensorflow: channels_last=True is for entries of uint8 or floats with 4 axes, "
                 "but there are none; give names, or leave it out"
             )
         return images
     names = [channels_last] if isinstance(channels_last, str) else channels_last or []
     if not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
         raise TypeError(
-            "to_tensorflow: channels_last must be True, False, or names of leaves, "
+            "to_tensorflow: channels_last must be True, False, or names of entries, "
             f"got {channels_last!r}"
         )
     for name in names:
         if name not in named:
             raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, but the leaves are {list(named)}"
+                f"to_tensorflow: channels_last names {name!r}, but the entries are {list(named)}"
             )
         if ranks[named[name]] < 3:
             raise ValueError(
@@ -161,20 +161,20 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
     return {named[name] for name in names}
 
 
-def _leaves(node: Any) -> Iterator[tuple[Steps, Any]]:
-    """The leaves of a batch or of a signature, each behind the names of the steps to it."""
-    for path, leaf in structure.leaves(node, _is_leaf):
-        yield tuple(map(step_name, path)), leaf
+def _entries(node: Any) -> Iterator[tuple[Steps, Any]]:
+    """The entries of a batch or of a signature, each behind the names of the steps to it."""
+    for path, entry in structure.entries(node, _is_entry):
+        yield tuple(map(step_name, path)), entry
 
 
-def _is_leaf(node: Any) -> bool:
+def _is_entry(node: Any) -> bool:
     is_empty = is_container(node) and len(children(node)) == 0
     return isinstance(node, JaggedBatch | RaggedArray) or is_empty or is_plain(node)
 
 
 def _element(node: Any, values: Iterator[Any]) -> Any:
-    """The structure of a node, as tf.data knows it, with other leaves."""
-    if _is_leaf(node) or not is_container(node):
+    """The structure of a node, as tf.data knows it, with other entries."""
+    if _is_entry(node) or not is_container(node):
         return next(values)
     below = {step: _element(child, values) for step, child in children(node)}
     if is_namedtuple(node):
@@ -187,13 +187,13 @@ def _element(node: Any, values: Iterator[Any]) -> Any:
 
 
 def _where(steps: Steps, batch: int) -> str:
-    leaf = f"leaf {_path(steps)} of " if steps else ""
-    return f"to_tensorflow: {leaf}batch {batch}"
+    entry = f"entry {_path(steps)} of " if steps else ""
+    return f"to_tensorflow: {entry}batch {batch}"
 
 
 def _path(steps: Steps) -> str:
     return "".join(f"[{step}]" if step.isdigit() else f"[{step!r}]" for step in steps)
 
 
-def _listed(leaves: Iterable[Steps]) -> str:
-    return "[" + ", ".join(_path(steps) or "the batch itself" for steps in leaves) + "]"
+def _listed(entries: Iterable[Steps]) -> str:
+    return "[" + ", ".join(_path(steps) or "the batch itself" for steps in entries) + "]"

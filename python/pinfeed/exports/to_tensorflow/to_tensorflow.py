@@ -113,20 +113,20 @@ def to_tensorflow(
     passes = _Passes(loader)
     if signature is None:
         batch = passes.peek()
-        leaves = Signature.of_batch(batch, varying_axes(loader, batch), channels_last)
+        entries = Signature.of_batch(batch, varying_axes(loader, batch), channels_last)
         del batch
     else:
-        leaves = Signature.of_specs(signature, channels_last)
+        entries = Signature.of_specs(signature, channels_last)
     weak = weakref.ref(passes)
 
     def epoch() -> _Epoch:
         passes = weak()
         if passes is None:
             raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
-        return _Epoch(passes.begin(), leaves)
+        return _Epoch(passes.begin(), entries)
 
-    dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(leaves.parts))
-    dataset = dataset.map(leaves.element)
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(entries.parts))
+    dataset = dataset.map(entries.element)
     length = passes.length()
     if length is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
@@ -182,8 +182,8 @@ class _Epoch:
     It is an iterator that goes on after an error, as a DataLoader does; a generator would end.
     """
 
-    def __init__(self, batches: Iterator[Any], leaves: Any) -> None:
-        self._batches, self._leaves = batches, leaves
+    def __init__(self, batches: Iterator[Any], entries: Any) -> None:
+        self._batches, self._entries = batches, entries
         self._number = itertools.count()
         self.inside = threading.Lock()
         _epochs.add(self)
@@ -196,7 +196,7 @@ class _Epoch:
             if _is_exiting.is_set():
                 raise StopIteration
             number = next(self._number)
-            return self._leaves.arrays(next(self._batches), number)
+            return self._entries.arrays(next(self._batches), number)
 
 
 # TensorFlow's threads ask for batches ahead. One that is in Python when the interpreter ends never

@@ -19,7 +19,7 @@ from pinfeed.arguments import (
     dtype_name,
     require_choice,
 )
-from pinfeed.functions.normalization import Normalization, PerChannel, checked_layouts
+from pinfeed.functional.normalization import Normalization, PerChannel, checked_layouts
 from pinfeed.runtime import get_num_threads
 
 _DTYPES = ("float32", "float16", "bfloat16", "uint8")
@@ -219,11 +219,11 @@ def patch_grid(
         ValueError: An argument is out of range; an image can't be cut, with its number.
 
     Example:
-        >>> pinfeed.patch_grid(
+        >>> pinfeed.functional.patch_grid(
         ...     480, 640, 14, merge=2, min_pixels=56 * 56, max_pixels=1280 * 28 * 28
         ... )
         (34, 46)
-        >>> pinfeed.patch_grid(
+        >>> pinfeed.functional.patch_grid(
         ...     np.array([480, 600]), np.array([640, 400]), 16, max_patches=256
         ... )
         (array([14, 19]), array([18, 13]))
@@ -293,7 +293,7 @@ def patchify(
 
     Example:
         >>> images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
-        >>> values, grid = pinfeed.patchify(images, 2, scale=1)
+        >>> values, grid = pinfeed.functional.patchify(images, 2, scale=1)
         >>> values[:2].tolist(), grid.tolist()
         ([[0.0, 1.0, 4.0, 5.0], [2.0, 3.0, 6.0, 7.0]], [[1, 2, 2], [1, 2, 2]])
     """

@@ -1,4 +1,4 @@
-"""The leaves of a batch that can be on a device: tensors, and objects that know how to move."""
+"""The entries of a batch that can be on a device: tensors, and objects that know how to move."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
 
 
 def map_movable(function: Callable[[Any], Any], batch: Any) -> Any:
-    """The batch with ``function(leaf)`` for each leaf that can be on a device.
+    """The batch with ``function(entry)`` for each entry that can be on a device.
 
     Those are tensors, and objects that move themselves. Everything else stays the object that it is:
     what can't move, and containers in which nothing changed.
     """
 
-    def changed(leaf: Any) -> Any:
-        return function(leaf) if isinstance(leaf, torch.Tensor) or moves_itself(leaf) else leaf
+    def changed(entry: Any) -> Any:
+        return function(entry) if isinstance(entry, torch.Tensor) or moves_itself(entry) else entry
 
-    is_leaf = lambda node: isinstance(node, _WHOLE) or moves_itself(node)
-    return structure.map_leaves(changed, batch, is_leaf)
+    is_entry = lambda node: isinstance(node, _WHOLE) or moves_itself(node)
+    return structure.map_entries(changed, batch, is_entry)
 
 
 def moves_itself(node: Any) -> bool:
@@ -41,16 +41,16 @@ def moves_itself(node: Any) -> bool:
     )
 
 
-def moved(leaf: Any, device: torch.device) -> Any:
-    """The leaf on the device, by its own ``.to``."""
-    result = leaf.to(device)
-    return leaf if result is None else result  # it moved in place
+def moved(entry: Any, device: torch.device) -> Any:
+    """The entry on the device, by its own ``.to``."""
+    result = entry.to(device)
+    return entry if result is None else result  # it moved in place
 
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
     """All tensors that containers lead to."""
-    found = structure.leaves(node, lambda node: isinstance(node, _WHOLE))
-    return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+    found = structure.entries(node, lambda node: isinstance(node, _WHOLE))
+    return [entry for _, entry in found if isinstance(entry, torch.Tensor)]
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
+def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
     """A mask: each token sees itself and those before it in its document, and no other.
 
     Args:
@@ -18,44 +18,44 @@ def packed_attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
     Returns:
         bool of shape (rows, 1, seq_length, seq_length), True where attention is, for
         ``torch.nn.functional.scaled_dot_product_attention`` and all heads. It has
-        ``seq_length ** 2`` entries for each row; `packed_mask_mod` needs none of them.
+        ``seq_length ** 2`` entries for each row; `mask_mod` needs none of them.
 
     Raises:
         TypeError: ``document_ids`` is no tensor of integers.
         ValueError: It is not of shape (rows, seq_length).
 
     Example:
-        >>> pinfeed.packed_attention_mask(torch.tensor([[0, 0, 1, -1]])).int()[0, 0]
+        >>> pinfeed.packing.attention_mask(torch.tensor([[0, 0, 1, -1]])).int()[0, 0]
         tensor([[1, 0, 0, 0],
                 [1, 1, 0, 0],
                 [0, 0, 1, 0],
                 [0, 0, 0, 1]], dtype=torch.int32)
     """
-    ids = _checked(document_ids, "packed_attention_mask")
+    ids = _checked(document_ids, "attention_mask")
     same = ids[:, None, :, None] == ids[:, None, None, :]
     return same.tril()
 
 
-def packed_mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
-    """`packed_attention_mask` as a ``mask_mod`` of FlexAttention, which skips blocks nobody may see.
+def mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
+    """`attention_mask` as a ``mask_mod`` of FlexAttention, which skips blocks nobody may see.
 
     Args:
-        document_ids: As for `packed_attention_mask`, on the device that attention runs on.
+        document_ids: As for `attention_mask`, on the device that attention runs on.
 
     Returns:
         What ``torch.nn.attention.flex_attention.create_block_mask`` takes, with ``B=rows``,
         ``H=None`` and ``Q_LEN=KV_LEN=seq_length``.
 
     Raises:
-        TypeError, ValueError: As `packed_attention_mask`.
+        TypeError, ValueError: As `attention_mask`.
 
     Example:
         >>> from torch.nn.attention.flex_attention import create_block_mask
-        >>> mask_mod = pinfeed.packed_mask_mod(torch.tensor([[0, 0, 1, -1]]))
+        >>> mask_mod = pinfeed.packing.mask_mod(torch.tensor([[0, 0, 1, -1]]))
         >>> create_block_mask(mask_mod, 1, None, 4, 4, device="cpu").shape
         (1, 1, 4, 4)
     """
-    ids = _checked(document_ids, "packed_mask_mod")
+    ids = _checked(document_ids, "mask_mod")
 
     def mask_mod(row: Any, head: Any, query: Any, key: Any) -> Any:
         return (ids[row, query] == ids[row, key]) & (query >= key)

@@ -3,6 +3,6 @@
 Importing pinfeed registers them. docs/torch-ops.md says what each takes and returns.
 """
 
-from pinfeed.functions.torch_ops.library import has_kernels, load, require, status, use_isa
+from pinfeed.functional.torch_ops.library import has_kernels, load, require, status, use_isa
 
 __all__ = ["has_kernels", "load", "require", "status", "use_isa"]

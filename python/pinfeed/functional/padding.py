@@ -1,4 +1,4 @@
-"""How samples of different sizes become one box: the keywords of `pinfeed.pad` and `pinfeed.Pad`."""
+"""How samples of different sizes become one box: the keywords of `pinfeed.functional.pad` and `pinfeed.Pad`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pinfeed.arguments import (
     positive_integer,
     require_choice,
 )
-from pinfeed.functions.scaling import checked_scale
+from pinfeed.functional.scaling import checked_scale
 
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
@@ -27,7 +27,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class Padding:
-    """The keywords of `pinfeed.pad`, checked.
+    """The keywords of `pinfeed.functional.pad`, checked.
 
     Attributes:
         options: The same as native code takes them.
@@ -107,7 +107,7 @@ def check_side(side: Any, function: str) -> None:
 
 
 def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:
-    """Views of the data in a padded array; see `pinfeed.unpad`."""
+    """Views of the data in a padded array; see `pinfeed.functional.unpad`."""
     if padded.ndim < 2:
         raise ValueError(
             f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"

@@ -19,14 +19,14 @@ from pinfeed.arguments import (
     dtype_name,
     instead,
 )
-from pinfeed.functions.normalization import (
+from pinfeed.functional.normalization import (
     Normalization,
     PerChannel,
     checked_layouts,
     normalization,
     require_channels_last,
 )
-from pinfeed.functions.torch_ops.tensors import (
+from pinfeed.functional.torch_ops.tensors import (
     by_ops,
     normalize_tensor,
     permute_tensor,
@@ -80,7 +80,7 @@ def normalize(
             C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
         dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only). A result
             that float16 can't hold becomes infinite; an integer that is neither scaled nor shifted
-            raises, as in `pinfeed.pad`.
+            raises, as in `pinfeed.functional.pad`.
         out: Where to write: a tensor or an ndarray of the result's shape and dtype, C-contiguous or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.
 
@@ -93,7 +93,7 @@ def normalize(
 
     Example:
         >>> images = np.full((2, 4, 4, 3), 255, np.uint8)
-        >>> batch = pinfeed.normalize(images, mean=[0.5] * 3, std=[0.25] * 3)
+        >>> batch = pinfeed.functional.normalize(images, mean=[0.5] * 3, std=[0.25] * 3)
         >>> batch.shape, round(float(batch[0, 0, 0, 0]), 6)
         ((2, 3, 4, 4), 2.0)
     """
@@ -151,7 +151,7 @@ def permute(
         ValueError: The letters or a shape don't fit.
 
     Example:
-        >>> pinfeed.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
+        >>> pinfeed.functional.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
         (2, 3, 4, 5)
     """
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
@@ -208,14 +208,14 @@ def gather(
         ValueError: ``out`` does not fit.
 
     Example:
-        >>> pinfeed.gather(np.arange(5) * 10, [3, -1])
+        >>> pinfeed.functional.gather(np.arange(5) * 10, [3, -1])
         array([30, 40])
 
         Windows of tokens, as one line:
 
         >>> tokens = np.arange(100, dtype=np.uint16)
         >>> windows = np.lib.stride_tricks.sliding_window_view(tokens, 4)
-        >>> torch.from_numpy(pinfeed.gather(windows, [7, 20], dtype=torch.int64))
+        >>> torch.from_numpy(pinfeed.functional.gather(windows, [7, 20], dtype=torch.int64))
         tensor([[ 7,  8,  9, 10],
                 [20, 21, 22, 23]])
     """

@@ -1,4 +1,4 @@
-"""The leaves of a batch: how a tensor, an array, numbers or strings become tensors of TensorFlow."""
+"""The entries of a batch: how a tensor, an array, numbers or strings become tensors of TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 from pinfeed.arguments import ARRAYS
 from pinfeed.exports.to_numpy.columns import plain
-from pinfeed.functions.arrays import permute
-from pinfeed.functions.sequences import JaggedBatch
+from pinfeed.functional.arrays import permute
+from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_container
@@ -41,10 +41,10 @@ _PLAIN = (bool, int, float, complex, np.number, np.bool, *_STRINGS)
 
 
 def spec_of(value: Any, varying: set[int], where: str) -> Any:
-    """What the leaf of a first batch says: a ``tf.TensorSpec`` or a ``tf.RaggedTensorSpec``.
+    """What the entry of a first batch says: a ``tf.TensorSpec`` or a ``tf.RaggedTensorSpec``.
 
-    The axes in ``varying`` differ between batches. ``where`` is what messages call the leaf, such as
-    ``"to_tensorflow: leaf ['x'] of batch 0"``.
+    The axes in ``varying`` differ between batches. ``where`` is what messages call the entry, such as
+    ``"to_tensorflow: entry ['x'] of batch 0"``.
     """
     if isinstance(value, JaggedBatch | RaggedArray):
         values = _host_array(value.values, where)
@@ -80,7 +80,7 @@ def require_spec(spec: Any, where: str) -> None:
 
 
 def parts_of(spec: Any) -> list[Any]:
-    """The specs of the plain arrays that a leaf consists of: none for None, two for a ragged one."""
+    """The specs of the plain arrays that an entry consists of: none for None, two for a ragged one."""
     if spec is None:
         return []
     if isinstance(spec, tf.RaggedTensorSpec):
@@ -91,7 +91,7 @@ def parts_of(spec: Any) -> list[Any]:
 
 
 def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[Array]:
-    """The arrays of a leaf of a batch, whose axis 1 becomes the last if ``moves_channels``."""
+    """The arrays of an entry of a batch, whose axis 1 becomes the last if ``moves_channels``."""
     if spec is None:
         if value is not None:
             raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
@@ -112,7 +112,7 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
 
 
 def element_of(spec: Any, tensors: Sequence[Any]) -> Any:
-    """What these arrays of a leaf, as tensors, are together."""
+    """What these arrays of an entry, as tensors, are together."""
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensor.from_row_splits(*tensors, validate=False)
     return None if spec is None else tensors[0]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS
-from pinfeed.functions.sequences import JaggedBatch, Padded
+from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.structure import children, is_container, parts, rebuild
 
 #: In how many ways a part of a batch may be read as so many samples; None: as any number of them.
@@ -44,7 +44,7 @@ def unbind(batch: Any) -> list[Any]:
         ...         {"boxes": np.zeros((1, 4)), "labels": np.array([7])},
         ...     ]
         ... )
-        >>> targets = pinfeed.unbind(batch)
+        >>> targets = pinfeed.functional.unbind(batch)
         >>> [target["labels"].tolist() for target in targets], targets[0]["boxes"].shape
         ([[3, 5], [7]], torch.Size([2, 4]))
     """
@@ -131,7 +131,7 @@ def _refuse_offsets(node: Any, path: str, names: str) -> None:
         of = [k for k, values in arrays.items() if k != key and len(values) == offsets[-1]]
         if of:
             raise ValueError(
-                f"unbind: leaf {path}[{key!r}] has the offsets of leaf {path}[{of[0]!r}]; put both under one "
+                f"unbind: entry {path}[{key!r}] has the offsets of entry {path}[{of[0]!r}]; put both under one "
                 f"key: JaggedBatch(batch[{of[0]!r}], batch[{key!r}])"
             )
 
@@ -151,11 +151,11 @@ def _refuse(node: Any, path: str) -> None:
             _refuse_offsets(node, path, "")
             has, beside = (" or ".join(map(str, some)) for some in (ways, known[first]))
             raise ValueError(
-                f"unbind: leaf {other} has {has} samples, but leaf {first} has {beside}; leave one of "
+                f"unbind: entry {other} has {has} samples, but entry {first} has {beside}; leave one of "
                 "them out"
             )
     raise TypeError(
-        f"unbind: {f'leaf {path}' if path else 'batch'} must be an array with a batch axis, a "
+        f"unbind: {f'entry {path}' if path else 'batch'} must be an array with a batch axis, a "
         f"JaggedBatch, a Padded or a list, got {type(node).__name__}; leave it out"
     )
 
@@ -167,7 +167,7 @@ def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
         if sum(ways.values()) > 1 and _may_be_of_items(part):
             counts = " or ".join(str(count) for count in ways if count is not None)
             raise ValueError(
-                f"unbind: leaf {path + step} is a list of {len(part)} items, which may be one for each "
-                f"sample or parts of all samples, and no leaf beside it tells (samples: {counts}); leave it out"
+                f"unbind: entry {path + step} is a list of {len(part)} items, which may be one for each "
+                f"sample or parts of all samples, and no entry beside it tells (samples: {counts}); leave it out"
             )
         _refuse_ambiguity(part, path + step, possible)

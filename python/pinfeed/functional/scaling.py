@@ -1,4 +1,4 @@
-"""Casts, and integers times a number as they become floats: ``scale`` of `pinfeed.pad` and fields.
+"""Casts, and integers times a number as they become floats: ``scale`` of `pinfeed.functional.pad` and fields.
 
 ``float32(x) * float32(scale)``, rounded as float32, and then to the batch's dtype.
 """

@@ -11,10 +11,10 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import rounded_up, torch_dtype_name
-from pinfeed.functions.normalization import Normalization
-from pinfeed.functions.padding import Padding
-from pinfeed.functions.scaling import scaled
-from pinfeed.functions.torch_ops.library import require
+from pinfeed.functional.normalization import Normalization
+from pinfeed.functional.padding import Padding
+from pinfeed.functional.scaling import scaled
+from pinfeed.functional.torch_ops.library import require
 
 _FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
 
@@ -33,7 +33,7 @@ def normalize_tensor(
     out: Any = None,
     **options: Any,
 ) -> Any:
-    """``torch.ops.pinfeed.normalize_images`` of uint8 images, with the errors of `pinfeed.normalize`.
+    """``torch.ops.pinfeed.normalize_images`` of uint8 images, with the errors of `pinfeed.functional.normalize`.
 
     ``constants`` are None for uint8 output; ``options`` are those of the op.
     """
@@ -76,7 +76,7 @@ def pad_tensor(
     name: str,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `pinfeed.pad` makes of a jagged batch, bit for bit: values, lengths or None, mask or None.
+    """What `pinfeed.functional.pad` makes of a jagged batch, bit for bit: values, lengths or None, mask or None.
 
     It pads axis 0 of the samples, which is all that such a batch has. ``offsets`` are on the device
     of the values.
@@ -158,7 +158,7 @@ def traced_normalize(
     dtype: Any,
     **options: Any,
 ) -> torch.Tensor:
-    """`pinfeed.normalize` as torch.compile and torch.export see it.
+    """`pinfeed.functional.normalize` as torch.compile and torch.export see it.
 
     The function itself checks and converts whatever it is given, with code that can't be traced. Here
     mean and std become lists, part of the graph.
@@ -172,7 +172,7 @@ def traced_normalize(
 def traced_permute(
     images: torch.Tensor, input: str, output: str, out: torch.Tensor | None
 ) -> torch.Tensor:
-    """`pinfeed.permute` as torch.compile and torch.export see it."""
+    """`pinfeed.functional.permute` as torch.compile and torch.export see it."""
     return _written(torch.ops.pinfeed.permute(images, input, output), out, "permute")
 
 

@@ -12,8 +12,8 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, instead, require_flags
-from pinfeed.functions.arrays import require_array, require_same_kind, written
-from pinfeed.functions.padding import (
+from pinfeed.functional.arrays import require_array, require_same_kind, written
+from pinfeed.functional.padding import (
     Axes,
     MultipleOf,
     Padding,
@@ -22,7 +22,7 @@ from pinfeed.functions.padding import (
     checked_lengths,
     unpadded,
 )
-from pinfeed.functions.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
+from pinfeed.functional.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
@@ -60,14 +60,14 @@ class Padded(_Parts):
     side: ClassVar[Side] = "right"
 
     def unbind(self, *, side: Side | None = None, axes: Axes = None) -> list[Any]:
-        """The data of each sample, as views; `pinfeed.unpad` says what the keywords mean.
+        """The data of each sample, as views; `pinfeed.functional.unpad` says what the keywords mean.
 
         Raises:
             TypeError: There are no lengths.
             ValueError: They don't fit to the values.
 
         Example:
-            >>> pinfeed.pad([[5, 6, 7], [8]]).unbind()
+            >>> pinfeed.functional.pad([[5, 6, 7], [8]]).unbind()
             [tensor([5, 6, 7]), tensor([8])]
         """
         return _unpad(self, None, side, axes, "unbind")
@@ -145,7 +145,7 @@ class JaggedBatch(NamedTuple):
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     def to_padded(self, pad_value: Any = 0, **keywords: Any) -> Any:
-        """The same batch padded to its longest sample: `pinfeed.pad` of it, with the same keywords."""
+        """The same batch padded to its longest sample: `pinfeed.functional.pad` of it, with the same keywords."""
         return pad(self, pad_value, **keywords)
 
     @classmethod
@@ -243,11 +243,11 @@ def pad(
             ``pad_value`` or an integer that the dtype can't hold, an ``out`` that does not fit.
 
     Example:
-        >>> tokens, lengths, _ = pinfeed.pad([[5, 6, 7], [8]], pad_value=-1)
+        >>> tokens, lengths, _ = pinfeed.functional.pad([[5, 6, 7], [8]], pad_value=-1)
         >>> tokens
         tensor([[ 5,  6,  7],
                 [ 8, -1, -1]])
-        >>> pinfeed.pad([np.arange(3), np.arange(1)], side="left", lengths=False)
+        >>> pinfeed.functional.pad([np.arange(3), np.arange(1)], side="left", lengths=False)
         array([[0, 1, 2],
                [0, 0, 0]])
     """
@@ -309,7 +309,7 @@ def unpad(
         ValueError: There are not B lengths, or one is not from 0 to the size of its axis.
 
     Example:
-        >>> pinfeed.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
+        >>> pinfeed.functional.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
         [array([5, 6, 7]), array([8])]
     """
     return _unpad(padded, lengths, side, axes, "unpad")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from pinfeed import _core
-from pinfeed.functions.torch_ops import autograd, fakes
+from pinfeed.functional.torch_ops import autograd, fakes
 
 # Beside the native module: in an editable install that is not where the sources are.
 _FOLDER = Path(_core.__file__).parent
@@ -111,15 +111,15 @@ def use_isa(name: str) -> Iterator[None]:
     """Forces one instruction set for the whole process while the context is open; for tests.
 
     Args:
-        name: One of ``build_config()["isa"]["available"]``, such as ``"scalar"`` or ``"avx2"``.
+        name: One of those that `show_config` prints, such as ``"scalar"`` or ``"avx2"``.
 
     Raises:
         ValueError: This build or this CPU has no such instruction set.
 
     Example:
         >>> with pinfeed.testing.use_isa("scalar"):
-        ...     pinfeed.testing.build_config()["isa"]["active"]
-        'scalar'
+        ...     pinfeed.functional.normalize(np.full((1, 1, 1, 1), 255, np.uint8)).tolist()
+        [[[[1.0]]]]
     """
     before = _core.active_isa()
     if name not in _core.available_isas():

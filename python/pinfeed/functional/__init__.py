@@ -1,0 +1,21 @@
+"""The kernels as plain functions of arrays and tensors."""
+
+from typing import TYPE_CHECKING
+
+from pinfeed.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from pinfeed.functional.arrays import gather, normalize, permute
+    from pinfeed.functional.patches import patch_grid, patchify
+    from pinfeed.functional.sequences import pad, unpad
+    from pinfeed.functional.unbinding import unbind
+
+__all__ = ["gather", "normalize", "pad", "patch_grid", "patchify", "permute", "unbind", "unpad"]
+
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(("gather", "normalize", "permute"), "pinfeed.functional.arrays")
+    | dict.fromkeys(("patch_grid", "patchify"), "pinfeed.functional.patches")
+    | dict.fromkeys(("pad", "unpad"), "pinfeed.functional.sequences")
+    | {"unbind": "pinfeed.functional.unbinding"},
+)

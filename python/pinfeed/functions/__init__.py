@@ -1,1 +1,0 @@
-"""The kernels over arrays and tensors."""
