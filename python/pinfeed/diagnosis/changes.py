@@ -162,15 +162,15 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """What makes a batch: the collate function, the dataset, its files."""
     now, loop, dataset = loader.settings, measured.loop, loader.dataset
     batches, ours = loop.drawn[:5], Collate()  # one for all: it keeps what it found in the first
-    is_slow = loop.collate > LEAST_GAIN * loop.made and not isinstance(loader.collate, Collate)
-    if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
-        code = "DataLoader(..., collate_fn=pinfeed.Collate())"
-        yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
     if batches and not loader.has_fields:
         found = converted(dataset, batches, loader.make)
         if found is not None:
             fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
             yield Change("the transform as a field", found.code, fused, found.note)
+    is_slow = loop.collate > LEAST_GAIN * loop.made and not isinstance(loader.collate, Collate)
+    if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
+        code = "DataLoader(..., collate_fn=pinfeed.Collate())"
+        yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
     if loader.has_plain_batches and not loader.has_fields:
         yield from _of_rows(loader, batches)
     is_torchs = type(dataset).__module__.startswith("torch.")

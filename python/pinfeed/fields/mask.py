@@ -21,7 +21,7 @@ from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Beside, Field, FieldContext, Request
-from pinfeed.fields.image import INTEGERS, Image, as_array
+from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.functional.sequences import Padded
 from pinfeed.structure import children, map_entries, step_name
 
@@ -175,10 +175,9 @@ class Mask(Image):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        masks = [as_array(sample, True, context.name, i) for i, sample in enumerate(samples)]
-        if len({getattr(mask, "ndim", 0) for mask in masks}) > 1:
-            masks = [_plane(mask, context, i) for i, mask in enumerate(masks)]
-        return self._batch(masks, None, context)
+        if len({getattr(sample, "ndim", 2) for sample in samples}) > 1:  # PIL images have no ndim
+            samples = [_plane(sample, context, i) for i, sample in enumerate(samples)]
+        return super().collate(samples, context)
 
     @override
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:

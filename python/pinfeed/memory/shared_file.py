@@ -20,7 +20,7 @@ from pinfeed import _core
 
 #: Bytes that are written or compared at once.
 _CHUNK = 2**20
-#: Descriptors that a new process gets with its start; a forkserver hands over 256, queues' too.
+#: Descriptors that a forkserver hands to a new process; it takes 256, with those of queues.
 _AT_START = 128
 _sent: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -29,7 +29,7 @@ class SharedFile:
     """A file that only its users know; the system frees its memory when the last of them is gone.
 
     It pickles as its descriptor, for a process that is being started or a queue of multiprocessing. A
-    process that starts asks for further ones, if there are many.
+    process of a forkserver asks for further ones, if there are many.
 
     Attributes:
         descriptor: Of the file, as long as this object lives.
@@ -71,7 +71,8 @@ class SharedFile:
         if process is None:
             return _received, (reduction.DupFd(self.descriptor),)
         count = _sent[process] = _sent.get(process, 0) + 1
-        send: Any = reduction if count <= _AT_START else resource_sharer
+        is_full = process.method == "forkserver" and count > _AT_START
+        send: Any = resource_sharer if is_full else reduction
         return _received, (send.DupFd(self.descriptor),)
 
 
