@@ -236,6 +236,8 @@ def test_a_map_is_resized_with_its_image():
 
 OTHERS = {
     "joint_pos": np.array([3.0, 5.0]),
+    "joints": np.array([0.5, 1.5, 3.0, 0.0, 1.0, 2.5]),
+    "keypoints": np.array([1, 1, 0, 1, 1, 1]),
     "setpoint": np.array([3.0, 5.0]),
     "endpoint": np.array([3, 5]),
     "num_keypoints": [3, 2],
@@ -279,6 +281,7 @@ CLASSES = SCENE % 5
 # Masks beside a photo, the fields that blend their classes, and those classes.
 BLENDED = {
     "bytes": (CLASSES, Image(augment=HALF), "[0, 1, 2, 3]"),
+    "many classes": (CLASSES * 37, Image(augment=HALF), "[0, 37, 74, 111]"),
     "a hidden axis": (CLASSES[..., None], Image(augment=HALF), "[0, 1, 2, 3]"),
     "a channel first": (CLASSES[None], Image(input="CHW", augment=HALF), "[0, 1, 2, 3]"),
     "PIL": (PIL.Image.fromarray(CLASSES), Image(augment=HALF), "[0, 1, 2, 3]"),
@@ -302,16 +305,18 @@ def test_classes_that_are_blended(mask, field, classes):
     wrong([sample] * 2)  # once
     if np.asarray(CLASSES).dtype == getattr(mask, "dtype", None):
         right = pinfeed.Collate({"image": Image(augment=field.augment), "mask": Mask()})
-        assert {*right([sample])["mask"].unique().tolist()} <= {*range(5), 255}
+        assert {*right([sample])["mask"].unique().tolist()} <= {*np.asarray(mask).ravel().tolist()}
 
 
 RAMP = np.tile(np.arange(32, dtype=np.uint8), (24, 1))
+DARK = PHOTO[..., 1] // 6
 # What is resized beside a photo, and is no mask of classes, or says what it is.
 PIXELS = {
     "a gray photo": (PHOTO[..., 0], Image(augment=HALF)),
     "a soft mask": (PHOTO[..., 0] / np.float32(255), Image(augment=HALF)),
     "a mask of one class": (SCENE // 4 * np.uint8(255), Image(augment=HALF)),
     "one class, to become soft": (SCENE // 4, Image(input="HW", scale=1, augment=HALF, interpolation="bilinear")),
+    "dark": (DARK, Image(augment=HALF)),
     "dark, with a mean": (RAMP, Image(mean=0.1, std=0.1, augment=HALF)),
     "few levels, with a scale": (RAMP // 2, Image(scale=1 / 16, augment=HALF)),
     "dark, with mean=0": (RAMP, Image(mean=0, augment=HALF)),

@@ -35,8 +35,8 @@ _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
 # So many samples are looked at, because the first ones may be of images without objects.
 _SAMPLES = 256
-# And so many masks; the largest number that counts classes, but for 255.
-_MASKS_READ, _MOST_CLASSES = 8, 63
+# And so many masks; the number of classes in one, which has fewer values than a photo has.
+_MASKS_READ, _MOST_CLASSES = 8, 32
 
 
 class _Entry(NamedTuple):
@@ -120,7 +120,8 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
         # A mask of one class may be meant to become soft.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             text = f"looks like a mask of classes {sorted(classes)[:4]}"
-            hint = "Mask() keeps classes; if they are none, mean=0 or std=1 says so"
+            hint = "Mask() keeps classes"
+            hint += "; if they are none, mean=0 says so" * field.dtype.is_floating_point
             warnings.warn(
                 f"Collate: entry {path} {text}, and {field!r} makes values between them; {hint}",
                 stacklevel=2,
@@ -133,7 +134,7 @@ def _blends(field: Image) -> bool:
     is_resized = any(isinstance(step, Resizing) for step in steps)
     is_exact = field.dtype in INTEGERS[1:] or "nearest" in str(field.interpolation)
     is_plain = field.mean is field.std is None and field.scale in (None, 1)
-    return is_resized and is_plain and not is_exact
+    return is_resized and is_plain and not is_exact and not field.changes_colors
 
 
 def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
@@ -147,7 +148,7 @@ def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
     if not 0 <= pixels.min() <= pixels.max() <= 255 or (pixels != np.rint(pixels)).any():
         return set()
     values = np.flatnonzero(np.bincount(pixels.reshape(-1).astype(np.uint8)))
-    return set() if ((values > _MOST_CLASSES) & (values < 255)).any() else {*values.tolist()}
+    return {*values.tolist()} if len(values) <= min(_MOST_CLASSES, pixels.size // 8) else set()
 
 
 def _is_moved(image: Any, field: Image | Patches) -> bool:
@@ -278,7 +279,8 @@ def _kind(
         return "boxes", f"the field {field} moves {columns} along, with [:, 0] as their labels"
     if _POINTS.search(key) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) moves points along"
-    if _POINTS.search(key) and len(shape) == 1 and shape[0] >= 6:  # as COCO and CelebA have them
+    is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
+    if _POINTS.search(key) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
                 way = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"

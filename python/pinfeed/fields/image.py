@@ -197,7 +197,9 @@ class Image(Field):
         transforms = split_transforms(augment, "Image")
         #: The crops, flips and sizes among them.
         self.geometry = transforms.geometry
-        self._keeps_one_size = transforms.erasing is not None
+        #: Whether any of them changes colors.
+        self.changes_colors = bool(transforms.colors)
+        self._erases = transforms.erasing is not None
         self.fill = fill
         self.interpolation = interpolation
         if resize_dtype is not None:
@@ -208,13 +210,13 @@ class Image(Field):
         self._check_layout()
         self._augmentation = Augmentation(
             transforms,
-            self._interpolation(bool(transforms.colors)),
+            self._interpolation(),
             resize_dtype,
             rng_stream,
             dtype,
             fill,
             pad_value is not None,
-            self._problem_with_one_channel(bool(transforms.colors)) if dtype == torch.uint8 else "",
+            self._problem_with_one_channel() if dtype == torch.uint8 else "",
         )
         self.augments = bool(transforms)
         self.is_random = self._augmentation.is_random
@@ -322,7 +324,7 @@ class Image(Field):
                 "or ask for a floating dtype"
             )
 
-    def _interpolation(self, has_colors: bool) -> Interpolation | Sequence[Interpolation]:
+    def _interpolation(self) -> Interpolation | Sequence[Interpolation]:
         """How it resizes; raises ValueError if nobody knows whether values are classes."""
         if self.interpolation is not None:
             return self.interpolation
@@ -330,14 +332,14 @@ class Image(Field):
             return "nearest-exact"
         keeps_values = self.dtype == torch.uint8 or self.scale == 1
         may_be_masks = "C" not in self.axes and (keeps_values or "C" not in self.output)
-        if may_be_masks and (problem := self._problem_with_one_channel(has_colors)):
+        if may_be_masks and (problem := self._problem_with_one_channel()):
             raise ValueError(f"Image: {problem}")
         return "bilinear"
 
-    def _problem_with_one_channel(self, has_colors: bool) -> str:
+    def _problem_with_one_channel(self) -> str:
         """What to say of images of one channel that are resized, and may be masks; empty: nothing."""
         steps = () if self.geometry is None else self.geometry.steps
-        is_image = has_colors or not self.mean is self.std is None
+        is_image = self.changes_colors or not self.mean is self.std is None
         if (
             self.interpolation is None
             and not is_image
@@ -366,7 +368,7 @@ class Image(Field):
         names = self.names()
         if len({*names}) < len(names):
             raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
-        if self._keeps_one_size:
+        if self._erases:
             raise ValueError(
                 "Image: RandomErasing needs images of one size, and pad_value keeps different sizes; "
                 "leave one out"
