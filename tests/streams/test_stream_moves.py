@@ -194,6 +194,33 @@ def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
         assert seen[rank] + [batch.tolist() for batch in resumed] == whole[rank]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ((2, 2), (2, 3), "stream: workers is 2 there and 3 here; make"),
+        ((1, 0), (1, 1), "stream: workers is 0 there and 1 here; make"),
+        (
+            (2, 1),
+            (3, 2),
+            "rank is 0 there and 2 here, world_size is 2 there and 3 here, workers is 1",
+        ),
+    ],
+)
+def test_a_shuffled_stream_names_the_workers_of_its_loader(before, after, message):
+    (ranks, workers), (ranks_after, workers_after) = before, after
+    states = []
+    for rank in range(ranks):
+        loader = loader_of(rank, ranks, 4, workers, uneven="keep", shuffle_buffer=9)
+        next(iter(loader))
+        states.append(loader.state_dict())
+    other = loader_of(
+        ranks_after - 1, ranks_after, 4, workers_after, uneven="keep", shuffle_buffer=9
+    )
+    for loaded in [states, states[0]] if ranks == 1 else [states]:
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(loaded)
+
+
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1), (1, 0)])
 def test_the_only_state_with_other_workers(before, after):
     loader = loader_of(0, 1, 4, before, uneven="keep")

@@ -172,7 +172,7 @@ class _RowSampler(ShuffleSampler):
         **options: Those of a ShuffleSampler.
     """
 
-    SETTINGS = ("shuffle", "seed", "drop_last")  # even follows
+    SETTINGS = ("shuffle", "seed", "drop_last")  # uneven follows
 
     def __init__(self, *arguments: Any, draws_epochs: bool, **options: Any) -> None:
         self._draws_epochs = draws_epochs

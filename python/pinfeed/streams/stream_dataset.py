@@ -17,7 +17,9 @@ from pinfeed.arguments import (
     instead,
     is_finished,
     require_choice,
+    require_state,
     states_within,
+    workers_of,
 )
 from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import Uneven, checked_ranks, environment_ranks, group_ranks, prepared_loader
@@ -226,13 +228,14 @@ class StreamDataset(IterableDataset[Any]):
         The pass after that is of the next epoch, or of a different one that `set_epoch` was given.
 
         Other ranks and workers can go on if nothing is shuffled but shards (``shuffle_buffer`` is at most
-        1), and each shard was read by one worker, or unless ``uneven="keep"`` by one worker of each rank. Load the
-        states of all into the stream itself, on each rank, before its workers start. What is left is dealt
-        out anew: finished shards are not opened again, the ones read in part go on where they were.
+        1), and each shard was read by one worker, or with ``uneven="drop"`` or ``"repeat"`` by one worker of
+        each rank. Load the states of all into the stream itself, on each rank, before its workers start. What is
+        left is dealt out anew: finished shards are not opened again, the ones read in part go on where they were.
 
         Args:
             state: The state of this worker; or a list of the states of all ranks, which may be those of
-                ``StatefulDataLoader``, with all their workers. Unless ``uneven="keep"``, the states of one rank suffice.
+                ``StatefulDataLoader``, with all their workers. Those of one rank suffice with ``uneven="drop"`` or
+                ``"repeat"``.
 
         Raises:
             TypeError: ``state`` is no dict, or a value is of the wrong kind.
@@ -265,13 +268,22 @@ class StreamDataset(IterableDataset[Any]):
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
         """The loader's state, of those of all ranks, if only this rank with so many workers can go on from it.
 
-        Else the list itself.
+        Else the list itself, unless that is of other ranks or workers, which is a ValueError.
         """
         inner = [*states_within(states, _NEEDED, "StreamDataset")]
         is_whole = bool(inner) and self.shuffle_buffer <= 1
         if is_whole and WholePass(inner, self._source.shards, self.uneven).moves:
             return states
-        return own_state(states, workers, self.place, _NEEDED, "StreamDataset")
+        own = own_state(states, workers, self.place, _NEEDED, "StreamDataset")
+        if own is states and inner and workers > 0:
+            one = next((one for one in inner if self.place.items() <= one.items()), inner[0])
+            loaders = workers_of(states[0])
+            there = one if loaders is None else one | {"workers": loaders}
+            here = self._identity() | self.place | {"workers": workers}
+            if self.uneven != "keep":
+                del here["rank"]
+            require_state(there, _NEEDED, here, "StreamDataset", "stream")
+        return own
 
     @property
     def place(self) -> dict[str, int]:
