@@ -486,3 +486,24 @@ def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
     if part == "erase":  # what was a byte of 0
         drawn["augment"] = augment.RandomErasing(1, value=-0.4 / 0.25)
     assert_same_bits(batch, collated(**constants))
+
+
+FRACTIONS = {
+    "a step": lambda dtype, fill: pinfeed.Image(dtype=dtype, augment=augment.Pad(1, fill=fill)),
+    "channels": lambda dtype, fill: pinfeed.Image(dtype=dtype, augment=augment.Pad(1, fill=(0, fill, 1))),
+    "a zoom": lambda dtype, fill: pinfeed.Image(dtype=dtype, augment=[augment.RandomHorizontalFlip(), augment.RandomZoomOut(fill=fill)]),
+    "the image": lambda dtype, fill: pinfeed.Image(dtype=dtype, augment=augment.Pad(1), fill=fill),
+    "a mask": lambda dtype, fill: pinfeed.Mask(fill=fill, augment=augment.Pad(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FRACTIONS)
+def test_a_fraction_around_integers(case):
+    make = FRACTIONS[case]
+    check(
+        lambda: make(torch.uint8, 0.5), ValueError, "fill must be an integer", "got 0.5; round it"
+    )
+    make(torch.uint8, 7)
+    make(torch.uint8, np.float32(7))
+    if case != "a mask":
+        make(torch.float32, 0.5)  # of images that are floats

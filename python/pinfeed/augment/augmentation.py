@@ -130,6 +130,12 @@ class Augmentation:
                 raise ValueError(
                     "Image: fill needs a crop or another geometry in augment; pass one, or leave fill out"
                 )
+        for number in fill or [n for step in self._steps for n in _fill_of(step)]:
+            if not dtype.is_floating_point and number != round(number):
+                raise ValueError(
+                    f"Image: fill must be an integer, because dtype={dtype} keeps the values of integers, "
+                    f"got {number}; round it"
+                )
         self.needs_boxes = geometry is not None and geometry.needs_boxes
         # As native code takes them.
         self._options = _core.AugmentOptions(
@@ -211,3 +217,7 @@ class Augmentation:
             f"without augment to fields, which normalizes on the device{unit}"
         )
         raise TypeError(Problem(name, wrong, hint=hint))
+
+
+def _fill_of(step: Any) -> list[float]:
+    return checked_fill(getattr(step, "fill", 0), "Image: fill")
