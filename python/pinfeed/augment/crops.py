@@ -19,7 +19,7 @@ from pinfeed.arguments import (
     require_choice,
     require_flags,
 )
-from pinfeed.augment.geometry import LIBRARIES, PAIR, Crop, Library, checked_size
+from pinfeed.augment.geometry import LIBRARIES, PAIR, Crop, checked_size
 
 PaddingMode = Literal["constant", "edge", "reflect"]
 
@@ -61,7 +61,7 @@ class RandomCrop(Crop):
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
         fill: int | Sequence[int] = 0,
-        padding_mode: PaddingMode = "constant",
+        padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.size = size
         self.padding = padding
@@ -116,8 +116,8 @@ class CenterCrop(Crop):
         self,
         size: int | Sequence[int],
         *,
-        like: Library = "torchvision",
-        padding_mode: PaddingMode = "constant",
+        like: Literal["torchvision", "transformers"] = "torchvision",
+        padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.size = size
         require_choice(like, LIBRARIES, "CenterCrop: like")
@@ -160,7 +160,7 @@ class Pad(Crop):
         self,
         padding: int | Sequence[int],
         fill: int | Sequence[int] = 0,
-        padding_mode: PaddingMode = "constant",
+        padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.padding = padding
         self.fill = fill

@@ -13,8 +13,7 @@ from pinfeed import _core
 from pinfeed.arguments import checked_integer, checked_number, described, instead, require_instance
 
 #: Whose rounding a step has.
-Library = Literal["torchvision", "transformers"]
-LIBRARIES: tuple[Library, ...] = ("torchvision", "transformers")
+LIBRARIES: tuple[Literal["torchvision", "transformers"], ...] = ("torchvision", "transformers")
 
 #: What to write instead of arguments that sizes don't have here.
 PAIR = dict.fromkeys(("height", "width"), "both go into one pair: size=(height, width)")

@@ -16,7 +16,7 @@ from pinfeed.arguments import (
     require_flags,
     two_sizes,
 )
-from pinfeed.augment.geometry import LIBRARIES, PAIR, Library, Resizing, checked_size, checked_sizes
+from pinfeed.augment.geometry import LIBRARIES, PAIR, Resizing, checked_size, checked_sizes
 
 _torchvision = instead(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
@@ -53,7 +53,7 @@ class Resize(Resizing):
         size: int | Sequence[int] | None,
         *,
         max_size: int | None = None,
-        like: Library = "torchvision",
+        like: Literal["torchvision", "transformers"] = "torchvision",
     ) -> None:
         self.size = size
         self.max_size = max_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
 from pinfeed.fields.field import Beside, Field, FieldContext, require_rows, sequences_of
-from pinfeed.functional.padding import Side, check_side
+from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -51,7 +51,7 @@ class Jagged(Field):
         dtype: Any = None,
         *,
         max_length: int | None = None,
-        side: Side = "right",
+        side: Literal["right", "left"] = "right",
         offsets: str | None = None,
     ) -> None:
         self.dtype = None if dtype is None else dtype_name(dtype, "Jagged")

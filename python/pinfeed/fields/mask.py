@@ -20,7 +20,7 @@ from pinfeed.arguments import (
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
-from pinfeed.fields.field import Beside, Field, FieldContext, Request
+from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.functional.sequences import Padded
 from pinfeed.structure import children, map_entries, step_name
@@ -85,7 +85,7 @@ class Mask(Image):
         reduce_labels: bool = False,
         pad_value: int | None = None,
         multiple_of: int | tuple[int, int] | None = None,
-        sizes: Request = False,
+        sizes: bool | str = False,
         rng_stream: int = 0,
     ) -> None:
         if image is not None and not isinstance(image, str):

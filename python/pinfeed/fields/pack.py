@@ -24,7 +24,6 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
 #: How `Pack` is asked for something beside the rows: no, yes, or under these keys of the batch.
-Keys = bool | str | tuple[str, ...]
 
 _MARKS = (
     "position_ids",
@@ -109,13 +108,13 @@ class Pack(Field):
         first_token: Any = None,
         dtype: Any = None,
         flat: bool = False,
-        position_ids: Keys = False,
+        position_ids: bool | str | tuple[str, ...] = False,
         position_start: int = 0,
-        document_ids: Keys = False,
-        cu_seqlens: Keys = False,
-        max_seqlen: Keys = False,
-        attention_mask: Keys = False,
-        seq_idx: Keys = False,
+        document_ids: bool | str | tuple[str, ...] = False,
+        cu_seqlens: bool | str | tuple[str, ...] = False,
+        max_seqlen: bool | str | tuple[str, ...] = False,
+        attention_mask: bool | str | tuple[str, ...] = False,
+        seq_idx: bool | str | tuple[str, ...] = False,
     ) -> None:
         self.seq_length = (
             None

@@ -26,7 +26,7 @@ from pinfeed.fields.field import (
     sequences_of,
 )
 from pinfeed.fields.stack import Stack
-from pinfeed.functional.padding import Axes, MultipleOf, Padding, Side
+from pinfeed.functional.padding import Padding
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
@@ -107,14 +107,14 @@ class Pad(Field):
         self,
         *,
         pad_value: Any = 0,
-        side: Side = "right",
-        axes: Axes = None,
+        side: Literal["right", "left"] = "right",
+        axes: int | tuple[int, ...] | None = None,
         max_length: int | None = None,
-        multiple_of: MultipleOf = None,
+        multiple_of: int | tuple[int, ...] | None = None,
         dtype: Any = None,
         scale: float | None = None,
-        lengths: Request | None = None,
-        mask: Request = False,
+        lengths: bool | str | None = None,
+        mask: bool | str = False,
         mask_dtype: DType | None = None,
         like: str | Literal[False] | None = None,
     ) -> None:

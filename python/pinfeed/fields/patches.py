@@ -116,9 +116,9 @@ class Patches(Field):
         augment: Geometry | Sequence[Geometry] | None = None,
         rng_stream: int = 0,
         pad_to: int | None = None,
-        grid: Request = True,
-        cu_seqlens: Request = False,
-        mask: Request = False,
+        grid: bool | str = True,
+        cu_seqlens: bool | str = False,
+        mask: bool | str = False,
     ) -> None:
         self.patch_size = patch_size
         self.mean = mean

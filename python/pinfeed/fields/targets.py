@@ -17,7 +17,6 @@ from pinfeed.arguments import ARRAYS, DType, Problem, checked_number, require_ch
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
     FORMATS,
-    BoxFormat,
     Earlier,
     canvases,
     in_format,
@@ -135,8 +134,8 @@ class Boxes(Target):
         self,
         image: str = "image",
         *,
-        format: BoxFormat = "xyxy",
-        output: BoxFormat | None = None,
+        format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy",
+        output: Literal["xyxy", "xywh", "cxcywh"] | None = None,
         normalized: bool | Literal["image"] = False,
         min_size: float = 1.0,
         min_area: float = 1.0,

@@ -20,7 +20,6 @@ from pinfeed.functional.scaling import checked_scale
 
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
-MultipleOf = int | tuple[int, ...] | None
 
 _MOST_AXES = 64  # that NumPy and torch know
 _NUMBERS = (bool, int, float, complex)
@@ -38,10 +37,10 @@ class Padding:
         function: str,
         pad_value: Any = 0,
         *,
-        side: Side = "right",
-        axes: Axes = None,
+        side: Literal["right", "left"] = "right",
+        axes: int | tuple[int, ...] | None = None,
         max_length: int | None = None,
-        multiple_of: MultipleOf = None,
+        multiple_of: int | tuple[int, ...] | None = None,
         dtype: Any = None,
         scale: float | None = None,
     ) -> None:

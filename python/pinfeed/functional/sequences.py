@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from pinfeed.arguments import ARRAYS, instead, require_flags
 from pinfeed.functional.arrays import require_array, require_same_kind, written
 from pinfeed.functional.padding import (
     Axes,
-    MultipleOf,
     Padding,
     Side,
     check_side,
@@ -192,10 +191,10 @@ def pad(
     sequences: Any,
     pad_value: Any = 0,
     *,
-    side: Side = "right",
-    axes: Axes = None,
+    side: Literal["right", "left"] = "right",
+    axes: int | tuple[int, ...] | None = None,
     max_length: int | None = None,
-    multiple_of: MultipleOf = None,
+    multiple_of: int | tuple[int, ...] | None = None,
     dtype: Any = None,
     scale: float | None = None,
     lengths: bool = True,
@@ -286,8 +285,8 @@ def unpad(
     padded: Any,
     lengths: Any = None,
     *,
-    side: Side | None = None,
-    axes: Axes = None,
+    side: Literal["right", "left"] | None = None,
+    axes: int | tuple[int, ...] | None = None,
 ) -> list[Any]:
     """The data of each sample of a padded batch, as views: the way back from `pad`.
 

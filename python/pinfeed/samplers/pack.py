@@ -18,10 +18,6 @@ from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
-Strategy = Literal["best_fit", "first_fit", "wrapped"]
-Overflow = Literal["error", "truncate", "drop"]
-Balance = Literal["count", "tokens", "attention"]
-
 _BUCKET_STEPS = 16  # where ranks are balanced, the rows of this many steps are sorted together
 _MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
 _MOST_DOCUMENTS = 2**32 - 2
@@ -131,13 +127,13 @@ class PackSampler(EpochSampler):
         *,
         seq_length: int,
         batch_size: int = 1,
-        strategy: Strategy = "best_fit",
-        overflow: Overflow = "error",
+        strategy: Literal["best_fit", "first_fit", "wrapped"] = "best_fit",
+        overflow: Literal["error", "truncate", "drop"] = "error",
         max_documents: int | None = None,
         documents_multiple_of: int = 1,
         shuffle: bool = True,
         seed: int = 0,
-        balance: Balance = "count",
+        balance: Literal["count", "tokens", "attention"] = "count",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import as_integer, checked_integer, instead
-from pinfeed.ranks import Uneven
 from pinfeed.samplers.epoch_sampler import require_no_sampler
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, random_keys
 
@@ -73,7 +72,7 @@ class ShuffleSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        uneven: Uneven = "repeat",
+        uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> None:
         self.shuffle = shuffle
         super().__init__(

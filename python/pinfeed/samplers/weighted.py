@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,6 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, instead
 from pinfeed.batches import IndexBatch
-from pinfeed.ranks import Uneven
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
@@ -75,7 +74,7 @@ class WeightedSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        uneven: Uneven = "repeat",
+        uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> None:
         self._weights = _checked_weights(weights, self._name)
         self._checksum = zlib.crc32(self._weights.data)
@@ -114,7 +113,7 @@ class WeightedSampler(OrderSampler):
         drop_last: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        uneven: Uneven = "repeat",
+        uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> Self:
         """Batches in which each class comes equally often, on average.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 from typing_extensions import override
 
 from pinfeed.arguments import checked_integer, instead, require_state
 from pinfeed.batches import SampleList
-from pinfeed.samplers.pack import PackSampler, Strategy
+from pinfeed.samplers.pack import PackSampler
 from pinfeed.streams.moved import own_state
 from pinfeed.streams.stream_dataset import StreamDataset
 
@@ -81,7 +81,7 @@ class PackedStream(IterableDataset[Any]):
         batch_size: int = 1,
         window: int = 10_000,
         key: Any = None,
-        strategy: Strategy = "best_fit",
+        strategy: Literal["best_fit", "first_fit", "wrapped"] = "best_fit",
         max_documents: int | None = None,
         documents_multiple_of: int = 1,
         shuffle: bool = True,

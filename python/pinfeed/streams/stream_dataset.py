@@ -8,7 +8,7 @@ import multiprocessing.context
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from torch.utils.data import IterableDataset
 
@@ -124,7 +124,7 @@ class StreamDataset(IterableDataset[Any]):
         seed: int | None = None,
         *,
         open_shard: Callable[[Any], Iterable[Any]] | None = None,
-        uneven: Uneven | None = None,
+        uneven: Literal["repeat", "drop", "keep"] | None = None,
         on_error: str = "raise",
         rank: int | None = None,
         world_size: int | None = None,
