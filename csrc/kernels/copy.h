@@ -16,6 +16,9 @@ inline constexpr std::size_t kLine = 64;
 // From so many bytes on a streaming copy goes through several pages at once.
 inline constexpr std::size_t kPagesInTurn = std::size_t{16} << 10;
 
+// Whether memcpy of `count` bytes doesn't read the output either, which is what streaming is for.
+bool memcpy_streams(std::size_t count);
+
 // Writes the kLine bytes at `line` to `lines` lines in a row, around the cache. `out` begins a
 // line.
 void repeat_line(void* out, const void* line, std::size_t lines);

@@ -334,17 +334,21 @@ struct Avx2 {
                                        std::size_t blocks, const std::uint8_t* table,
                                        std::uint8_t* to, std::ptrdiff_t to_step) {
     const __m128i shuffle = load16(table);
-    const auto pick = [&](std::ptrdiff_t block) PINFEED_AVX2 {
-      store16<false>(to + block * to_step,
-                     _mm_shuffle_epi8(load16(from + block * from_step), shuffle));
-    };
-    for (; blocks >= 4; blocks -= 4, from += 4 * from_step, to += 4 * to_step) {
-      pick(0);
-      pick(1);
-      pick(2);
-      pick(3);
+    if (to_step % 4 == 0 && blocks > kPicked / 4) {
+      const __m256i both = _mm256_broadcastsi128_si256(shuffle);
+      const __m256i order = _mm256_load_si256(reinterpret_cast<const __m256i*>(
+          kJoinedWords<2>[to_step < 0][std::abs(to_step) / 4].data()));
+      const std::ptrdiff_t begin = to_step < 0 ? -std::ptrdiff_t{kPicked} : 0;
+      // What is stored beyond two blocks is stored again by the blocks after them.
+      for (; blocks > kPicked / 4; blocks -= 2, from += 2 * from_step, to += 2 * to_step) {
+        const __m256i in = _mm256_set_m128i(load16(from + from_step), load16(from));
+        store32<false>(to + begin,
+                       _mm256_permutevar8x32_epi32(_mm256_shuffle_epi8(in, both), order));
+      }
     }
-    for (std::size_t block = 0; block < blocks; ++block) pick(static_cast<std::ptrdiff_t>(block));
+    for (; blocks > 0; --blocks, from += from_step, to += to_step) {
+      store16<false>(to, _mm_shuffle_epi8(load16(from), shuffle));
+    }
   }
 
   template <int Step>

@@ -168,6 +168,23 @@ struct Avx512 : Avx2 {
     }
   }
 
+  PINFEED_AVX512 static void pick_blocks(const std::uint8_t* from, std::ptrdiff_t from_step,
+                                         std::size_t blocks, const std::uint8_t* table,
+                                         std::uint8_t* to, std::ptrdiff_t to_step) {
+    if (to_step % 4 == 0 && from_step == kPicked) {
+      const __m512i each = _mm512_broadcast_i32x4(load16(table));
+      const __m512i order =
+          _mm512_load_si512(kJoinedWords<4>[to_step < 0][std::abs(to_step) / 4].data());
+      const std::ptrdiff_t begin = to_step < 0 ? -std::ptrdiff_t{3 * kPicked} : 0;
+      // As there, other blocks follow. Masked stores took twice as long.
+      for (; blocks >= kPicked; blocks -= 4, from += 4 * from_step, to += 4 * to_step) {
+        const __m512i picked = _mm512_shuffle_epi8(_mm512_loadu_si512(from), each);
+        _mm512_storeu_si512(to + begin, _mm512_permutexvar_epi32(order, picked));
+      }
+    }
+    Avx2::pick_blocks(from, from_step, blocks, table, to, to_step);
+  }
+
   template <PixelType Type, bool Streaming>
   PINFEED_AVX512 static void packed_blocks(const std::uint8_t* values, std::size_t blocks,
                                            const PackedConstants& constants, std::size_t phase,
@@ -196,6 +213,11 @@ struct Avx512 : Avx2 {
 };
 
 }  // namespace
+
+void pick_pixels_avx512(const PixelRows& from, std::size_t channels, std::size_t item,
+                        std::uint8_t* to, std::ptrdiff_t to_stride) {
+  pick_run<Avx512>(from, channels, item, to, to_stride);
+}
 
 void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end) {
   static constexpr ImageRuns runs = make_image_runs<Avx512>();

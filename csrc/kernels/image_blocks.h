@@ -146,28 +146,51 @@ inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, cons
   copy_bytes(out, values, count, streaming);
 }
 
-template <class Isa>
-void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std::uint8_t* to,
-              std::ptrdiff_t to_stride) {
-  const bool mirrored = from.column_stride < 0, swapped = from.channel_stride < 0;
+// Which bytes pixels are picked from, and how many at a time.
+struct PickTable {
+  std::ptrdiff_t column_stride = 0;
+  std::ptrdiff_t channel_stride = 0;
+  std::size_t channels = 0;
+  std::size_t item = 0;
+  std::size_t step = 0;
+  alignas(kPicked) std::uint8_t bytes[kPicked] = {};
+
+  bool is_of(const PixelRows& from, std::size_t of_channels, std::size_t of_item) const {
+    return from.column_stride == column_stride && from.channel_stride == channel_stride &&
+           of_channels == channels && of_item == item;
+  }
+};
+
+inline PickTable make_pick_table(const PixelRows& from, std::size_t channels, std::size_t item) {
   const auto pixel = static_cast<std::size_t>(std::abs(from.column_stride));
   const auto channel = static_cast<std::size_t>(std::abs(from.channel_stride));
   const std::size_t span = pixel_span(from, channels, item), packed = channels * item;
-  // So many pixels are read and written at a time. What is not theirs of the bytes that are written
-  // is written again by the next ones.
-  const std::size_t step = std::min((kPicked - span) / pixel + 1, kPicked / packed);
-  alignas(kPicked) std::uint8_t table[kPicked] = {};
-  std::uint8_t* place = table + (mirrored ? kPicked - packed : 0);
-  const auto to_step = static_cast<std::ptrdiff_t>(packed) * (mirrored ? -1 : 1);
-  for (std::size_t i = 0; i < packed; ++i) {
-    const std::size_t c = swapped ? channels - 1 - i / item : i / item;
-    place[i] = static_cast<std::uint8_t>(c * channel + i % item);
-  }
-  for (std::size_t p = 1; p < step; ++p, place += to_step) {
+  PickTable table{from.column_stride, from.channel_stride, channels, item,
+                  std::min((kPicked - span) / pixel + 1, kPicked / packed)};
+  for (std::size_t p = 0; p < table.step; ++p) {
+    std::uint8_t* const place =
+        table.bytes + (from.column_stride < 0 ? kPicked - (p + 1) * packed : p * packed);
     for (std::size_t i = 0; i < packed; ++i) {
-      place[to_step + static_cast<std::ptrdiff_t>(i)] = static_cast<std::uint8_t>(place[i] + pixel);
+      const std::size_t c = from.channel_stride < 0 ? channels - 1 - i / item : i / item;
+      place[i] = static_cast<std::uint8_t>(p * pixel + c * channel + i % item);
     }
   }
+  return table;
+}
+
+template <class Isa>
+void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std::uint8_t* to,
+              std::ptrdiff_t to_stride) {
+  // Rows of one image are alike.
+  thread_local PickTable table;
+  if (!table.is_of(from, channels, item)) table = make_pick_table(from, channels, item);
+  const bool mirrored = from.column_stride < 0, swapped = from.channel_stride < 0;
+  const auto pixel = static_cast<std::size_t>(std::abs(from.column_stride));
+  const std::size_t span = pixel_span(from, channels, item), packed = channels * item;
+  // So many pixels are read and written at a time. What is not theirs of the bytes that are written
+  // is written again by the next ones.
+  const std::size_t step = table.step;
+  const auto to_step = static_cast<std::ptrdiff_t>(step * packed) * (mirrored ? -1 : 1);
   const std::size_t bytes = (from.columns - 1) * pixel + span, out_bytes = from.columns * packed;
   std::size_t blocks = 0;
   if (std::min(bytes, out_bytes) >= kPicked) {
@@ -178,14 +201,13 @@ void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std
   if (mirrored) row += static_cast<std::ptrdiff_t>(from.columns - 1) * from.column_stride;
   if (swapped) row += static_cast<std::ptrdiff_t>(channels - 1) * from.channel_stride;
   for (std::size_t y = 0; y < from.rows; ++y, row += from.row_stride, to += to_stride) {
-    Isa::pick_blocks(row, static_cast<std::ptrdiff_t>(step * pixel), blocks, table,
-                     mirrored && blocks > 0 ? to + out_bytes - kPicked : to,
-                     static_cast<std::ptrdiff_t>(step) * to_step);
+    Isa::pick_blocks(row, static_cast<std::ptrdiff_t>(step * pixel), blocks, table.bytes,
+                     mirrored && blocks > 0 ? to + out_bytes - kPicked : to, to_step);
     for (std::size_t x = blocks * step; x < from.columns; x += step) {
       const std::size_t n = std::min(step, from.columns - x);
       std::uint8_t in[kPicked] = {}, out[kPicked];
       std::memcpy(in, row + x * pixel, std::min(kPicked, bytes - x * pixel));
-      Isa::pick_blocks(in, 0, 1, table, out, 0);
+      Isa::pick_blocks(in, 0, 1, table.bytes, out, 0);
       std::memcpy(to + (mirrored ? from.columns - x - n : x) * packed,
                   mirrored ? out + kPicked - n * packed : out, n * packed);
     }

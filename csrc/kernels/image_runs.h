@@ -81,6 +81,8 @@ using PickPixels = void (*)(const PixelRows& from, std::size_t channels, std::si
 
 void pick_pixels_avx2(const PixelRows& from, std::size_t channels, std::size_t item,
                       std::uint8_t* to, std::ptrdiff_t to_stride);
+void pick_pixels_avx512(const PixelRows& from, std::size_t channels, std::size_t item,
+                        std::uint8_t* to, std::ptrdiff_t to_stride);
 void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t item,
                       std::uint8_t* to, std::ptrdiff_t to_stride);
 

@@ -17,6 +17,12 @@ inline void prefetch_line(const void* address) {
   asm volatile("");
 }
 
+inline void prefetch_lines(const std::uint8_t* begin, std::size_t bytes) {
+  if (bytes == 0) return;
+  for (std::size_t i = 0; i < bytes; i += kLine) prefetch_line(begin + i);
+  prefetch_line(begin + bytes - 1);
+}
+
 // The same for a line that will be written.
 inline void prefetch_line_to_write(const void* address) {
   __builtin_prefetch(address, 1);

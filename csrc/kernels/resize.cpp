@@ -97,11 +97,6 @@ class Resizer {
   // Rows of a window stand apart in memory, where the hardware doesn't foresee the next one.
   static constexpr std::ptrdiff_t kRowsAhead = 4;
 
-  static void prefetch_bytes(const std::uint8_t* begin, std::size_t count) {
-    for (std::size_t i = 0; i < count; i += kLine) prefetch_line(begin + i);
-    prefetch_line(begin + count - 1);
-  }
-
   void write_outputs(std::size_t output, std::uint8_t* to) {
     const std::size_t bytes = columns_.outputs() * pixel_, first = rows_.first(output);
     if (is_nearest_) {
@@ -142,7 +137,7 @@ class Resizer {
         source.column_stride == static_cast<std::ptrdiff_t>(source_pixel)) {
       const std::size_t bytes = columns_.source_size() * source_pixel;
       if (row + kRowsAhead < resize_->source.height) {
-        prefetch_bytes(source.data + kRowsAhead * source.row_stride, bytes);
+        prefetch_lines(source.data + kRowsAhead * source.row_stride, bytes);
       }
       if (types_.out == PixelType::float32) {
         runs_->casts->find(types_.in, ScalarType::float32)(source.data, bytes / item_, row_.data());
@@ -157,7 +152,7 @@ class Resizer {
         can_pick(pixels, channels_, item_)) {
       if (row + kRowsAhead < resize_->source.height) {
         const auto width = static_cast<std::ptrdiff_t>(pixels.columns) * pixels.column_stride;
-        prefetch_bytes(source.data + kRowsAhead * source.row_stride + std::min(width, {}),
+        prefetch_lines(source.data + kRowsAhead * source.row_stride + std::min(width, {}),
                        static_cast<std::size_t>(std::abs(width)));
       }
       return runs_->pick(pixels, channels_, item_, row_.data(), 0);

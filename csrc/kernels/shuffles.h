@@ -48,6 +48,21 @@ template <int Step>
 inline constexpr auto kInterleave =
     make_shuffles<Step>([](int byte) { return byte % Step * 16 + byte / Step; });
 
+// Lanes of four words, of which the first [false] or the last [true] `words` stay, come together:
+// at the beginning in order, or at the end in reverse order.
+template <int Lanes>
+alignas(64) inline constexpr auto kJoinedWords = [] {
+  std::array<std::array<std::array<std::int32_t, 4 * Lanes>, 5>, 2> orders{};
+  for (int words = 1; words <= 4; ++words) {
+    for (int i = 0; i < Lanes * words; ++i) {
+      const int lane = i / words * 4, word = i % words, last = 4 * Lanes - 1;
+      orders[false][words][i] = lane + word;
+      orders[true][words][last - i] = lane + 3 - word;
+    }
+  }
+  return orders;
+}();
+
 // Bytes in reverse order.
 alignas(16) inline constexpr Shuffle kReverse = {15, 14, 13, 12, 11, 10, 9, 8,
                                                  7,  6,  5,  4,  3,  2,  1, 0};

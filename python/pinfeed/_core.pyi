@@ -28,7 +28,7 @@ class LateImage:
     def __init__(self, image: Any, shape: Sequence[int]) -> None: ...
 
 def lend_pixels(
-    lent: tuple[Any, Any], shape: Sequence[int], strides: Sequence[int], dtype: np.dtype[Any]
+    lent: Any, height: int, width: int, channels: int, step: int, dtype: np.dtype[Any]
 ) -> npt.NDArray[Any]: ...
 
 page_bytes: int

@@ -3,6 +3,7 @@
 import gc
 import io
 import threading
+import tracemalloc
 
 import numpy as np
 import PIL.Image
@@ -245,6 +246,19 @@ def test_patches(blocks):
         pinfeed.Collate(field)(images), pinfeed.Collate(field)(arrays), strict=True
     ):
         assert torch.equal(part, other)
+
+
+def test_patches_convert_images_one_at_a_time():
+    array = random_array((64, 64, 4))
+    images = [PIL.Image.fromarray(array) for _ in range(16)]  # of an array's memory: not lent
+    collate = pinfeed.Collate(pinfeed.Patches(8, 0, 1))
+    pinfeed.set_num_threads(1)
+    collate(images)
+    tracemalloc.start()
+    collate(images)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 6 * array.nbytes
 
 
 def test_a_subclass_that_changes_while_it_is_read():

@@ -231,7 +231,6 @@ class Patches {
     std::vector<ImageSource> sources = images_.sources();
     windows_.apply(sources);
     resizes_ = windows_.resizes();
-    const std::vector<py::array> held = images_.read_late(0, images_.count(), sources);
     const ImageBatch batch{
         .sources = sources.data(),
         .count = 1,
@@ -246,6 +245,9 @@ class Patches {
         .streaming = worth_streaming(bytes),
         .in_type = item_type(images_.dtype(), dtype)};
     const auto write = [&](std::size_t begin, std::size_t end) {
+      const Clip& last = clips_[end - 1];
+      const std::vector<py::array> held =
+          images_.read_late(clips_[begin].first, last.first + last.frames, sources);
       std::vector<std::size_t> ends;  // of the clips' units
       for (std::size_t i = begin; i < end; ++i) {
         ends.push_back((ends.empty() ? 0 : ends.back()) + units(clips_[i]));

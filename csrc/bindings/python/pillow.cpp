@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
 #include "arrays/layout.h"
@@ -19,17 +18,6 @@ namespace {
 
 // As the Arrow C data interface lays them out in memory
 // (https://arrow.apache.org/docs/format/CDataInterface.html).
-struct ArrowSchema {
-  const char* format;
-  const char* name;
-  const char* metadata;
-  std::int64_t flags;
-  std::int64_t n_children;
-  ArrowSchema** children;
-  ArrowSchema* dictionary;
-  void (*release)(ArrowSchema*);
-  void* private_data;
-};
 struct ArrowArray {
   std::int64_t length;
   std::int64_t null_count;
@@ -38,49 +26,32 @@ struct ArrowArray {
   std::int64_t n_children;
   const void** buffers;
   ArrowArray** children;
-  ArrowArray* dictionary;
+  void* dictionary;
   void (*release)(ArrowArray*);
   void* private_data;
 };
 
-template <class Type>
-const Type& held_by(py::handle capsule, const char* name) {
-  auto* const held = static_cast<Type*>(PyCapsule_GetPointer(capsule.ptr(), name));
-  if (held == nullptr) throw py::error_already_set();
-  if (held->release == nullptr) throw py::value_error("lend_pixels: nothing is lent any more");
-  return *held;
-}
-
-// Of the formats that Pillow's pixels have; 0 for others.
-std::int64_t item_size(std::string_view format) {
-  if (format == "C") return 1;
-  if (format == "S") return 2;
-  return format == "i" || format == "f" ? 4 : 0;
-}
-
-// What Pillow's __arrow_c_array__ returns, seen as an array that keeps it alive. Pixels of several
-// channels are lists of four bytes there, which lie in the only child. Throws ValueError.
-py::array lend_pixels(const std::pair<py::object, py::object>& lent, const Shape& shape,
-                      const Shape& strides, const py::dtype& dtype) {
-  const auto* schema = &held_by<ArrowSchema>(lent.first, "arrow_schema");
-  const auto* items = &held_by<ArrowArray>(lent.second, "arrow_array");
-  bool fits = items->offset == 0 && shape.size() == strides.size() && dtype.kind() != 'O';
-  if (items->n_children == 1 && schema->n_children == 1) {
-    items = items->children[0];
-    schema = schema->children[0];
-  }
-  fits = fits && items->offset == 0 && items->n_buffers == 2;
-  std::int64_t bytes = dtype.itemsize();
-  for (std::size_t axis = 0; fits && axis < shape.size(); ++axis) {
-    std::int64_t end = 0;
-    fits = shape[axis] > 0 && strides[axis] > 0 &&
-           !__builtin_mul_overflow(shape[axis] - 1, strides[axis], &end) &&
-           !__builtin_add_overflow(bytes, end, &bytes);
-  }
-  if (!fits || items->length * item_size(schema->format) < bytes) {
-    throw py::value_error("lend_pixels: shape must match the number of pixels");
-  }
-  py::array pixels(dtype, shape, strides, items->buffers[1], lent.second);
+// What a core image's __arrow_c_array__ returns, seen as an array of `channels` (0: without that
+// axis) that are `step` bytes apart, and keeps it alive. Pixels of several channels are lists of
+// four bytes there, which lie in the only child. Throws ValueError.
+py::array lend_pixels(const py::object& lent, std::int64_t height, std::int64_t width,
+                      std::int64_t channels, std::int64_t step, const py::dtype& dtype) {
+  const auto* items =
+      static_cast<const ArrowArray*>(PyCapsule_GetPointer(lent.ptr(), "arrow_array"));
+  if (items == nullptr) throw py::error_already_set();
+  bool fits = items->release != nullptr && items->offset == 0 && dtype.kind() != 'O';
+  if (fits && items->n_children == 1) items = items->children[0];
+  const std::int64_t item = dtype.itemsize(), pixel = channels > 0 ? 4 : item;
+  std::int64_t bytes = 0;
+  fits = fits && items->offset == 0 && items->n_buffers == 2 && height > 0 && width > 0 &&
+         channels >= 0 && step >= 0 && item > 0 &&
+         (channels == 0 || (channels - 1) * step + item <= 4) &&
+         !__builtin_mul_overflow(height, width, &bytes) &&
+         !__builtin_mul_overflow(bytes, pixel, &bytes) && items->length >= bytes / item;
+  if (!fits) throw py::value_error("lend_pixels: the sizes must match the number of pixels");
+  Shape shape{height, width, channels}, strides{pixel * width, pixel, step};
+  if (channels == 0) shape.pop_back(), strides.pop_back();
+  py::array pixels(dtype, std::move(shape), std::move(strides), items->buffers[1], lent);
   py::detail::array_proxy(pixels.ptr())->flags &= ~py::detail::npy_api::NPY_ARRAY_WRITEABLE_;
   return pixels;
 }
@@ -124,8 +95,8 @@ py::array LateImage::read() const {
 void register_pillow(py::module_& m) {
   bind_class<LateImage>(m, "LateImage")
       .def(py::init<py::object, Shape>(), py::arg("image"), py::arg("shape"));
-  m.def("lend_pixels", &lend_pixels, py::arg("lent"), py::arg("shape"), py::arg("strides"),
-        py::arg("dtype"));
+  m.def("lend_pixels", &lend_pixels, py::arg("lent"), py::arg("height"), py::arg("width"),
+        py::arg("channels"), py::arg("step"), py::arg("dtype"));
 }
 
 }  // namespace pinfeed::bindings

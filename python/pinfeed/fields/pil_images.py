@@ -9,18 +9,18 @@ import numpy as np
 
 from pinfeed import _core
 
-# The number of channels of the modes whose pixels take four bytes in Pillow's memory, as they are in
-# an array, and from one channel to the next.
-_PIXELS = dict.fromkeys(("RGB", "YCbCr", "HSV"), (3, 1))
-_PIXELS |= dict.fromkeys(("RGBA", "RGBX", "CMYK"), (4, 1)) | {"LA": (2, 3)}
-
 _BYTE = np.dtype(np.uint8)
-_PLANES: dict[str, np.dtype[Any]] = {
-    "L": _BYTE,
-    "P": _BYTE,
-    "I;16": np.dtype("<u2"),
-    "I": np.dtype(np.int32),
-    "F": np.dtype(np.float32),
+
+# How the pixels of a mode lie in Pillow's memory, as they do in an array: the number of channels,
+# 0 for none, the bytes from one to the next, and the dtype. Several channels take four bytes.
+_LAYOUTS: dict[str, tuple[int, int, np.dtype[Any]]] = {
+    **dict.fromkeys(("RGB", "YCbCr", "HSV"), (3, 1, _BYTE)),
+    **dict.fromkeys(("RGBA", "RGBX", "CMYK"), (4, 1, _BYTE)),
+    "LA": (2, 3, _BYTE),
+    **dict.fromkeys(("L", "P"), (0, 1, _BYTE)),
+    "I;16": (0, 2, np.dtype("<u2")),
+    "I": (0, 4, np.dtype(np.int32)),
+    "F": (0, 4, np.dtype(np.float32)),
 }
 
 
@@ -29,31 +29,25 @@ def pil_pixels(image: Any) -> Any:
 
     Bytes that it doesn't lend are converted while the batch is written, one image at a time.
     """
-    width, height = image.size
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    if image.mode in _PIXELS:
-        dtype, (channels, step) = _BYTE, _PIXELS[image.mode]
-        shape, strides = (height, width, channels), (4 * width, 4, step)
-    elif image.mode in _PLANES:
-        dtype = _PLANES[image.mode]
-        shape, strides = (height, width), (dtype.itemsize * width, dtype.itemsize)
-    else:  # LAB, the bytes of which are others in an array; and bits, true being a byte of 255
+    layout = _LAYOUTS.get(image.mode)
+    if layout is None:  # LAB, the bytes of which are others in an array; and bits, true being 255
         return np.asarray(image, np.uint8 if image.mode == "1" else None)
-    if _can_lend(image):
+    width, height = image.size
+    lend = getattr(image.im, "__arrow_c_array__", None)
+    # Pillow 11.3 and 12 crash for memory of others, which is read-only: of files and of arrays.
+    # Rows follow each other unless somebody aligns them.
+    if (
+        lend is not None
+        and not image.readonly
+        and height
+        and width
+        and sys.modules["PIL.Image"].core.get_alignment() == 1
+    ):
         try:
-            return _core.lend_pixels(image.__arrow_c_array__(), shape, strides, dtype)
+            return _core.lend_pixels(lend(), height, width, *layout)
         except ValueError:
             pass  # its rows lie in several blocks, as those of images over 16 MB do
-    return _core.LateImage(image, shape) if dtype == _BYTE else np.asarray(image)
-
-
-def _can_lend(image: Any) -> bool:
-    """Whether it is safe to ask: the memory is Pillow's own, and rows follow each other."""
-    # Pillow 11.3 and 12 crash for memory of others, which is read-only: of files and of arrays.
-    return (
-        hasattr(image, "__arrow_c_array__")
-        and not image.readonly
-        and 0 not in image.size
-        and sys.modules["PIL.Image"].core.get_alignment() == 1
-    )
+    channels, _, dtype = layout
+    if dtype != _BYTE:
+        return np.asarray(image)
+    return _core.LateImage(image, (height, width, channels) if channels else (height, width))
