@@ -66,7 +66,7 @@ test-frameworks: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run th
 bench: $(VENV)/.installed $(VENV)/.bench ## Measure pinfeed beside what else one would use
 	$(VENV_PYTHON) -m bench $(ARGS)
 
-guard: $(VENV)/.installed ## Count the instructions of frequent calls, and fail if one takes many more than before
+guard: $(VENV)/.installed $(VENV)/.dev ## Count the instructions of frequent calls, and fail if one takes many more than before
 	$(VENV_PYTHON) -m bench.guard $(ARGS)
 
 # With what PYTHON has: torch, NumPy, pybind11, scikit-build-core, cmake, ninja and pytest. No network.

@@ -36,9 +36,11 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields the calls to count, with their names."""
     import numpy as np
     import torch
+    import transformers
     from torch.utils.data import DataLoader
 
     import pinfeed
+    from pinfeed.integrations import transformers as language
 
     torch.set_num_threads(1)
     pinfeed.set_num_threads(1)
@@ -104,6 +106,9 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     tokens = pinfeed.RaggedArray.from_sequences(texts)
     ragged, pad = pinfeed.ArrayDataset(tokens), pinfeed.Collate(pinfeed.Pad(pad_value=0, mask=True))
     yield "Pad: 256 rows", lambda: pad(ragged.__getitems__(many))
+    collator = language.DataCollatorForLanguageModeling(transformers.ByT5Tokenizer(), mlm=False)
+    named = pinfeed.ArrayDataset({"input_ids": tokens})
+    yield "language modeling: 256 rows", lambda: collator(named.__getitems__(many))
     jagged = pinfeed.Collate(pinfeed.Jagged())
     yield "Jagged: 256 rows", lambda: jagged(ragged.__getitems__(many))
 

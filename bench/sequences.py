@@ -198,10 +198,10 @@ ON_ROWS = "`DataCollatorForLanguageModeling` on an ArrayDataset"
 @workload(
     *(at_least(10, f"transformers `{name}`", f"`{name}`") for name in COLLATORS),
     at_most(
-        1.5,
+        2,
         ON_ROWS,
         "`Collate(Pad())`",
-        why=(4.6, "it writes labels and an int64 mask too, three times as much memory"),
+        why=(2.4, "it writes labels and an int64 mask too, 2.7 times as much memory"),
     ),
 )
 def collators():

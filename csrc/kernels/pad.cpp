@@ -86,6 +86,10 @@ void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t beg
     } else {
       batch.fill->write(to, box_bytes / batch.fill->item_size(), batch.streaming);
     }
+    if (const Replacement* const replaced = batch.replaced; replaced != nullptr) {
+      runs.replace(to, box_bytes / sizeof(std::int64_t), replaced->value, replaced->by,
+                   replaced->out + i * box_bytes);
+    }
   }
   if (batch.streaming) stores_done();
 }

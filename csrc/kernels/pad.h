@@ -9,6 +9,13 @@
 
 namespace pinfeed::kernels {
 
+// A second output: an int64 batch with one value in another's place.
+struct Replacement {
+  std::int64_t value;
+  std::int64_t by;
+  std::byte* out;
+};
+
 // A batch of `count` samples of `axes` axes (at least one). No axis of a sample is longer than the
 // box's. The output is contiguous and overlaps no sample.
 struct PadBatch {
@@ -21,6 +28,7 @@ struct PadBatch {
   const Fill* fill;           // its item size is the output's
   std::byte* out;
   bool streaming;  // write around the cache: the core won't read the output again
+  const Replacement* replaced = nullptr;  // not for streaming
 
   std::size_t box_bytes() const {
     return static_cast<std::size_t>(box[0] * inner[0]) * fill->item_size();

@@ -160,6 +160,11 @@ struct Avx2Permute {
     interleave_scalar<Item, Channels>(planes + blocks * kVector, plane_stride, count - done / pixel,
                                       pixels + done);
   }
+
+  PINFEED_AVX2 static void replace(const std::byte* from, std::size_t count, std::int64_t value,
+                                   std::int64_t by, std::byte* to) {
+    replace_items(from, count, value, by, to);
+  }
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
 // What one instruction set supplies for permutations: pixels of 2, 3 or 4 adjacent items to planes
-// and back, items of 1, 2, 4 or 8 bytes. Everything else about axes is StridedCopy's.
+// and back, items of 1, 2, 4 or 8 bytes. Everything else about axes is StridedCopy's. And for
+// copies in which one value stands for another.
 #pragma once
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 namespace pinfeed::kernels {
@@ -16,12 +18,17 @@ using Deinterleave = void (*)(const std::byte* pixels, std::size_t count, std::b
 using Interleave = void (*)(const std::byte* planes, std::ptrdiff_t plane_stride, std::size_t count,
                             std::byte* pixels, bool streaming);
 
+// Copies `count` int64, with `by` in the place of each `value`.
+using ReplaceItems = void (*)(const std::byte* from, std::size_t count, std::int64_t value,
+                              std::int64_t by, std::byte* to);
+
 inline constexpr std::size_t kPermuteItems = 4;     // 1, 2, 4, 8 bytes
 inline constexpr std::size_t kPermuteChannels = 3;  // 2, 3, 4
 
 struct PermuteRuns {
   Deinterleave deinterleave[kPermuteItems][kPermuteChannels];
   Interleave interleave[kPermuteItems][kPermuteChannels];
+  ReplaceItems replace;
 
   // Null where no such primitive exists.
   Deinterleave find_deinterleave(std::size_t item_size, std::size_t channels) const {
@@ -56,6 +63,7 @@ constexpr PermuteRuns make_permute_runs() {
   fill.template operator()<2>();
   fill.template operator()<4>();
   fill.template operator()<8>();
+  runs.replace = Isa::replace;
   return runs;
 }
 
@@ -78,6 +86,18 @@ void interleave_scalar(const std::byte* planes, std::ptrdiff_t plane_stride, std
     for (std::size_t c = 0; c < Channels; ++c, plane += plane_stride) {
       std::memcpy(pixels + (i * Channels + c) * Item, plane, Item);
     }
+  }
+}
+
+// The compiler makes vectors of it where the function that it becomes a part of may have them.
+__attribute__((always_inline)) inline void replace_items(const std::byte* from, std::size_t count,
+                                                         std::int64_t value, std::int64_t by,
+                                                         std::byte* to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t item;
+    std::memcpy(&item, from + i * sizeof(item), sizeof(item));
+    item = item == value ? by : item;
+    std::memcpy(to + i * sizeof(item), &item, sizeof(item));
   }
 }
 

@@ -24,6 +24,11 @@ struct Scalar {
                          std::byte* pixels, bool) {
     interleave_scalar<Item, Channels>(planes, plane_stride, count, pixels);
   }
+
+  static void replace(const std::byte* from, std::size_t count, std::int64_t value, std::int64_t by,
+                      std::byte* to) {
+    replace_items(from, count, value, by, to);
+  }
 };
 
 }  // namespace

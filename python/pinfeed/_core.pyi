@@ -407,8 +407,9 @@ def pad(
     argument: str = "",
     *,
     lengths: bool,
-    mask: bool,
-) -> tuple[Any, Any, Any]: ...
+    mask: str,
+    replaced: tuple[int, int] | None = None,
+) -> tuple[Any, Any, Any, Any]: ...
 def permute(
     array: Any,
     axes: Sequence[int],

@@ -160,7 +160,8 @@ Shape batch_shape(std::size_t count, const Shape& box) {
 // `reads`: what reads the samples; null if they are there.
 void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, const Shape& box,
                  const PadOptions& options, const kernels::Fill& fill, const Output& out,
-                 bool streaming, std::size_t threads) {
+                 bool streaming, std::size_t threads,
+                 const kernels::Replacement* replaced = nullptr) {
   if (std::ranges::find(box, 0) != box.end()) return;
   const Shape inner = arrays::contiguous_strides(box, 1);
   const kernels::PadBatch batch{.samples = samples.data(),
@@ -171,7 +172,8 @@ void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, con
                                 .left = options.is_left(),
                                 .fill = &fill,
                                 .out = out.data,
-                                .streaming = streaming};
+                                .streaming = streaming,
+                                .replaced = replaced};
   const kernels::PermuteRuns& runs = *dispatch::active_isa().permute;
   run_samples(
       reads, batch.count, batch.box_bytes(), threads,
@@ -179,13 +181,19 @@ void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, con
 }
 
 // The mask is ones, padded with zeros. `lengths`: of each sample, along each of the box's axes.
-void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options,
+void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options, DType dtype,
                 const Output& out, std::size_t threads) {
   const Shape no_strides(box.size());
-  // No sample has more. It stays, for large ones would be fresh memory each time.
+  // No sample has more. They stay, for large ones would be fresh memory each time.
   thread_local std::vector<std::byte> ones;
-  const std::size_t most = arrays::checked_bytes(box, 1, "pad");
-  if (ones.size() < most) ones.assign(most, std::byte{1});
+  thread_local DType of = kBool;
+  const std::size_t item = dtype.item_size();
+  const std::size_t most = arrays::checked_bytes(box, item, "pad");
+  if (ones.size() < most || !(of == dtype)) {
+    ones.resize(most);
+    fill_value(py::int_(1), dtype, "pad").write(ones.data(), most / item, false);
+    of = dtype;
+  }
   std::vector<kernels::Sample> samples;
   for (std::size_t i = 0; i < lengths.size(); i += box.size()) {
     samples.push_back({.data = ones.data(),
@@ -194,7 +202,7 @@ void write_mask(const Shape& lengths, const Shape& box, const PadOptions& option
                        .cast = {},
                        .contiguous = true});
   }
-  write_boxes(samples, nullptr, box, options, kernels::Fill(), out, false, threads);
+  write_boxes(samples, nullptr, box, options, kernels::Fill(item), out, false, threads);
 }
 
 Shape lengths_of(const Samples& samples, const AxisList& axes) {
@@ -208,11 +216,13 @@ Shape lengths_of(const Samples& samples, const AxisList& axes) {
 
 py::tuple pad(py::object source, py::object offsets, py::object indices, const PadOptions& options,
               py::object target, const std::string& function, std::size_t threads,
-              const std::string& argument, bool with_lengths, bool with_mask) {
+              const std::string& argument, bool with_lengths, const std::string& mask_dtype,
+              const std::optional<std::pair<std::int64_t, std::int64_t>>& replaced) {
   const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
   Boxes boxes(samples, options, name);
+  const bool with_mask = !mask_dtype.empty();
   if (with_mask && boxes.stray_axis) {
     const std::string stray = std::to_string(*boxes.stray_axis);
     throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
@@ -227,7 +237,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const kernels::Fill fill = fill_value(options.value, out_dtype, function + ": pad_value");
   const Shape shape = batch_shape(samples.count(), boxes.box);
   const std::size_t bytes = checked_bytes(shape, out_dtype, function);
-  const bool streaming = worth_streaming(bytes);
+  const bool streaming = worth_streaming(bytes) && !replaced;
   samples.plan_reads(may_not_fit(samples.dtype(0), out_dtype), threads);
   samples.prepare(out_dtype, options.scale, streaming, [&](std::size_t i) {
     return kernels::block_axis(samples.shape(i).data(), boxes.box.data(), samples.axes());
@@ -238,7 +248,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const Output out = make_output(request, shape, out_dtype, function);
   if (request.is_given()) samples.require_apart(out, bytes, function);
   const Shape lengths = lengths_of(samples, boxes.axes);
-  py::object lengths_array = py::none(), mask_array = py::none();
+  py::object lengths_array = py::none(), mask_array = py::none(), replaced_array = py::none();
   if (with_lengths) {
     const auto count = static_cast<std::int64_t>(samples.count());
     const auto columns = static_cast<std::int64_t>(boxes.axes.size());
@@ -250,14 +260,22 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   if (with_mask) {
     const Shape box = boxes.mask_box();
     const Shape mask_shape = batch_shape(samples.count(), box);
-    const Output written = make_output(elsewhere, mask_shape, kBool, function);
-    write_mask(lengths, box, options, written, threads);
+    const DType dtype = dtype_named(mask_dtype, Subject{function});
+    const Output written = make_output(elsewhere, mask_shape, dtype, function);
+    write_mask(lengths, box, options, dtype, written, threads);
     mask_array = written.array;
   }
+  std::optional<kernels::Replacement> replacement;
+  if (replaced) {
+    if (out_dtype != kInt64) throw py::value_error(function + ": replaced is for int64");
+    const Output written = make_output(elsewhere, shape, out_dtype, function);
+    replacement = {replaced->first, replaced->second, written.data};
+    replaced_array = written.array;
+  }
   write_boxes({samples.prepared(), samples.count()}, samples.reads(), boxes.box, options, fill, out,
-              streaming, threads);
+              streaming, threads, replacement ? &*replacement : nullptr);
   samples.require_fit();
-  return py::make_tuple(out.array, lengths_array, mask_array);
+  return py::make_tuple(out.array, lengths_array, mask_array, replaced_array);
 }
 
 // Throws what padding would throw for a value that does not fit.
@@ -278,7 +296,7 @@ void register_pad(py::module_& m) {
                Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale});
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
         py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
-        py::kw_only(), py::arg("lengths"), py::arg("mask"));
+        py::kw_only(), py::arg("lengths"), py::arg("mask"), py::arg("replaced") = py::none());
 }
 
 }  // namespace pinfeed::bindings

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import DType, Problem, described, instead, torch_dtype
+from pinfeed.arguments import DType, Problem, described, instead, torch_dtype, torch_dtype_name
 from pinfeed.fields.field import (
     Field,
     FieldContext,
@@ -25,7 +25,6 @@ from pinfeed.fields.field import (
     require_rows,
     sequences_of,
 )
-from pinfeed.fields.stack import Stack
 from pinfeed.functional.padding import Padding
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
@@ -92,6 +91,8 @@ class Pad(Field):
 
     pads = True
     varying_axes = (1,)
+    # A value, and what stands in its place in a second output; None: there is no second one.
+    _replaced: tuple[int, int] | None = None
 
     @instead(
         padding_value="it is pad_value",
@@ -139,6 +140,7 @@ class Pad(Field):
         self.mask_dtype = (
             None if mask_dtype is None else torch_dtype(mask_dtype, "Pad", "mask_dtype")
         )
+        self._mask_name = torch_dtype_name(self.mask_dtype or torch.bool) if self.mask else ""
         if like is not None and like is not False and (not isinstance(like, str) or not like):
             raise TypeError(
                 f"Pad: like must be the key of another Pad, False or None, got {like!r}"
@@ -194,13 +196,18 @@ class Pad(Field):
     ) -> Any:
         """The batch of samples on a device; to ask it for its offsets would mean to wait for it."""
         longest = longest_sample(offsets, context.name)
-        parts = pad_tensor(self._padding, *batch, longest, **self._asked, name=context.name)
-        return self._in_batch(parts, context)
+        asked: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
+        values, lengths, mask = pad_tensor(
+            self._padding, *batch, longest, **asked, name=context.name
+        )
+        if mask is not None and self.mask_dtype is not None:
+            mask = mask.to(self.mask_dtype)
+        return self._in_batch((values, lengths, mask), context)
 
     def _padded(
         self, source: Any, offsets: Any, indices: Any, context: FieldContext
-    ) -> tuple[Any, Any, Any]:
-        """Values, lengths and a bool mask, the latter None where not asked for."""
+    ) -> tuple[Any, ...]:
+        """Values, lengths, a mask and values with one replaced; None where not asked for."""
         return _core.pad(
             source,
             offsets,
@@ -210,14 +217,13 @@ class Pad(Field):
             context.name,
             get_num_threads(),
             lengths=bool(self._lengths) or context.followed,
-            mask=bool(self.mask),
+            mask=self._mask_name,
+            replaced=self._replaced,
         )
 
-    def _in_batch(self, parts: tuple[Any, Any, Any], context: FieldContext) -> Any:
-        """What stands in the batch for values, lengths and a bool mask."""
-        values, lengths, mask = parts
-        if mask is not None and self.mask_dtype is not None:
-            mask = Stack(self.mask_dtype).apply(mask, mask, context)
+    def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
+        """What stands in the batch for values, lengths and a mask."""
+        values, lengths, mask = parts[:3]
         kind = LeftPadded if self._padding.side == "left" else Padded
         batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
         return Followed(batch, lengths) if context.followed else batch
@@ -295,18 +301,12 @@ class Pad(Field):
                 problem.sample, problem.part = divmod(problem.sample, count)
             raise
         shape = (len(samples), count)
-        values, lengths, mask = (
-            None if part is None else part.unflatten(0, shape) for part in parts
-        )
-        return self._in_batch((values, lengths, mask), context)
+        parts = tuple(None if part is None else part.unflatten(0, shape) for part in parts)
+        return self._in_batch(parts, context)
 
     @property
     def _lengths(self) -> Request:
         return self.lengths is None or self.lengths
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {"lengths": bool(self._lengths), "mask": bool(self.mask)}
 
     def beside(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
         """The field as it behaves under a key beside other fields of a dict."""

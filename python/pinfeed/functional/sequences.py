@@ -270,14 +270,15 @@ def pad(
         longest = longest_sample(offsets, "pad")  # which a device is waited for
         offsets = offsets.to(source.device, non_blocking=True)
         asked |= {"name": "pad", "out": out}
-        parts = pad_tensor(padding, source, offsets, longest, **asked)
+        parts: Any = pad_tensor(padding, source, offsets, longest, **asked)
     else:
         given, threads = (source, offsets, indices), get_num_threads()
+        asked["mask"] = "bool" if mask else ""
         parts = _core.pad(*given, padding.options, out, "pad", threads, "sequences", **asked)
     values = written(parts[0], out)
     if not (lengths or mask):
         return values
-    return (Padded if side == "right" else LeftPadded)(values, *parts[1:])
+    return (Padded if side == "right" else LeftPadded)(values, *parts[1:3])
 
 
 @instead(time_major="transpose it first: padded.transpose(0, 1)")

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from pinfeed.arguments import rounded_up
 from pinfeed.collation.collate import Collate
-from pinfeed.fields.field import Field, FieldContext
+from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
@@ -142,13 +142,30 @@ def _numbers(source: str) -> Field:
 
 
 @functools.lru_cache
-def _padded(fill: int, side: Any, multiple: int | None, of: str, **options: Any) -> Field:
+def _padded(
+    fill: int, side: Any, multiple: int | None, of: str, kind: type[Pad] = Pad, **options: Any
+) -> Field:
     defaults: dict[str, Any] = {"dtype": torch.int64, "lengths": False, "like": False}
-    return (
-        Pad(pad_value=fill, side=side, multiple_of=multiple, **defaults | options)
-        .from_key(of)
-        .allow_missing()
-    )
+    padded = kind(pad_value=fill, side=side, multiple_of=multiple, **defaults | options)
+    return padded.from_key(of).allow_missing()
+
+
+class _TokensAndLabels(Pad):
+    """Tokens, and under ``labels`` the same with -100 wherever the padding token is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._replaced = options["pad_value"], -100
+
+    @override
+    def names(self) -> tuple[str, ...]:
+        return (*super().names(), "labels")
+
+    @override
+    def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
+        found = super()._in_batch(parts, context)
+        values, siblings = found if isinstance(found, Beside) else (found, {})
+        return Beside(values, {**siblings, "labels": parts[3]})
 
 
 @dataclass
@@ -201,11 +218,12 @@ class _Padding(_Collator):
         labels: dict[str, Field],
         without: Collection[str] = (),
         more_fills: Mapping[str, int] = MappingProxyType({}),
+        tokens: type[Pad] = Pad,
     ) -> Any:
         """The batch of features that are dicts, but for the entries that it is to be ``without``.
 
         ``labels`` are the fields of entries that ``tokenizer.pad`` does not pad; ``more_fills`` pads
-        entries that have as many numbers as there are tokens.
+        entries that have as many numbers as there are tokens; ``tokens`` is the field of those.
         """
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
@@ -237,7 +255,7 @@ class _Padding(_Collator):
         fields = {}
         for key in first:
             if key in padded:
-                more = mask if key == ids else {}
+                more = {"kind": tokens, **mask} if key == ids else {}
                 fields[key] = _padded(fills[key], *shape, key, **asked, **more)
             elif key not in without and key not in sources:
                 fields[key] = _numbers(key)
@@ -406,26 +424,27 @@ class DataCollatorForLanguageModeling(
         first, tokenizer = _first(examples), self.tokenizer
         if not (self._pads and isinstance(first, Mapping)):
             return super().torch_call([*examples])
-        shape = tokenizer.padding_side, self.pad_to_multiple_of
         has_labels = first.get("labels") is not None
         makes_labels = not (self.mlm or has_labels)
-        labels = {"labels": _padded(-100, *shape, "input_ids")} if makes_labels else {}
         fills = {"labels": self._pad_token_id() if self.mlm else -100} if has_labels else {}
         fills |= {} if self.mlm else {key: 1 for key in _LOSS_MASKS if key in first}
         without = [] if has_labels else ["labels"]
         without += [] if self.mlm else ["special_tokens_mask"]
         without += [] if self.whole_word_mask else ["offset_mapping"]
-        batch = self._pad(examples, first, labels, without, fills)
+        kind = _TokensAndLabels if makes_labels else Pad
+        batch = self._pad(examples, first, {}, without, fills, kind)
         if not self.mlm:
-            tokens, targets = (batch[key].numpy() for key in ("input_ids", "labels"))
-            np.putmask(targets, tokens == tokenizer.pad_token_id, -100)
+            labels = batch["labels"]
+            if has_labels:
+                tokens = batch["input_ids"].numpy()
+                np.putmask(labels.numpy(), tokens == tokenizer.pad_token_id, -100)
             is_stored = first.get("attention_mask") is not None  # with padding, perhaps
             mask = None if has_labels or not is_stored else batch.get("attention_mask")
-            if mask is not None and mask.shape == targets.shape:
-                np.putmask(targets, mask.numpy() == 0, -100)
+            if mask is not None and mask.shape == labels.shape:
+                np.putmask(labels.numpy(), mask.numpy() == 0, -100)
             for key in _LOSS_MASKS:
                 if key in batch:
-                    np.putmask(targets, batch.pop(key).numpy() == 0, -100)
+                    np.putmask(labels.numpy(), batch.pop(key).numpy() == 0, -100)
             return batch
         if has_labels and not torch.equal(batch.pop("labels"), batch["input_ids"]):
             raise ValueError(
