@@ -419,6 +419,7 @@ def torch_dtype(dtype: Any, function: str, argument: str = "dtype") -> torch.dty
 
 
 @functools.cache
+@functools.cache
 def torch_dtype_name(dtype: torch.dtype) -> str:
     """``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")

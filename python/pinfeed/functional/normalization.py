@@ -155,10 +155,11 @@ def normalization(
     """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
     given: tuple[Any, Any, Any] = (mean, std, scale)
     objects = (id(mean), id(std), id(scale))
-    if (same := _by_objects.get(objects)) is not None:  # mostly constants of a loop
+    same = _by_objects.get(objects)  # mostly constants of a loop
+    if same is not None and same[0] == given:  # lists may have changed
         return same[1]
-    numbers = {type(n) for v in given for n in (v if isinstance(v, tuple | list) else (v,))}
-    if not numbers <= _PLAIN:  # arrays may change
+    numbers = [n for v in given for n in (v if isinstance(v, tuple | list) else (v,))]
+    if not {*map(type, numbers)} <= _PLAIN:  # arrays may change
         return Normalization(*given, function)
     text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
     kept = _kept.get(text)
@@ -166,15 +167,16 @@ def normalization(
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
         kept = _kept[text] = Normalization(*given, function)
-    if list not in map(type, given):  # lists may change
+    if list not in map(type, given) or 0 not in numbers:
         if len(_by_objects) >= _MOST_KEPT:
             _by_objects.clear()
-        _by_objects[objects] = given, kept  # which keeps the objects, so that nobody gets their ids
+        values = tuple(v.copy() if isinstance(v, list) else v for v in given)
+        _by_objects[objects] = values, kept, given  # the objects, so that nobody gets their ids
     return kept
 
 
 _kept: dict[str, Normalization] = {}
-_by_objects: dict[tuple[int, int, int], tuple[Any, Normalization]] = {}
+_by_objects: dict[tuple[int, int, int], tuple[Any, Normalization, Any]] = {}
 _MOST_KEPT = 64
 _PLAIN = {int, float, type(None)}
 
