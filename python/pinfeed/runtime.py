@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from typing import Any
 
 import torch
@@ -11,8 +12,8 @@ from pinfeed.arguments import checked_integer
 
 _MOST_THREADS = 65536
 _num_threads: int | None = None
-_process: Any = None  # what `_is_worker_loop` is about; another object after a fork
-_is_worker_loop = False
+_is_worker: bool | None = None  # None: not decided since this process began
+_inherited: Any = None  # the process object of a forked process' parent
 
 
 def set_num_threads(count: int | None) -> None:
@@ -43,13 +44,29 @@ def is_worker_process() -> bool:
     The process decides, not torch's worker info alone: threads that work for a DataLoader have one
     too, and they belong to the main process.
     """
-    global _process, _is_worker_loop
+    return _decided() if _is_worker is None else _is_worker
+
+
+def _decided() -> bool:
+    """Whether this process is a worker, which is kept once it can't change any more."""
+    global _is_worker
     process = multiprocessing.current_process()
-    if process is not _process:
-        loop = getattr(process, "_target", None)  # torch's, or torchdata's
-        _is_worker_loop = getattr(loop, "__name__", "") == "_worker_loop"
-        _process = process
-    return _is_worker_loop and torch.utils.data.get_worker_info() is not None
+    loop = getattr(process, "_target", None)  # torch's, or torchdata's
+    if getattr(loop, "__name__", "") == "_worker_loop":
+        if torch.utils.data.get_worker_info() is None:  # the loop is about to begin
+            return False
+        _is_worker = True
+    elif process is not _inherited and not hasattr(process, "_inheriting"):
+        _is_worker = False
+    return bool(_is_worker)  # otherwise the object is not yet that of this process
+
+
+def _after_fork() -> None:
+    global _is_worker, _inherited
+    _is_worker, _inherited = None, multiprocessing.current_process()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def get_num_threads() -> int:
@@ -58,6 +75,6 @@ def get_num_threads() -> int:
     In a DataLoader worker 1, since the workers share the CPUs among themselves; elsewhere what
     `set_num_threads` set; otherwise ``torch.get_num_threads()``.
     """
-    if is_worker_process():
+    if _is_worker if _is_worker is not None else _decided():
         return 1
     return torch.get_num_threads() if _num_threads is None else _num_threads

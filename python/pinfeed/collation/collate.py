@@ -141,32 +141,23 @@ class Collate:
             samples: At least one sample. An array or a tensor counts as what is along its first axis.
         """
         worker_memory()  # what torch makes is sent through it too, and tensors that Keep leaves alone
-        if type(samples) is not Rows and isinstance(samples, ARRAYS):
-            # Of some __getitems__. A nested tensor has parts, but no length.
-            is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
-            if is_nested or samples.ndim > 0:
-                samples = list(samples.unbind() if is_nested else samples)
-        # A copy of the list: all entries see it as it was once, whatever another thread does to it.
-        if type(samples) is list and (samples := samples.copy()):
-            context = UNKNOWN
-            if self._augments or self._is_random:
-                context = self._context(samples, None, LastSample.epoch_of(samples))
-            return self._plan().collate(samples, context)
-        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
-            hint = (
-                "a DataLoader with batch_size=None hands over single samples, and a dataset's __getitems__ "
-                "has to return a list of samples"
-            )
-            raise TypeError(
-                Problem("Collate", "a sequence of samples", type(samples).__name__, hint)
-            )
-        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
-            got = f"a tuple of {len(samples)} arrays, which could be samples or the columns of a batch"
-            hint = "pass list(samples), and have a dataset's __getitems__ return a list of samples"
-            raise TypeError(Problem("Collate", "a list of samples", got, hint))
-        if len(samples) == 0:
+        known: Any = samples if type(samples) is Rows else None
+        if known is None:
+            if isinstance(samples, ARRAYS):
+                # Of some __getitems__. A nested tensor has parts, but no length.
+                is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
+                if is_nested or samples.ndim > 0:
+                    samples = list(samples.unbind() if is_nested else samples)
+            # A copy of the list: all entries see it as it was once, whatever another thread does to it.
+            if type(samples) is list and (samples := samples.copy()):
+                context = UNKNOWN
+                if self._augments or self._is_random:
+                    context = self._context(samples, None, LastSample.epoch_of(samples))
+                return self._plan().collate(samples, context)
+            self._require_samples(samples)
+            known = samples if isinstance(samples, SampleBatch) else None
+        if len(known.indices if type(samples) is Rows else samples) == 0:
             raise ValueError(Problem("Collate", "at least one sample", "an empty batch"))
-        known = samples if isinstance(samples, SampleBatch) else None
         packing, epoch = (None, None) if known is None else (known.packing, known.epoch)
         try:
             context = self._context(samples, packing, epoch)
@@ -187,6 +178,21 @@ class Collate:
             if problem.sample is not None and problem.sample < len(indices):
                 problem.index = int(indices[problem.sample])
             raise
+
+    def _require_samples(self, samples: Any) -> None:
+        """Raises TypeError for what is no sequence of samples, or may be none."""
+        if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
+            hint = (
+                "a DataLoader with batch_size=None hands over single samples, and a dataset's __getitems__ "
+                "has to return a list of samples"
+            )
+            raise TypeError(
+                Problem("Collate", "a sequence of samples", type(samples).__name__, hint)
+            )
+        if type(samples) is tuple and samples and getattr(samples[0], "ndim", 0) > 0:
+            got = f"a tuple of {len(samples)} arrays, which could be samples or the columns of a batch"
+            hint = "pass list(samples), and have a dataset's __getitems__ return a list of samples"
+            raise TypeError(Problem("Collate", "a list of samples", got, hint))
 
     def _context(
         self, samples: Sequence[Any], packing: Packing | None, epoch: int | None

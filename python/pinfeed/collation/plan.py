@@ -22,7 +22,7 @@ from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
 from pinfeed.memory.outputs import Pin
 from pinfeed.sources.dataset import Rows
-from pinfeed.sources.source import ObjectColumn, Source
+from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 from pinfeed.structure import (
     children,
     is_container,
@@ -204,11 +204,13 @@ class Group:
             steps = [step for step, _ in children(node)]
             found = zip(steps, _child_fields(fields, node, name, of), strict=True)
             self._entries = [self._entry(field, step) for step, field in found]
+            self._plain = self._plain_contexts()
             return
         self._sources, by_key = _mapping_fields(fields, node, name, of)
         given = fields if isinstance(fields, Mapping) else {}
         by_key = with_labels(by_key, given)
         self._entries = [self._entry(field, f"[{key!r}]") for key, field in by_key.items()]
+        self._plain = self._plain_contexts()
         self._names = tuple(by_key)
         self._changes_keys = self._names != tuple(node) or any(
             isinstance(field, Field) and (field.names() or field.is_optional)
@@ -225,6 +227,11 @@ class Group:
             for other in field.compared
             if other in by_key
         ]
+
+    def _plain_contexts(self) -> list[FieldContext]:
+        """The contexts of all entries; none if a field is given for one."""
+        is_plain = all(entry.fields is None for entry in self._entries)
+        return [entry.field_context for entry in self._entries] if is_plain else []
 
     def _entry(self, field: Any, step: str) -> Entry:
         return Entry(self._owner, field, self._context.path + step, self._context.pin)
@@ -243,7 +250,9 @@ class Group:
         """The batch of rows of the arrays in a container."""
         is_mapping = type(sources) is dict or isinstance(sources, Mapping)
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
-        if self._images or self._compared:
+        if self._plain and {*map(type, columns)} == {ArraySource}:
+            values = _STACK.gather_arrays(columns, indices, self._plain)
+        elif self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
             values = self._together(gather, columns, context)
         else:

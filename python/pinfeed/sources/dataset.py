@@ -399,9 +399,9 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
 
 def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
     """Indices by themselves, and the epoch, the packing and the copies that a sampler told with them."""
-    if isinstance(indices, IndexBatch):
+    if type(indices) is not list and isinstance(indices, IndexBatch):
         return indices.indices, indices.epoch, indices.packing, indices.copies
-    if isinstance(indices, list) and indices and isinstance(indices[0], IndexBatch):
+    if isinstance(indices, list) and indices and type(indices[0]) is IndexBatch:
         operator.index(indices[0])  # raises, and says where the sampler goes
     return indices, None, None, None
 
