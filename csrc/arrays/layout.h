@@ -1,4 +1,4 @@
-// How arrays lie in memory: what both bindings check of shapes, strides and bytes.
+// The memory layout of arrays: checks of shapes, strides and bytes for both bindings.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,22 @@ namespace pinfeed::arrays {
 using Shape = std::vector<std::int64_t>;
 using Sizes = std::span<const std::int64_t>;
 
-// "(8, 3)", as Python writes it.
+// The shape as Python writes it: "(8, 3)".
 std::string shape_text(Sizes shape);
 
-// Bytes of an array. Throws std::invalid_argument, in the name of `function`, if they overflow 63
-// bits, with 1 for sizes of 0: strides are products of some of the sizes, in empty arrays too.
+// Returns the bytes of an array. Throws std::invalid_argument, in the name of `function`, if they
+// overflow 63 bits. Counts sizes of 0 as 1, because the strides of empty arrays are products of
+// sizes too.
 std::size_t checked_bytes(Sizes shape, std::size_t item_size, const std::string& function);
 
-// The strides of an array in order, whose shape checked_bytes has let pass. `unit`: of an item.
+// The strides of a C-contiguous array whose shape passed checked_bytes. `unit`: bytes of an item.
 Shape contiguous_strides(Sizes shape, std::int64_t unit);
 
-// Of shape (N, C, H, W), lying in memory as (N, H, W, C).
+// The strides of shape (N, C, H, W) stored as (N, H, W, C).
 Shape channels_last_strides(Sizes shape, std::int64_t unit);
 
-// Whether an array lies as one with the other strides would. Strides of axes of one item mean
-// nothing, and nothing lies anywhere where there are no items.
+// Whether two lists of strides describe the same layout. Strides of axes of size 1 don't matter,
+// and no strides matter in an empty array.
 bool has_strides(Sizes shape, Sizes strides, Sizes others);
 
 // First and one-past-last address that an array may touch; equal if it has no items.

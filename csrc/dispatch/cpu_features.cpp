@@ -14,7 +14,7 @@ namespace pinfeed::dispatch {
 
 namespace {
 
-// Not every clang knows this one by name.
+// Some versions of clang don't know this one by name.
 bool cpu_has_f16c() {
   unsigned eax, ebx, ecx, edx;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -22,8 +22,7 @@ bool cpu_has_f16c() {
 
 }  // namespace
 
-// The compiler's own detection asks the operating system too (XGETBV), so that registers it does
-// not save are not used.
+// The compiler's own detection also checks that the operating system saves the registers (XGETBV).
 bool cpu_has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
@@ -41,12 +40,12 @@ bool cpu_has_avx512() { return false; }
 
 bool worth_streaming(std::size_t bytes) {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-  static const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // all cores share it
+  static const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);  // shared by all cores
 #else
   constexpr long cache = 0;
 #endif
-  // Half of the cache, for the input wants a place there too; within bounds, because virtual
-  // machines report caches that they have only a share of (384 MB for 32 MB, seen once).
+  // Half of the cache, because the input is cached too; clamped, because virtual machines report
+  // caches that they only share (384 MB for 32 MB, seen once).
   return bytes >= static_cast<std::size_t>(std::clamp(cache / 2, 4L << 20, 16L << 20));
 }
 

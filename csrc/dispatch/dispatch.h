@@ -1,4 +1,4 @@
-// One table of kernels, chosen once for this CPU, or by name.
+// The table of kernels, chosen once for this CPU or by name.
 #pragma once
 
 #include <span>
@@ -20,14 +20,14 @@ struct Isa {
   const kernels::CastTable* casts;
 };
 
-// Those compiled in, the best first; the last one, "scalar", runs everywhere.
+// The compiled tables, best first; the last one, "scalar", runs everywhere.
 std::span<const Isa> compiled_isas();
 
-// The table in use: the best supported one unless another was forced.
+// The current table: the best supported one unless another was forced.
 const Isa& active_isa();
 
-// Forces the table called `name` for the whole process. False, and nothing changes, if no such
-// table was compiled in or this CPU can't run it.
+// Forces the table called `name` for the whole process. Returns false, and changes nothing, if no
+// such table was compiled or this CPU can't run it.
 bool force_isa(std::string_view name);
 
 }  // namespace pinfeed::dispatch

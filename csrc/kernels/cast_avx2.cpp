@@ -1,6 +1,6 @@
-// Casts for AVX2 + F16C. The compiler makes the vectors, except for float16, which it can't: that
-// goes to and from float32 by instructions of its own, and a tile of float32 stands between it and
-// every other type.
+// Casts for AVX2 + F16C. The compiler vectorizes all of them except float16, which needs F16C
+// instructions: float16 is converted to and from float32, with a tile of float32 between it and all
+// other types.
 #include <algorithm>
 
 #include "kernels/cast_items.h"

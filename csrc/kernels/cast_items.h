@@ -1,4 +1,5 @@
-// What the casts of all instruction sets share: the types, one conversion, and the table of loops.
+// Shared by the casts of all instruction sets: the types, the conversion of one item, the table of
+// loops.
 #pragma once
 
 #include <bit>
@@ -16,7 +17,7 @@
 namespace pinfeed::kernels {
 namespace {
 
-// What C++20 has no type for, or none that may hold any bits.
+// Types that C++20 lacks, or that have invalid bit patterns (bool).
 struct Bool {
   std::uint8_t byte;
 };
@@ -49,19 +50,19 @@ template <class T>
 inline constexpr bool is_floating =
     std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
-// How much a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
+// What a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
 template <class T>
 inline constexpr int rank = is_complex<T>             ? 3
                             : is_floating<T>          ? 2
                             : std::is_same_v<T, Bool> ? 0
                                                       : 1;
 
-// Picks with a mask: compilers make vector code of that where they would not of branches.
+// Branch-free select: compilers vectorize this.
 inline std::int32_t select(bool condition, std::int32_t yes, std::int32_t no) {
   return no ^ ((yes ^ no) & -static_cast<std::int32_t>(condition));
 }
 
-// Exact. No step computes with a subnormal float32, which a thread may be set to take for zero.
+// Exact. No step computes with a subnormal float32, because a thread may flush those to zero.
 inline float to_float(Float16 value) {
   constexpr float kOrigin = 0.5f;  // kOrigin + m * 2^-24 has the mantissa m
   const std::int32_t magnitude = value.bits & 0x7fff;
@@ -102,12 +103,12 @@ inline To convert(From value) {
   }
 }
 
-// The highest bit: of a signed integer its sign.
+// The highest bit: the sign of a signed integer.
 template <class Integer>
 inline constexpr Integer kSign =
     static_cast<Integer>(std::make_unsigned_t<Integer>{1} << (8 * sizeof(Integer) - 1));
 
-// Whether an integer type has integers that another has not, or that are infinite there.
+// Whether an integer type has values that another type lacks or stores as infinity.
 template <class From, class To>
 inline constexpr bool may_not_fit = [] {
   if constexpr (std::is_integral_v<From> && std::is_same_v<To, Float16>) {
@@ -120,13 +121,13 @@ inline constexpr bool may_not_fit = [] {
   return false;
 }();
 
-// Whether a cast multiplies: integers that become float32, or are rounded to it on their way.
+// Whether a cast multiplies: integers that become float32, directly or on the way to 16 bits.
 template <class From, class To>
 inline constexpr bool is_scaled =
     std::is_integral_v<From> &&
     (std::is_same_v<To, float> || std::is_same_v<To, Float16> || std::is_same_v<To, Bfloat16>);
 
-// A loop of its own: with a product in it, a plain cast takes 8 to 15% longer in the L1 cache.
+// A separate loop, because a plain cast with a product in it takes 8 to 15% longer in the L1 cache.
 template <class From, class To>
 [[gnu::always_inline]] inline void scale_items(const std::byte* __restrict from, std::size_t count,
                                                std::byte* __restrict to, float scale) {
@@ -138,7 +139,7 @@ template <class From, class To>
   }
 }
 
-// Part of a function compiled for an instruction set, which then decides what becomes of the loop.
+// Inlined into a function that sets the target, which decides how the loop is vectorized.
 template <class From, class To>
 [[gnu::always_inline]] inline bool cast_items(const void* in, std::size_t count, void* out,
                                               float scale = 1) {
@@ -150,7 +151,7 @@ template <class From, class To>
       return true;
     }
   }
-  // What does not fit has bits of its own in `lost`, which the compiler gathers by vectors.
+  // Collects lost bits in `lost` instead of branching, so that the compiler vectorizes the loop.
   [[maybe_unused]] std::conditional_t<std::is_integral_v<From>, From, int> lost{};
   for (std::size_t i = 0; i < count; ++i) {
     From item;
@@ -158,7 +159,8 @@ template <class From, class To>
     const To result = convert<To>(item);
     std::memcpy(to + i * sizeof(To), &result, sizeof(To));
     if constexpr (may_not_fit<From, To>) {
-      // Of types of one size, or from signed to a larger unsigned one, only the sign can be lost.
+      // Between types of one size, or from signed to a larger unsigned type, only the sign can be
+      // lost.
       if constexpr (std::is_same_v<To, Float16>) {
         lost |= static_cast<From>((result.bits & 0x7fff) == 0x7c00);
       } else if constexpr (sizeof(From) <= sizeof(To)) {

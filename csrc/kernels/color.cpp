@@ -9,7 +9,7 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Geometries count their steps from 0 on; these are others.
+// Geometries number their steps from 0; these numbers must differ.
 constexpr std::uint64_t kFirstStep = std::uint64_t{1} << 62;
 
 using Mean = std::function<float(const ColorChanges&)>;
@@ -25,7 +25,7 @@ void change_bytes(ColorChanges& changes, const Change& to) {
   }
 }
 
-// 255 and more do the same to every byte.
+// A factor over 255 gives the same as 255.
 void brighten(double drawn, ColorChanges& changes) {
   if (drawn == 1) return;
   const auto factor = static_cast<float>(std::min(drawn, 255.0));
@@ -34,7 +34,7 @@ void brighten(double drawn, ColorChanges& changes) {
   });
 }
 
-// How much of a value remains, and how much it gets of what it moves towards or away from.
+// The weight of a value, and the weight of the value that it is blended with.
 Saturation factors(double drawn) {
   const double finite = std::min(drawn, 1e30);  // times a byte, too
   return {static_cast<float>(finite), static_cast<float>(1 - finite)};

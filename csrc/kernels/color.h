@@ -1,5 +1,4 @@
-// Values of images changed: one by one, by a table of all 256 bytes, or pixel by pixel, towards
-// gray.
+// Color changes of images: a table of all 256 bytes, or a blend of each pixel with its gray.
 #pragma once
 
 #include <array>
@@ -12,12 +11,12 @@
 
 namespace pinfeed::kernels {
 
-// Brightness, contrast and saturation as torchvision changes them in uint8 images: value * factor;
-// fma(mean, 1 - factor, value * factor) with the mean of the image's gray; and
-// fma(gray, 1 - factor, value * factor) with the gray of the pixel. Each is clamped to 0..255 and
-// cut off. Their order is drawn, and each changes what the one before left.
+// Brightness, contrast and saturation, as torchvision changes uint8 images: value * factor;
+// fma(mean, 1 - factor, value * factor) with the mean gray of the image; and fma(gray, 1 - factor,
+// value * factor) with the gray of the pixel. Each result is clamped to 0..255 and truncated. The
+// order is random, and each step changes the result of the one before.
 struct ColorStep {
-  std::array<double, 2> brightness{1, 1};  // from and to which factor
+  std::array<double, 2> brightness{1, 1};  // range of the factor
   std::array<double, 2> contrast{1, 1};
   std::array<double, 2> saturation{1, 1};  // 0 makes an image gray
   double probability = 1;
@@ -26,8 +25,8 @@ struct ColorStep {
   bool changes_saturation() const { return saturation != std::array<double, 2>{1, 1}; }
 };
 
-// What is done to the images of a batch: what is drawn follows from the key, the sample's number
-// and that of the step alone.
+// The color steps of a batch. Random draws depend only on the key, the sample's number and the
+// step's number.
 struct Colors {
   std::span<const ColorStep> steps;
   std::uint64_t key;
@@ -45,11 +44,11 @@ struct Saturation {
   float rest;
 };
 
-// What is done to the values of one image, one after the other.
+// The color changes of one image, in order.
 using ColorChanges = std::vector<std::variant<ColorTable, Saturation>>;
 
-// Draws the changes of all steps for one image. Where a step needs the mean of the values so far,
-// it calls `mean(changes)`, which applies the changes; the list then starts again.
+// Draws the changes of all steps for one image. A step that needs the mean of the current values
+// calls `mean(changes)`, which applies the changes; the list then starts empty.
 ColorChanges draw_changes(const Colors& colors, std::size_t image,
                           const std::function<float(const ColorChanges&)>& mean);
 
@@ -58,7 +57,7 @@ void recolor(const ColorTable& table, std::uint8_t* values, std::size_t count);
 // Pixels of three bytes, whose gray is floor(fma(blue, 0.114, fma(green, 0.587, red * 0.2989))).
 void saturate(const Saturation& saturation, std::uint8_t* pixels, std::size_t count);
 
-// The sum of the gray of such pixels.
+// The sum of the gray of these pixels.
 std::uint64_t gray_sum(const std::uint8_t* pixels, std::size_t count);
 
 }  // namespace pinfeed::kernels

@@ -10,8 +10,8 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Geometries count their steps from 0 on; these are none of them: one draw for the rectangle after
-// the other, and one for each 8 values of a row in it.
+// Geometries number their steps from 0; these numbers must differ: one per draw for the rectangle,
+// and one per 8 values of a row in it.
 constexpr std::uint64_t kFirstDraw = std::uint64_t{1} << 63;
 constexpr std::uint64_t kFirstValues = kFirstDraw | std::uint64_t{1} << 62;
 
@@ -24,7 +24,7 @@ void write(const ImagePlaces& image, const ErasingValues& values, const Rectangl
   const Philox random(key);
   std::uint64_t draw = kFirstValues;
   std::vector<Item> drawn(values.are_drawn ? image.channels * columns + 7 : 0);
-  // A row of the rectangle as it lies in memory: pixels, or a run for each channel.
+  // A row of the rectangle in memory: pixels, or a run for each channel.
   const bool is_packed = image.column_stride != sizeof(Item);
   std::vector<Item> row(image.channels * columns);
   const std::size_t run = is_packed ? row.size() : columns;
@@ -65,10 +65,10 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
     const auto [area_bits, ratio_bits] = draw(number);
     const double area = pixels * between(erasing.area, area_bits);
     const double ratio = std::exp(between(low, high, ratio_bits));
-    // The mode of rounding is to nearest even, as Python's round.
+    // The rounding mode is to nearest even, as in Python's round.
     const double longest = std::nearbyint(std::sqrt(area * ratio));
     const double widest = std::nearbyint(std::sqrt(area / ratio));
-    // Not the other way round: they may be infinite, or no numbers.
+    // Not the other way round: they may be infinite or NaN.
     const bool is_smaller =
         longest < static_cast<double>(height) && widest < static_cast<double>(width);
     if (!is_smaller) continue;

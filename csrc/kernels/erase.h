@@ -1,4 +1,4 @@
-// A rectangle of each image of a batch written over: the second, small write of random erasing.
+// Random erasing: overwrites a rectangle of each image, in a second, small write after the batch's.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@ namespace pinfeed::kernels {
 
 // How rectangles are drawn.
 struct Erasing {
-  double probability;           // that there is one
-  std::array<double, 2> area;   // from and to which share of the image's
-  std::array<double, 2> ratio;  // of height to width
+  double probability;           // of erasing an image
+  std::array<double, 2> area;   // range of the fraction of the image's area
+  std::array<double, 2> ratio;  // range of height / width
 };
 
 struct Rectangle {
@@ -21,13 +21,12 @@ struct Rectangle {
   std::int64_t width = 0;
 };
 
-// What is erased of an image of height x width: as torchvision draws it, ten tries to find a
-// rectangle that is smaller in both directions, else none. The random numbers follow from the key
-// and the sample alone.
+// Draws torchvision's erasing rectangle: up to ten tries for one that is smaller than the image in
+// both directions, else none. Random numbers depend only on the key and the sample.
 Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64_t width,
                          std::uint64_t key, std::int64_t sample);
 
-// Where the values of an image lie: how many there are, and the bytes from one to the next.
+// The values of an image in memory: their numbers and strides in bytes.
 struct ImagePlaces {
   std::byte* data;
   std::size_t item_size;  // 1, 2, 4 or 8 bytes
@@ -36,17 +35,17 @@ struct ImagePlaces {
   std::size_t frame_stride;
   std::size_t channel_stride;
   std::size_t row_stride;
-  std::size_t column_stride;  // of one item; or of a pixel, whose channels lie side by side
+  std::size_t column_stride;  // of one item; or of a pixel with adjacent channels
 };
 
-// What is written: an item for each channel; or for each value of a frame one of 2^16, at random.
+// What to write: one item per channel; or, per value of a frame, a random one of 2^16 items.
 struct ErasingValues {
   const void* items;
   bool are_drawn;
 };
 
-// Writes the rectangle, the same in all frames. What is drawn follows from the key, the sample and
-// the place in the rectangle alone, not from the layout. Throws std::bad_alloc.
+// Writes the rectangle, the same in all frames. Random values depend only on the key, the sample
+// and the position in the rectangle, not on the layout. Throws std::bad_alloc.
 void erase(const ImagePlaces& image, const ErasingValues& values, const Rectangle& rectangle,
            std::uint64_t key, std::int64_t sample);
 

@@ -7,7 +7,7 @@
 namespace pinfeed::kernels {
 namespace {
 
-constexpr std::size_t kWorthIt = 4 * kLine;  // fewer bytes are cheaper through the cache
+constexpr std::size_t kWorthIt = 4 * kLine;  // fewer bytes are faster through the cache
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void Fill::write(void* out, std::size_t items, bool streaming) const {
   if (streaming && bytes >= kWorthIt) {
     const std::size_t head = -reinterpret_cast<std::uintptr_t>(to) % kLine;
     std::memcpy(to, line, head);
-    line += head % item_size_;  // the output's lines may begin in the middle of an item
+    line += head % item_size_;  // a cache line may begin in the middle of an item
     const std::size_t lines = (bytes - head) / kLine;
     repeat_line(to + head, line, lines);
     to += head + lines * kLine;

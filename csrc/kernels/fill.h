@@ -1,4 +1,4 @@
-// One value, written many times.
+// Writes one value many times.
 #pragma once
 
 #include <array>
@@ -9,11 +9,11 @@
 
 namespace pinfeed::kernels {
 
-// An item of 1, 2, 4, 8 or 16 bytes, as it stands in memory.
+// An item of 1, 2, 4, 8 or 16 bytes, in its representation in memory.
 class Fill {
  public:
   Fill() = default;                                                // a byte of 0
-  explicit Fill(std::size_t item_size) : item_size_(item_size) {}  // one of zeros
+  explicit Fill(std::size_t item_size) : item_size_(item_size) {}  // zeros
   Fill(const void* item, std::size_t item_size);
   explicit Fill(const Item& item) : Fill(item.bytes.data(), static_cast<std::size_t>(item.size)) {}
 
@@ -25,7 +25,7 @@ class Fill {
  private:
   std::size_t item_size_ = 1;
   bool one_byte_ = true;                     // every byte of the item is the same
-  std::array<std::byte, 2 * kLine> line_{};  // the item, again and again
+  std::array<std::byte, 2 * kLine> line_{};  // the item, repeated
 };
 
 }  // namespace pinfeed::kernels

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = GeometryStep::Kind;
 
-// Moves one axis of a window to the `size` pixels from `first` on.
+// Restricts one axis of a window to the `size` pixels from `first` on.
 void take(std::int64_t& begin, std::int64_t& extent, bool flipped, std::int64_t first,
           std::int64_t size) {
   begin += flipped ? extent - first - size : first;
@@ -25,15 +25,15 @@ void crop(Window& window, std::int64_t top, std::int64_t left, std::int64_t heig
   take(window.left, window.width, window.flipped_columns, left, width);
 }
 
-// The first of `size` pixels in the middle of `extent`, as torchvision rounds: to even in a larger
-// image, or down; in a smaller one down, for what stands before it.
+// The first of `size` pixels at the center of `extent`, rounded like torchvision: to even in a
+// larger image, or down; in a smaller image down, for the padding in front.
 std::int64_t middle(std::int64_t extent, std::int64_t size, bool rounds_down) {
   const std::int64_t spare = extent - size;
   if (spare < 0) return -(-spare / 2);
   return spare / 2 + (spare % 4 == 3 && !rounds_down ? 1 : 0);
 }
 
-// What is wrong with `count` pixels beyond an axis of an image.
+// Why an axis of an image can't supply `count` pixels beyond its edges.
 Misfit beyond(std::int64_t extent, Border border, std::int64_t count) {
   if (border == Border::constant || count <= 0) return Misfit::none;
   if (extent == 0) return Misfit::no_pixels;
@@ -41,7 +41,8 @@ Misfit beyond(std::int64_t extent, Border border, std::int64_t count) {
   return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
 }
 
-// One axis of the place where a random crop may begin: `before` pixels are added in front.
+// One axis of the positions at which a random crop may begin: `before` pixels of padding are in
+// front.
 struct Room {
   std::int64_t before;
   std::int64_t after;
@@ -62,13 +63,13 @@ struct Room {
   std::int64_t first(std::uint64_t bits) const { return one_of(spare + 1, bits) - before; }
 };
 
-// The numbers that a step draws for a sample.
+// The random numbers of one step and one sample.
 class Draws {
  public:
   Draws(std::uint64_t key, std::int64_t sample, std::size_t step)
       : random_(key), sample_(static_cast<std::uint64_t>(sample)), step_(step) {}
 
-  // Those of number `draw`, 0 to 65,535. A Compose has fewer than 65,536 steps.
+  // The numbers of draw `draw`, 0 to 65,535. A Compose has fewer than 65,536 steps.
   std::array<std::uint64_t, 2> operator()(std::uint64_t draw = 0) const {
     return random_(sample_, draw << 16 | step_);
   }
@@ -79,7 +80,7 @@ class Draws {
   std::uint64_t step_;
 };
 
-// The height and width that a crop has in a window.
+// The height and width of a crop of a window.
 std::array<std::int64_t, 2> crop_size(const GeometryStep& step, const Window& window) {
   const auto side = [](std::int64_t given, double share, std::int64_t extent) {
     if (given > 0 || extent == 0) return given;
@@ -108,7 +109,7 @@ Misfit crop_at_random(const GeometryStep& step, Border border, bool may_be_small
   return Misfit::none;
 }
 
-// The whole window somewhere in a canvas, as torchvision draws it.
+// Puts the whole window at a random position of a canvas, drawn like torchvision's.
 void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
   const auto [chance, factor_bits] = draw();
   if (uniform(chance) >= step.probability) return;
@@ -123,7 +124,7 @@ void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
   window.cropped = true;  // also by the image's own size
 }
 
-// A rectangle between pixels.
+// A rectangle with continuous coordinates.
 struct Box {
   double left, top, right, bottom;
 
@@ -132,7 +133,7 @@ struct Box {
     const double x = 0.5 * (other.left + other.right), y = 0.5 * (other.top + other.bottom);
     return left < x && x < right && top < y && y < bottom;
   }
-  // The shared part of the two rectangles' union.
+  // Intersection over union of two rectangles.
   double overlap(const Box& other) const {
     const double width = std::min(right, other.right) - std::max(left, other.left);
     const double height = std::min(bottom, other.bottom) - std::max(top, other.top);
@@ -141,7 +142,7 @@ struct Box {
   }
 };
 
-// An object's box in pixels of a window of its image.
+// The box of an object, in pixels of a window of its image.
 Box box_in(const Window& window, const double* corners) {
   const auto axis = [&](std::int64_t begin, std::int64_t extent, bool flipped, double from,
                         double to) -> std::array<double, 2> {
@@ -160,9 +161,9 @@ Box box_in(const Window& window, const double* corners) {
   return {left, top, right, bottom};
 }
 
-// As torchvision draws it: one of the overlaps, and windows until one of them has the centre of a
-// box, and with such a box that overlap; then another of the overlaps. It never ends where none is
-// 1 and no window will do; here the window stays whole when the draws have been used up.
+// Drawn like torchvision's: a minimum overlap, then crops until one contains the center of a box
+// and overlaps it enough; then another minimum overlap. torchvision's loop never ends if no overlap
+// is 1 and no crop will do; here the window stays whole after the last draw.
 void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Objects& objects,
                        Window& window) {
   const auto part = [](std::int64_t extent, double factor) {
@@ -197,8 +198,8 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
   }
 }
 
-// A window of some area and ratio, as torchvision draws it: ten tries to find one that fits, then
-// the largest in the middle whose ratio is allowed.
+// A crop of a random area and ratio, drawn like torchvision's: up to ten tries to find one that
+// fits, else the largest center crop of an allowed ratio.
 void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window) {
   const auto whole = [](double number) {
     return static_cast<std::int64_t>(std::nearbyint(number));
@@ -226,8 +227,8 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
   crop(window, (window.height - height) / 2, (window.width - width) / 2, height, width);
 }
 
-// The sides of an image whose longer edge would get longer than `most`, rounded step by step as
-// transformers' get_size_with_aspect_ratio rounds them.
+// The sides of an image whose longer edge would exceed `most`, rounded step by step like
+// transformers' get_size_with_aspect_ratio.
 std::array<std::int64_t, 2> sides_within(std::int64_t shorter, std::int64_t longer,
                                          std::int64_t most) {
   const auto from = static_cast<double>(shorter), to = static_cast<double>(longer);
@@ -237,7 +238,7 @@ std::array<std::int64_t, 2> sides_within(std::int64_t shorter, std::int64_t long
   return {rounded, static_cast<std::int64_t>(exact * to / from)};
 }
 
-// As timm's ResizeKeepRatio finds it, in the same order.
+// Computed like timm's ResizeKeepRatio, in the same order.
 std::array<std::int64_t, 2> size_in_proportion(const GeometryStep& step, const Draws& draw,
                                                double rows, double columns) {
   const double down = rows / static_cast<double>(step.height);
@@ -264,7 +265,7 @@ std::array<std::int64_t, 2> size_in_proportion(const GeometryStep& step, const D
   return {whole(rows * taller / divisor), whole(columns * wider / divisor)};
 }
 
-// What an image of height x width is resized to.
+// The size to which an image of height x width is resized.
 std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& draw,
                                          std::int64_t height, std::int64_t width) {
   const auto rows = static_cast<double>(height), columns = static_cast<double>(width);
@@ -283,7 +284,7 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
       return times(factor);
     }
     case Kind::scale_jitter:
-      // torchvision's: the target's width goes with the height, and the other way round.
+      // torchvision divides the target's width by the image's height, and vice versa.
       return times(std::min(static_cast<double>(step.width) / rows,
                             static_cast<double>(step.height) / columns) *
                    between(step.range, draw()[0]));
@@ -318,7 +319,7 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
   return {new_shorter, new_longer};
 }
 
-// Without a resize to the size that it has already.
+// Omits a resize to the current size.
 void simplify(View& view) {
   const Window& kept = view.kept;
   const bool is_inside = kept.top >= 0 && kept.left >= 0 && kept.top + kept.height <= view.height &&
@@ -333,21 +334,21 @@ void simplify(View& view) {
   view.resized = false;
 }
 
-// Along one axis, of which the window shows `begin` to `begin + size` of what `source_size` pixels
-// from `source_begin` on, maybe mirrored, were resized to.
+// Maps one axis. The view shows `begin` to `begin + size` of the pixels, possibly reversed, that
+// `source_size` pixels from `source_begin` on were resized to.
 std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t source_size,
                                      bool flipped, std::int64_t resized, std::int64_t begin,
                                      std::int64_t size) {
   const std::int64_t first = flipped ? resized - begin - size : begin;
-  // Rounded once: a whole image has whole numbers.
+  // Rounded once, so that a whole image maps whole numbers to whole numbers.
   const auto pixels = [&](std::int64_t of_resized) {
     return static_cast<double>(of_resized * source_size) / static_cast<double>(resized);
   };
   return {static_cast<double>(source_begin) + pixels(first), pixels(size)};
 }
 
-// What is seen, in pixels of the image and maybe beyond it: top, left, height and width; 1 or 0 for
-// mirrored top to bottom; the same for left to right.
+// The visible window in pixels of the image, possibly outside it: top, left, height, width; then 1
+// or 0 for a vertical and for a horizontal flip.
 std::array<double, 6> region(const View& view) {
   const Window& source = view.source;
   if (!view.resized) {
@@ -381,7 +382,7 @@ ImageToView image_to_view(const View& view) {
 }
 
 std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample) {
-  // Geometries count their steps from 0 on, and colors from 2^62.
+  // Geometries number their steps from 0, colors from 2^62.
   const auto [bits, _] = Philox(key)(static_cast<std::uint64_t>(sample), std::uint64_t{1} << 61);
   return below(count, bits);
 }
@@ -407,7 +408,7 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         const auto [rows, columns] = crop_size(step, window);
         const std::int64_t top = middle(window.height, rows, step.as_transformers);
         const std::int64_t left = middle(window.width, columns, step.as_transformers);
-        // After the image there are one more, if any.
+        // If the image lacks pixels, at least as many are missing behind it as before it.
         for (const Misfit misfit : {beyond(window.height, border, rows - window.height + top),
                                     beyond(window.width, border, columns - window.width + left)}) {
           if (misfit != Misfit::none) return misfit;

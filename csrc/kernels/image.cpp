@@ -1,4 +1,4 @@
-// Walks the rows of a batch of images, with what pads images smaller than their places.
+// Walks the rows of a batch of images, and writes the padding around small images.
 #include "kernels/image.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kStageBytes = std::size_t{32} << 10;
 
-// How an image lies in the output: the planes it has there, and the items of a pixel in one.
+// The layout of an image in the output: its planes, and the items of a pixel in each.
 struct Planes {
   const ImageBatch& batch;
   bool hwc;
@@ -29,7 +29,7 @@ struct Planes {
   }
 };
 
-// Fills pixels whose channels lie together, `items` in all: one, and then copies of what is there.
+// Fills pixels whose channels are adjacent, `items` in all: writes one pixel, then copies it.
 void pad_pixels(const ImageBatch& batch, std::byte* out, std::size_t items) {
   const std::size_t item_size = pixel_size(batch.out_type);
   const std::size_t bytes = items * item_size;
@@ -42,7 +42,7 @@ void pad_pixels(const ImageBatch& batch, std::byte* out, std::size_t items) {
   }
 }
 
-// Fills columns [x, width) of the rows [row, row + rows) of an image's place; of several rows, all.
+// Fills columns [x, width) of the rows [row, row + rows) of an image's slot.
 void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t row,
               std::size_t rows, std::size_t x) {
   const Planes planes{batch, hwc};
@@ -59,7 +59,7 @@ void pad_rows(const ImageBatch& batch, bool hwc, std::size_t image, std::size_t 
   }
 }
 
-// Asks for the cache line that two runs of output share which meet at `border`.
+// Prefetches the cache line that two runs of output share at `border`.
 void prefetch_shared(const std::byte* border) {
   if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
 }
@@ -69,7 +69,7 @@ std::size_t pixel_bytes(const ImageBatch& batch) {
   return batch.channels * scalar_size(batch.in_type);
 }
 
-// Where an image's pixels are, if they lie as they usually do, flipped or not.
+// The address of an image's pixels in their usual layout, flipped or not.
 std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
   const ImageSource& source = batch.sources[image];
   ImageSize size = batch.size_of(image);
@@ -83,7 +83,7 @@ std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image)
   return std::as_bytes(std::span(lowest, height * width * pixel_bytes(batch)));
 }
 
-// Images beginning at `image` whose bytes follow each other in memory.
+// The number of images from `image` on whose bytes are adjacent in memory.
 std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::size_t limit) {
   const auto bytes = static_cast<std::ptrdiff_t>(batch.height * batch.width * pixel_bytes(batch));
   const ImageSource& first = batch.sources[image];
@@ -100,7 +100,7 @@ std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::siz
   return count;
 }
 
-// Rows [begin, end) of an image `width` wide, and the padding beside them.
+// Rows [begin, end) of an image `width` pixels wide, and the padding beside them.
 template <class Value>
 void write_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                 const PackedConstants& constants, std::size_t image, std::size_t width,
@@ -114,21 +114,21 @@ void write_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
 }
 
 // Note [Narrow images]
-// The rows of an image narrower than its place begin and end anywhere in a cache line. A line that
-// is not streamed as a whole comes from memory first, and all stores after it wait for that. So a
-// few rows at a time are put together with their padding in the L1 cache and streamed from there;
-// meanwhile the lines that they share with their neighbours arrive.
+// The rows of an image narrower than its slot begin and end anywhere in a cache line. A line that
+// is not streamed as a whole is read from memory first, and all later stores wait for that. So a
+// few rows at a time are assembled with their padding in the L1 cache and streamed from there;
+// meanwhile the lines that they share with their neighbors arrive.
 
-// How many rows that is; 0 if they are so long that not even one fits.
+// The number of rows; 0 if not even one fits.
 std::size_t staged_rows(const ImageBatch& batch, bool hwc) {
-  constexpr std::size_t kRunBytes = 3072;  // of each plane, for few lines to be shared
+  constexpr std::size_t kRunBytes = 3072;  // per plane, so that few lines are shared
   const std::size_t planes = hwc ? 1 : batch.channels;
   const std::size_t row_bytes = batch.width * batch.channels * pixel_size(batch.out_type);
   return std::min(std::max(kRunBytes * planes / row_bytes, std::size_t{1}),
                   kStageBytes / row_bytes);
 }
 
-// What write_rows does, `rows` rows at a time.
+// write_rows for `rows` rows at a time.
 template <class Value>
 void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                  const PackedConstants& constants, std::size_t image, std::size_t width,
@@ -164,7 +164,7 @@ void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
   }
 }
 
-// Rows [begin, end) of the place of an image that may be smaller.
+// Rows [begin, end) of the slot of an image that may be smaller.
 template <class Value>
 void write_padded(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
                   const PackedConstants& constants, std::size_t image, std::size_t begin,
@@ -186,11 +186,11 @@ void walk(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
           std::size_t row_end) {
   const std::size_t height = batch.height, channels = batch.channels;
   if (batch.width == 0 || channels == 0 || row_begin >= row_end) return;
-  // One channel, or one pixel: both layouts are the same bytes.
+  // One channel, or one pixel: both layouts have the same bytes.
   const bool hwc = batch.out_layout == ImageLayout::hwc || channels == 1 ||
                    (height * batch.width == 1 && batch.frames == 1);
   constexpr std::size_t kTile = kTileValues<Value>;
-  if (hwc && channels > kTile) {  // wider than a tile: nothing here would be faster
+  if (hwc && channels > kTile) {  // wider than a tile: SIMD code would not be faster
     ImageBatch same = batch;
     same.out_layout = ImageLayout::hwc;
     normalize_images_scalar(batch.out_layout == ImageLayout::hwc ? batch : same, row_begin,
@@ -218,7 +218,7 @@ void walk(const ImageRuns& runs, const ImageBatch& batch, std::size_t row_begin,
     } else {
       Band<Value> band(runs, batch, image, y, rows, batch.width);
       if (hwc && rows == height && band.linear_hwc()) {
-        // Small images cost more in calls than in bytes: take neighbours along.
+        // Calls cost more than the bytes of small images, so adjacent images share a call.
         const std::size_t images = adjacent_images(batch, image, (row_end - row) / height);
         band.extend(images);
         rows *= images;

@@ -2,12 +2,12 @@
 //
 //   out[i, y, x, c] = round_to_type(fma(float(in[i, y, x, c]), scale[c], bias[c]))
 //
-// The float32 result of the fused multiply-add is exact to one rounding; 16-bit outputs round that
-// float32 to nearest, ties to even; a NaN stays one. Output of integers has the values of the input
-// and ignores scale and bias. Every instruction set gives the same bits. An image may be smaller
-// than its place in the batch: then it stands at the top left, and one value fills the rest. Or its
-// place is a window that leaves the image: then pixels stand for those beyond its edges, and are
-// normalized as any others.
+// The float32 result of the fused multiply-add is rounded once; 16-bit outputs round that float32
+// to nearest, ties to even; a NaN stays a NaN. Integer outputs copy the input's values and ignore
+// scale and bias. Every instruction set gives the same bits. An image may be smaller than its slot
+// in the batch: then it is at the top left, and one value fills the rest. Or the slot is a window
+// that extends beyond the image: then border pixels fill the outside, and are normalized like all
+// others.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@
 
 namespace pinfeed::kernels {
 
-// What images become. Integers are signed or not: their values fit.
+// Output types. Integers may be signed or not: their values fit.
 enum class PixelType : std::uint8_t { float32, float16, bfloat16, uint8, int16, int32, int64 };
-inline constexpr std::size_t kPixelTypes = 4;  // that bytes become
+inline constexpr std::size_t kPixelTypes = 4;  // that bytes convert to
 
 constexpr std::size_t pixel_size(PixelType type) {
   switch (type) {
@@ -39,7 +39,7 @@ constexpr std::size_t pixel_size(PixelType type) {
   return 0;
 }
 
-// Items of a size that stay as they are, whatever they mean: what they are taken for.
+// The type under which items of a size are copied, regardless of their meaning.
 struct Copied {
   ScalarType in;
   PixelType out;
@@ -52,26 +52,26 @@ constexpr Copied copied_as(std::size_t item_size) {
   return {ScalarType::uint8, PixelType::uint8};
 }
 
-// Where channels stand in memory: HWC interleaves them pixel by pixel, CHW gives each a plane.
+// The memory layout of channels: HWC interleaves them pixel by pixel, CHW has a plane per channel.
 enum class ImageLayout : std::uint8_t { chw, hwc };
 
-// What stands beyond the edges of an image: one pixel everywhere; the nearest pixel of the image;
-// or the image mirrored about its outermost pixels, which stand once.
+// The pixels outside an image: one value; the nearest pixel of the image; or the image mirrored
+// about its outermost pixels, which are not repeated.
 enum class Border : std::uint8_t { constant, edge, reflect };
 
-// The place of an image as a window that leaves it. The window's row y is the image's row top + y,
-// and so with columns. With Border::reflect, rows and columns are within -size < i < 2 * size - 1;
-// an image has at least one pixel unless its border is constant.
+// A slot as a window that extends beyond its image. Row y of the window is row top + y of the
+// image; columns correspond. With Border::reflect, rows and columns are within -size < i < 2 * size
+// - 1. The image has at least one pixel unless the border is constant.
 struct ImageWindow {
   std::ptrdiff_t top;
   std::ptrdiff_t left;
-  std::size_t height;  // of the image, of which ImageSource describes the pixel (0, 0)
+  std::size_t height;  // of the image; ImageSource describes its pixel (0, 0)
   std::size_t width;
   Border border;
-  const std::uint8_t* fill;  // for Border::constant: a pixel, repeated for a row of the place
+  const std::uint8_t* fill;  // for Border::constant: a pixel, repeated for a row of the slot
 };
 
-// Which row or column of an image of `size` stands for that of number `i`; -1: none, but the fill.
+// Maps row or column `i` to the source index, or to -1 for the fill.
 constexpr std::ptrdiff_t within(std::ptrdiff_t i, std::size_t size, Border border) {
   const auto end = static_cast<std::ptrdiff_t>(size);
   if (i >= 0 && i < end) return i;
@@ -88,11 +88,11 @@ struct ImageSource {
   std::ptrdiff_t row_stride;
   std::ptrdiff_t column_stride;
   std::ptrdiff_t channel_stride;
-  const ImageWindow* window = nullptr;  // null: the image covers its place
+  const ImageWindow* window = nullptr;  // null: the image covers its slot
 };
 
-// The image as it is seen from a row and a column of its place on. `window` becomes that of the
-// source, if it has one.
+// The source from a row and a column of its slot on. Copies the source's window to `window`, if it
+// has one, and shifts it.
 inline ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSource source,
                              ImageWindow& window) {
   if (source.window == nullptr) {
@@ -113,8 +113,8 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// For images smaller than their place in the batch: how large each one is, at most as large as its
-// place, and what fills the rest: an item of pixel_size(out_type), or one for each channel.
+// For images smaller than their slots: the size of each image, at most that of the slot, and the
+// fill: an item of pixel_size(out_type), or one per channel.
 struct ImagePadding {
   const ImageSize* sizes;
   const Fill* fills;
@@ -123,9 +123,9 @@ struct ImagePadding {
   const Fill& of(std::size_t channel) const { return fills[per_channel ? channel : 0]; }
 };
 
-// A batch of `count` images, each with a place of height x width. `out` holds them one after the
-// other, contiguous in `out_layout`, and must not overlap any source. Images may be the frames of
-// clips: with planes, those of all frames of a clip's channel stand together.
+// A batch of `count` images in slots of height x width. `out` holds the slots, contiguous in
+// `out_layout`, and must not overlap any source. Images may be the frames of clips: in CHW, the
+// planes of one channel of all frames of a clip are adjacent.
 struct ImageBatch {
   const ImageSource* sources;
   std::size_t count;
@@ -137,22 +137,22 @@ struct ImageBatch {
   void* out;
   ImageLayout out_layout;
   PixelType out_type;
-  bool streaming;  // write around the cache: the core won't read the output again
-  const ImagePadding* padding = nullptr;  // null: every image fills its place
-  std::size_t frames = 1;                 // of each clip; a divisor of `count`
-  // Images that become floats: integers of up to 16 bits, or floats of up to 32; that become
-  // integers: what their type can hold.
+  bool streaming;                         // bypass the cache: the core won't read the output again
+  const ImagePadding* padding = nullptr;  // null: every image fills its slot
+  std::size_t frames = 1;                 // per clip; divides `count`
+  // Source types: for float outputs, integers up to 16 bits or floats up to 32 bits; for integer
+  // outputs, types whose values fit.
   ScalarType in_type = ScalarType::uint8;
-  // The row of each place that the first row of its source stands for; none before it is written.
+  // The row of each slot at which its source begins; nothing above it is written.
   std::size_t first_row = 0;
 
-  // How much of its place an image takes.
+  // The size of an image within its slot.
   ImageSize size_of(std::size_t image) const {
     return padding == nullptr ? ImageSize{height, width} : padding->sizes[image];
   }
 };
 
-// Which plane of `out` is that of an image's channel.
+// The index in `out` of the plane of an image's channel.
 constexpr std::size_t plane_index(const ImageBatch& batch, std::size_t image, std::size_t channel) {
   if (batch.frames == 1) return image * batch.channels + channel;
   const std::size_t clip = image / batch.frames, frame = image % batch.frames;
@@ -169,8 +169,8 @@ void normalize_images_avx2(const ImageBatch& batch, std::size_t row_begin, std::
 void normalize_images_avx512(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
 void normalize_images_neon(const ImageBatch& batch, std::size_t row_begin, std::size_t row_end);
 
-// Writes rows [row_begin, row_end), counted in the same way, of the mask of a batch of `width`
-// columns: a byte for each pixel, 1 where an image is and 0 in the padding.
+// Writes rows [row_begin, row_end) of the mask of a batch of `width` columns, counted in the same
+// way: a byte per pixel, 1 for the image and 0 for padding.
 void mask_images(const ImageSize* sizes, std::size_t height, std::size_t width, void* out,
                  std::size_t row_begin, std::size_t row_end);
 

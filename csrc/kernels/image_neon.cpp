@@ -1,7 +1,7 @@
 // Image primitives for NEON, which every AArch64 CPU has.
 //
-// NEON has no intrinsics for stores around the cache, and AArch64 cores notice long runs of whole
-// lines by themselves, so `Streaming` changes nothing here.
+// NEON has no intrinsics for streaming stores, and AArch64 cores detect long runs of whole lines,
+// so `Streaming` changes nothing here.
 #include <arm_neon.h>
 
 #include "kernels/image_blocks.h"
@@ -35,7 +35,7 @@ inline void store_pixels(std::uint8_t* to, const Pixels<Step>& pixels) {
     vst1q_u8(to, channel[0]);
   } else if constexpr (Step == 3) {
     const uint8x16x3_t three = {{channel[0], channel[1], channel[2]}};
-    vst3q_u8(to, three);  // a macro to some compilers: braces would be split at their commas
+    vst3q_u8(to, three);  // a macro in some compilers, which would split braces at their commas
   } else {
     const uint8x16x4_t four = {{channel[0], channel[1], channel[2], channel[3]}};
     vst4q_u8(to, four);
@@ -83,7 +83,7 @@ inline uint16x8_t to_float16(float32x4_t low, float32x4_t high) {
   return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
-// What to_bfloat16_bits adds before it keeps the upper half; nothing to a NaN, which is quiet after
+// The addend of to_bfloat16_bits, before it keeps the upper half; 0 for a NaN, which is quiet after
 // the multiply-add.
 inline uint32x4_t bfloat16_rounding(float32x4_t value) {
   const uint32x4_t odd = vandq_u32(vshrq_n_u32(vreinterpretq_u32_f32(value), 16), vdupq_n_u32(1));

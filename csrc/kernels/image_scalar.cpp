@@ -1,4 +1,4 @@
-// The oracle: the definition in image.h, written down as it stands. Kept plain on purpose.
+// The reference implementation: the definition in image.h, kept plain on purpose.
 #include <cmath>
 #include <cstring>
 
@@ -46,7 +46,7 @@ void store(const ImageBatch& batch, std::size_t index, const std::uint8_t* from,
   }
 }
 
-// Where the item is that is seen there.
+// The address of the item at that position.
 const std::uint8_t* item_at(const ImageBatch& batch, std::size_t image, std::size_t y,
                             std::size_t x, std::size_t c) {
   const ImageSource& source = batch.sources[image];

@@ -1,5 +1,5 @@
-// A batch of images that is one tensor: what torch.ops.pinfeed.normalize_images takes, on the CPU
-// and on CUDA devices.
+// A batch of images in one tensor: the input of torch.ops.pinfeed.normalize_images, on the CPU and
+// on CUDA devices.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace pinfeed::kernels {
 
-// `count` images of bytes. Pointers are to the device's memory, but for the constants. Strides are
-// in bytes and may be anything: 0, negative, not a multiple of anything.
+// `count` images of bytes. Pointers are to the device's memory, except the constants. Strides are
+// in bytes and may be anything: 0, negative, unaligned.
 struct ImageTensor {
   // The value of channel c at row y, column x of image i is images[i * image_stride +
-  // y * row_stride + x * column_stride + c * channel_stride]: nothing else is read.
+  // y * row_stride + x * column_stride + c * channel_stride]. Nothing else is read.
   const std::uint8_t* images = nullptr;
   std::int64_t image_stride = 0;
   std::int64_t row_stride = 0;
@@ -23,8 +23,8 @@ struct ImageTensor {
   std::int64_t width = 0;
   std::int64_t channels = 0;
 
-  // One value for each channel, all finite, in the host's memory: read before a call returns. Null
-  // for output of bytes.
+  // One finite value per channel, in the host's memory; they are read before a call returns. Null
+  // for byte outputs.
   const float* scale = nullptr;
   const float* bias = nullptr;
 

@@ -8,7 +8,7 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Low bytes come first on every machine pinfeed is built for.
+// All supported machines are little-endian.
 template <class... Parts>
 Item item_from(Parts... parts) {
   const std::array memory{parts...};
@@ -21,7 +21,7 @@ bool overflows(float rounded, double number) {
   return !std::isfinite(rounded) && std::isfinite(number);
 }
 
-// `infinity`: the bits of the format's.
+// `infinity`: the bits of the format's infinity.
 std::optional<Item> half_item(std::uint16_t bits, unsigned infinity, double number) {
   if ((bits & 0x7fffu) >= infinity && std::isfinite(number)) return std::nullopt;
   return item_from(bits);

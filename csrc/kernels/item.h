@@ -11,8 +11,8 @@
 
 namespace pinfeed::kernels {
 
-// Calls visit(size) with a size of 1, 2, 4, 8 or 16 bytes as a std::integral_constant: copies of a
-// size that the compiler knows are a load and a store.
+// Calls visit(size) with the size (1, 2, 4, 8 or 16 bytes) as a std::integral_constant: a copy of a
+// constant size compiles to a load and a store.
 template <class Visit>
 void visit_item_size(std::size_t size, const Visit& visit) {
   switch (size) {
@@ -29,18 +29,18 @@ void visit_item_size(std::size_t size, const Visit& visit) {
   }
 }
 
-// As it stands in memory.
+// The representation in memory.
 struct Item {
   std::array<std::uint8_t, 16> bytes{};
   std::int64_t size = 1;  // bytes: 1, 2, 4, 8 or 16
 };
 
-// The item of a type nearest to a number, of ties the even one. None if the type can't hold it: for
-// an integer what is no whole number, else a finite number that would become infinite. The
-// imaginary part is for complex types alone.
+// Returns the item of a type nearest to a number, ties to even, or none if the type can't hold it:
+// an integer type holds whole numbers only, and a finite number must not become infinite. The
+// imaginary part is for complex types.
 std::optional<Item> item_of(double real, double imaginary, ScalarType type);
 
-// The same for an integer type or bool, and a number that double may not have.
+// The same for an integer type or bool, and numbers that double may not represent.
 std::optional<Item> item_of_integer(__int128 number, ScalarType type);
 
 }  // namespace pinfeed::kernels

@@ -1,9 +1,9 @@
-// Samples of different lengths, from one right after the other (jagged) to a box for each (padded),
-// and back: what the ops of torch.ops.pinfeed take, on the CPU and on CUDA devices.
+// Samples of different lengths, from concatenated (jagged) to padded and back: the arguments of the
+// ops in torch.ops.pinfeed, on the CPU and on CUDA devices.
 //
-// A row is what one step of a sample holds: `row_bytes` bytes, any number. Sample i of a jagged
-// batch is rows [offsets[i], offsets[i + 1]) of its values. Pointers are to the device's memory.
-// Any alignment will do.
+// A row is one step of a sample, of any number of bytes. Sample i of a jagged batch is rows
+// [offsets[i], offsets[i + 1]) of its values. Pointers are to the device's memory and may have any
+// alignment.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace pinfeed::kernels {
 
-// What both directions have in common. No value of an offset may read or write beyond the arrays.
+// The common arguments of both directions. No offset may make a read or write leave the arrays.
 struct JaggedShape {
   const std::int64_t* offsets = nullptr;  // count + 1
   std::int64_t count = 0;                 // samples
   std::int64_t total = 0;                 // rows of the jagged values
-  std::int64_t length = 0;                // rows of each box of the padded batch
-  // Rows of a sample that go into its box, at most `length`: longer samples are cut, on the side
-  // where padding goes.
+  std::int64_t length = 0;                // rows per sample of the padded batch
+  // The rows to copy of a sample, at most `length`: longer samples are truncated on the padded
+  // side.
   std::int64_t most = 0;
   std::int64_t row_bytes = 0;
-  bool left = false;  // data stands at the end of its box, else at its beginning
-  Item fill;          // rows hold whole ones
+  bool left = false;  // padding comes before the data, else after it
+  Item fill;          // of an item; a row holds whole items
 };
 
 struct PadJagged {
@@ -32,8 +32,8 @@ struct PadJagged {
   void* out = nullptr;           // (count, length, row); overlaps no input
 };
 
-// The inverse. Every row of `out` is written: those that were cut, and those of no sample, become
-// fill.
+// The inverse. Writes every row of `out`: rows that were truncated or that belong to no sample are
+// filled.
 struct UnpadToJagged {
   JaggedShape shape;
   const void* padded = nullptr;  // (count, length, row)

@@ -29,7 +29,7 @@ Size size_by_pixels(const PatchSizes& sizes, double height, double width) {
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
 }
 
-// The largest, within 1e-5 of the scale, whose patches are no more than allowed.
+// The largest sides, within 1e-5 of the scale, with at most the allowed number of patches.
 Size size_by_patches(const PatchSizes& sizes, double height, double width) {
   const auto patch = static_cast<double>(sizes.patch);
   const auto scaled = [&](double side, double scale) {
@@ -69,16 +69,16 @@ PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std:
   return PatchMisfit::none;
 }
 
-// Note [Patches by way of a tile]
+// Note [Patches through a tile]
 //
-// Rows of a patch are too short for `normalize`: 14 pixels. So whole blocks side by side, if they
-// fit into the cache all that stand in a row, are normalized as one image, and their patches copied
-// out of that: 16 images of 448x448 take 1.15 times as long as a fill of their patches, and 1.3
-// times through tiles of a third of a row, whose rows the hardware doesn't foresee.
+// Rows of a patch are too short for `normalize`: 14 pixels. So a row of adjacent blocks, all of
+// them if they fit the cache, is normalized as one image, and their patches are copied out of it:
+// 16 images of 448x448 take 1.15 times as long as a fill of their patches. With tiles of a third of
+// a row it is 1.3 times, because the hardware doesn't predict such short rows.
 //
-// A plane of a patch begins anywhere in a cache line. It is put together on a stage, behind what
-// the planes before left of a line, and streamed from there; twice, if a frame is repeated. A
-// larger stage is slower, though it is written in fewer turns.
+// A plane of a patch begins anywhere in a cache line. It is assembled in a stage, behind the
+// incomplete line of the planes before it, and streamed from there; twice, if a frame is repeated.
+// A larger stage is slower.
 namespace {
 
 constexpr std::size_t kTileBytes = std::size_t{384} << 10;
@@ -90,15 +90,15 @@ class Stage {
   explicit Stage(std::byte* out)
       : lead_(reinterpret_cast<std::uintptr_t>(out) % kLine), first_(lead_), line_(out - lead_) {}
 
-  // Where what is to be written goes, at most kMost bytes.
+  // Where to put the next bytes to write, at most kMost.
   std::byte* plane() { return bytes_ + kLine; }
 
-  // Writes so many bytes of it, but for what they leave of a line; maybe once more.
+  // Streams the whole lines of the first `count` bytes and keeps the rest. May be repeated.
   void write(std::size_t count) {
     std::byte* from = plane() - lead_;
     std::size_t lines = (lead_ + count) / kLine;
     lead_ = (lead_ + count) % kLine;
-    if (lines > 0 && first_ > 0) {  // a line that begins with bytes of others
+    if (lines > 0 && first_ > 0) {  // a line that begins with bytes of another range
       std::memcpy(line_ + first_, from + first_, kLine - first_);
       first_ = 0;
       line_ += kLine;
@@ -107,7 +107,7 @@ class Stage {
     }
     copy_lines(line_, from, lines);
     line_ += lines * kLine;
-    std::byte last[kLine];  // which may overlap where it goes
+    std::byte last[kLine];  // a copy, because the target may overlap
     std::memcpy(last, plane() + count - kLine, kLine);
     std::memcpy(bytes_, last, kLine);
   }
@@ -116,13 +116,12 @@ class Stage {
 
  private:
   alignas(kLine) std::byte bytes_[kMost + 2 * kLine];
-  std::size_t lead_;   // bytes in front of the plane, which begin a line
-  std::size_t first_;  // of them, those of others
-  std::byte* line_;    // where they belong
+  std::size_t lead_;   // bytes of the incomplete line in front of the plane
+  std::size_t first_;  // bytes of them that belong to another range
+  std::byte* line_;    // the address of that line
 };
 
-// Rows that stand apart, one behind the other: of `parts` parts, of which the last may overlap the
-// one before.
+// Copies short strided rows, in `parts` parts; the last part may overlap the one before.
 constexpr std::size_t kPart = 16;
 
 template <std::size_t parts>
@@ -136,7 +135,8 @@ void join_rows_of(std::byte* to, const std::byte* from, std::size_t rows, std::s
   }
 }
 
-// They are short, 56 bytes of 14 floats: of a known size they are a few instructions each.
+// Rows are short, 56 bytes for 14 floats: with a constant number of parts each takes a few
+// instructions.
 void join_rows(std::byte* to, const std::byte* from, std::size_t rows, std::size_t bytes,
                std::size_t stride) {
   if (bytes >= kPart && bytes <= 4 * kPart) {
@@ -160,7 +160,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   const std::size_t pixel = is_chw ? item : group.channels * item;
   const std::size_t row_bytes = order.size * pixel, plane_bytes = order.size * row_bytes;
   const std::size_t patch_bytes = plane_bytes * planes * order.frames;
-  // The planes of some frames lie among those of the others.
+  // The planes of some frames are interleaved with those of the others.
   const bool is_whole = order.slots == order.frames;
   const bool is_staged = group.streaming && is_whole && plane_bytes <= Stage::kMost;
 

@@ -8,9 +8,9 @@ namespace {
 
 constexpr std::uint64_t kFewest = 64;
 
-// From 0 to `most` - 1, which is below 2^32: a product's upper half is a fraction of `most`. The
-// multipliers are odd and without a pattern in their bits (2^64 / the golden ratio, and one found
-// by search for such mixers).
+// In [0, most), `most` below 2^32: a product's upper half is a fraction of `most`. The multipliers
+// are odd, with no pattern in their bits (2^64 / the golden ratio, and a multiplier found by search
+// for such mixers).
 inline std::uint64_t random_below(std::uint64_t most, std::uint64_t value, std::uint64_t key) {
   std::uint64_t bits = (value ^ key) * 0x9E3779B97F4A7C15u;
   bits = (bits ^ (bits >> 32)) * 0xD6E8FEB86659FD93u;
@@ -59,15 +59,15 @@ std::uint64_t Permutation::walked(std::uint64_t left, std::uint64_t right) const
 }
 
 void Permutation::map(std::uint64_t start, std::uint64_t count, std::int64_t* out) const {
-  constexpr std::size_t kLanes = 8;  // a round waits for the one before, but not for other lanes'
+  constexpr std::size_t kLanes = 8;  // a round depends on the one before, but not on other lanes
   std::uint64_t left = start / rights_;
   std::uint64_t right = start % rights_;
   for (std::uint64_t i = 0; i < count; i += kLanes) {
-    Pairs<kLanes> pairs;  // the last ones may stand for positions beyond the end
+    Pairs<kLanes> pairs;  // the last ones may encode positions beyond the end
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       pairs.left[lane] = left;
       pairs.right[lane] = right;
-      if (++right == rights_) {  // faster than to divide each time
+      if (++right == rights_) {  // faster than a division each time
         ++left;
         right = 0;
       }

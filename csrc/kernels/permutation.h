@@ -1,4 +1,4 @@
-// A permutation of 0..size-1 that follows from a key and stores nothing.
+// A pseudo-random permutation of 0..size-1, computed from a key without a table.
 #pragma once
 
 #include <array>
@@ -8,11 +8,11 @@
 namespace pinfeed::kernels {
 
 // A Feistel network over pairs (left, right) of two nearly equal radices whose product is at least
-// `size`: each round adds to one half a pseudo-random function of the other, which can be undone,
-// so the whole is a permutation of the pairs. Pairs that stand for `size` or more go through the
-// network again until one stands for less ("cycle walking": Black and Rogaway, Ciphers with
-// Arbitrary Finite Domains, 2002). Fewer than three halves' worth of pairs are too many, so that
-// hardly any does; small sizes take 64 x 64 pairs, for a network over a few pairs mixes badly.
+// `size`: each round adds a pseudo-random function of one half to the other half, which can be
+// inverted, so the network permutes the pairs. Pairs that encode `size` or more pass through the
+// network again until one encodes less ("cycle walking": Black and Rogaway, Ciphers with Arbitrary
+// Finite Domains, 2002). The radices are nearly equal, so few pairs do. Small sizes use 64 x 64
+// pairs, because a network over fewer pairs mixes badly.
 class Permutation {
  public:
   static constexpr int kRounds = 6;
@@ -21,7 +21,7 @@ class Permutation {
   // `size` from 1 to 2^62.
   Permutation(std::uint64_t size, const Keys& keys);
 
-  // Where the `count` positions from `start` on lead. They must end at `size` or before.
+  // Writes the permutation of the `count` positions from `start` on, which must end by `size`.
   void map(std::uint64_t start, std::uint64_t count, std::int64_t* out) const;
 
  private:
@@ -31,11 +31,11 @@ class Permutation {
     std::array<std::uint64_t, lanes> right;
   };
 
-  // Once through the network.
+  // One pass through the network.
   template <std::size_t lanes>
   void pass(Pairs<lanes>& pairs) const;
 
-  // Where the walk ends that has come to this pair.
+  // Continues the cycle walk from a pair until it encodes less than `size`.
   std::uint64_t walked(std::uint64_t left, std::uint64_t right) const;
 
   std::uint64_t size_;

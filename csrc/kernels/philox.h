@@ -1,5 +1,4 @@
-// Random bits by counter: the same for the same key and counter, whoever asks and in whatever
-// order.
+// Counter-based random bits: a function of key and counter alone.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@ class Philox {
   explicit Philox(std::uint64_t key)
       : low_(static_cast<std::uint32_t>(key)), high_(static_cast<std::uint32_t>(key >> 32)) {}
 
-  // 128 random bits for each pair of counters.
+  // 128 random bits per pair of counters.
   std::array<std::uint64_t, 2> operator()(std::uint64_t counter, std::uint64_t stream) const {
     std::uint32_t c0 = static_cast<std::uint32_t>(counter);
     std::uint32_t c1 = static_cast<std::uint32_t>(counter >> 32);
@@ -39,7 +38,7 @@ class Philox {
   std::uint32_t high_;
 };
 
-// From 0 to below 1. Times a number of at most 2^52, rounded, it is still below that number.
+// In [0, 1). The product with a number of at most 2^52, rounded, is still below that number.
 inline double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 inline double between(double low, double high, std::uint64_t bits) {
@@ -49,13 +48,13 @@ inline double between(const std::array<double, 2>& range, std::uint64_t bits) {
   return between(range[0], range[1], bits);
 }
 
-// From 0 to below `most`, a multiply instead of a division: Lemire, Fast Random Integer Generation
-// in an Interval (2019); with 64 bits for fewer than 2^32 numbers none is more likely by 2^-32.
+// In [0, most), by a multiplication instead of a division: Lemire, Fast Random Integer Generation
+// in an Interval (2019). With 64 bits and fewer than 2^32 numbers, the bias is at most 2^-32.
 inline std::uint64_t below(std::uint64_t most, std::uint64_t bits) {
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * most) >> 64);
 }
 
-// One of `count` whole numbers from 0 on.
+// One of the integers 0..count-1.
 inline std::int64_t one_of(std::int64_t count, std::uint64_t bits) {
   return static_cast<std::int64_t>(uniform(bits) * static_cast<double>(count));
 }

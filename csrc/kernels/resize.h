@@ -1,7 +1,7 @@
-// Images resized, and of that a window normalized and permuted, in one pass.
+// Resizes images, then normalizes and permutes a window of each, in one pass.
 //
-// A resized byte is, bit for bit, that of torch.nn.functional.interpolate(uint8, antialias=True)
-// on a CPU: first along each row, then along each column, each time
+// A resized byte equals, bit for bit, the result of torch.nn.functional.interpolate(uint8,
+// antialias=True) on a CPU: first along each row, then along each column, each time
 //
 //   out[i] = clamp((sum over t of in[first[i] + t] * weight[i][t] + 2^(precision - 1)) >>
 //   precision)
@@ -10,9 +10,9 @@
 //
 //   out[i] = 0 + in[first[i]] * weight[i][0] + in[first[i] + 1] * weight[i][1] + ...
 //
-// from left to right, without weights that are 0, each product and each sum rounded once, and not
-// fused. `nearest` and `nearest_exact` copy pixels, of any type, as the modes of torch do that have
-// these names. Every instruction set gives the same bits.
+// from left to right, without weights of 0; each product and each sum is rounded once, not fused.
+// `nearest` and `nearest_exact` copy pixels of any type, like torch's modes of these names. Every
+// instruction set gives the same bits.
 #pragma once
 
 #include <cstddef>
@@ -28,50 +28,50 @@ namespace pinfeed::kernels {
 
 struct PatchOrder;
 
-// What becomes of an image before it is normalized.
+// The resize of one image before it is normalized.
 struct ImageResize {
-  ImageSize source;   // what its ImageSource describes
+  ImageSize source;   // the image that ImageSource describes
   ImageSize resized;  // neither has a side of 0
-  // The place of the image in the batch, as a window of the resized image, maybe seen from the
-  // bottom or from the right. It may leave the resized image as an ImageWindow does.
+  // The slot of the image as a window of the resized image, possibly flipped. It may extend beyond
+  // the resized image, as an ImageWindow does.
   std::ptrdiff_t top;
   std::ptrdiff_t left;
   bool flipped_rows;
   bool flipped_columns;
   Border border;
-  const std::uint8_t* fill;  // a pixel of what is resized
-  // Another antialiased one than the batch's.
+  const std::uint8_t* fill;  // a pixel of the resized type
+  // Overrides the batch's interpolation with another antialiased one.
   std::optional<Interpolation> interpolation = std::nullopt;
 };
 
-// A batch some of whose images are resized, one entry for each image; then their values change.
-// Both may be null.
+// A batch in which some images are resized, one entry per image; then colors change. Both may be
+// null.
 struct ResizedBatch {
   const ImageBatch& images;
   const std::optional<ImageResize>* resizes;
   Interpolation interpolation;
   const Colors* colors = nullptr;
-  bool in_floats = false;  // bytes that are interpolated may be, other types have to be
+  bool in_floats = false;               // allowed for interpolated bytes, required for other types
   const PatchOrder* patches = nullptr;  // null: images are written row by row
 
-  // Of the values that are interpolated, and what these become.
+  // The types of the source and of interpolated values.
   ScalarType resized_type() const { return in_floats ? ScalarType::float32 : images.in_type; }
 };
 
-// The sums of one type of values.
+// The sums for one type of values.
 struct ResizeSums {
-  // One row of pixels of `channels` adjacent values to taps.outputs() pixels. Reads kRunSlack bytes
-  // more than the taps say, and writes as many more than the pixels take.
+  // Resizes one row of pixels of `channels` adjacent values to taps.outputs() pixels. Reads up to
+  // kRunSlack bytes beyond the taps' pixels, and writes up to kRunSlack beyond the output's.
   void (*along_row)(const Taps& taps, const std::uint8_t* row, std::size_t channels,
                     std::uint8_t* out);
 
-  // One output of columns: the weighted sum of 2 * taps.pairs() rows of `bytes` bytes each. Reads
-  // and writes up to kRunSlack bytes more.
+  // One row of output: the weighted sum of 2 * taps.pairs() rows of `bytes` bytes each. Reads and
+  // writes up to kRunSlack bytes more.
   void (*along_columns)(const Taps& taps, std::size_t output, const std::uint8_t* const* rows,
                         std::size_t bytes, std::uint8_t* out);
 };
 
-// What one instruction set supplies.
+// The primitives of one instruction set.
 struct ResizeRuns {
   NormalizeImages normalize;
   PickPixels pick;  // null: normalize does it
@@ -79,10 +79,10 @@ struct ResizeRuns {
   const ResizeSums* bytes;
   const ResizeSums* floats;
 
-  // Each of `count` bytes by what the table has for it, and up to kRunSlack more.
+  // Maps `count` bytes through the table, and up to kRunSlack more.
   void (*recolor)(const ColorTable& table, std::uint8_t* values, std::size_t count);
 
-  // As color.h defines them; the first reads and writes up to kRunSlack bytes more.
+  // As color.h defines them. The first reads and writes up to kRunSlack bytes more.
   void (*saturate)(const Saturation& saturation, std::uint8_t* pixels, std::size_t count);
   std::uint64_t (*gray_sum)(const std::uint8_t* pixels, std::size_t count);
 };
@@ -96,7 +96,7 @@ extern const ResizeRuns kResizeAvx512;
 extern const ResizeRuns kResizeNeon;
 
 // Writes rows [row_begin, row_end) of the batch, counted as in NormalizeImages. Disjoint ranges may
-// run at the same time; whole images take the least work. Throws std::bad_alloc.
+// run at the same time; ranges of whole images are the fastest. Throws std::bad_alloc.
 void resize_images(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t row_begin,
                    std::size_t row_end);
 

@@ -16,7 +16,7 @@ void along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels, 
     const std::uint8_t* pixel = row + taps.first(x) * channels;
     int32x4_t sum = half;
     for (std::size_t t = 0; t < 2 * taps.pairs(); ++t, pixel += channels) {
-      std::uint32_t four;  // and of the pixels after it, where it has fewer channels
+      std::uint32_t four;  // includes the next pixels' bytes, if there are fewer channels
       std::memcpy(&four, pixel, sizeof(four));
       const uint16x8_t values = vmovl_u8(vcreate_u8(four));
       sum = vmlal_n_s16(sum, vreinterpret_s16_u16(vget_low_u16(values)), taps.weight(x, t));

@@ -1,4 +1,4 @@
-// The oracle: the definition in resize.h, written down as it stands. Kept plain on purpose.
+// The reference implementation: the definition in resize.h, kept plain on purpose.
 #include <algorithm>
 
 #include "kernels/resize.h"
@@ -32,8 +32,8 @@ void along_columns(const Taps& taps, std::size_t output, const std::uint8_t* con
   }
 }
 
-// Four channels at a time, of which the compiler makes a vector. What that writes beyond the last
-// channel, the next pixel overwrites.
+// Four channels at a time, so that the compiler vectorizes it. The next pixel overwrites the bytes
+// beyond the last channel.
 void floats_along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
                       std::uint8_t* out) {
   const auto* const from = reinterpret_cast<const float*>(row);

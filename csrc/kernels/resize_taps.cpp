@@ -7,8 +7,8 @@
 namespace pinfeed::kernels {
 namespace {
 
-// The triangle, and Keys' cubic (1981) with a = -1/2, each with the order of operations that torch
-// has: the weights must not differ in a single bit.
+// The triangle filter, and Keys' cubic (1981) with a = -1/2, in torch's order of operations: the
+// weights must be equal in every bit.
 double triangle(double x) {
   x = std::abs(x);
   return x < 1.0 ? 1.0 - x : 0.0;
@@ -35,10 +35,10 @@ class Filter {
     most_ = static_cast<std::int64_t>(std::ceil(support_)) * 2 + 1;
   }
 
-  // The most taps that an output can have.
+  // The maximum number of taps of an output.
   std::size_t most() const { return static_cast<std::size_t>(most_); }
 
-  // Writes the weights of output `i`; their number and the first pixel.
+  // Writes the weights of output `i`; returns their number and the first pixel.
   std::pair<std::size_t, std::size_t> taps(std::size_t i, double* weights) const {
     const double center = scale_ * (static_cast<double>(i) + 0.5);
     const auto first =
@@ -66,7 +66,7 @@ class Filter {
   bool is_cubic_;
 };
 
-// The bits after the binary point of weights whose largest is `largest`, to fit 16 bits.
+// The fraction bits of weights of at most `largest` that fit 16 bits.
 unsigned precision_for(double largest) {
   unsigned precision = 0;
   while (precision < 22 && 0.5 + largest * (1 << (precision + 1)) < (1 << 15)) ++precision;
@@ -120,11 +120,11 @@ void Taps::find_weighted() {
   const Filter filter(axis_.in, axis_.out, axis_.interpolation);
   const auto [lowest, highest] = std::minmax_element(positions_.begin(), positions_.end());
   const std::size_t begin = *lowest, kept = *highest + 1 - begin, most = filter.most();
-  std::vector<double> exact((kept + 1) * most);  // the last for outputs that are not kept
+  std::vector<double> exact((kept + 1) * most);  // the last row is for outputs that are not kept
   std::vector<std::pair<std::size_t, std::size_t>> found(kept + 1);
   double largest = axis_.in_floats ? 1.0 : 0.0;  // of the whole axis; floats have no precision
   for (std::size_t i = 0; i < axis_.out; ++i) {
-    // No weight reaches 2: once one reaches 1, none changes the precision any more.
+    // No weight reaches 2, and a weight of 1 or more already gives the lowest precision.
     if (largest >= 1.0) i = std::max(i, begin);
     if (largest >= 1.0 && i >= begin + kept) break;
     const std::size_t to = std::min(i - begin, kept);  // an i before `begin` becomes large
@@ -156,7 +156,7 @@ void Taps::find_weighted() {
   keep_sources();
 }
 
-// Counts the pixels that outputs begin with from the first of them all.
+// Makes first pixels relative to the smallest.
 void Taps::keep_sources() {
   const auto [lowest, highest] = std::minmax_element(firsts_.begin(), firsts_.begin() + outputs_);
   source_begin_ = *lowest;

@@ -1,4 +1,4 @@
-// Which pixels of one axis of an image make each pixel of the resized one, and by what weights.
+// The source pixels and weights of each pixel along one axis of a resized image.
 #pragma once
 
 #include <cstddef>
@@ -16,43 +16,43 @@ constexpr bool takes_nearest(Interpolation interpolation) {
   return interpolation >= Interpolation::nearest;
 }
 
-// One axis of an image that is resized, and the part of the result that is kept.
+// One axis of a resized image, and the part of the result that is visible.
 struct ResizedAxis {
   std::size_t in;
   std::size_t out;
-  std::ptrdiff_t begin;  // the part, which may leave the resized axis
+  std::ptrdiff_t begin;  // of the visible part, which may extend beyond the resized axis
   std::size_t size;
-  bool flipped;  // the part is seen from its end
+  bool flipped;  // the part is reversed
   Border border;
   Interpolation interpolation;
-  bool in_floats;  // by weights that are float32, not integers
+  bool in_floats;  // float32 weights instead of integers
 
   bool operator==(const ResizedAxis&) const = default;
 };
 
 class Taps {
  public:
-  // Outputs that wide code takes at a time: there are weights for a multiple of it.
+  // SIMD code takes this many outputs at a time: there are weights for a multiple of it.
   static constexpr std::size_t kOutputs = 8;
 
-  // Finds them for an axis; what was found last is kept.
+  // Computes the taps of an axis, unless it is the same axis as in the last call.
   void find(const ResizedAxis& axis);
 
-  // The outputs inside the resized axis stand next to each other; the others are its fill.
+  // Outputs inside the resized axis are consecutive; the others are its fill.
   std::size_t skipped() const { return skipped_; }
   std::size_t outputs() const { return outputs_; }
 
-  // The source pixels that they are made of: first(i) counts from source_begin().
+  // The range of source pixels that outputs use: first(i) counts from source_begin().
   std::size_t source_begin() const { return source_begin_; }
   std::size_t source_size() const { return source_size_; }
   std::size_t first(std::size_t output) const { return firsts_[output]; }
   const std::size_t* firsts() const { return firsts_.data(); }
 
-  // The most taps of any output; weights after the last tap are 0.
+  // The maximum number of taps of an output; weights after an output's last tap are 0.
   std::size_t most() const { return most_; }
 
-  // In floats: a weight, four times, as wide code multiplies it by channels. The same tap of the
-  // next output follows if this one is even, then the next tap of this one.
+  // In floats: each weight four times, as SIMD code multiplies it by channels. After the weight of
+  // an even output comes the same tap of the next output, then the next tap of the even one.
   const float* floats(std::size_t output, std::size_t tap) const {
     return &floats_[place(output, tap, most_, kFloats)];
   }
@@ -63,7 +63,7 @@ class Taps {
   std::int16_t weight(std::size_t output, std::size_t tap) const {
     return pair(output, tap / 2)[tap % 2];
   }
-  // Two weights, four times, in the order of the floats.
+  // Two weights, four times, in the same order.
   const std::int16_t* pair(std::size_t output, std::size_t pair) const {
     return &weights_[place(output, pair, pairs(), kPairSize)];
   }
@@ -72,7 +72,7 @@ class Taps {
   static constexpr std::size_t kPairSize = 8;
   static constexpr std::size_t kFloats = 4;
 
-  // Of one of `count` entries of an output.
+  // The offset of one of an output's `count` entries.
   static std::size_t place(std::size_t output, std::size_t entry, std::size_t count,
                            std::size_t size) {
     return (output / 2 * count * 2 + entry * 2 + output % 2) * size;
@@ -88,7 +88,7 @@ class Taps {
   std::size_t source_size_ = 0;
   std::size_t most_ = 0;
   unsigned precision_ = 0;
-  std::vector<std::size_t> positions_;  // of each output in the resized axis
+  std::vector<std::size_t> positions_;  // per output, in the resized axis
   std::vector<std::size_t> firsts_;
   std::vector<float> floats_;
   std::vector<std::int16_t> weights_;

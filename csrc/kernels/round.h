@@ -1,5 +1,5 @@
-// float32 → 16-bit floats, rounded to nearest, ties to even. Plain integer code: the reference that
-// the vector instructions are held against.
+// float32 → 16-bit floats, rounded to nearest, ties to even. Plain integer code: the reference for
+// the vector instructions.
 #pragma once
 
 #include <bit>

@@ -12,13 +12,13 @@
 namespace pinfeed::kernels {
 namespace {
 
-// So many of the documents in order of length, one after the other, lie in one row.
+// A run of documents, in order of length, that share a row.
 struct Placement {
   std::uint32_t row;
   std::uint32_t count;
 };
 
-// A set of numbers from 0 to `most`, as two levels of bits.
+// A set of numbers from 0 to `most`, as a bitset of two levels.
 class NumberSet {
  public:
   explicit NumberSet(std::size_t most) : words_(most / 64 + 1), summary_(most / 4096 + 1) {}
@@ -33,7 +33,7 @@ class NumberSet {
 
   static constexpr std::size_t kNone = ~std::size_t{0};
 
-  // The least number from `number` on.
+  // The smallest number from `number` on.
   std::size_t next(std::size_t number) const {
     std::size_t word = number / 64;
     if (const std::uint64_t here = words_[word] & from(number)) return 64 * word + least(here);
@@ -56,10 +56,10 @@ class NumberSet {
   }
 
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint64_t> summary_;  // which words are not 0
+  std::vector<std::uint64_t> summary_;  // the words that are not 0
 };
 
-// Random numbers one after the other.
+// A sequence of random numbers.
 class Draws {
  public:
   explicit Draws(std::uint64_t key) : philox_(key) {}
@@ -85,8 +85,7 @@ class Draws {
   std::size_t next_ = 2;
 };
 
-// Rows under way, by the room that is left in them: the next document goes to the one put there
-// last.
+// Open rows by remaining space; the last row added is used first.
 class OpenRows {
  public:
   OpenRows(std::int32_t row_length, std::uint32_t most_in_row)
@@ -95,7 +94,7 @@ class OpenRows {
         rooms_(row_length_),
         tops_(row_length_ + 1, kNobody) {}
 
-  // Places up to `count` documents of one length, as many as the best row has room for.
+  // Puts up to `count` documents of one length into the best row, as many as fit.
   Placement place(std::size_t length, std::size_t count) {
     std::size_t room = rooms_.next(length);
     std::uint32_t row;
@@ -109,7 +108,7 @@ class OpenRows {
       tops_[room] = below_[row];
       if (tops_[room] == kNobody) rooms_.erase(room);
     }
-    // What is left of the room is the least that any row has, so the next one belongs here too.
+    // No row has less remaining space, so the next document belongs here too.
     const std::size_t left = most_in_row_ - documents_[row];
     count = std::min({count, room / length, left});
     documents_[row] += static_cast<std::uint32_t>(count);
@@ -122,7 +121,7 @@ class OpenRows {
     return {row, static_cast<std::uint32_t>(count)};
   }
 
-  // How many documents each row has.
+  // The number of documents in each row.
   const std::vector<std::uint32_t>& documents() const { return documents_; }
 
  private:
@@ -131,8 +130,8 @@ class OpenRows {
   std::size_t row_length_;
   std::size_t most_in_row_;
   NumberSet rooms_;
-  std::vector<std::uint32_t> tops_;   // for each room, the row put there last
-  std::vector<std::uint32_t> below_;  // for each row, the one put there before it
+  std::vector<std::uint32_t> tops_;   // for each amount of space, the row added last
+  std::vector<std::uint32_t> below_;  // for each row, the row added before it
   std::vector<std::uint32_t> documents_;
 };
 
@@ -142,14 +141,14 @@ std::vector<std::int64_t> ends_of(const std::vector<std::uint32_t>& sizes) {
   return ends;
 }
 
-// Room left in rows, as a tree of which each node has the largest of its two children.
+// Remaining space of rows, as a tree in which each node has the larger value of its children.
 class RoomTree {
  public:
   RoomTree() : most_(2, 0) {}
 
   std::int32_t most() const { return most_[1]; }
 
-  // The first row with at least `length`; there is one.
+  // The first row with at least `length` remaining; it must exist.
   std::size_t first_with(std::int32_t length) const {
     std::size_t node = 1;
     while (node < leaves_) node = 2 * node + (most_[2 * node] < length ? 1 : 0);
@@ -183,13 +182,13 @@ class RoomTree {
 }  // namespace
 
 RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
-  // The tables have an entry for each length. A row that holds all documents needs be no longer.
+  // The tables have an entry per length; a row need not be longer than all documents together.
   const std::int64_t total =
       std::accumulate(documents.lengths, documents.lengths + documents.count, std::int64_t{1});
   const auto row_length =
       static_cast<std::int32_t>(std::min<std::int64_t>(documents.row_length, total));
   const auto longest = static_cast<std::size_t>(row_length);
-  // A counting sort; starts[longest - length]: where documents of a length begin.
+  // A counting sort; starts[longest - length]: the first index of documents of a length.
   std::vector<std::uint32_t> starts(longest + 2);
   for (std::size_t i = 0; i < documents.count; ++i) ++starts[longest + 1 - documents.lengths[i]];
   const std::size_t used = documents.count - starts[longest + 1];
@@ -213,7 +212,8 @@ RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
   }
 
   RowPlan plan{.order = std::vector<std::uint32_t>(used), .offsets = ends_of(rows.documents())};
-  std::vector<std::int64_t> ends(plan.offsets.begin(), plan.offsets.end() - 1);  // of rows, so far
+  // the current end of each row
+  std::vector<std::int64_t> ends(plan.offsets.begin(), plan.offsets.end() - 1);
   const std::uint32_t* from = sorted.data();
   for (const Placement& placement : placements) {
     std::int64_t& end = ends[placement.row];
@@ -236,7 +236,7 @@ RowPlan first_fit(const Documents& documents, const std::int64_t* order) {
     return order == nullptr ? i : static_cast<std::size_t>(order[i]);
   };
   RoomTree rooms;
-  std::vector<std::uint32_t> sizes;  // of rows: how many documents
+  std::vector<std::uint32_t> sizes;  // the number of documents in each row
   std::vector<std::uint32_t> row_of(documents.count);
   for (std::size_t i = 0; i < documents.count; ++i) {
     const std::int32_t length = documents.lengths[document(i)];

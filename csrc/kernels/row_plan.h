@@ -1,4 +1,4 @@
-// Which documents share a row of a fixed length.
+// Plans which documents share a row of a fixed length.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct RowPlan {
   std::vector<std::int64_t> offsets;
 };
 
-// What the plans have in common. There are fewer than 2^32 documents; those of length 0 come into
-// no row; none is longer than a row.
+// Common to both plans: there are fewer than 2^32 documents, none longer than a row; documents of
+// length 0 are left out.
 struct Documents {
   const std::int32_t* lengths;
   std::size_t count;
@@ -22,15 +22,15 @@ struct Documents {
   std::uint32_t most_in_row;  // at least 1
 };
 
-// Best-fit decreasing: the longest document first, each into the row that it leaves the least room
-// in, or else into a new one. The plan follows from the documents and `key` alone, which says what
-// is random: which of the documents of one length goes where, and their order in a row. A null key:
-// nothing is. Takes time in proportion to the documents and the row length.
+// Best-fit decreasing: the longest document first, each into the row in which it leaves the least
+// space, or else into a new row. The plan depends only on the documents and `key`, which randomizes
+// the assignment of documents of equal length and their order in a row; with a null key nothing is
+// random. The time is proportional to the documents plus the row length.
 RowPlan best_fit(const Documents& documents, const std::uint64_t* key);
 
-// First-fit: each document, in the order given, into the first row with room for it. A row holds
-// its documents in that order, and rows come in the order of their first documents. `order`: of
-// `count` documents' numbers; null for 0, 1, 2, ... Takes n log n.
+// First-fit: each document, in the given order, into the first row with space for it. A row holds
+// its documents in that order, and rows are in the order of their first documents. `order`: the
+// numbers of `count` documents; null for 0, 1, 2, ... Takes n log n.
 RowPlan first_fit(const Documents& documents, const std::int64_t* order);
 
 }  // namespace pinfeed::kernels

@@ -1,4 +1,4 @@
-// One sample of a batch whose samples differ in size, and how its items reach contiguous memory.
+// One sample of a batch whose samples differ in size, and how to make its items contiguous.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ struct Sample {
   const std::byte* data;
   const std::int64_t* shape;
   const std::int64_t* strides;  // bytes
-  Cast cast;                    // to the batch's type; null: items are copied as they are
-  bool contiguous;              // as a whole
-  // How to bring together a block that is not contiguous: planned for its shape and strides. Null:
-  // it is contiguous, or a single item.
+  Cast cast;                    // to the batch's type; null: items are copied unchanged
+  bool contiguous;              // the whole sample
+  // The copy of a block that is not contiguous, planned for its shape and strides. Null: the block
+  // is contiguous, or a single item.
   const StridedCopy* plan = nullptr;
-  // Becomes true, by an atomic store, when an integer of the sample does not fit in the batch's
-  // type. Null: nobody asks.
+  // Set to true, by an atomic store, when an integer of the sample does not fit the batch's type.
+  // Null: not checked.
   bool* misfit = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// The types of numbers that arrays hold.
+// The numeric types of arrays.
 #pragma once
 
 #include <array>
@@ -61,7 +61,7 @@ constexpr const Scalar& traits_of(ScalarType type) {
 
 constexpr std::size_t scalar_size(ScalarType type) { return traits_of(type).size; }
 
-// Signed or not; bool is none.
+// Whether an integer, signed or not. bool is not an integer.
 constexpr bool is_integer(ScalarType type) {
   const ScalarKind kind = traits_of(type).kind;
   return kind == ScalarKind::unsigned_int || kind == ScalarKind::signed_int;
@@ -78,7 +78,7 @@ inline constexpr auto kScalarsBySize = [] {
   return types;
 }();
 
-// The type of a kind and a size in bytes; of 2 bytes float16, not bfloat16.
+// The type of a kind and a size in bytes; 2 bytes are float16, not bfloat16.
 constexpr std::optional<ScalarType> find_scalar(ScalarKind kind, std::size_t size) {
   if (!std::has_single_bit(size) || size > 16) return std::nullopt;
   return kScalarsBySize[static_cast<std::size_t>(kind)][std::countr_zero(size)];

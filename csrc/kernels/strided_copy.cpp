@@ -9,11 +9,11 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Items on a side of the square that is transposed at a time: its source lines and output lines
-// stay in the L1 cache together.
+// Items on a side of the square that is transposed at a time: the lines of its source and its
+// output stay in the L1 cache together.
 constexpr std::size_t kSide = 32;
 
-// Small enough that what goes through a tile stays in the L1 cache.
+// Small enough for a tile to stay in the L1 cache.
 constexpr std::size_t kTileBytes = 4096;
 
 // out[i][j] = in[i * slow_stride + j * fast_stride].
@@ -59,8 +59,8 @@ StridedCopy::StridedCopy(std::size_t axes, const std::int64_t* shape, const std:
   } else {
     fast_ = {1, static_cast<std::ptrdiff_t>(item_size)};
   }
-  // A contiguous fast axis is copied as it is; otherwise take one more axis into the row, so that
-  // it can be transposed in squares.
+  // A contiguous fast axis is copied directly; otherwise one more axis joins the row, so that it
+  // can be transposed in squares.
   if (fast_.stride != static_cast<std::ptrdiff_t>(item_size) && !merged.empty()) {
     slow_ = merged.back();
     merged.pop_back();
@@ -117,7 +117,7 @@ bool StridedCopy::run(const PermuteRuns& runs, const void* source, void* out, st
   return fits;
 }
 
-// Items that stand next to each other.
+// Adjacent items.
 bool StridedCopy::cast_run(const std::byte* from, std::size_t count, std::byte* to,
                            bool streaming) const {
   if (!streaming) return cast_(from, count, to);
@@ -132,9 +132,9 @@ bool StridedCopy::cast_run(const std::byte* from, std::size_t count, std::byte* 
   return fits;
 }
 
-// A row with strides is brought together in blocks that fill a tile: whole runs of the fast axis if
-// they are short, else parts of up to kSide of them, so that lines of a transposed source are used
-// up while they are in the cache.
+// A strided row is copied in blocks that fill a tile: whole runs of the fast axis if they are
+// short, else parts of up to kSide runs, so that lines of a transposed source are used up while
+// they are in the cache.
 bool StridedCopy::cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
                            bool streaming) const {
   alignas(64) std::byte tile[kTileBytes];

@@ -1,4 +1,4 @@
-// Strided arrays, made contiguous: the one kernel behind every permutation of axes.
+// Makes strided arrays contiguous: the kernel behind every permutation of axes.
 #pragma once
 
 #include <cstddef>
@@ -19,25 +19,26 @@ struct Axis {
 void copy_items(const PermuteRuns& runs, const std::byte* from, Axis slow, Axis fast,
                 std::size_t item_size, std::byte* to, bool streaming);
 
-// The copy of arrays with any strides into contiguous memory in the same order of axes, cast or as
-// they are. Planned once, it fits every array of the same shape and strides, on any thread, and
-// allocates nothing.
+// The copy of an array with any strides into contiguous memory with the same axes, cast or
+// unchanged. A plan fits every array of the same shape and strides, on any thread, and allocates
+// nothing.
 class StridedCopy {
  public:
-  // Items of `item_size` bytes, 1, 2, 4, 8 or 16, become such of `out_size`, by `cast`. Without it
-  // they stay as they are.
+  // `cast` turns items of `item_size` bytes (1, 2, 4, 8 or 16) into items of `out_size`. Without
+  // it, items are copied unchanged.
   StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
               std::size_t item_size, Cast cast, std::size_t out_size);
   StridedCopy(std::size_t axes, const std::int64_t* shape, const std::int64_t* strides,
               std::size_t item_size)
       : StridedCopy(axes, shape, strides, item_size, {}, item_size) {}
 
-  // Work is counted in rows of `row_bytes()` output bytes.
+  // The unit of work is a row of `row_bytes()` output bytes.
   std::size_t rows() const { return rows_; }
   std::size_t row_bytes() const { return row_items() * out_size_; }
 
-  // Writes rows [begin, end) of the output that begins at `out`. `streaming` as for copy_bytes; the
-  // stores are done when this returns. Returns what a Cast does. Disjoint ranges may run at once.
+  // Writes rows [begin, end) of the output at `out`. `streaming` as for copy_bytes; the stores are
+  // done when this returns. Returns the result of the Cast. Disjoint ranges may run at the same
+  // time.
   bool run(const PermuteRuns& runs, const void* source, void* out, std::size_t begin,
            std::size_t end, bool streaming) const;
   bool run(const PermuteRuns& runs, const void* source, void* out, bool streaming) const {
@@ -54,9 +55,8 @@ class StridedCopy {
   Cast cast_;
   std::size_t item_size_;
   std::size_t out_size_;
-  // Axes that follow each other are merged. The last two of the others make a row, which is
-  // slow_.size x fast_.size items; if those of the last one stand next to each other, it alone
-  // does.
+  // Axes that are contiguous with each other are merged. The last two of the merged axes form a row
+  // of slow_.size x fast_.size items; if the last axis is contiguous, it alone is the row.
   std::vector<Axis> outer_;
   std::size_t rows_ = 1;
   Axis slow_{1, 0};

@@ -10,15 +10,15 @@ namespace {
 
 bool are_finite(const double* numbers, std::size_t count) {
   constexpr std::uint64_t kExponent = 0x7ff0'0000'0000'0000, kOne = 0x0010'0000'0000'0000;
-  std::uint64_t carried = 0;  // the highest bit, where all bits of an exponent are set
+  std::uint64_t carried = 0;  // highest bit: all bits of some exponent are set
   for (std::size_t i = 0; i < count; ++i) {
     carried |= (std::bit_cast<std::uint64_t>(numbers[i]) & kExponent) + kOne;
   }
   return carried >> 63 == 0;
 }
 
-// The window that a crop before a resize left of an image: boxes end there, whatever canvas a crop
-// after the resize shows around it.
+// The window of an image after the crop before a resize: it clips boxes, even if a crop after the
+// resize shows a larger canvas.
 struct Cropped {
   explicit Cropped(const View& view)
       : any(view.resized && view.source.cropped),
@@ -56,7 +56,7 @@ void move_boxes(const View& view, const BoxRules& rules, double* corners, std::u
     low = axis(low);
     high = axis(high);
     if (axis.mirrored >= 0) std::swap(low, high);
-    low = std::min(std::max(low, 0.0), size);  // without a branch, as std::clamp has
+    low = std::min(std::max(low, 0.0), size);  // branch-free, unlike std::clamp
     high = std::min(std::max(high, 0.0), size);
   };
   const Cropped cropped(view);

@@ -12,16 +12,16 @@ namespace {
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-// -log(u) of a u between 0 and 1, neither included. The standard library's logarithm may differ
-// between machines in the last bit, and with it the order of two keys; this one is made of
-// operations whose rounding is prescribed. log(m) = 2 atanh((m - 1) / (m + 1)), as a series.
+// -log(u) for a u in (0, 1). The standard library's logarithm may differ between machines in the
+// last bit, which could swap two keys; this one uses operations with specified rounding. log(m) = 2
+// atanh((m - 1) / (m + 1)), as a series.
 double exponential(std::uint64_t bits) {
   constexpr double kLog2 = 0.69314718055994530942;
   const double uniform = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;
   int exponent = static_cast<int>(std::bit_cast<std::uint64_t>(uniform) >> 52) - 1022;
   double mantissa = std::bit_cast<double>(
       (std::bit_cast<std::uint64_t>(uniform) & 0x000FFFFFFFFFFFFFu) | 0x3FE0000000000000u);
-  if (mantissa < 0.70710678118654752440) {  // nearer to 1, the series is shorter
+  if (mantissa < 0.70710678118654752440) {  // closer to 1, the series is shorter
     mantissa *= 2;
     --exponent;
   }
@@ -34,14 +34,14 @@ double exponential(std::uint64_t bits) {
 }  // namespace
 
 void build_alias_table(const double* weights, std::size_t count, AliasShare* shares) {
-  // Divided by the largest, so that no sum of them overflows.
+  // Divided by the largest, so that sums don't overflow.
   const double* const largest = std::max_element(weights, weights + count);
   double total = 0;
   for (std::size_t i = 0; i < count; ++i) total += weights[i] / *largest;
   const double scale = static_cast<double>(count) / total;
-  const auto part = [&](std::size_t i) { return weights[i] / *largest * scale; };  // of a share
-  // The indices whose weights fill a share, or those whose weights don't, one after the other; then
-  // `count`. They are looked for many at a time, for a branch on each would be a guess.
+  const auto part = [&](std::size_t i) { return weights[i] / *largest * scale; };  // in shares
+  // Yields the indices whose weights fill a share (or don't), in order, then `count`. Searches many
+  // at a time, because a branch per weight is unpredictable.
   const auto indices = [&](bool fill_share) {
     return [&part, fill_share, count, found = std::array<std::size_t, 256>{}, size = std::size_t{0},
             taken = std::size_t{0}, end = std::size_t{0}]() mutable {
@@ -61,8 +61,8 @@ void build_alias_table(const double* weights, std::size_t count, AliasShare* sha
     shares[i] = {static_cast<std::uint64_t>(own * 0x1p64), alias};
   };
 
-  // `few` goes through the indices that don't fill their share, `many` through the others, of
-  // whose weight `rest` is not given away yet.
+  // `few` walks the indices that don't fill their share, `many` the others; `rest` is the remaining
+  // weight of `many`.
   std::size_t few = next_few();
   std::size_t many = next_many();
   double rest = many < count ? part(many) : 0;
@@ -79,7 +79,7 @@ void build_alias_table(const double* weights, std::size_t count, AliasShare* sha
       many = following;
     }
   }
-  // What is left over fills its share, but for roundings. A weight of 0 must still never be drawn.
+  // The remaining shares are full, apart from rounding. A weight of 0 must still never be drawn.
   for (; many < count; many = next_many()) shares[many] = {kAll, many};
   for (; few < count; few = next_few()) {
     shares[few] = weights[few] > 0 ? AliasShare{kAll, few}
@@ -90,7 +90,7 @@ void build_alias_table(const double* weights, std::size_t count, AliasShare* sha
 void draw_from_table(const AliasShare* shares, std::size_t count, std::uint64_t key,
                      std::uint64_t start, std::size_t draws, std::int64_t* out) {
   const Philox random(key);
-  // The table is larger than the cache: a few shares are asked for while others are on their way.
+  // The table is larger than the cache, so `kAhead` shares are prefetched at a time.
   constexpr std::size_t kAhead = 16;
   for (std::size_t begin = 0; begin < draws; begin += kAhead) {
     const std::size_t size = draws - begin < kAhead ? draws - begin : kAhead;
@@ -113,7 +113,7 @@ void draw_keys(const double* weights, std::size_t count, std::uint64_t key, std:
                double* out) {
   const Philox random(key);
   for (std::size_t i = 0; i < count; ++i) {
-    // Not infinite, however small the weight is.
+    // Not infinite, even for the smallest weight.
     const double key_of_weight = exponential(random(first + i, 0)[0]) / weights[i];
     out[i] = weights[i] > 0 ? std::min(key_of_weight, std::numeric_limits<double>::max())
                             : std::numeric_limits<double>::infinity();

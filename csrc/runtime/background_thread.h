@@ -1,4 +1,4 @@
-// Threads that serve the process until it ends and that no Python code ever runs on.
+// Background threads that run until the process ends and never run Python code.
 #pragma once
 
 #include <pthread.h>
@@ -8,16 +8,16 @@ namespace pinfeed::runtime {
 
 // Starts a detached thread that runs entry(argument). Returns false if the system refuses one.
 //
-// The thread takes no signal that is sent to the process, so SIGINT always reaches Python's main
-// thread. Signals that a thread raises against itself by a faulty access stay deliverable: blocked
-// ones would end the process before faulthandler could print where it happened.
+// The thread blocks all signals sent to the process, so SIGINT always reaches Python's main thread.
+// Signals of the thread's own faults stay deliverable, so that faulthandler can print a traceback
+// before the process ends.
 inline bool start_background_thread(void* (*entry)(void*), void* argument) noexcept {
   sigset_t blocked;
   sigfillset(&blocked);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
     sigdelset(&blocked, fault);
   }
-  // A new thread inherits the mask of its creator; set any later, a signal could slip in before.
+  // A new thread inherits its creator's mask, so no signal can arrive before the mask is set.
   sigset_t previous;
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   pthread_t thread;

@@ -36,7 +36,7 @@ constexpr std::size_t kIdleTimesLivePeak = 2;
 constexpr std::size_t kLargestRequest = std::size_t{1} << 47;
 constexpr int kPoisonByte = 0xCB;
 
-// Under AddressSanitizer idle memory, and what a buffer has beyond the request, may not be touched.
+// Under AddressSanitizer, idle memory and bytes beyond the request are poisoned.
 void forbid_access([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(data, bytes);
@@ -49,8 +49,7 @@ void allow_access([[maybe_unused]] void* data, [[maybe_unused]] std::size_t byte
 #endif
 }
 
-// Class 0 holds 64 KiB, class 1 80, then 96, 112, 128, 160, ...: each power of two is reached in
-// four equal steps from the one below it.
+// Class 0 holds 64 KiB, class 1 80, then 96, 112, 128, 160, ...: four equal steps per power of two.
 std::size_t size_class_of(std::size_t bytes) {
   const std::size_t last = bytes - 1;
   const std::size_t exponent = std::bit_width(last) - 1;
@@ -64,7 +63,7 @@ std::size_t capacity_of(std::size_t size_class) {
   return base + (quarters % 4 + 1) * (base / 4);
 }
 
-// Null if the system has no more memory.
+// Null if the system has no memory left.
 void* map_memory(std::size_t bytes) noexcept {
   const std::size_t slack = bytes >= kHugePage ? kHugePage : 0;
   void* const mapped =
@@ -72,13 +71,13 @@ void* map_memory(std::size_t bytes) noexcept {
   if (mapped == MAP_FAILED) return nullptr;
   if (slack == 0) return mapped;
 
-  // Cut off what lies before the first multiple of 2 MiB, and what the buffer leaves at the end.
+  // Unmap the bytes before the first multiple of 2 MiB, and the bytes behind the buffer.
   char* const start = static_cast<char*>(mapped);
   const std::size_t head = -reinterpret_cast<std::uintptr_t>(start) & (kHugePage - 1);
   if (head > 0) munmap(start, head);
   munmap(start + head + bytes, slack - head);
 #if defined(__linux__)
-  madvise(start + head, bytes, MADV_HUGEPAGE);  // only advice: kernels without them are fine too
+  madvise(start + head, bytes, MADV_HUGEPAGE);  // only advice: not all kernels support it
 #endif
   return start + head;
 }
@@ -96,8 +95,8 @@ bool debug_requested() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-// Made when the library is loaded: a fork by one thread while another makes the pool would leave
-// the child with a half-made one.
+// Created when the library is loaded: a fork by one thread while another creates the pool would
+// leave the child a partial pool.
 [[maybe_unused]] BufferPool& made_at_load = BufferPool::instance();
 
 }  // namespace
@@ -127,8 +126,8 @@ void* BufferPool::acquire(std::size_t bytes) {
   return data;
 }
 
-// The most recently released idle buffer of the class, or of the next ones that are not more than
-// twice too large; null if there is none.
+// The most recently released idle buffer of the class, or of the next classes up to twice the size;
+// null if there is none.
 void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
   void* data = nullptr;
   Entries retired;
@@ -148,7 +147,7 @@ void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
       note_live_bytes();
       break;
     }
-    retire_excess(retired);  // the bound may just have decayed
+    retire_excess(retired);  // the limit may have decayed
   }
   unmap(retired);
   return data;
@@ -189,7 +188,7 @@ void BufferPool::release(void* data) noexcept {
     const auto found = entries_.find(data);
     if (found == entries_.end()) {
       lock.unlock();
-      std::free(data);  // a small one
+      std::free(data);  // a small one, from malloc
       return;
     }
     const Entries::iterator entry = found->second;
@@ -207,7 +206,7 @@ void BufferPool::release(void* data) noexcept {
   }
   unmap(retired);
   if (start_reaper && !start_background_thread(&reaper_main, this)) {
-    // Idle memory stays bounded in bytes; the next release tries again.
+    // Idle memory stays limited in bytes; the next release tries again.
     const std::lock_guard lock(mutex_);
     reaper_exists_ = false;
   }
@@ -234,16 +233,16 @@ void BufferPool::set_idle_timeout(std::chrono::milliseconds timeout) {
   reaper_wakeup_.notify_one();
 }
 
-// The class whose front was released first of all; there must be an idle buffer.
+// The class with the least recently released buffer; there must be an idle buffer.
 BufferPool::Entries& BufferPool::oldest_idle() {
   return *std::min_element(idle_.begin(), idle_.end(), [](const Entries& a, const Entries& b) {
     return !a.empty() && (b.empty() || a.front().released_at < b.front().released_at);
   });
 }
 
-// Takes the least recently used buffer out of the books. The caller unmaps it after unlocking: the
-// system takes milliseconds for a large one. A fork in between leaves the child a mapping that it
-// never uses, which is harmless.
+// Removes the least recently used buffer from the tables. The caller unmaps it after unlocking,
+// because that takes milliseconds for a large one. A fork in between leaves the child an unused
+// mapping, which is harmless.
 void BufferPool::retire_oldest(Entries& retired) noexcept {
   Entries& idle = oldest_idle();
   entries_.erase(idle.front().data);
@@ -275,8 +274,8 @@ void* BufferPool::reaper_main(void* pool) {
   return nullptr;
 }
 
-// Sleeps until the oldest idle buffer has waited long enough, so a buffer that is acquired and
-// released all the time costs one wake-up per timeout. Ends when a wake-up finds nothing idle.
+// Sleeps until the oldest idle buffer times out, so a buffer that is acquired and released all the
+// time costs one wake-up per timeout. Ends when a wake-up finds no idle buffer.
 void BufferPool::reap() noexcept {
   std::unique_lock lock(mutex_);
   while (idle_buffers_ > 0) {
@@ -301,7 +300,7 @@ void BufferPool::after_fork_in_parent() { instance().mutex_.unlock(); }
 void BufferPool::after_fork_in_child() {
   BufferPool& pool = instance();
   // The parent's reaper may wait on this condition variable but does not exist here. Neither a
-  // notify nor a destructor may wait for it, so a new object takes the place of the old one.
+  // notify nor a destructor may wait for it, so a new object replaces the old one.
   std::construct_at(&pool.reaper_wakeup_);
   pool.reaper_exists_ = false;
   pool.mutex_.unlock();

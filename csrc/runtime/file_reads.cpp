@@ -7,9 +7,9 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // it should stay in the cache
+constexpr std::size_t kStagingBytes = std::size_t{8} << 20;  // fits the cache
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kProbes = 16;  // samples that are looked at to tell whether all are in memory
+constexpr std::size_t kProbes = 16;  // samples to check to decide whether all are in memory
 
 }  // namespace
 
@@ -90,7 +90,7 @@ void FileReads::require_unchanged() {
   if (const auto change = file_.files->find_change(files, bytes)) fail(*change);
 }
 
-// The file of a sample, and its lowest byte there.
+// The file of a sample, and its lowest byte in it.
 std::pair<std::size_t, std::int64_t> FileReads::place_of(std::size_t sample) const {
   if (!alike_) return {reads_[sample].file, reads_[sample].offset};
   const std::int64_t row = rows_[sample];
@@ -157,7 +157,7 @@ void FileReads::stage(bool whole) {
 }
 
 void FileReads::read_chunk(std::size_t number, std::size_t threads) {
-  // With the first chunk the others are asked for.
+  // The first chunk requests the others too.
   if (number == 0 && chunks() > 1 && !file_.files->seems_hot()) file_.files->request(reads_);
   read(chunks_[number], chunks_[number + 1], threads);
 }

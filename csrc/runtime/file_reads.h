@@ -1,4 +1,4 @@
-// What one batch needs of an array that lies in files, and how it gets there.
+// The file reads of one batch, and where they put the bytes.
 #pragma once
 
 #include <algorithm>
@@ -17,21 +17,21 @@
 
 namespace pinfeed::runtime {
 
-// An array in a file, or in many. In one: its first item is at byte offsets[0]. In many: part i
-// holds its rows one right after the other, from its byte offsets[i] on.
+// An array in one or many files. In one: its first item is at byte offsets[0]. In many: part i
+// holds consecutive rows from its byte offsets[i] on.
 struct FileRows {
   std::shared_ptr<RowFiles> files;
   std::vector<std::int64_t> offsets;
   PartEnds ends;                // of many
-  std::int64_t first_size = 0;  // of one: bytes of the file when this was made
+  std::int64_t first_size = 0;  // of one: bytes of the file when this was created
 };
 
-// What a sample touches: from its lowest byte, relative to the first item, to past the highest.
+// The bytes of a sample: from its lowest byte, relative to the first item, to past the highest.
 struct SampleBytes {
   SampleBytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
               std::size_t item_bytes);
 
-  // Whether it is worth reading as a whole; the extent of one that lies in pieces may be the file.
+  // Whether to read the sample as one range; the range of a scattered sample may be the whole file.
   bool is_dense() const {
     constexpr std::int64_t kMostTimes = 4, kAlways = 64 << 10;
     return end - begin <= std::max(kMostTimes * used, kAlways);
@@ -42,7 +42,7 @@ struct SampleBytes {
   std::int64_t used;
 };
 
-// Rows that can't be read, in words.
+// An error about rows that can't be read.
 class FileError : public std::runtime_error {
  public:
   FileError(const std::string& message, int number)
@@ -51,39 +51,39 @@ class FileError : public std::runtime_error {
   int error_number;  // errno, or 0 for a file that changed
 };
 
-// The samples of one batch in files. First they are added; then find_mapped() and read_to(), or
-// plan() and the chunks. All that waits for files throws FileError.
+// The samples of one batch in files. Add them first; then call find_mapped() and read_to(), or
+// plan() and the chunks. All functions that wait for files throw FileError.
 class FileReads {
  public:
-  // `memory`: where the array's first item is, if it is mapped. `row_stride`: in bytes.
+  // `memory`: the address of the array's first item, if it is mapped. `row_stride`: in bytes.
   FileReads(const FileRows& rows, const std::byte* memory, std::int64_t row_stride)
       : file_(rows), memory_(memory), row_stride_(row_stride) {}
 
   void reserve(std::size_t samples);
 
-  // The next sample: row `row` of the array (of a ragged one, sequence `row`), whose first item is
-  // at `data` if it is mapped.
+  // Adds row `row` of the array (of a ragged one, sequence `row`), whose first item is at `data` if
+  // it is mapped.
   void add(std::int64_t row, const std::byte* data, const SampleBytes& bytes);
 
-  // Instead: all samples, which touch the same bytes of their rows.
+  // Instead: adds all samples, which use the same bytes of their rows.
   void add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes);
 
-  // Whether that is likely to take microseconds: nothing to be waited for.
+  // Whether the batch likely takes microseconds, with nothing to wait for.
   bool seems_hot() const { return file_.files->seems_hot(); }
 
-  // Whether all samples are looked at where they are mapped; then data() says where. Before that it
-  // throws if a file of many is not what it was.
+  // Whether all samples are used where they are mapped; then data() has their addresses. Throws if
+  // one of many files has changed.
   bool find_mapped();
 
-  // Reads the samples, which must have no gaps, to `out`, one after the other.
+  // Reads the samples, which must have no gaps, to `out`, concatenated.
   void read_to(std::byte* out, std::size_t threads);
 
-  // Says where each sample will be when its turn comes: in memory, mapped or read. `whole`: all of
-  // them are there from now on.
+  // Decides where each sample will be for its chunk: in memory, mapped or read. `whole`: all of
+  // them stay there.
   void plan(bool whole, std::size_t threads);
   const std::byte* data(std::size_t sample) const { return data_[sample]; }
 
-  // The turns: the samples from one number to another. What is ready needs no read_chunk().
+  // The chunks, as ranges of samples. Chunks that are ready need no read_chunk().
   bool is_ready() const { return is_mapped_ || is_read_; }
   bool is_mapped() const { return is_mapped_; }
   std::size_t chunks() const { return chunks_.size() - 1; }
@@ -109,10 +109,10 @@ class FileReads {
   const FileRows& file_;
   const std::byte* memory_;
   std::int64_t row_stride_;
-  std::optional<SampleBytes> alike_;  // of all samples, while reads_ isn't needed
-  std::vector<RowRead> reads_;        // one for each sample
-  std::vector<std::int64_t> rows_;    // of the array; in reads_, of the file
-  std::vector<std::size_t> heads_;    // from the first byte that is read to where the sample begins
+  std::optional<SampleBytes> alike_;  // the common range of all samples, while reads_ isn't needed
+  std::vector<RowRead> reads_;        // one per sample
+  std::vector<std::int64_t> rows_;    // row numbers in the array; in reads_, in the file
+  std::vector<std::size_t> heads_;    // offsets from the first byte read to the sample's beginning
   std::vector<const std::byte*> data_;
   std::vector<std::size_t> chunks_;
   std::unique_ptr<std::byte, Staging> staging_;

@@ -15,17 +15,16 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kMostOpen = 256;  // files, or a quarter of what the process may have
+constexpr std::size_t kMostOpen = 256;  // files, or a quarter of the process's limit
 
 using Reason = ReadFailure::Reason;
 
-// One for all OpenFiles, which a fork could otherwise leave locked in the child without a trace.
+// One for all OpenFiles, because a fork could leave a mutex per object locked in the child.
 std::mutex open_mutex;
 [[maybe_unused]] const int fork_handlers_registered = pthread_atfork(
     [] { open_mutex.lock(); }, [] { open_mutex.unlock(); }, [] { open_mutex.unlock(); });
 
-// A system call, again whenever a signal ended it: file systems that have to ask another process,
-// or another machine, let that happen.
+// Repeats a system call that a signal interrupted, as network and FUSE file systems allow.
 template <class Call>
 int uninterrupted(const Call& call) noexcept {
   int result;
@@ -35,7 +34,7 @@ int uninterrupted(const Call& call) noexcept {
   return result;
 }
 
-// Of an open file or, if `fd` is none, of a path; 0, or negative: see errno.
+// The stamp of an open file or, if `fd` is negative, of a path; 0, or negative with errno.
 int status_of(int fd, const std::string& path, struct stat& status) noexcept {
   return uninterrupted([&] { return fd < 0 ? stat(path.c_str(), &status) : fstat(fd, &status); });
 }
@@ -73,7 +72,7 @@ void Descriptor::request(std::int64_t offset, std::size_t bytes) const noexcept 
   radvisory advice{static_cast<off_t>(offset), static_cast<int>(bytes)};
   fcntl(fd_, F_RDADVISE, &advice);
 #else
-  // The system may cut requests longer than its own reading ahead short.
+  // The system may limit requests to its own read-ahead size.
   constexpr std::size_t kMostBytes = std::size_t{128} << 10;
   for (std::size_t done = 0; done < bytes; done += kMostBytes) {
     posix_fadvise(fd_, offset + static_cast<std::int64_t>(done),
@@ -88,7 +87,7 @@ struct OpenFiles::Kept {
 };
 
 std::deque<OpenFiles::Kept>& OpenFiles::kept() {
-  static auto& files = *new std::deque<Kept>;  // never destroyed: threads may read at the end
+  static auto& files = *new std::deque<Kept>;  // never destroyed: threads may read at exit
   return files;
 }
 

@@ -1,4 +1,4 @@
-// Files by their paths, of which few are open at a time, each still the one that it was.
+// Files by path: opens few at a time, and checks that each is still the same file.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 
 namespace pinfeed::runtime {
 
-// Bytes of a file, and where they go.
+// Bytes of a file, and where to put them.
 struct RowRead {
   std::size_t file;
   std::int64_t offset;
@@ -30,10 +30,10 @@ struct ReadFailure {
   Reason reason;
   int error;          // errno, for `system`
   std::int64_t size;  // of the file, for `cut_short`
-  RowRead read;       // of no bytes: none yet, its file is what failed
+  RowRead read;       // the failed read; no bytes: its file failed
 };
 
-// What tells a file from another of its name, or from itself before it was changed.
+// The stamp of a file, which changes if the file is modified or replaced.
 struct FileMarks {
   std::uint64_t inode;
   std::int64_t size;
@@ -46,7 +46,7 @@ FileMarks marks_of(const struct stat& status);
 
 struct RowFile {
   std::string path;
-  FileMarks marks;  // not of a file that came open
+  FileMarks marks;  // not for a file passed as a descriptor
 };
 
 bool is_out_of_files(int error);  // EMFILE or ENFILE
@@ -62,11 +62,11 @@ class Descriptor {
 
   int fd() const { return fd_; }  // negative: none
 
-  // preadv() that waits for no disk. Negative if the page cache has nothing there; errno is
+  // preadv() without waiting for the disk. Negative if the page cache has nothing there; errno is
   // EOPNOTSUPP if the system, or the file system, can't tell.
   ssize_t read_cached(const iovec* parts, int count, std::int64_t offset) const noexcept;
 
-  // Asks for bytes that will be read soon; waits for nothing.
+  // Requests bytes that will be read soon, without waiting.
   void request(std::int64_t offset, std::size_t bytes) const noexcept;
 
  private:
@@ -77,7 +77,7 @@ class OpenFiles {
  public:
   using Open = std::shared_ptr<const Descriptor>;
 
-  // `only`: the only file, if it came open.
+  // `only`: the only file, if it was passed as a descriptor.
   OpenFiles(std::vector<RowFile> files, Descriptor only);
   ~OpenFiles();
   OpenFiles(const OpenFiles&) = delete;
@@ -86,27 +86,27 @@ class OpenFiles {
   std::size_t count() const { return files_.size(); }
   const RowFile& operator[](std::size_t file) const { return files_[file]; }
 
-  // How many files this process keeps open for reading rows.
+  // The maximum number of files that this process keeps open for reading rows.
   static std::size_t most() noexcept;
 
-  // Null, and why (an errno), if it can't be opened.
+  // Null, with the errno in `error`, if the file can't be opened.
   Open open(std::size_t file, int& error) noexcept;
 
-  // What has happened to a file since its marks were taken, if anything. Asks the path: an open
-  // file would not tell that another one has taken its place.
+  // Whether a file has changed since its stamp was taken, and how. Checks the path, because an open
+  // descriptor would not show that the file was replaced.
   std::optional<ReadFailure> change_of(std::size_t file) const noexcept;
 
-  // Bytes that the file has now. Negative: minus an errno.
+  // The current size of the file in bytes. Negative: minus an errno.
   std::int64_t size(std::size_t file) const;
 
  private:
-  struct Kept;  // an open file, and whose it is
+  struct Kept;  // an open file and its owner
 
-  // What stays open of all OpenFiles until others take its place; guarded as open_ is.
+  // Files of all OpenFiles that stay open until others replace them; guarded as open_ is.
   static std::deque<Kept>& kept();
 
   std::vector<RowFile> files_;
-  Open only_;                                          // a file that came open
+  Open only_;                                          // a file passed as a descriptor
   std::vector<std::weak_ptr<const Descriptor>> open_;  // guarded by one mutex for all OpenFiles
 };
 

@@ -1,4 +1,4 @@
-// Which of many parts, one after the other, a row lies in.
+// Finds which of many consecutive parts a row lies in.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace pinfeed::runtime {
 
-// A binary search among 10,000 parts mispredicts most of its branches: for rows of 3 KB that took a
-// third as long as copying them. So a table says where the search begins and ends for each stretch
-// of rows, which is no longer than the average part.
+// A binary search among 10,000 parts mispredicts most of its branches: for rows of 3 KB it took a
+// third as long as copying them. So a table limits the search to a few parts, per range of rows no
+// longer than the average part.
 class PartEnds {
  public:
   PartEnds() = default;
 
-  // ends[i]: how many rows there are up to the end of part i; ascending, at least one.
+  // ends[i]: the number of rows up to the end of part i; ascending, at least one.
   explicit PartEnds(std::vector<std::int64_t> ends) : ends_(std::move(ends)) {
     const auto parts = static_cast<std::int64_t>(ends_.size());
     const auto average = static_cast<std::uint64_t>(std::max<std::int64_t>(rows() / parts, 1));
@@ -36,7 +36,7 @@ class PartEnds {
   std::int64_t rows() const { return ends_.back(); }
   std::int64_t first_row(std::size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
 
-  // The part of a row that exists.
+  // The part of an existing row.
   std::size_t part_of(std::int64_t row) const {
     constexpr std::size_t kFew = 4;
     const auto stretch = static_cast<std::size_t>(row >> shift_);
@@ -54,8 +54,8 @@ class PartEnds {
 
  private:
   std::vector<std::int64_t> ends_;
-  int shift_ = 0;                           // a stretch is 1 << shift_ rows
-  std::vector<std::uint32_t> first_parts_;  // of the first row of each stretch, and one behind
+  int shift_ = 0;                           // a range is 1 << shift_ rows
+  std::vector<std::uint32_t> first_parts_;  // of the first row of each range, and one more
 };
 
 }  // namespace pinfeed::runtime

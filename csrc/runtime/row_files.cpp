@@ -13,16 +13,16 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kReaders = 16;  // what one disk is kept busy by
-// Of 65,530 mappings that Linux allows a process.
+constexpr std::size_t kReaders = 16;  // enough to keep one disk busy
+// Linux allows a process 65,530 mappings.
 constexpr std::size_t kMostMapped = 16384;
 
 using Reason = ReadFailure::Reason;
 
-// Of the calling thread.
+// Counters of the calling thread.
 struct Waits {
-  std::int64_t major_faults = 0;  // pages that had to be read
-  std::int64_t switches = -1;  // times it gave the CPU up to wait; negative: the system can't tell
+  std::int64_t major_faults = 0;  // pages read from disk
+  std::int64_t switches = -1;     // voluntary context switches; negative: the system can't tell
 
   static Waits now() noexcept {
     rusage usage;
@@ -69,7 +69,7 @@ std::optional<ReadFailure> RowFiles::find_change(std::span<const std::size_t> fi
   }
   std::mutex failing;
   std::optional<ReadFailure> first;
-  // Where rows come from the disk, so may what is known of their files.
+  // If rows come from the disk, the inodes of their files may too.
   const std::size_t threads = seems_hot() ? 1 : kReaders;
   parallel_for_blocking(asked.size(), 1, threads, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
@@ -129,7 +129,7 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
   std::size_t misses = 0;
   std::size_t most_files = OpenFiles::most();
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
-    // So many files at a time that all of them can be open.
+    // At most as many files at a time as can be open.
     std::size_t files = 0;
     for (; end < runs.size(); ++end) {
       const bool is_next = end == begin || runs[end].file != runs[end - 1].file;
@@ -139,7 +139,7 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
     if (auto failure = ask(batch, window, threads)) {
       most_files = std::min(files, most_files) / 2;
       if (!is_out_of_files(failure->error) || most_files == 0) return failure;
-      // Others have so many files open that these have to take turns.
+      // Other readers have so many files open that these must be read in turns.
       for (RowRun& run : window) run.file_open.reset();
       end = begin;
       continue;
@@ -163,7 +163,7 @@ void RowFiles::count(std::size_t rows, std::size_t misses) noexcept {
   }
 }
 
-// Reads what is at hand, and requests the rest. The disk is at work while later files are opened.
+// Reads cached rows and requests the rest. The disk works while later files are opened.
 std::optional<ReadFailure> RowFiles::ask(RowRuns& batch, std::span<RowRun> window,
                                          std::size_t threads) {
   constexpr std::size_t kChunk = 4;
@@ -187,7 +187,7 @@ std::optional<ReadFailure> RowFiles::ask(RowRuns& batch, std::span<RowRun> windo
   return first;
 }
 
-// Waits for what was requested, and returns how many runs were not in memory.
+// Waits for the requested runs, and returns the number of runs that were not in memory.
 std::size_t RowFiles::wait(const RowRuns& batch, std::span<RowRun> window) {
   std::vector<RowRun*> missing;
   for (RowRun& run : window) {

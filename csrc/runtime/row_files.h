@@ -1,4 +1,4 @@
-// Rows of files: looked at where they are when they are in memory, read all at once when not.
+// Rows of files: used where they are mapped if they are in memory, else read all at once.
 #pragma once
 
 #include <atomic>
@@ -19,31 +19,30 @@ class RowRuns;
 
 // Note [Reading rows]
 //
-// Reading a cold row through a mapping waits for the disk once for every few pages, one row after
-// the other. So rows are read by pread: first all rows of the batch are asked for without waiting,
-// in the order of the file (preadv2 with RWF_NOWAIT where there is one; what is not in memory is
-// requested by posix_fadvise), then those that were missing are waited for, by several threads.
-// Rows that touch become one read.
+// Reading a cold row through a mapping waits for the disk once every few pages, one row after the
+// other. So rows are read by pread: first all rows of the batch are requested without waiting, in
+// file order (preadv2 with RWF_NOWAIT where it exists; rows that are not in memory are requested by
+// posix_fadvise), then several threads wait for the missing rows. Adjacent rows become one read.
 //
-// But the kernel copies at half the speed of memcpy. Rows of files whose rows were all in memory
-// for a while are therefore copied from where the file is mapped, until a page fault had to wait
-// for the disk. A single file came with a mapping, its owner's; those of many are mapped here.
+// But the kernel copies at half the speed of memcpy. So if a file's recent rows were all in memory,
+// rows are copied from its mapping, until a page fault has to wait for the disk. A single file
+// comes with its owner's mapping; files of many are mapped here.
 //
 // Note [Files that change]
 //
-// Files that are opened by their paths must stay as they are. Their marks are compared before rows
-// of a batch are read. To ask 256 files of small rows that are in memory takes three times as long
-// as copying those: so where such a batch has more than kFew files, one is asked for every
-// kBytesPerQuestion of it, and others only if the last time was kAskedEvery ago.
+// Files opened by path must not change. Their stamps are compared before rows of a batch are read.
+// A stat of 256 files takes three times as long as copying their rows if these are small and in
+// memory, so a batch of such rows with more than kFew files checks one file per kBytesPerQuestion
+// of its bytes, and others only if their last check was kAskedEvery ago.
 //
-// What happens to a file after it was asked is its owner's risk: a mapped one that is cut short
-// then ends the process (SIGBUS).
+// A change after the check is the owner's risk: a mapped file that is truncated ends the process
+// (SIGBUS).
 //
-// A file that came open may be written to, through a memmap of its owner for one. Only its size
-// counts, and whoever made the mapping asks for it.
+// A file passed as a descriptor may be written to, such as through its owner's memmap. Only its
+// size matters, and the mapping's creator checks it.
 class RowFiles {
  public:
-  // `only`: the only file, if it came open.
+  // `only`: the only file, if it was passed as a descriptor.
   RowFiles(std::vector<RowFile> files, Descriptor only);
   ~RowFiles();
   RowFiles(const RowFiles&) = delete;
@@ -51,42 +50,40 @@ class RowFiles {
 
   const RowFile& file(std::size_t number) const { return files_[number]; }
 
-  // Bytes that the file has now. Negative: minus an errno.
+  // The current size of the file in bytes. Negative: minus an errno.
   std::int64_t size(std::size_t file) const { return files_.size(file); }
 
-  // What has happened to the first of these files, each of which is there once, that is known not
-  // to be what it was. `bytes`: of the batch.
+  // The first of these files, each listed once, that is known to have changed, and how. `bytes`: of
+  // the batch.
   std::optional<ReadFailure> find_change(std::span<const std::size_t> files, std::size_t bytes);
 
-  // Where a file begins in memory, mapped by now, if it did not come open. Null if it can't be. Its
-  // marks must just have been compared.
+  // The address at which a file is mapped, unless it was passed as a descriptor. Null if it can't
+  // be mapped. Its stamp must just have been compared.
   const std::byte* map(std::size_t file) noexcept;
 
-  // Whether mapped rows seem to be in memory, by a few bytes of them.
+  // Whether mapped rows seem to be in memory, judged by a few of their bytes.
   bool are_in_memory(std::span<const std::byte* const> bytes) noexcept;
 
-  // Asks the system for rows that will be read next; waits for nothing.
+  // Requests rows that will be read next, without waiting.
   void request(std::span<const RowRead> reads);
 
-  // Reads all, in any order. Bytes are written also if it fails.
+  // Reads all, in any order. Writes bytes even if it fails.
   std::optional<ReadFailure> read(std::span<const RowRead> reads, std::size_t threads);
 
-  // Whether rows are being found in memory: then they are worth mapping, and asking for them ahead
-  // is pointless.
+  // Whether recent rows were in memory: then mapping pays off, and requesting rows ahead doesn't.
   bool seems_hot() const { return hits_.load(std::memory_order_relaxed) >= kHotAfter; }
 
  private:
-  static constexpr std::int64_t kHotAfter = 256;  // rows in a row that were in memory
+  static constexpr std::int64_t kHotAfter = 256;  // consecutive rows that were in memory
 
   static constexpr std::size_t kFew = 8;
   static constexpr std::size_t kBytesPerQuestion = std::size_t{1} << 20;
   static constexpr std::chrono::seconds kAskedEvery{1};
 
-  // Of a file that did not come open. A batch of small rows looks at hundreds of these, anywhere
-  // among thousands.
+  // For a file opened by path. Random access: one batch uses hundreds of entries out of thousands.
   struct Mapped {
-    std::atomic<const std::byte*> data{nullptr};  // null: not yet, or the system refuses
-    std::atomic<std::int64_t> asked{0};           // when it last had its marks, in ns
+    std::atomic<const std::byte*> data{nullptr};  // null: not mapped yet, or the system refuses
+    std::atomic<std::int64_t> asked{0};           // the time of its last check, in ns
   };
 
   void request(const RowRun& run);
@@ -97,7 +94,7 @@ class RowFiles {
 
   OpenFiles files_;
   std::atomic<std::int64_t> hits_{0};
-  std::unique_ptr<Mapped[]> maps_;  // of each file
+  std::unique_ptr<Mapped[]> maps_;  // per file
 };
 
 }  // namespace pinfeed::runtime

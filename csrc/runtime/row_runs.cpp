@@ -37,7 +37,7 @@ void RowRuns::add(std::size_t read, std::size_t skipped, std::size_t bytes) {
       runs_.back().end - runs_.back().begin == kMostRows) {
     runs_.push_back({parts_.size(), parts_.size(), from.file, offset, 0});
   }
-  // Rows that are only asked for have no place yet.
+  // Rows that are only requested have no address yet.
   parts_.push_back({from.to == nullptr ? nullptr : from.to + skipped, bytes, read});
   runs_.back().end = parts_.size();
   runs_.back().bytes += bytes;

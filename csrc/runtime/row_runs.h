@@ -1,4 +1,4 @@
-// The reads of a batch as the disk likes them: in the order of the files, neighbours together.
+// The reads of a batch in disk order: sorted by file and offset, adjacent rows merged.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace pinfeed::runtime {
 
-// One read from a file, to the places of several rows.
+// One read from a file into several rows.
 struct RowRun {
   std::size_t begin, end;  // of the parts
   std::size_t file;
@@ -19,9 +19,9 @@ struct RowRun {
   std::size_t done = 0;
   OpenFiles::Open file_open{};  // set before an attempt
   int error = 0;
-  bool ended = false;   // the file did, before the run
-  bool unsure = false;  // whether it was at hand, for the file system doesn't tell
-  bool waited = false;  // for what was unsure
+  bool ended = false;   // the file ended before the run
+  bool unsure = false;  // the file system doesn't tell whether it was cached
+  bool waited = false;  // for a run that was unsure
 };
 
 class RowRuns {
@@ -31,11 +31,11 @@ class RowRuns {
 
   std::vector<RowRun>& runs() & { return runs_; }  // not of a temporary
 
-  // One attempt; whether the run is over, read or failed. Without `wait` only what is in memory is
-  // read, as far as the system can tell.
+  // Makes one attempt; returns whether the run is finished, read or failed. Without `wait`, reads
+  // only cached bytes, as far as the system can tell.
   bool attempt(RowRun& run, bool wait) const noexcept;
 
-  // The read that a run stopped in.
+  // The read at which a run stopped.
   const RowRead& read_of(const RowRun& run) const;
 
  private:

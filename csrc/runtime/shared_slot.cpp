@@ -19,18 +19,18 @@ namespace {
 #endif
 
 int create_memory_file(const std::string& name) {
-  // Systems may insist that such files can't be executed; kernels before 6.3 don't know the flag.
+  // Systems may require that such files are not executable; kernels before 6.3 don't know the flag.
   const unsigned flags = MFD_CLOEXEC;
   const int descriptor = memfd_create(name.c_str(), flags | MFD_NOEXEC_SEAL);
   if (descriptor >= 0 || errno != EINVAL) return descriptor;
   return memfd_create(name.c_str(), flags);
 }
 
-// Takes memory for a range of a file now, and makes the file as long: a full file system or a
-// system that does not overcommit would end whoever writes by SIGBUS. False, with errno, if there
-// is none; a part of the range may then have got some.
+// Reserves memory for a range of a file and extends the file: without it, a full file system or a
+// system that does not overcommit would kill the writer with SIGBUS. Returns false, with errno, if
+// there is not enough; a part of the range may then be reserved.
 bool take_memory(int descriptor, std::size_t offset, std::size_t bytes) noexcept {
-  // In pieces, for a signal undoes what the call has done so far, and may come every millisecond.
+  // In pieces, because a signal undoes the call's work so far, and may come every millisecond.
   constexpr std::size_t kPiece = std::size_t{4} << 20;
   for (std::size_t done = 0; done < bytes; done += kPiece) {
     const std::size_t piece = std::min(kPiece, bytes - done);
@@ -42,7 +42,7 @@ bool take_memory(int descriptor, std::size_t offset, std::size_t bytes) noexcept
   return true;
 }
 
-// Gives the pages of a range back to the system, for all processes.
+// Frees the pages of a range, for all processes.
 void punch(std::byte* data, std::size_t bytes) noexcept { madvise(data, bytes, MADV_REMOVE); }
 
 #else
@@ -61,7 +61,7 @@ void punch(std::byte*, std::size_t) noexcept {}
 
 #endif
 
-// A slot that was sent may have been made up: what lies beyond the file would end whoever reads it.
+// A received slot may be forged: access beyond the end of the file would kill the reader.
 void require_slot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
   const std::size_t page = SharedSlot::page_bytes();
   constexpr std::size_t kMost = std::size_t{1} << 60;
@@ -104,11 +104,10 @@ SharedSlot::SharedSlot(int descriptor, std::size_t offset, std::size_t capacity,
   if (mapping == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
   mapping_ = static_cast<std::byte*>(mapping);
 #if defined(__linux__)
-  madvise(mapping, bytes, MADV_DONTDUMP);  // batches in a core dump would be many gigabytes
+  madvise(mapping, bytes, MADV_DONTDUMP);  // batches would make a core dump many gigabytes
 #if defined(MADV_POPULATE_WRITE)
-  // All pages at once take a fraction of the time of as many faults, and those that are there
-  // already come in groups if they are read. Only advice: whatever is missing is mapped when it is
-  // touched.
+  // Populating all pages at once takes a fraction of the time of page faults, and reading existing
+  // pages maps them in groups. Only advice: missing pages are mapped when they are touched.
   madvise(mapping, bytes, is_new ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 #endif
 #endif
@@ -120,7 +119,7 @@ std::byte* SharedSlot::data() const { return mapping_ + page_bytes(); }
 
 bool SharedSlot::claim() noexcept {
   if (held_.exchange(true)) return false;
-  // What this process sends, it sends while an array of its own holds the slot.
+  // A sender's own array holds the slot while the message is counted.
   if (counts().sent == counts().returned) return true;
   held_ = false;
   return false;

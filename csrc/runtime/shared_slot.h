@@ -1,5 +1,5 @@
-// A place in a file of shared memory, in which one process writes arrays and others read them where
-// they are.
+// A slot in a file of shared memory: one process writes arrays in it, and others read them in
+// place.
 #pragma once
 
 #include <atomic>
@@ -9,34 +9,34 @@
 
 namespace pinfeed::runtime {
 
-// Returns the descriptor of an empty file, which is in no folder and gone with the last process
-// that has it. Programs that are executed don't inherit it. Lists of open files show `name`. Throws
+// Returns the descriptor of an empty file without a path, which exists until the last process that
+// has it ends. Executed programs don't inherit it. Lists of open files show `name`. Throws
 // std::system_error where memfd_create is missing or refused.
 int create_shared_file(const std::string& name);
 
 // Note [Shared slots]
 //
-// A DataLoader worker writes an array into a slot, sends messages that speak of it, and lets go of
-// it; the trainer receives each message and lets go of the array some time later. The first page of
-// the slot counts these events, for both have it mapped. Every count has one side that changes it,
-// and only upwards:
-//   sent       messages on their way or arrived           the writer
-//   received   those that a reader has accepted            readers
-//   returned   those whose array no reader views any more  readers
+// A DataLoader worker writes an array into a slot, sends messages that refer to it, and releases
+// it; the main process receives each message and releases its array some time later. The first page
+// of the slot, which both have mapped, counts these events. Every count is changed by one side
+// only, and only increases:
+//   sent       messages sent                               the writer
+//   received   messages that a reader has accepted         readers
+//   returned   messages whose array no reader views        readers
 // The slot is free when the writer itself holds no array in it and sent equals returned. So no
-// array is overwritten while anybody may read it, whoever is killed at whichever instruction: a
-// count that was not reached keeps the slot in use for good, and it goes with its file.
+// array is overwritten while anyone may read it, even if a process is killed at any instruction: a
+// count that was not reached keeps the slot in use for good, until its file is freed.
 //
-// A slot retires when its writer ends, or is found dead. Its memory goes back to the system then,
-// or when the last reader lets go. Whoever receives a message counts it and then looks whether the
-// slot has retired; whoever retires the slot says so and then looks at the counts. One of them sees
-// the other, so that no reader gets memory that is on its way out.
+// A slot retires when its writer ends, or is found dead. Its memory is freed then, or when the last
+// reader releases it. A reader counts a message and then checks whether the slot has retired; the
+// retiring process sets the flag and then checks the counts. One of them sees the other, so no
+// reader gets memory that is being freed.
 class SharedSlot {
  public:
-  // Maps a slot of a file with room for `capacity` bytes of data. A new one gets memory first, so
+  // Maps a slot of a file with `capacity` bytes of data. Memory of a new slot is reserved first, so
   // that no write can fail later. Both sizes are multiples of `page_bytes`, and the slot takes one
   // page more than its capacity. Throws std::system_error, and std::invalid_argument for a slot
-  // that no file has.
+  // beyond the end of the file.
   SharedSlot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new);
   ~SharedSlot();
   SharedSlot(const SharedSlot&) = delete;
@@ -48,20 +48,20 @@ class SharedSlot {
   std::size_t capacity() const { return capacity_; }
   std::size_t offset() const { return offset_; }
 
-  // The writer's side. `claim` fails while anybody uses the slot. `discard` gives the memory of a
-  // free slot back, which is never used again; false if it is not free.
+  // The writer's side. `claim` fails while the slot is in use. `discard` frees the memory of a free
+  // slot, which is never used again; false if it is in use.
   bool claim() noexcept;
   void drop() noexcept { held_ = false; }
   void send() noexcept { ++counts().sent; }
   bool discard() noexcept;
 
-  // A reader's side. `receive` fails if the slot has retired. `let_go` does nothing in a forked
+  // The reader's side. `receive` fails if the slot has retired. `let_go` does nothing in a forked
   // child, which merely inherited the array.
   bool receive() noexcept;
   void let_go() noexcept;
   std::uint32_t readers() const noexcept { return counts().received - counts().returned; }
 
-  // No message is received any more.
+  // Retires the slot: no more messages are received.
   void retire() noexcept;
 
  private:

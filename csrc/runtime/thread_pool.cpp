@@ -19,11 +19,11 @@
 namespace pinfeed::runtime {
 namespace {
 
-// True while this thread runs a body, so that calls from inside it stay on this thread.
+// True while this thread runs a body: nested calls stay on this thread.
 thread_local bool inside_body = false;
 
-// One call of parallel_for. It lives on the stack of its caller, who leaves only when no other
-// thread can reach it any more.
+// One call of parallel_for, on the stack of its caller, who returns only when no other thread can
+// reach it any more.
 struct Job {
   const RangeBody body;
   const std::size_t total;
@@ -31,8 +31,8 @@ struct Job {
   const std::size_t chunk_count;
   std::atomic<std::size_t> next_chunk{0};
 
-  // Claims one chunk after the other until none is left. Relaxed is enough: the counter only hands
-  // out numbers, what the bodies wrote is published by the mutex of the pool.
+  // Claims chunks until none remain. Relaxed order is enough: the counter only hands out numbers,
+  // and the pool's mutex publishes the bodies' writes.
   void run_claimed_chunks() noexcept {
     for (;;) {
       const std::size_t index = next_chunk.fetch_add(1, std::memory_order_relaxed);
@@ -48,8 +48,8 @@ class ThreadPool {
   ThreadPool(const char* thread_name, const std::atomic<std::int64_t>& idle_ms) noexcept
       : thread_name_(thread_name), idle_ms_(idle_ms) {}
 
-  // Runs the job on the caller and up to `helpers` threads of the pool. Returns false, with
-  // nothing done, if the pool serves another job or has no thread to offer.
+  // Runs the job on the caller and up to `helpers` threads of the pool. Returns false, without any
+  // work done, if the pool serves another job or has no thread to offer.
   bool try_run(Job& job, std::size_t helpers) noexcept {
     if (in_use_.test_and_set(std::memory_order_acquire)) return false;
     grow(helpers);
@@ -89,13 +89,13 @@ class ThreadPool {
       for (std::size_t i = 0; i < helpers; ++i) job_ready_.notify_one();
     }
     job.run_claimed_chunks();
-    // The last chunk of another thread is often about to end, and being woken up costs 20 us more
-    // than looking again; on a busy machine a yield gives that thread the core it needs.
+    // The last chunk of another thread often ends soon, and a wake-up costs 20 us more than
+    // polling; on a busy machine a yield gives that thread the core it needs.
     for (int i = 0; i < 100 && seated_.load(std::memory_order_relaxed) > 0; ++i) {
       std::this_thread::yield();
     }
-    // A thread that wakes up after this point finds no seat, so only those that took one are
-    // waited for: a job is never held up by a thread that the system schedules late.
+    // A thread that wakes up after this point finds no seat, so the job waits only for seated
+    // threads, never for a thread that the system schedules late.
     std::unique_lock lock(mutex_);
     seats_ = 0;
     job_done_.wait(lock, [this] { return seated_ == 0; });
@@ -129,7 +129,7 @@ class ThreadPool {
     }
   }
 
-  // False if there was none for so long that the thread shall end.
+  // Returns false after the idle timeout: the thread should end.
   bool wait_for_seat(std::unique_lock<std::mutex>& lock) noexcept {
     const auto is_one_free = [this] { return seats_ > 0; };
     const std::chrono::milliseconds idle{idle_ms_.load(std::memory_order_relaxed)};
@@ -148,23 +148,23 @@ class ThreadPool {
   std::condition_variable job_done_;
   Job* job_ = nullptr;
   std::size_t seats_ = 0;               // threads that may still join job_
-  std::atomic<std::size_t> seated_{0};  // threads that joined it and are not done
+  std::atomic<std::size_t> seated_{0};  // threads that joined it and have not finished
   unsigned named_threads_ = 0;
 };
 
 // The pools are never destroyed: at exit their threads may be asleep on condition variables and
-// other threads of the process may still be in parallel_for; the system reclaims all of it.
+// other threads of the process may still be in parallel_for; the system reclaims everything.
 struct SharedPool {
   const char* thread_name;
-  std::atomic<std::int64_t> idle_ms;  // threads that had nothing to do for so long end; 0: never
+  std::atomic<std::int64_t> idle_ms;  // idle timeout of threads; 0: never
   std::atomic<ThreadPool*> pool{nullptr};
 };
-SharedPool workers{"pinfeed", 0};  // as many as there are CPUs, and asked for all the time
+SharedPool workers{"pinfeed", 0};  // one thread per CPU, in constant use
 SharedPool readers{"pinfeed-read", 10'000};
 
-// A child has none of its parent's threads, and the mutex of the parent's pool may be locked for
-// ever by one of them. So the child forgets that pool without touching it and makes its own when it
-// needs one. Registered when the library is loaded, before any thread can be in here.
+// A child has none of its parent's threads, and one of them may have locked the mutex of the
+// parent's pool. So the child drops that pool without touching it and creates its own when needed.
+// Registered when the library is loaded, before any thread can be in here.
 [[maybe_unused]] const int fork_handler_registered = pthread_atfork(nullptr, nullptr, [] {
   workers.pool.store(nullptr);
   readers.pool.store(nullptr);

@@ -1,4 +1,4 @@
-// Cuts native work into ranges over one small pool of threads that the whole process shares.
+// Splits native work into ranges over one small pool of threads per process.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ class RangeBody {
   template <typename Callable>
     requires(!std::same_as<std::remove_cvref_t<Callable>, RangeBody> &&
              std::invocable<Callable&, std::size_t, std::size_t>)
-  RangeBody(Callable&& callable) noexcept  // implicit, so that a lambda can be passed as it is
+  RangeBody(Callable&& callable) noexcept  // implicit, so that lambdas can be passed directly
       : callable_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         invoke_([](void* target, std::size_t begin, std::size_t end) {
           (*static_cast<std::remove_reference_t<Callable>*>(target))(begin, end);
@@ -29,35 +29,35 @@ class RangeBody {
   void (*invoke_)(void*, std::size_t, std::size_t);
 };
 
-// Calls body(begin, end) on disjoint ranges that cover [0, total), on the calling thread and on up
-// to `threads` - 1 threads of the pool, and returns when all of them are done.
+// Calls body(begin, end) on disjoint ranges that cover [0, total), on the calling thread and up to
+// `threads` - 1 threads of the pool, and returns when all have finished.
 //
 // total:   work units; 0 calls nothing.
-// chunk:   most work units per call of body, at least 1.
-// threads: most threads that take part, the caller included.
+// chunk:   maximum work units per call of body, at least 1.
+// threads: maximum number of threads, including the caller.
 // body:    must not throw and must not fork.
 //
 // With threads <= 1 or total <= chunk everything runs on the caller without any synchronization.
-// So it does inside another body, and while the pool serves another thread: a second job would
+// The same holds inside another body, and while the pool serves another thread: a second job would
 // compete for the same cores, and waiting for the first could deadlock. If the system refuses new
-// threads, the work is done by those that exist. Never throws.
+// threads, the existing ones do the work. Never throws.
 //
-// After a fork the child starts with a pool of no threads, even if the fork happened while another
-// thread of the parent was in here.
+// After a fork the child starts with an empty pool, even if another thread of the parent was in
+// here.
 void parallel_for(std::size_t total, std::size_t chunk, std::size_t threads,
                   RangeBody body) noexcept;
 
-// The same for bodies that may throw std::bad_alloc, which this throws when all of them are done.
+// The same for bodies that may throw std::bad_alloc, which is rethrown when all have finished.
 void parallel_for_allocating(std::size_t total, std::size_t chunk, std::size_t threads,
                              RangeBody body);
 
-// parallel_for for bodies that mostly wait, for a disk say: on threads of their own, so that no CPU
-// stands idle meanwhile, and as many at a time as `threads` says. They start when they are needed,
-// and end when nobody needed them for 10 s.
+// parallel_for for bodies that mostly wait, such as for a disk: on threads of their own, so that no
+// CPU idles meanwhile, and with up to `threads` at a time. They start when needed, and end after 10
+// s without work.
 void parallel_for_blocking(std::size_t total, std::size_t chunk, std::size_t threads,
                            RangeBody body) noexcept;
 
-// Another time than 10 s, from the next time on that such a thread has nothing to do.
+// Overrides the 10 s idle timeout, from the next idle period on.
 void set_reader_idle_timeout(std::chrono::milliseconds timeout) noexcept;
 
 // CPUs that this process may use, at least 1: the affinity mask on Linux, all CPUs elsewhere.
