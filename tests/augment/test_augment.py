@@ -359,7 +359,7 @@ ARGUMENTS = [
     (lambda: augment.Compose([len]), TypeError, "crops, flips and sizes of pinfeed.augment", "builtin"),
     (lambda: augment.Compose([augment.ColorJitter(0.4)]), TypeError, "augment=[Compose(...), ColorJitter(...)]"),
     (lambda: augment.Compose([augment.RandomErasing()]), TypeError, "augment=[Compose(...), ColorJitter(...)]"),
-    (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "come first"),
+    (lambda: augment.Compose([crop(8), crop(9)]), ValueError, "is larger or pads", "put the crop that pads first"),
     (lambda: augment.Compose([crop(8), crop(7, 1)]), ValueError, "RandomCrop(7, padding=1"),
     (lambda: augment.Compose([crop(8), augment.CenterCrop(9)]), ValueError, "CenterCrop(9)"),
     (lambda: pinfeed.Collate(seed=-1), ValueError, "Collate: seed must be at least 0"),

@@ -75,7 +75,7 @@ HINTS: Hints = {
         TypeError, r"there is no argument 'size'; Image\(augment=pinfeed.augment.Resize\(size\)\) resizes"),
     "a transform to normalize": (done, lambda: augment.Normalize(0.5, 0.5),
         lambda: Collate(Image(0.5, 0.5))([PHOTOS[0]]), torch.from_numpy(PLANES[:1] / np.float32(255) * 2 - 1),
-        AttributeError, r"no Normalize; pinfeed.Image\(mean, std\) makes normalized floats of images"),
+        AttributeError, r"no Normalize; pinfeed.Image\(mean, std\) converts images to normalized floats"),
 }  # fmt: skip
 
 

@@ -317,7 +317,7 @@ ARGUMENTS = [
     (lambda: pinfeed.Image(resize_dtype=torch.float32, dtype=torch.uint8),
         ValueError, "for images that become floats, got dtype=torch.uint8; leave one"),
     (lambda: pinfeed.Image(resize_dtype=torch.float32, augment=augment.ColorJitter(1)),
-        ValueError, "changes bytes, and resize_dtype=torch.float32 makes floats"),
+        ValueError, "changes bytes, and resize_dtype=torch.float32 converts them to floats"),
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Random crops, flips and sizes in the pass that normalizes images, for `pinfeed.Image`; what goes with them.
+"""Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, applied while it makes the batch.
 
-Names, arguments and defaults are those of ``torchvision.transforms.v2``, and of timm for ``ResizeKeepRatio``. Nothing here changes once it is
-made: fields, workers and threads may share it.
+Names, arguments and defaults match ``torchvision.transforms.v2``; ``ResizeKeepRatio`` matches timm.
+Transforms are immutable: fields, workers and threads can share them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,10 @@ __all__ = [
     "ScaleJitter",
 ]
 
-if not TYPE_CHECKING:  # which sees that a name is missing
+if not TYPE_CHECKING:  # type checkers report missing names themselves
 
     def __getattr__(name: str) -> Any:
-        hint = "call those of torchvision that are not here in the dataset, before Collate"
+        hint = "call torchvision's transform in the dataset, before Collate"
         if name in ("Normalize", "ToTensor", "ToImage", "ToDtype"):
-            hint = "pinfeed.Image(mean, std) makes normalized floats of images"
+            hint = "pinfeed.Image(mean, std) converts images to normalized floats"
         raise AttributeError(f"pinfeed.augment has no {name}; {hint}")

@@ -1,4 +1,4 @@
-"""The random changes that a `pinfeed.Image` makes to each sample."""
+"""Augmentation: the transforms of a `pinfeed.Image`, checked and applied to a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pinfeed.runtime import get_num_threads
 
 
 class Transforms(NamedTuple):
-    """The transforms of an ``augment`` argument, by kind. False if there are none."""
+    """The transforms of an ``augment`` argument, by kind. Falsy if empty."""
 
     geometry: Geometry | None
     colors: tuple[Coloring, ...] = ()
@@ -43,17 +43,17 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
         geometry_only: Whether colors and erasing raise.
 
     Raises:
-        TypeError: One is not a transform of `pinfeed.augment`.
-        ValueError: Their order is not that of the pass: geometry, colors, erasing. Flips may stand
-            anywhere, because colors don't depend on them.
+        TypeError: If an item is not a transform of `pinfeed.augment`.
+        ValueError: If the order isn't geometry, colors, erasing. Flips can be anywhere, because
+            colors don't depend on them.
     """
     if augment is None:
         return Transforms(None)
-    given = [*augment] if isinstance(augment, list | tuple) else [augment]
+    transforms = [*augment] if isinstance(augment, list | tuple) else [augment]
     kind = Geometry if geometry_only else Transform
     what = "a crop, flip or resize" if geometry_only else "a transform"
     steps, colors, erasing = [], [], []
-    for one in given:
+    for one in transforms:
         require_instance(
             one, kind, f"{function}: augment must be {what} of pinfeed.augment, or a list"
         )
@@ -78,15 +78,15 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
 
 
 class Augmentation:
-    """Geometry, colors and erasing, with the stream that their random numbers come from.
+    """Geometry, colors and erasing of an `Image`, with their random stream.
 
-    `pinfeed.Image` explains the arguments; messages carry its name.
+    `pinfeed.Image` documents the arguments, and messages begin with its name.
 
     Args:
-        transforms: The result of `split_transforms`.
+        transforms: Result of `split_transforms`.
 
     Attributes:
-        needs_boxes: Whether a crop is made around the boxes of objects.
+        needs_boxes: Whether a crop depends on the boxes of objects.
     """
 
     def __init__(
@@ -104,23 +104,23 @@ class Augmentation:
         self._transforms = transforms
         self._steps = () if geometry is None else geometry.steps
         self._stream = checked_integer(rng_stream, "Image: rng_stream", 0)
-        several = [*interpolation] if isinstance(interpolation, list | tuple) else []
-        if any(one not in ("bilinear", "bicubic") for one in several):
+        choices = [*interpolation] if isinstance(interpolation, list | tuple) else []
+        if any(choice not in ("bilinear", "bicubic") for choice in choices):
             raise ValueError(
                 "Image: interpolation must be one name, or a list of 'bilinear' and 'bicubic' to draw "
                 f"from, got {interpolation!r}"
             )
-        self._draws_interpolation = len(set(several)) > 1
+        self._draws_interpolation = len(set(choices)) > 1
         kind, in_floats = checked_interpolation(
-            several[0] if several else interpolation,
+            choices[0] if choices else interpolation,
             resize_dtype,
             torch_dtype_name(dtype),
             "Image",
         )
         if transforms.colors and resize_dtype is not None:
             raise ValueError(
-                f"Image: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 makes "
-                "floats of them; leave one of them out"
+                f"Image: {transforms.colors[0]!r} changes bytes, and resize_dtype=torch.float32 converts "
+                "them to floats; leave one of them out"
             )
         if transforms.erasing is not None:
             transforms.erasing.check_dtype(dtype)
@@ -137,13 +137,12 @@ class Augmentation:
                     f"got {number}; round it"
                 )
         self.needs_boxes = geometry is not None and geometry.needs_boxes
-        # As native code takes them.
         self._options = _core.AugmentOptions(
             **({} if geometry is None else geometry.native(fill)),
             may_be_small=is_padded,
             problem_with_one_channel=problem_with_one_channel,
             interpolation=kind,
-            one_of=several,
+            one_of=choices,
             in_floats=in_floats,
             colors=[one.native for one in transforms.colors],
         )
@@ -156,12 +155,12 @@ class Augmentation:
 
     @property
     def is_random(self) -> bool:
-        """Whether anything is drawn: not for a center crop, or a flip that is certain."""
+        """Whether any transform draws random numbers; False for a center crop or a flip with p=1."""
         if self._draws_interpolation and any(isinstance(step, Resizing) for step in self._steps):
             return True
         erasing = self._transforms.erasing
-        drawn: list[Any] = [*self._steps, *self._transforms.colors, *([erasing] if erasing else [])]
-        return any(part.is_random for part in drawn)
+        parts: list[Any] = [*self._steps, *self._transforms.colors, *([erasing] if erasing else [])]
+        return any(part.is_random for part in parts)
 
     def batch(
         self,
@@ -175,12 +174,12 @@ class Augmentation:
         name: str,
         path: str,
     ) -> _core.WrittenImages:
-        """The batch of these images, as ``_core.view_images`` takes and returns them."""
+        """Returns the batch of these images; arguments and result are as in ``_core.view_images``."""
         key, threads = chance.key(self._stream), get_num_threads()
         shared = (self._steps, self._stream) if self._steps else None
         views = chance.views.get(shared)
         if self.needs_boxes and objects is None and views is None:
-            wrong = "RandomIoUCrop crops around the boxes of objects, and no entry has those of these images"
+            wrong = "RandomIoUCrop crops around boxes, and no entry has the boxes of these images"
             hint = 'add Boxes(image="...") beside the first entry that has this geometry'
             raise ValueError(Problem(name, wrong, hint=hint))
         batch = _core.view_images(
@@ -207,7 +206,7 @@ class Augmentation:
         return batch
 
     def refuse_batch(self, name: str) -> None:
-        """Raises TypeError if there are transforms, because a finished batch has no samples."""
+        """Raises TypeError if there are transforms, because they apply to samples, not to batches."""
         if not self._transforms:
             return
         unit = "; RandomErasing writes bytes then" if self._transforms.erasing else ""

@@ -1,4 +1,4 @@
-"""What is random in a batch follows from the seed, the epoch and each sample's index."""
+"""Random state of batches, derived from the seed, the epoch and each sample's index."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pinfeed.memory.shared_cells import SharedCells
 from pinfeed.ranks import group_ranks
 from pinfeed.sources.dataset import Rows
 
-# Where in the number of a sample stands how often the epoch had it before; indices stay below.
+# Sample numbers hold the index below this bit, and above it how often the epoch repeated the sample.
 _COPY_BIT = 42
 
 
 class Chance:
-    """What the random numbers of one batch follow from: 64 bits, and for each sample its number.
+    """Random state of one batch: a 64-bit key and a number per sample.
 
-    Without these bits, the ``key``, they are drawn from torch's default generator when first asked for.
+    Without a ``key``, the first use draws one from torch's default generator.
 
     Attributes:
-        samples: int64 of shape (B,).
-        views: What is seen of each image, by the geometry and the stream that it was drawn for: the
-            entries that share them see the same.
+        samples: Number of each sample, int64 of shape (B,).
+        views: The crops drawn so far, by geometry and random stream. Entries with the same geometry
+            and stream share them.
     """
 
     def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
@@ -40,36 +40,41 @@ class Chance:
         self.views: dict[Any, _core.ImageViews] = {}
 
     def key(self, stream: int) -> int:
-        """64 bits, others for each stream."""
+        """Returns a 64-bit key, a different one for each stream."""
         if self._key is None:
             self._key = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
         return self._key if stream == 0 else _key(self._key, stream)
 
 
 class SeededChance:
-    """What is random in the batches of a `Collate`, in all its workers, by its ``seed`` and ``id_key``."""
+    """Random state of a `Collate` in all its workers, from its ``seed`` and ``id_key``."""
 
     def __init__(self, seed: int | None, entry: Any = None) -> None:
         self.seed = None if seed is None else checked_integer(seed, "Collate: seed", 0)
         self.entry = entry
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
-        # Which the workers share: the epoch, and what `_watch` knows.
+        # Shared with workers: the epoch and the state of `_watch`.
         self._cells = None if seed is None else SharedCells([0] * 10, "Collate")
 
     @property
     def epoch(self) -> int:
-        """The epoch of batches that don't tell theirs."""
+        """The epoch of batches that don't carry one."""
         return 0 if self._cells is None else int(self._cells.values[0])
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, here and in all workers."""
+        """Sets the epoch in this process and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
         if self._cells is not None:
             self._cells.values.numpy()[:3] = epoch, 1, 0
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
-        """The numbers of a batch, whose epoch is None unless its samples or their stream tell it."""
+        """Returns the random state of a batch.
+
+        Args:
+            samples: The samples of the batch.
+            epoch: The epoch that the samples or their stream carry; None if they carry none.
+        """
         read = IndexBatch.last_read(len(samples))
         if self.seed is None:
             return Chance(np.arange(len(samples)))
@@ -92,20 +97,20 @@ class SeededChance:
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if known is None else known.dataset_length)
-            if self.entry is None:  # otherwise the numbers say which samples are to look alike
+            if self.entry is None:  # with id_key, equal numbers are intended
                 self._watch_copies(numbers)
         if copies is not None:
             numbers = numbers + (copies << _COPY_BIT)
-        return Chance(numbers, _key(self.seed, epoch, 2))  # samplers take others
+        return Chance(numbers, _key(self.seed, epoch, 2))  # 2: a stream that samplers don't use
 
     def _watch(self, numbers: npt.NDArray[np.int64], dataset_length: int | None) -> None:
-        """Warns once, when the samples of an epoch come for the second time.
+        """Warns once when the samples of an epoch come for the second time.
 
-        That is when the sample that came first comes again, after as many others as there are. If it
-        comes earlier, a loop was broken off, or samples are drawn with replacement. Where a
-        `Collate` serves several datasets, the longest is watched. Where nobody knows how many samples
-        there are, as of a ``Subset``, and nobody has called `set_epoch`, it warns when the first sample
-        and another one, of a later batch, have both come again; a look at one batch is no pass.
+        The epoch is over when its first sample comes again after a whole dataset of samples. An
+        earlier repetition means that a loop stopped early, or that samples are drawn with replacement.
+        If a `Collate` serves several datasets, the longest is watched. If the dataset length is
+        unknown, as with a ``Subset``, and nobody called `set_epoch`, it warns when the first sample
+        and one of a later batch have both come again; one repeated batch is not an epoch.
         """
         if self._cells is None:
             return
@@ -130,19 +135,18 @@ class SeededChance:
         if is_over or (times > 1 and others > 1 and not was_set):
             cells[6] = 1
             warnings.warn(
-                f"Collate: samples come again in epoch {epoch}, and what is random is drawn for them "
-                "as before; call Collate.set_epoch(epoch) before each epoch, or take a batch_sampler "
-                "of pinfeed's, such as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose "
-                "batches tell their epoch",
+                f"Collate: samples come again in epoch {epoch}, and get the same random draws as before; "
+                "call Collate.set_epoch(epoch) before each epoch, or use a batch_sampler of pinfeed, such "
+                "as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose batches carry their epoch",
                 stacklevel=2,
             )
         cells[4:6] = (0 if is_first_again else since) + len(numbers), times
         cells[7:9] = other, others
 
     def _watch_copies(self, numbers: npt.NDArray[np.int64]) -> None:
-        """Warns once of several copies of samples in a batch whose sampler did not count them.
+        """Warns once if a batch repeats samples and its sampler didn't count the copies.
 
-        A single one may fill up the share of a rank.
+        A single copy is fine, because samplers repeat one to give ranks equally many samples.
         """
         if self._cells is None or self._cells.values[9]:
             return
@@ -150,18 +154,18 @@ class SeededChance:
         if copies > 1 and copies >= len(numbers) // 16:
             self._cells.values[9] = 1
             warnings.warn(
-                f"Collate: {copies} samples of a batch are copies of others, and what is random is drawn "
-                "for them as for these; take pinfeed.samplers.WeightedSampler as batch_sampler, over an "
-                "ArrayDataset or an IndexedDataset, which counts copies, or leave out seed",
+                f"Collate: {copies} samples of a batch are copies of others, and get the same random draws; "
+                "use pinfeed.samplers.WeightedSampler, which counts copies, as batch_sampler over an "
+                "ArrayDataset or an IndexedDataset, or leave out seed",
                 stacklevel=2,
             )
 
 
 def _integers(samples: Sequence[Any], entry: Any) -> npt.NDArray[np.int64]:
-    """That entry of all samples."""
+    """Returns this entry of all samples, an integer each."""
     if isinstance(samples, Rows) and isinstance(samples.sources, Mapping):
         sources = {key: samples.sources[key] for key in samples.sources if key == entry}
-        samples = Rows(sources, samples.indices) if sources else [{}]  # no view of each image
+        samples = Rows(sources, samples.indices) if sources else [{}]  # skip all other entries
     numbers = []
     for position, sample in enumerate(samples):
         if not isinstance(sample, Mapping) or entry not in sample:
@@ -177,6 +181,6 @@ def _integers(samples: Sequence[Any], entry: Any) -> npt.NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=16)
 def _key(seed: int, *more: int) -> int:
-    """64 bits that follow from these numbers, as NumPy promises."""
+    """Returns 64 bits derived from these numbers, in a way that NumPy keeps stable."""
     sequence = np.random.SeedSequence(seed, spawn_key=more)
     return int(sequence.generate_state(1, np.uint64)[0])

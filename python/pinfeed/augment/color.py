@@ -1,4 +1,4 @@
-"""Colors of images changed at random before they are normalized."""
+"""Color transforms, applied before normalization."""
 
 from __future__ import annotations
 
@@ -12,38 +12,34 @@ from pinfeed.augment.geometry import Transform
 
 
 class Coloring(Transform):
-    """A change of colors."""
+    """Base class of color transforms."""
 
     native: _core.ColorStep
-    #: Whether anything is drawn for it.
+    #: Whether it draws random numbers.
     is_random: bool
 
 
 class ColorJitter(Coloring):
     """Multiplies brightness, contrast and saturation of uint8 images by random factors, in random order.
 
-    It holds no random state: it pickles, and any number of fields and threads may share one.
-
-    Values are those of torchvision's ``adjust_brightness``, ``adjust_contrast`` and
-    ``adjust_saturation`` of a uint8 tensor. torchvision's hue is left out.
+    Values match torchvision's ``adjust_brightness``, ``adjust_contrast`` and ``adjust_saturation`` on
+    uint8 tensors. torchvision's ``hue`` is not available.
 
     Args:
-        brightness: From and to which factor, not negative; a single number b stands for
-            max(0, 1 - b) to 1 + b.
-        contrast: The same. Values move away from the image's mean, or towards it: the mean of its gray
-            if it has three channels, of all values otherwise.
-        saturation: The same. The three channels of a pixel move away from its gray, or towards it. An
-            image with one channel stays as it is.
-        p: How often an image is changed at all, 0 to 1, as in
+        brightness: Range of the factor as a pair (min, max), or a number b for the range
+            (max(0, 1 - b), 1 + b).
+        contrast: Range of the factor, as for ``brightness``. It scales the distance of values from the
+            mean of the cropped image: the mean gray of three channels, else the mean of all values.
+            Contrast takes about twice the time of brightness.
+        saturation: Range of the factor, as for ``brightness``. It scales the distance of a pixel's three
+            channels from its gray. Images with one channel stay unchanged.
+        p: Probability of changing an image at all, 0 to 1, as in
             ``torchvision.transforms.RandomApply([ColorJitter(...)], p)``.
 
     Raises:
-        TypeError: An argument is no number and no pair of them.
-        ValueError: A number is negative, ``p`` is beyond 1, or a pair is reversed. With a saturation,
-            an image that has neither one channel nor three raises when it is collated.
-
-    The mean is that of what is seen of the image, so contrast takes about twice the time of
-    brightness.
+        TypeError: If an argument is neither a number nor a pair of numbers.
+        ValueError: If a number is negative, ``p`` is above 1, or a pair is reversed. When samples are
+            collated: if ``saturation`` is set and an image has neither one nor three channels.
 
     Example:
         >>> image = pinfeed.Image(
@@ -74,7 +70,7 @@ class ColorJitter(Coloring):
         )
         three = self.brightness, self.contrast, self.saturation
         changing = [one for one in three if one != (1, 1)]
-        # The order of two or more is drawn.
+        # Two or more are applied in random order.
         is_certain = len(changing) <= 1 and self.p == 1 and all(a == b for a, b in changing)
         self.is_random = self.p > 0 and bool(changing) and not is_certain
 
@@ -84,15 +80,17 @@ class ColorJitter(Coloring):
 
 
 class RandomGrayscale(Coloring):
-    """Makes some uint8 images gray and keeps their three channels, as torchvision's ``rgb_to_grayscale``.
+    """Converts uint8 images to gray with probability ``p``, keeping three channels.
+
+    Values match torchvision's ``rgb_to_grayscale``. Images with one channel stay unchanged.
 
     Args:
-        p: How often an image becomes gray, 0 to 1.
+        p: Probability of gray, 0 to 1.
 
     Raises:
-        TypeError: ``p`` is not a number.
-        ValueError: It is not from 0 to 1. An image that has neither three channels nor one, which
-            stays as it is, raises when it is collated.
+        TypeError: If ``p`` is not a number.
+        ValueError: If ``p`` is not between 0 and 1. When samples are collated: if an image has neither
+            one nor three channels.
 
     Example:
         >>> image = pinfeed.Image(
@@ -110,15 +108,15 @@ class RandomGrayscale(Coloring):
         self.is_random = 0 < self.p < 1
 
 
-def _factors(given: float | Sequence[float], name: str) -> tuple[float, float]:
-    """From and to which factor."""
-    is_pair = isinstance(given, Sequence) and not isinstance(given, str)
-    parts: Any = given if is_pair else [given]
+def _factors(factor: float | Sequence[float], name: str) -> tuple[float, float]:
+    """Returns the range of a factor that is given as a number or a pair."""
+    is_pair = isinstance(factor, Sequence) and not isinstance(factor, str)
+    parts: Any = factor if is_pair else [factor]
     numbers = [checked_number(number, name) for number in parts]
     if not is_pair and numbers[0] >= 0:
         numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
     if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
         raise ValueError(
-            f"{name} must be a number or a pair (from, to), not negative, got {given!r}"
+            f"{name} must be a number or a pair (from, to), not negative, got {factor!r}"
         )
     return numbers[0], numbers[1]

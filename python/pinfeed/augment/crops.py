@@ -1,4 +1,4 @@
-"""Crops: windows of images, of a fixed size or around objects, and what stands beyond the edges."""
+"""Crops and padding: of a fixed size, or around objects."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ PaddingMode = Literal["constant", "edge", "reflect"]
 
 
 class RandomCrop(Crop):
-    """A window of a fixed size, anywhere in the image and its padding.
+    """Crops each image to a fixed size at a random position.
 
     Args:
-        size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
-            or one number for both. With a ``pad_value`` of `pinfeed.Image`, a smaller image
-            is taken as it is, and padded with the batch.
-        padding: How many pixels to add on the left, top, right and bottom; or two numbers, for left
-            and right, and for top and bottom; or one for all sides.
-        pad_if_needed: Whether to add to both sides what smaller images lack.
-        fill: With ``padding_mode="constant"``: the added pixels, in units of the image's own values, as
-            one number or one for each channel. They are normalized as any others.
-        padding_mode: ``"constant"``; ``"edge"``, which repeats the nearest pixel; or ``"reflect"``,
-            which mirrors the image about its outermost pixels.
+        size: Height and width in pixels, or as fractions of the image (floats in (0, 1]); or one number
+            for both. With `pinfeed.Image`'s ``pad_value``, smaller images stay whole and are padded
+            with the batch.
+        padding: Pixels to add before the crop: one number for all sides, a pair (left and right, top and
+            bottom), or (left, top, right, bottom).
+        pad_if_needed: Whether to pad images smaller than ``size``, on both sides.
+        fill: Value of added pixels with ``padding_mode="constant"``, in the image's own units: one
+            number or one per channel. They are normalized like the image.
+        padding_mode: Content of added pixels: ``"constant"``; ``"edge"``, which repeats the nearest
+            pixel; or ``"reflect"``, which mirrors the image about its outermost pixels.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, is smaller
-            than the window.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is
+            smaller than the crop.
 
     Example:
         >>> image = pinfeed.Image(
@@ -90,18 +90,18 @@ class RandomCrop(Crop):
 
 
 class CenterCrop(Crop):
-    """A window of a fixed size in the middle of the image, and what stands around smaller images.
+    """Crops each image to a fixed size around its center, padding smaller images.
 
     Args:
-        size: Height and width in pixels, or as shares of the image's (a float from above 0 to 1);
-            or one number for both.
-        like: Where an odd number of pixels is left over, ``"torchvision"`` rounds the position to
-            even, and ``"transformers"`` rounds it down.
-        padding_mode: What stands around an image that is smaller: ``"constant"``, zeros or the
-            ``fill`` of `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
+        size: Height and width in pixels, or as fractions of the image (floats in (0, 1]); or one number
+            for both.
+        like: Rounding of positions between two pixels: ``"torchvision"`` rounds to even,
+            ``"transformers"`` down.
+        padding_mode: Padding of smaller images: ``"constant"``, zeros or the ``fill`` of
+            `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
 
     Raises:
-        TypeError, ValueError: An argument does not fit.
+        TypeError, ValueError: If an argument is invalid.
 
     Example:
         >>> image = pinfeed.Image(
@@ -136,16 +136,16 @@ class CenterCrop(Crop):
 
 
 class Pad(Crop):
-    """The image with pixels added around it.
+    """Pads each image on all sides.
 
     Args:
-        padding: How many, as in `RandomCrop`.
-        fill: As in `RandomCrop`.
-        padding_mode: As in `RandomCrop`.
+        padding: Pixels to add, as in `RandomCrop`.
+        fill: Value of added pixels, as in `RandomCrop`.
+        padding_mode: Content of added pixels, as in `RandomCrop`.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has too few
-            pixels to repeat.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image has too
+            few pixels to mirror.
 
     Example:
         >>> image = pinfeed.Image(
@@ -177,25 +177,25 @@ class Pad(Crop):
 
 
 class RandomIoUCrop(Crop):
-    """A window that overlaps an object's box by some share, as SSD is trained; or the whole image.
+    """Crops each image at random so that a box overlaps the crop enough (SSD's random crop).
 
-    One of ``sampler_options`` is drawn, and windows until one has the centre of a box, and with such
-    a box that intersection over union; after ``trials`` of them another option is drawn. Objects
-    whose centre the window lacks are dropped. It needs `pinfeed.Boxes` that follow the image, and
-    comes before any resize.
+    It draws an overlap from ``sampler_options``, then draws crops until one contains the center of a
+    box and has that intersection over union with it. After ``trials`` crops it draws another overlap.
+    Objects whose center is outside the crop are dropped. It requires `pinfeed.Boxes` for the image,
+    and comes before any resize.
 
     Args:
-        min_scale: The least share of the image's height, and of its width, that a window has.
-        max_scale: The largest.
-        min_aspect_ratio: The least ratio of a window's width to its height.
-        max_aspect_ratio: The largest.
-        sampler_options: The overlaps to draw from; 1 stands for the whole image. None: 0, 0.1, 0.3,
-            0.5, 0.7, 0.9 and 1.
-        trials: How many windows are drawn for one of them.
+        min_scale: Minimum height and width of a crop, as fractions of the image's.
+        max_scale: Maximum height and width of a crop.
+        min_aspect_ratio: Minimum ratio of width to height.
+        max_aspect_ratio: Maximum ratio of width to height.
+        sampler_options: Overlaps to draw from; 1 keeps the whole image. None: 0, 0.1, 0.3, 0.5, 0.7,
+            0.9 and 1.
+        trials: Number of crops to draw per overlap.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; when samples are collated, no `Boxes` follow
-            the image.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if the image has
+            no `Boxes`.
 
     Example:
         >>> crop = pinfeed.augment.RandomIoUCrop(sampler_options=[0.5])
@@ -255,15 +255,15 @@ class RandomIoUCrop(Crop):
 
 
 class RandomZoomOut(Crop):
-    """The image somewhere on a larger canvas, or as it is: objects get smaller, as SSD is trained.
+    """Places the image on a larger canvas with probability ``p`` (SSD's zoom-out).
 
     Args:
-        fill: The pixels around the image, as in `RandomCrop`.
-        side_range: From and to which factor of the image's sides the canvas has; at least 1.
-        p: How probable a canvas is.
+        fill: Value of the canvas, as in `RandomCrop`.
+        side_range: Range of the factor by which the canvas is larger; at least 1.
+        p: Probability of a canvas, 0 to 1.
 
     Raises:
-        TypeError, ValueError: An argument does not fit.
+        TypeError, ValueError: If an argument is invalid.
 
     Example:
         >>> zoom = pinfeed.augment.RandomZoomOut(side_range=(2, 2), p=1)
@@ -301,7 +301,7 @@ def _checked_mode(mode: PaddingMode, function: str) -> PaddingMode:
 
 
 def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:
-    """Height and width in pixels, or None for shares; and the same as native code takes it."""
+    """Returns (height, width) in pixels, or None for fractions; and the size options of a native step."""
     numbers = size if isinstance(size, tuple | list) else [size]
     if any(isinstance(number, float) for number in numbers):
         name = f"{function}: size as a share of the image's"
@@ -316,12 +316,12 @@ def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[s
 
 
 def _is_larger(size: tuple[int, int] | None, than: tuple[int, int] | None) -> bool:
-    """Whether a window of this size is known to be larger than another."""
+    """Whether both sizes are known and the first exceeds the second."""
     return size is not None and than is not None and (size[0] > than[0] or size[1] > than[1])
 
 
 def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:
-    """The pixels to add above, left, below and right."""
+    """Returns the pixels to add above, left, below and right."""
     padding = 0 if padding is None else padding
     is_several = isinstance(padding, Sequence) and not isinstance(padding, str)
     numbers = list(padding) if is_several else [padding]
@@ -337,7 +337,7 @@ def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:
 
 
 def checked_fill(fill: Any, name: str) -> list[float]:
-    """One number, or one for each channel."""
+    """Returns a fill value as a list of one number, or one per channel."""
     numbers = list(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else [fill]
     values = [
         float(number)

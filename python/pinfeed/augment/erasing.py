@@ -1,4 +1,4 @@
-"""Random rectangles of images written over, after they are normalized."""
+"""Random erasing, applied after normalization."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pinfeed.augment.geometry import Transform
 
 
 class RandomErasing(Transform):
-    """A random rectangle overwritten with a value.
+    """Overwrites a random rectangle of each image with probability ``p``.
+
+    It draws up to ten rectangles until one is smaller than the image in both directions, as
+    torchvision does.
 
     Args:
-        p: How probable a rectangle is, 0 to 1.
-        scale: From and to which share of the image's area.
-        ratio: From and to which ratio of height to width.
-        value: What is written: a number in units of the batch, after normalization, or one for each
-            channel; or ``"random"``: another normal number for each value, in batches of floats.
+        p: Probability of a rectangle, 0 to 1.
+        scale: Range of the rectangle's area, as fractions of the image.
+        ratio: Range of the ratio of height to width.
+        value: Value to write, in units of the batch, after normalization: one number or one per channel;
+            or ``"random"`` for Gaussian noise, in float batches.
 
     Raises:
-        TypeError: An argument is no number, or no pair of them.
-        ValueError: One is out of range, or a range is reversed.
-
-    Up to ten rectangles are drawn until one is smaller than the image in both directions, as in
-    torchvision.
+        TypeError: If an argument is not a number, or not a pair of numbers.
+        ValueError: If a number is out of range, or a range is reversed.
 
     Example:
         >>> erasing = pinfeed.augment.RandomErasing(
@@ -62,7 +62,7 @@ class RandomErasing(Transform):
             self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
     def check_dtype(self, dtype: torch.dtype) -> None:
-        """Raises ValueError if an `Image` can't write the value, because its dtype doesn't hold it."""
+        """Raises ValueError if an `Image` of this dtype can't hold the value."""
         for value in self._values or ():
             _core.check_value(value, torch_dtype_name(dtype), "Image", "RandomErasing: value")
         if self._values is None and not dtype.is_floating_point:
@@ -72,7 +72,7 @@ class RandomErasing(Transform):
             )
 
     def native(self, dtype: torch.dtype) -> _core.ErasingOptions:
-        """What native code takes for a batch of this dtype."""
+        """Returns the native options for a batch of this dtype."""
         values = _quantiles(dtype) if self._values is None else self._values
         return _core.ErasingOptions(
             probability=self.p, area=self.scale, ratio=self.ratio, values=values
@@ -81,6 +81,6 @@ class RandomErasing(Transform):
 
 @functools.cache
 def _quantiles(dtype: torch.dtype) -> torch.Tensor:
-    """Normal numbers, 2**16 of equal probability."""
+    """Returns 2**16 normal quantiles of equal probability."""
     shares = torch.arange(0.5, 2**16, dtype=torch.float64, device="cpu") / 2**16
     return torch.special.ndtri(shares).to(dtype)

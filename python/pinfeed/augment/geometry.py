@@ -1,4 +1,4 @@
-"""Which part of an image is seen, at which size, mirrored or not: the steps, and flips."""
+"""Geometric transforms: their base classes, `Compose`, and flips."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import checked_integer, checked_number, described, instead, require_instance
 
-#: Whose rounding a step has.
+#: The library whose rounding a step follows.
 LIBRARIES: tuple[Literal["torchvision", "transformers"], ...] = ("torchvision", "transformers")
 
-#: What to write instead of arguments that sizes don't have here.
+#: Hints for ``height=`` and ``width=``.
 PAIR = dict.fromkeys(("height", "width"), "both go into one pair: size=(height, width)")
 
 NO_BORDER = _core.BorderOptions()
@@ -36,26 +36,26 @@ class Transform:
 
 
 class Geometry(Transform, ABC):
-    """What is seen of images: crops, flips and a size. For `pinfeed.Image`'s ``augment``.
+    """Base class of geometric transforms: crops, flips and resizes.
 
-    Geometries hold no random state: they pickle, and any number of fields and threads may share one.
+    Transforms are stateless, picklable and thread-safe.
     """
 
     @property
     @abstractmethod
     def steps(self) -> tuple[Step, ...]:
-        """The single crops and flips, one after the other."""
+        """The single crops, flips and resizes, in order."""
 
     @property
     def needs_boxes(self) -> bool:
-        """Whether a crop is made around the boxes of objects."""
+        """Whether a crop depends on the boxes of objects."""
         return any(step.around_boxes for step in self.steps)
 
     def native(self, fill: list[float] | None) -> dict[str, Any]:
-        """What native code takes, by the keywords of ``_core.AugmentOptions``.
+        """Returns keyword arguments for ``_core.AugmentOptions``.
 
         Args:
-            fill: What stands beyond constant borders, if not what the steps say.
+            fill: Value of constant borders, overriding the steps' own.
         """
         borders = [
             next((step.border for step in steps if isinstance(step, Crop)), NO_BORDER)
@@ -71,9 +71,9 @@ class Step(Geometry):
     """A single crop, flip or resize.
 
     Attributes:
-        native_step: What native code takes.
-        is_random: Whether numbers are drawn for it.
-        around_boxes: Whether the boxes of objects decide.
+        native_step: The step in native form.
+        is_random: Whether it draws random numbers.
+        around_boxes: Whether it depends on the boxes of objects.
     """
 
     native_step: _core.GeometryStep
@@ -87,15 +87,15 @@ class Step(Geometry):
 
 
 class Compose(Geometry):
-    """Crops, flips and a resize, one after the other; they still take one pass over each image.
+    """Combines crops, flips and a resize into one transform, applied in one pass over each image.
 
     Args:
-        transforms: What is done, in this order: geometries of `pinfeed.augment`.
+        transforms: Geometric transforms of `pinfeed.augment`, in order.
 
     Raises:
-        TypeError: One is none of these.
-        ValueError: There is none; two of them resize; or a crop comes after another one and is
-            larger, or pads: padding comes first, or right after a resize.
+        TypeError: If an item is not a geometric transform.
+        ValueError: If the list is empty, two items resize, or a crop follows another crop and is
+            larger or pads. Padding comes first, or right after a resize.
 
     Example:
         >>> augment = pinfeed.augment
@@ -118,7 +118,7 @@ class Compose(Geometry):
                 transform,
                 Geometry,
                 "Compose: transforms must be crops, flips and sizes of pinfeed.augment; put colors and "
-                "RandomErasing behind it in a list, augment=[Compose(...), ColorJitter(...)]",
+                "RandomErasing after it in a list, augment=[Compose(...), ColorJitter(...)]",
             )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
@@ -138,7 +138,7 @@ class Compose(Geometry):
                 if crop.may_pad(before.fixed_size):
                     raise ValueError(
                         f"Compose: {crop} comes after {before} and is larger or pads, which would "
-                        "hide pixels that the image has there; let the crop that pads come first"
+                        "hide pixels of the image; put the crop that pads first"
                     )
 
     @property
@@ -148,11 +148,11 @@ class Compose(Geometry):
 
 
 class Crop(Step):
-    """A window of an image, maybe beyond it.
+    """Base class of crops. A crop can extend beyond the image.
 
     Attributes:
-        fixed_size: Its height and width, if they do not depend on the image.
-        border: What stands beyond the edges of the image.
+        fixed_size: Height and width, if they don't depend on the image.
+        border: Padding beyond the edges of the image.
     """
 
     fixed_size: tuple[int, int] | None = None
@@ -160,15 +160,15 @@ class Crop(Step):
 
     @abstractmethod
     def may_pad(self, size: tuple[int, int] | None) -> bool:
-        """Whether the window may leave an image of this size, or of any."""
+        """Whether the crop can extend beyond an image of this size, or with None of any size."""
 
 
 class Resizing(Step):
-    """A step after which an image has another size."""
+    """Base class of steps that resize the image."""
 
 
 class Flip(Step):
-    """A flip about an axis, or none."""
+    """Base class of random flips."""
 
     _KIND: Literal["flip_rows", "flip_columns"]
 
@@ -180,14 +180,14 @@ class Flip(Step):
 
 
 class RandomHorizontalFlip(Flip):
-    """The image mirrored left to right, or as it is.
+    """Mirrors the image left to right with probability ``p``.
 
     Args:
-        p: How probable the flip is, 0 to 1.
+        p: Probability of a flip, 0 to 1.
 
     Raises:
-        TypeError: ``p`` is no number.
-        ValueError: ``p`` is out of range.
+        TypeError: If ``p`` is not a number.
+        ValueError: If ``p`` is out of range.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -201,27 +201,27 @@ class RandomHorizontalFlip(Flip):
 
 
 class RandomVerticalFlip(Flip):
-    """The image mirrored top to bottom, or as it is.
+    """Mirrors the image top to bottom with probability ``p``.
 
     Args:
-        p: How probable the flip is, 0 to 1.
+        p: Probability of a flip, 0 to 1.
 
     Raises:
-        TypeError: ``p`` is no number.
-        ValueError: ``p`` is out of range.
+        TypeError: If ``p`` is not a number.
+        ValueError: If ``p`` is out of range.
     """
 
     _KIND = "flip_rows"
 
 
 def _halves(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
-    """The steps before an image is resized, and those from there on."""
+    """Splits steps into those before the resize, and the resize with those after it."""
     last = max((i for i, step in enumerate(steps) if isinstance(step, Resizing)), default=-1)
     return (steps[:last], steps[last:]) if last >= 0 else (steps, ())
 
 
 def checked_sizes(size: Any, function: str) -> list[int]:
-    """One number or two."""
+    """Returns the one or two numbers of a ``size`` argument."""
     numbers = list(size) if isinstance(size, Sequence) and not isinstance(size, str) else [size]
     if len(numbers) not in (1, 2):
         raise ValueError(
@@ -231,6 +231,6 @@ def checked_sizes(size: Any, function: str) -> list[int]:
 
 
 def checked_size(size: Any, function: str) -> tuple[int, int]:
-    """Height and width, of a number for both or of a pair."""
+    """Returns (height, width) of a ``size`` that is one number for both or a pair."""
     numbers = checked_sizes(size, function)
     return numbers[0], numbers[-1]

@@ -1,4 +1,4 @@
-"""Images in other sizes: fixed ones, and random ones as detectors and segmenters are trained."""
+"""Resizes: to fixed sizes, and to random ones."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from pinfeed.augment.geometry import LIBRARIES, PAIR, Resizing, checked_size, ch
 
 _torchvision = instead(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
-    antialias="resizing is antialiased, but for Image(interpolation='nearest-exact'); leave it out",
+    antialias="resizing is antialiased, except with Image(interpolation='nearest-exact'); leave it out",
     **PAIR,
 )
 
 
 class Resize(Resizing):
-    """The image in another size, antialiased. `pinfeed.Image`'s ``interpolation`` says how.
+    """Resizes the image, antialiased, with `pinfeed.Image`'s ``interpolation``.
 
     Args:
-        size: Height and width; or one number, which the shorter edge gets, the other in proportion.
-            None: the longer edge gets ``max_size``.
-        max_size: With one number: the most that the longer edge gets; the shorter one gets less then.
-        like: How sizes are rounded where ``max_size`` decides: ``"torchvision"`` rounds the shorter
-            edge down, and ``"transformers"`` to the nearest integer, as its detectors need.
+        size: Height and width in pixels; or one number, the length of the shorter edge, which keeps the
+            aspect ratio. None: the longer edge gets ``max_size``.
+        max_size: Maximum length of the longer edge, if ``size`` is one number. The shorter edge becomes
+            less than ``size`` where needed.
+        like: Rounding of the shorter edge where ``max_size`` applies: ``"torchvision"`` rounds it down,
+            ``"transformers"`` to the nearest integer.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
 
     Example:
         >>> augment = pinfeed.augment
@@ -83,18 +84,18 @@ class Resize(Resizing):
 
 
 class RandomResizedCrop(Resizing):
-    """A window of random area and ratio, anywhere in the image, resized. As `Resize`, antialiased.
+    """Crops a random area and aspect ratio of the image and resizes it, antialiased.
 
-    Up to ten windows are drawn until one fits the image; else the largest centred one with a ratio
-    in range is taken.
+    It draws up to ten crops until one fits the image. If none fits, it uses the largest centered crop
+    with a ratio in range.
 
     Args:
-        size: Height and width of the result, or one number for both.
-        scale: From and to which share of the image's area.
-        ratio: From and to which ratio of width to height; its logarithm is drawn evenly.
+        size: Height and width of the result in pixels, or one number for both.
+        scale: Range of the crop area, as fractions of the image.
+        ratio: Range of the ratio of width to height, drawn log-uniformly.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
 
     Example:
         >>> augment = pinfeed.augment
@@ -131,14 +132,14 @@ class RandomResizedCrop(Resizing):
 
 
 class RandomShortestSize(Resizing):
-    """The shorter edge in one of several sizes, the other in proportion, as detectors are trained.
+    """Resizes the shorter edge to a random size from a list, keeping the aspect ratio.
 
     Args:
-        min_size: What the shorter edge gets, in pixels: one number, or several to draw from.
-        max_size: The most that the longer edge gets; the shorter one gets less then.
+        min_size: Length of the shorter edge in pixels: one number, or several to draw from.
+        max_size: Maximum length of the longer edge. The shorter edge becomes less where needed.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
 
     Example:
         >>> view = pinfeed.augment.RandomShortestSize((48, 64), max_size=80)
@@ -172,14 +173,14 @@ class RandomShortestSize(Resizing):
 
 
 class RandomResize(Resizing):
-    """The shorter edge in a random size, the other in proportion, as segmenters are trained.
+    """Resizes the shorter edge to a random size from a range, keeping the aspect ratio.
 
     Args:
-        min_size: The least that the shorter edge gets, in pixels.
-        max_size: One more than the most.
+        min_size: Minimum length of the shorter edge, in pixels.
+        max_size: Maximum length of the shorter edge, exclusive.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
     """
 
     is_random = True
@@ -198,18 +199,18 @@ class RandomResize(Resizing):
 
 
 class ScaleJitter(Resizing):
-    """The image as large as fits a size, times a random factor: large-scale jitter.
+    """Resizes the image to fit a size, times a random factor (large-scale jitter).
 
-    A ``RandomCrop`` of that size after it, and ``pad_value`` of `pinfeed.Image` with
-    ``multiple_of`` that size, make images of one size of it.
+    To get images of one size, add a ``RandomCrop`` of ``target_size`` after it, and pass
+    ``pad_value`` and ``multiple_of=target_size`` to `pinfeed.Image`.
 
     Args:
-        target_size: What the image fits into at a factor of 1. As in torchvision, whose rule this is,
-            the first number limits the width, and the second the height.
-        scale_range: From and to which factor.
+        target_size: Size that the image fits into at a factor of 1. As in torchvision, the first number
+            limits the width, and the second the height.
+        scale_range: Range of the factor.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
     """
 
     is_random = True
@@ -228,21 +229,21 @@ class ScaleJitter(Resizing):
 
 
 class ResizeKeepRatio(Resizing):
-    """The image as large as covers a size, or fits into it, in its proportions: timm's transform of that name.
+    """Resizes the image to cover a size, or to fit into it, keeping the aspect ratio, as timm does.
 
     Args:
-        size: Height and width, or one number for both.
-        longest: 0: the image covers ``size``; 1: it fits into it; and what lies between. Sides are rounded
-            to the nearest integer.
-        random_scale_prob: How often the sides get a random factor, 0 to 1.
-        random_scale_range: From and to which factor.
-        random_scale_area: Whether the range is the share of the image's area that ``size`` shows, as
-            the ``scale`` of `RandomResizedCrop`.
-        random_aspect_prob: How often the ratio of width to height gets a random factor, 0 to 1.
-        random_aspect_range: From and to which factor; its logarithm is drawn evenly.
+        size: Height and width in pixels, or one number for both.
+        longest: 0 covers ``size``, 1 fits into it, and numbers between interpolate. Sides are rounded to
+            the nearest integer.
+        random_scale_prob: Probability of a random factor for the sides, 0 to 1.
+        random_scale_range: Range of that factor.
+        random_scale_area: Whether ``random_scale_range`` is the fraction of the image's area that
+            ``size`` shows, like the ``scale`` of `RandomResizedCrop`.
+        random_aspect_prob: Probability of a random factor for the ratio of width to height, 0 to 1.
+        random_aspect_range: Range of that factor, drawn log-uniformly.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; an image, when it is collated, has no pixels.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
 
     Example:
         >>> augment = pinfeed.augment
@@ -298,6 +299,6 @@ class ResizeKeepRatio(Resizing):
 
 
 def _require_one_size(size: Any, second: Any, name: str) -> None:
-    """Raises TypeError for a height and a width that are two arguments."""
+    """Raises TypeError if height and width are passed as two arguments."""
     if as_integer(size) is not None and as_integer(second) is not None:
         raise TypeError(two_sizes(name, size, second))
