@@ -1,9 +1,9 @@
 """`python -m bench.diagnosis [names]`: loaders whose limit is known, and what `pinfeed.diagnose` says.
 
-One is the example of docs/my-gpu-waits.md, the others are built of real parts so that the limit is where it was put.
+One is the example of docs/profile-your-loader.md, the others are built of real parts so that the limit is where it was put.
 The table has the built limit, the named one, and the changes that were tried, with a star if they are recommended.
 
-With `--page docs/my-gpu-waits.md` the outputs that the page shows become what was printed now.
+With `--page docs/profile-your-loader.md` the outputs that the page shows become what was printed now.
 """
 
 import argparse
@@ -34,7 +34,7 @@ import pinfeed
 from bench import peers
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "my-gpu-waits.md"
+PAGE = ROOT / "docs" / "profile-your-loader.md"
 # `<!-- report of NAME -->` stands before a whole report, `<!-- report of NAME: BEGINNING | BEGINNING -->` before
 # its lines that begin so.
 EXCERPT = re.compile(

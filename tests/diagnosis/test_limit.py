@@ -100,7 +100,7 @@ def test_the_limit(name):
 
 
 def test_the_page_has_each_limit():
-    page = (Path(__file__).parents[2] / "docs/my-gpu-waits.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/profile-your-loader.md").read_text(encoding="utf-8")
     assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [*LIMITS]
 
 
