@@ -14,7 +14,7 @@ packed in one native pass, into memory that is used again.
 
 from typing import TYPE_CHECKING
 
-from pinfeed import augment, functional, samplers, testing
+from pinfeed import augment, functional
 from pinfeed._core import version as __version__
 from pinfeed.collation.collate import Collate
 from pinfeed.fields.field import Field, FieldContext
@@ -30,8 +30,6 @@ from pinfeed.fields.targets import Boxes, InstanceMasks, Points
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.functional.torch_ops import load as _load_ops
 from pinfeed.lazy import lazy_names
-from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.loaders.from_numpy import from_numpy
 from pinfeed.memory.main_process import set_worker_memory_limit
 from pinfeed.runtime import get_num_threads, set_num_threads
 from pinfeed.sources.concat import ConcatArray
@@ -40,12 +38,14 @@ from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.shared_list import SharedList
 
 if TYPE_CHECKING:
-    from pinfeed import packing
+    from pinfeed import packing, samplers, testing
     from pinfeed.configuration import show_config
     from pinfeed.diagnosis.diagnose import diagnose
     from pinfeed.exports.to_numpy.to_numpy import to_numpy
     from pinfeed.exports.to_tensorflow.to_tensorflow import to_tensorflow
     from pinfeed.exports.write_array import write_array
+    from pinfeed.loaders.device_loader import DeviceLoader
+    from pinfeed.loaders.from_numpy import from_numpy
     from pinfeed.streams.stream_dataset import StreamDataset
 
 __all__ = [
@@ -91,10 +91,14 @@ __all__ = [
 ]
 
 _LATER = {
+    "DeviceLoader": "pinfeed.loaders.device_loader",
     "StreamDataset": "pinfeed.streams.stream_dataset",
     "diagnose": "pinfeed.diagnosis.diagnose",
+    "from_numpy": "pinfeed.loaders.from_numpy",
     "packing": "",
+    "samplers": "",
     "show_config": "pinfeed.configuration",
+    "testing": "",
     "to_numpy": "pinfeed.exports.to_numpy.to_numpy",
     "to_tensorflow": "pinfeed.exports.to_tensorflow.to_tensorflow",
     "write_array": "pinfeed.exports.write_array",

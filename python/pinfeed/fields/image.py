@@ -24,8 +24,6 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.augmentation import Augmentation, split_transforms
 from pinfeed.augment.chance import Chance
-from pinfeed.augment.from_processor import processor_arguments
-from pinfeed.augment.from_torchvision import split_transform
 from pinfeed.augment.geometry import Resizing, Transform
 from pinfeed.fields.field import (
     Field,
@@ -273,6 +271,8 @@ class Image(Field):
                 dataset.transform, image = pinfeed.Image.from_torchvision(transform)
                 loader = DataLoader(dataset, 32, collate_fn=pinfeed.Collate((image, None)))
         """
+        from pinfeed.augment.from_torchvision import split_transform  # large, and seldom called
+
         rest, image = split_transform(cls, transform, options)
         return rest, image
 
@@ -304,6 +304,8 @@ class Image(Field):
             >>> image
             Image(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), augment=Resize((224, 224)))
         """
+        from pinfeed.augment.from_processor import processor_arguments
+
         return cls(**processor_arguments(processor) | options)
 
     def _check_layout(self) -> None:

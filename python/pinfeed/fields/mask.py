@@ -18,7 +18,6 @@ from pinfeed.arguments import (
     torch_dtype_name,
 )
 from pinfeed.augment.augmentation import split_transforms
-from pinfeed.augment.from_processor import mask_arguments
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.fields.image import INTEGERS, Image
@@ -145,6 +144,8 @@ class Mask(Image):
             >>> pinfeed.Mask.from_processor(processor)
             Mask(augment=Resize((512, 512)), reduce_labels=True)
         """
+        from pinfeed.augment.from_processor import mask_arguments
+
         return cls(**mask_arguments(processor) | options)
 
     def beside(self, images: Mapping[str, Image], name: str) -> Self:
