@@ -1,5 +1,5 @@
-// Images of any strides, number of channels and alignment. A thread writes a vector of 16 bytes
-// wherever the output is aligned to its items, and looks for the byte of each item by itself.
+// Images of any strides, number of channels and alignment. A thread loads each item's byte
+// separately and writes a vector of 16 bytes, where the output is aligned to its items.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct AnyImages {
 
   std::int64_t blocks() const { return blocks_of(blocks_of(items + skip(), kItems), kThreads); }
 
-  // The first vector of an output that does not begin at a multiple of 16 bytes lacks these items.
+  // The items by which the output begins after a multiple of 16 bytes; the first vector lacks them.
   PINFEED_BOTH int skip() const {
     return static_cast<int>(misalignment(out, kVectorBytes)) / kItemBytes<kType>;
   }
@@ -39,7 +39,7 @@ struct AnyImages {
   }
 
  private:
-  // A vector of items from `first` on; what is beyond either end of the output is left out.
+  // A vector of items from `first` on, without those beyond either end of the output.
   PINFEED_BOTH void write_items(std::int64_t first) const {
     if (first >= items) return;
     const bool is_whole =

@@ -1,4 +1,4 @@
-// Division by a number that is the same for a whole launch.
+// Division by a constant of a launch.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ struct Division {
   std::int64_t remainder;
 };
 
-// A GPU has no instruction that divides: 64-bit division is a call of about a hundred instructions.
-// With the reciprocal computed on the host it is about fifteen.
+// GPUs have no division instruction: a 64-bit division is a call of about a hundred instructions.
+// With a reciprocal computed on the host it takes about fifteen.
 class Divider {
  public:
   Divider() = default;
-  // A divisor of 0 counts as 1: nothing is divided by it, for then there is no item at all.
+  // A divisor of 0 counts as 1: then there are no items, and nothing is divided.
   explicit Divider(std::int64_t divisor)
       : divisor_(divisor > 0 ? static_cast<std::uint64_t>(divisor) : 1),
         reciprocal_(UINT64_MAX / divisor_) {}

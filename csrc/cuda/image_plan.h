@@ -1,4 +1,4 @@
-// Which kernel writes a batch of images, and with which arguments.
+// Chooses the kernel for a batch of images, and its arguments.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pinfeed::cuda {
 
-// Whether the bytes of a row are adjacent: pixel by pixel, or those of one channel.
+// Whether the bytes of a row are adjacent: of all its pixels, or of one channel.
 inline bool has_adjacent_pixels(const ImageTensor& batch) {
   return (batch.channels == 1 || batch.channel_stride == 1) &&
          (batch.width == 1 || batch.column_stride == batch.channels);
@@ -18,9 +18,9 @@ inline bool has_adjacent_columns(const ImageTensor& batch) {
   return batch.width == 1 || batch.column_stride == 1;
 }
 
-// Cuts a batch into runs for a fast kernel: `planes` of each image, whose rows are `row_items`
-// items of the output and `row_bytes` adjacent bytes of the source. False: runs are no whole
-// groups, or the source is not aligned for it.
+// Cuts a batch into runs for a fast kernel: `planes` per image, whose rows are `row_items` items of
+// the output and `row_bytes` adjacent bytes of the source. Returns false if runs are not whole
+// groups, or if the source is not aligned.
 template <class Work>
 bool set_runs(Work& work, const ImageTensor& batch, std::int64_t planes, std::int64_t row_items,
               std::int64_t row_bytes) {
@@ -42,8 +42,8 @@ bool set_runs(Work& work, const ImageTensor& batch, std::int64_t planes, std::in
          is_aligned(batch.channel_stride, planes);
 }
 
-// Calls visit(work) if pixels of kChannels channels become planes and the kernel for that can do
-// it.
+// Calls visit(work) if kChannels channels are split into planes and the fast kernel supports the
+// layout.
 template <PixelType kType, int kChannels, class Visit>
 bool visit_pixels_to_planes(const ImageTensor& batch, Visit&& visit) {
   if (batch.channels != kChannels || batch.layout != ImageLayout::chw) return false;
@@ -59,8 +59,8 @@ bool visit_pixels_to_planes(const ImageTensor& batch, Visit&& visit) {
   return true;
 }
 
-// The same for planes that stay planes, kPeriod 1, or pixels that stay pixels: of kPeriod channels,
-// or bytes of any number of channels, kPeriod 1.
+// The same for layouts that stay: planes (kPeriod 1), pixels of kPeriod channels, or bytes of any
+// number of channels (kPeriod 1).
 template <PixelType kType, int kPeriod, class Visit>
 bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
   using Work = SameOrder<kType, kPeriod>;
@@ -113,7 +113,7 @@ void visit_any_images(const ImageTensor& batch, Visit&& visit) {
   visit(work);
 }
 
-// Calls visit(work) with the work for a batch of this type that has items, once.
+// Calls visit(work) once, with the work for a batch of this type that has items.
 template <PixelType kType, class Visit>
 void visit_image_work(const ImageTensor& batch, Visit&& visit) {
   if (misalignment(batch.out, kVectorBytes) == 0) {

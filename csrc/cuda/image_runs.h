@@ -1,4 +1,4 @@
-// How an output of images divides into runs.
+// Splits an output of images into runs and groups.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace pinfeed::cuda {
 
-// A group, what one thread writes at a time, and where it is.
+// A group is the output that one thread writes at a time; this is its position.
 struct GroupPlace {
   std::int64_t image;
   std::int64_t plane;
   std::int64_t row;
-  std::int64_t group;  // of its run
+  std::int64_t group;  // in its run
 };
 
-// A run is a stretch of the output whose source bytes are adjacent: an image or a plane whose rows
-// follow each other without gaps, else a row. Each divides into whole groups.
+// A run is a range of the output whose source bytes are adjacent: an image or a plane without gaps
+// between its rows, else a row. Each is a whole number of groups.
 struct Runs {
-  Divider groups;  // of a run
-  Divider rows;    // runs of a plane
-  Divider planes;  // of an image; 1 for pixels
+  Divider groups;  // per run
+  Divider rows;  // runs per plane
+  Divider planes;  // per image; 1 for pixels
 
   PINFEED_BOTH GroupPlace find(std::int64_t group) const {
     const Division run = groups.divide(group);

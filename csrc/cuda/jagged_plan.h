@@ -1,4 +1,4 @@
-// The kernels that pad a jagged batch and undo that, and their arguments.
+// The kernels that pad a jagged batch and unpad it, and their arguments.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace pinfeed::cuda {
 
-// Rows that are copied from a jagged batch to a padded one, or back.
+// The copy of rows from a jagged batch to a padded one, or back.
 template <class Rows>
 struct CopyWork {
   static constexpr int kThreads = 256;

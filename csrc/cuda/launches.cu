@@ -13,8 +13,8 @@ namespace {
 // Compiled for the same GPUs as every kernel.
 __global__ void do_nothing() {}
 
-// Work has blocks(), kThreads, and what each thread of a block does, run(). More blocks than a
-// launch can have are worked off in rounds.
+// A Work has blocks(), kThreads, and run(), the work of one thread of a block. Blocks beyond the
+// maximum of a launch are done in further rounds.
 template <class Work>
 __global__ void __launch_bounds__(Work::kThreads)
     run_work(const __grid_constant__ Work work, const std::int64_t blocks) {
@@ -58,7 +58,7 @@ cudaError_t normalize_images(const ImageTensor& batch, cudaStream_t stream) {
       return launch_images<PixelType::bfloat16>(batch, stream);
     case PixelType::uint8:
       return launch_images<PixelType::uint8>(batch, stream);
-    default:  // masks are made on the host
+    default:  // masks are created on the host
       return cudaErrorInvalidValue;
   }
 }

@@ -1,8 +1,7 @@
-// What the library does on a device.
+// The library's operations on a device.
 //
-// Launches on the caller's stream and on the device that is current, one kernel each. Nothing
-// waits, nothing is allocated, nothing is copied to the device: a launch can be captured into a
-// CUDA graph.
+// Each is one kernel, launched on the caller's stream and the current device. Nothing waits,
+// allocates or copies to the device, so a launch can be captured into a CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +11,8 @@
 
 namespace pinfeed::cuda {
 
-// cudaSuccess if the current device can run the kernels: its driver is new enough, and there is
-// code for it. Nothing is launched.
+// Returns cudaSuccess if the current device can run the kernels: its driver is new enough, and
+// there is code for it. Launches nothing.
 cudaError_t check_current_device();
 
 // Images: uint8 in, normalized and permuted out:
@@ -24,14 +23,13 @@ cudaError_t check_current_device();
 // the byte: a permutation.
 //
 // The batch has items, and at most kMostChannels channels if it has constants. Sizes out of range
-// are taken for the nearest in range. An index out of range stops the kernel, and every later call
-// of the process fails (cudaErrorLaunchFailure), as after one in torch's own gathers.
+// are clamped. An index out of range stops the kernel, and every later call of the process fails
+// (cudaErrorLaunchFailure), as in torch's own gathers.
 cudaError_t normalize_images(const ImageTensor& batch, cudaStream_t stream);
 
-// Jagged batches to padded ones and back. Offsets lie on the device, where nobody has checked them:
-// those outside [0, total] are taken for the nearest inside, and a sample that would end before it
-// begins is empty. If offsets don't ascend, it is left open which sample an unpadded row is of, no
-// more.
+// Pads jagged batches, and unpads them. Offsets are in device memory and unchecked: offsets outside
+// [0, total] are clamped, and a sample that would end before it begins is empty. If offsets don't
+// ascend, it is unspecified to which sample an unpadded row belongs, and nothing else.
 cudaError_t pad_jagged(const kernels::PadJagged& pad, cudaStream_t stream);
 cudaError_t unpad_to_jagged(const kernels::UnpadToJagged& unpad, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// Loads and stores of whole words, aligned or not.
+// Loads and stores of whole words, aligned or unaligned.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace pinfeed::cuda {
 
-inline constexpr int kVectorBytes = 16;  // the widest load and store of a thread
+inline constexpr int kVectorBytes = 16;  // bytes of a thread's widest load and store
 
-// 4, 8 or 16 bytes. They are loaded from and stored to multiples of their size.
+// 4, 8 or 16 bytes, loaded from and stored to multiples of their size.
 template <int kCount>
 struct Words {
   static_assert(kCount == 1 || kCount == 2 || kCount == 4);
@@ -24,13 +24,13 @@ PINFEED_BOTH unsigned misalignment(const void* pointer, unsigned size) {
 }
 
 #if !defined(__CUDA_ARCH__)
-// On a device such an access is an error.
+// A device raises an error for such an access.
 inline void require_aligned(const void* pointer, unsigned size) {
   if (misalignment(pointer, size) != 0) throw std::logic_error("a misaligned access");
 }
 #endif
 
-// Inputs are never written by a launch that reads them, so they may go through the read-only cache.
+// A launch never writes its inputs, so loads may use the read-only cache.
 PINFEED_BOTH std::uint32_t load_byte(const std::uint8_t* from) {
 #if defined(__CUDA_ARCH__)
   return __ldg(from);
@@ -84,8 +84,8 @@ PINFEED_BOTH void store_words(std::uint8_t* to, const Words<kCount>& words) {
 #endif
 }
 
-// Bytes [skew, skew + 16) of two vectors, skew from 0 to 15. Without indexing at run time, which
-// would move the words from registers to local memory.
+// Bytes [skew, skew + 16) of two vectors, skew from 0 to 15. Indices are constants, because
+// run-time indices would move the words from registers to local memory.
 PINFEED_BOTH Vector middle(const Vector& low, const Vector& high, unsigned skew) {
   std::uint32_t words[8];
   PINFEED_UNROLL
@@ -102,7 +102,7 @@ PINFEED_BOTH Vector middle(const Vector& low, const Vector& high, unsigned skew)
   return vector;
 }
 
-// 16 bytes from anywhere. [begin, end) is what may be read, and holds them.
+// 16 bytes from any address. [begin, end) is readable and contains them.
 PINFEED_BOTH Vector load_unaligned(const std::uint8_t* from, const std::uint8_t* begin,
                                    const std::uint8_t* end) {
   const unsigned skew = misalignment(from, kVectorBytes);
@@ -111,8 +111,8 @@ PINFEED_BOTH Vector load_unaligned(const std::uint8_t* from, const std::uint8_t*
     const Words<2> low = load_words<2>(from), high = load_words<2>(from + 8);
     return {{low.at[0], low.at[1], high.at[0], high.at[1]}};
   }
-  // The neighbours among the threads read the other parts of these two vectors: they come from
-  // the first-level cache then.
+  // Neighboring threads read the other parts of these two vectors, which then come from the
+  // first-level cache.
   if (from - begin >= skew && end - from >= 2 * kVectorBytes - static_cast<int>(skew)) {
     const std::uint8_t* const low = from - skew;
     return middle(load_words<4>(low), load_words<4>(low + kVectorBytes), skew);

@@ -1,4 +1,4 @@
-// What becomes of bytes: vectors of 16 bytes of float32, float16, bfloat16 or bytes.
+// Converts bytes to vectors of 16 bytes of float32, float16, bfloat16 or bytes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Affine {
   float bias = 0;
 };
 
-// Constants of so many channels travel with a launch, by value.
+// The maximum number of channels whose constants are passed by value, with the launch.
 inline constexpr std::int64_t kMostChannels = 128;
 
 // The constants of every channel.
@@ -32,7 +32,7 @@ class ChannelTable {
  public:
   ChannelTable() = default;
   explicit ChannelTable(const ImageTensor& batch) {
-    if (batch.scale == nullptr) return;  // bytes need none
+    if (batch.scale == nullptr) return;  // byte outputs need no constants
     for (std::int64_t c = 0; c < batch.channels; ++c) {
       affine_[c] = {batch.scale[c], batch.bias[c]};
     }
@@ -44,24 +44,23 @@ class ChannelTable {
   Affine affine_[kMostChannels];
 };
 
-// Byte `index` of words that lie one after the other.
+// Byte `index` of consecutive words.
 template <int kCount>
 PINFEED_BOTH std::uint32_t byte_of(const Words<kCount>* words, int index) {
   const int word = index / 4;
   return (words[word / kCount].at[word % kCount] >> (8 * (index % 4))) & 0xffu;
 }
 
-// The exact value. 2^23 has steps of 1, so its lowest bits hold the byte: a selection of bytes and
-// an addition, which every GPU does at full rate, where a conversion of integers may be four times
-// slower.
+// The exact value. 2^23 has steps of 1, so its lowest bits hold the byte: a byte selection and an
+// addition, which every GPU does at full rate. A conversion of integers may be four times slower.
 PINFEED_BOTH float byte_value(std::uint32_t byte) {
   return bits_float(0x4b000000u | byte) - 8388608.0f;
 }
 
-// Two values rounded to 16 bits each, to nearest even. The device's instructions give the bits of
-// kernels/round.h for all but NaN: they keep subnormal numbers and round what is too large to
-// infinity. NaN does not arise: byte, scale and bias are finite, so is their exact sum of products,
-// and rounding makes at most an infinity of it.
+// Two values rounded to 16 bits each, to nearest even. The device's instructions give the same bits
+// as kernels/round.h except for NaN: they keep subnormal numbers and round values that are too
+// large to infinity. NaN can't arise: byte, scale and bias are finite, so is their exact result,
+// and rounding makes it at most infinite.
 template <PixelType kType>
 PINFEED_BOTH std::uint32_t round_pair(float low, float high) {
 #if defined(__CUDA_ARCH__)
@@ -93,7 +92,7 @@ PINFEED_BOTH std::uint32_t round_pair(float low, float high) {
 #endif
 }
 
-// A vector of items, from as many bytes and as many pairs of constants.
+// A vector of items, from as many bytes and constants.
 template <PixelType kType>
 PINFEED_BOTH Vector convert(const std::uint32_t* bytes, const Affine* affine) {
   Vector vector;

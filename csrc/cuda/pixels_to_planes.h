@@ -1,6 +1,6 @@
-// HWC in, CHW out, for 3 and 4 channels whose bytes are adjacent: a thread takes as many pixels as
-// fill a vector of each plane. A warp then writes 512 adjacent bytes of a plane at a time, and no
-// shared memory is needed; its loads overlap in the first-level cache only.
+// HWC to CHW, for 3 and 4 channels with adjacent bytes: a thread takes the pixels that fill a
+// vector of each plane. A warp then writes 512 adjacent bytes of a plane at a time, without shared
+// memory; its loads overlap only in the first-level cache.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace pinfeed::cuda {
 template <PixelType kType, int kChannels>
 struct PixelsToPlanes {
   static constexpr int kThreads = 256;
-  static constexpr int kItems = kVectorItems<kType>;  // pixels of a group
-  // Groups of a thread, all of whose loads are on their way before the first is waited for.
+  static constexpr int kItems = kVectorItems<kType>;  // pixels per group
+  // Groups per thread; all their loads are issued before the first is used.
   static constexpr int kGroups = kType == PixelType::uint8 ? 1 : 2;
   static constexpr int kLoadWords = kChannels == 3 ? kItems / 4 : 4;
   static constexpr int kLoads = kItems * kChannels / (4 * kLoadWords);
-  // What the sources' addresses and strides are multiples of.
+  // The alignment of the sources' addresses and strides.
   static constexpr int kAlignment = 4 * kLoadWords;
 
   const std::uint8_t* images;

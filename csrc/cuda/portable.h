@@ -1,6 +1,5 @@
-// What lets the work of one thread compile for the device, by nvcc, and for the CPU, where the
-// tests run every thread of a launch one after another. Where the two differ, the bits are the
-// same.
+// Lets the work of one thread compile for the device, by nvcc, and for the CPU, where the tests run
+// every thread of a launch in turn. Both give the same bits.
 #pragma once
 
 #include <bit>
@@ -32,8 +31,8 @@ PINFEED_BOTH std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
 #endif
 }
 
-// Four of the eight bytes of a (0 to 3) and b (4 to 7): byte i of the result is the one that the
-// i-th hexadecimal digit of `selector` from the right names.
+// Four of the eight bytes of a (0 to 3) and b (4 to 7): the i-th hexadecimal digit of `selector`
+// from the right selects byte i of the result.
 PINFEED_BOTH std::uint32_t select_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(a, b, selector);
@@ -58,7 +57,7 @@ PINFEED_BOTH std::uint32_t shift_words(std::uint32_t low, std::uint32_t high, un
 }
 
 // One rounding, to nearest even: IEEE 754 leaves no choice, so host and device agree. The device
-// keeps subnormal numbers, for the code is compiled without -ftz.
+// keeps subnormal numbers, because the code is compiled without -ftz.
 PINFEED_BOTH float multiply_add(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -83,7 +82,7 @@ PINFEED_BOTH float bits_float(std::uint32_t bits) {
 #endif
 }
 
-// Integers of 64 bits, for sizes and positions are that large.
+// 64 bits, because sizes and positions are that large.
 PINFEED_BOTH std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 PINFEED_BOTH std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 PINFEED_BOTH std::int64_t clamp(std::int64_t value, std::int64_t low, std::int64_t high) {

@@ -1,5 +1,5 @@
-// Copies rows from where each lies to where it belongs: what padding and its inverse are, seen from
-// the output. Every byte of the output is written by one thread, once.
+// Padding and unpadding as copies of rows, driven by the output: every byte of the output is
+// written once, by one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@ namespace pinfeed::cuda {
 
 using kernels::JaggedShape;
 
-// Where a byte of the output comes from, and how many bytes from it on come from the addresses
-// after that, or are fill.
+// The source address of a byte of the output, and the number of bytes from it on that come from
+// consecutive addresses, or are fill.
 struct Stretch {
   const std::uint8_t* from;  // null: fill
   std::int64_t bytes;
 };
 
-// The rows of one sample in its box and among the jagged values.
+// The rows of one sample, in the padded batch and among the jagged values.
 struct SampleRows {
-  std::int64_t begin;  // of the values
-  std::int64_t kept;   // rows in the box
-  std::int64_t place;  // the first of them in the box
+  std::int64_t begin;  // in the values
+  std::int64_t kept;  // rows in the padded sample
+  std::int64_t place;  // the first of them in the padded sample
 };
 
-// JaggedShape as the threads use it.
+// JaggedShape, as the threads use it.
 struct JaggedRows {
   const std::int64_t* offsets;
   std::int64_t count;
@@ -56,7 +56,7 @@ struct JaggedRows {
   }
 };
 
-// The padded batch, as rows of the jagged values.
+// The rows of the padded batch, read from the jagged values.
 struct PaddedRows {
   JaggedRows rows;
   const std::uint8_t* values;
@@ -73,7 +73,7 @@ struct PaddedRows {
     const SampleRows own = rows.sample(at.quotient);
     const std::int64_t step = at.remainder, index = step - own.place;
     const bool is_data = index >= 0 && index < own.kept;
-    // Rows of the same stretch, this one included.
+    // The remaining rows of the same range, including this one.
     const std::int64_t ahead =
         is_data ? own.kept - index : (index < 0 ? -index : rows.length - step);
     const std::uint8_t* const from =
@@ -82,7 +82,7 @@ struct PaddedRows {
   }
 };
 
-// The jagged values, as rows of the padded batch.
+// The jagged values, read from the padded batch.
 struct UnpaddedRows {
   JaggedRows rows;
   const std::uint8_t* padded;
@@ -96,8 +96,9 @@ struct UnpaddedRows {
 
   PINFEED_BOTH Stretch find(std::int64_t byte) const {
     const Division row = by_row_bytes.divide(byte);
-    // The last sample that begins at the row or before it.
-    std::int64_t low = 0, high = rows.count;  // samples [0, low) do, [high, count) don't
+    // The last sample that begins at or before the row.
+    // samples [0, low) begin before it, [high, count) don't
+    std::int64_t low = 0, high = rows.count;
     while (low < high) {
       const std::int64_t half = (low + high) / 2;
       if (rows.offset(half) <= row.quotient) {
@@ -117,7 +118,7 @@ struct UnpaddedRows {
   }
 };
 
-// The fill's item, again and again: as it stands after a multiple of 16 bytes of the output.
+// The fill item, repeated, as it is aligned after a multiple of 16 bytes of the output.
 struct FillPattern {
   Vector vector = {};
 
@@ -140,24 +141,24 @@ struct FillPattern {
   }
 };
 
-// Writes the whole output, a vector at a time. Rows::find says where its bytes come from. A vector
-// of several rows that lie apart is written piece by piece.
+// Writes the whole output, a vector at a time. Rows::find returns the source of its bytes. A vector
+// of several rows that are not adjacent is written piece by piece.
 template <class Rows>
 struct RowCopies {
-  static constexpr int kVectors = 4;  // of a thread, whose loads are on their way at once
+  static constexpr int kVectors = 4;  // per thread; all their loads are issued at once
 
   Rows rows;
   std::uint8_t* out;
   std::int64_t bytes;
   // A power of two up to 16 that divides the size of a row and the addresses of input and output:
-  // pieces of that size are moved as a whole.
+  // the size of the pieces that are copied.
   std::int32_t unit;
   FillPattern fill;
 
-  // How far beyond a multiple of 16 bytes the output begins.
+  // The bytes by which the output begins after a multiple of 16.
   PINFEED_BOTH int skip() const { return static_cast<int>(misalignment(out, kVectorBytes)); }
 
-  // Blocks of so many threads, each of which calls write() with its number.
+  // Blocks of kThreads threads, each of which calls write() with its number.
   std::int64_t blocks(int threads) const {
     return bytes == 0 ? 0
                       : blocks_of(bytes + skip(), std::int64_t{threads} * kVectors * kVectorBytes);
@@ -168,7 +169,7 @@ struct RowCopies {
       return ((block * kVectors + i) * threads + thread) * kVectorBytes - skip();
     };
     Vector loaded[kVectors];
-    unsigned whole = 0;  // a bit for each vector that is one stretch
+    unsigned whole = 0;  // a bit for each vector that lies in one range
     PINFEED_UNROLL
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t begin = begin_of(i);
@@ -191,7 +192,7 @@ struct RowCopies {
   }
 
  private:
-  // Bytes [begin, end), of several stretches or of less than a vector.
+  // Bytes [begin, end), of several ranges or of less than a vector.
   PINFEED_BOTH void write_pieces(std::int64_t begin, std::int64_t end) const {
     while (begin < end) {
       const Stretch stretch = rows.find(begin);

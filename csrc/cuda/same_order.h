@@ -1,4 +1,4 @@
-// Images whose bytes stand in the order of the output: planes, pixels of 3 or 4 channels, and bytes
+// Images whose bytes are in the order of the output: planes, pixels of 3 or 4 channels, and bytes
 // of any number of channels that stay bytes. Loads and stores of a warp are adjacent.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace pinfeed::cuda {
 
-// After kPeriod items of a run the constants begin again: 1 in a plane, or the pixels' channels.
+// The constants repeat every kPeriod items of a run: 1 in a plane, or the pixel's channels.
 template <PixelType kType, int kPeriod>
 struct SameOrder {
   static constexpr int kThreads = 256;
-  static constexpr int kItems = kVectorItems<kType>;  // of a group
-  static constexpr int kGroups = 4;  // of a thread, whose loads are on their way at once
+  static constexpr int kItems = kVectorItems<kType>;  // per group
+  static constexpr int kGroups = 4;  // per thread; all their loads are issued at once
   static constexpr int kLoadWords = kItems / 4;
   static constexpr int kAlignment = kItems;
 
@@ -25,9 +25,9 @@ struct SameOrder {
   std::int64_t row_stride;    // bytes
   std::int64_t plane_stride;  // bytes
   std::uint8_t* out;
-  std::int64_t groups;     // of the batch
-  ChannelTable channels;   // of planes
-  Affine affine[kPeriod];  // of pixels
+  std::int64_t groups;  // of the batch
+  ChannelTable channels;  // per plane
+  Affine affine[kPeriod];  // per pixel
 
   std::int64_t blocks() const { return blocks_of(groups, kThreads * kGroups); }
 
@@ -57,11 +57,11 @@ struct SameOrder {
            place.row * row_stride + place.group * kItems;
   }
 
-  // The constants that a group begins with, and those after them.
+  // The constants of a group, rotated to its first item.
   PINFEED_BOTH void find_constants(const GroupPlace& place, Affine* of_period) const {
     if constexpr (kPeriod == 3) {
-      // How far into the period a group begins. A run has fewer than 2^32 groups, and a division of
-      // 32 bits by 3 is a multiplication.
+      // The position in the period at which a group begins. A run has fewer than 2^32 groups, and a
+      // 32-bit division by 3 is a multiplication.
       const std::uint32_t rest = static_cast<std::uint32_t>(place.group) % 3u;
       const std::uint32_t phase = kItems % 3 == 1 ? rest : (2 * rest) % 3u;
       const Affine a = affine[0], b = affine[1], c = affine[2];

@@ -12,7 +12,7 @@ constexpr char kFunction[] = "normalize_images";
 
 std::string subject(const char* argument) { return std::string(kFunction) + ": " + argument; }
 
-// The axes of a batch of images; grey ones have no channel axis.
+// The axes of a batch of images; gray ones have no channel axis.
 struct Axes {
   const char* text;
   std::int64_t count, height, width, channel;
@@ -48,7 +48,7 @@ void check_images_tensor(const Tensor& images, const Axes& axes) {
        images.scalar_type() == ScalarType::Byte ? "" : "; convert with .to(torch.uint8)");
 }
 
-// Mean or std of a channel; of all channels if there is one value.
+// Mean or std of a channel; a single value applies to all channels.
 class PerChannel {
  public:
   PerChannel(const Constants& values, double otherwise, const char* name, std::int64_t channels)
@@ -70,12 +70,12 @@ class PerChannel {
   std::vector<double> values_;
 };
 
-// In float64, rounded to float32 once, as pinfeed.functional.normalize does.
+// In float64, rounded to float32 once, like pinfeed.functional.normalize.
 void set_constants(NormalizeCall& call, const Constants& means, const Constants& stds,
                    double factor) {
   if (call.batch.type == PixelType::uint8) {
     if (means || stds || factor != 1.0 / 255) {
-      fail(kFunction, ": dtype uint8 only permutes, so mean, std and scale must be left out");
+      fail(kFunction, ": dtype uint8 only permutes, so mean, std and scale must be omitted");
     }
     return;
   }
@@ -108,7 +108,7 @@ NormalizeCall check_images(const Tensor& images, const Constants& mean, const Co
     fail(subject("output"), " must be NCHW or NHWC, got ", output);
   }
   if (channels_last && !chw) {
-    fail(subject("channels_last"), " is for output NCHW; NHWC lies like that anyway");
+    fail(subject("channels_last"), " requires output NCHW; NHWC is already channels-last");
   }
   const ScalarType out_dtype = dtype.value_or(ScalarType::Float);
   const PixelType type = pixel_type(out_dtype);

@@ -1,4 +1,4 @@
-// torch.ops.pinfeed.normalize_images: what both kinds of device have in common.
+// torch.ops.pinfeed.normalize_images: the part common to all devices.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace pinfeed::torch_ops {
 
 using kernels::ImageTensor;
 
-using Constants = std::optional<std::vector<double>>;  // one for all channels or one for each
+using Constants = std::optional<std::vector<double>>;  // one for all channels, or one per channel
 
-// A checked call, and what the batch points into.
+// A checked call, and the tensors that the batch points into.
 struct NormalizeCall {
   Tensor images;
   std::vector<float> scale = {}, bias = {};
@@ -24,12 +24,12 @@ struct NormalizeCall {
   ImageTensor batch = {};
 };
 
-// Checks the arguments, as torch hands them over, then makes the output. Writes nothing.
+// Checks torch's arguments, then allocates the output. Writes nothing.
 NormalizeCall check_images(const Tensor& images, const Constants& mean, const Constants& std,
                            double scale, const std::string& input, const std::string& output,
                            std::optional<ScalarType> dtype, bool channels_last);
 
-// The op, for what writes the batches of a kind of device.
+// The op, given the function that writes batches on a kind of device.
 template <void (*write)(const NormalizeCall&)>
 Tensor normalize_images(const Tensor& images, const Constants& mean, const Constants& std,
                         double scale, const std::string& input, const std::string& output,

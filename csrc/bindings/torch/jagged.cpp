@@ -15,7 +15,7 @@ Shape shape_of(const Tensor& tensor, std::int64_t first_axis) {
   return shape;
 }
 
-// Offsets are contiguous afterwards.
+// Makes offsets contiguous.
 JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_length,
                            const std::string& side, const std::string& function,
                            const Tensor& first, Tensor& offsets) {

@@ -1,4 +1,4 @@
-// torch.ops.pinfeed.pad_jagged and unpad_to_jagged: what both kinds of device have in common.
+// torch.ops.pinfeed.pad_jagged and unpad_to_jagged: the part common to all devices.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace pinfeed::torch_ops {
 
-// Checked calls, and what the batches point into: contiguous tensors. Offsets are checked on the
-// CPU only: elsewhere that would mean to wait.
+// Checked calls, and the contiguous tensors that the batches point into. Offsets are checked on the
+// CPU only, because on a device that requires a synchronization.
 struct PadCall {
   Tensor values;           // (total, ...)
   Tensor offsets;          // int64 (count + 1,)
@@ -22,20 +22,20 @@ struct PadCall {
 struct UnpadCall {
   Tensor padded;
   Tensor offsets;
-  Tensor out;  // (total, ...): what is in no box, or in no sample, becomes 0
+  Tensor out;  // (total, ...); zeros for rows that were truncated or belong to no sample
   std::int64_t bytes = 0;
   kernels::UnpadToJagged batch = {};
 };
 
-// Check the arguments, as torch hands them over, then make the output. Write nothing.
+// Check torch's arguments, then allocate the output. Write nothing.
 PadCall check_pad(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,
                   const std::string& side);
 UnpadCall check_unpad(const Tensor& padded, const Tensor& offsets, std::int64_t total,
                       std::optional<std::int64_t> max_length, const std::string& side);
 
-// The ops, for what writes the batches of a kind of device; that gets empty ones, too, for the
-// numbers inside `offsets` are checked there.
+// The ops, given the function that writes batches on a kind of device. It is called for empty
+// batches too, because it checks the values of `offsets`.
 template <void (*write)(const PadCall&)>
 Tensor pad_jagged(const Tensor& values, const Tensor& offsets, std::int64_t length,
                   std::optional<std::int64_t> max_length, std::optional<double> value,

@@ -29,15 +29,15 @@ void check_offsets(const JaggedShape& shape, const char* function) {
   }
 }
 
-// How many rows of a sample go into its box.
+// The number of rows of a sample in the padded batch.
 std::int64_t kept_rows(const JaggedShape& shape, std::size_t i) {
   return std::min(shape.offsets[i + 1] - shape.offsets[i], shape.most);
 }
 
-// The samples of a batch as kernels take them: of one axis.
+// The samples of a batch for the kernels, with one axis each.
 class KeptSamples {
  public:
-  // `items`: of a row. data(i, rows): where the rows of a sample begin that go into its box.
+  // `items`: per row. data(i, rows): the address of the rows of sample i in the padded batch.
   template <class Data>
   KeptSamples(const JaggedShape& shape, std::int64_t items, const Data& data) {
     const auto count = static_cast<std::size_t>(shape.count);
@@ -64,7 +64,7 @@ class KeptSamples {
   std::vector<Sample> samples_;
 };
 
-// Writes boxes of `items` items.
+// Writes padded samples of `items` items each.
 void write_boxes(const KeptSamples& samples, std::int64_t items, bool left,
                  const kernels::Fill& fill, void* out, bool streaming) {
   const std::int64_t inner = 1;
@@ -97,7 +97,7 @@ void pad_on_cpu(const PadCall& call) {
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
 }
 
-// The samples one after the other, with a gap where rows were cut or belong to none.
+// The samples concatenated, with a gap where rows were truncated or belong to none.
 void unpad_on_cpu(const UnpadCall& call) {
   const kernels::UnpadToJagged& batch = call.batch;
   const JaggedShape& shape = batch.shape;

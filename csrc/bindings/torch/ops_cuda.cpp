@@ -1,5 +1,5 @@
-// The ops for tensors on a CUDA device: the device made current, torch's current stream, a launch,
-// and what CUDA says.
+// The ops for tensors on a CUDA device: sets the current device, launches on torch's current
+// stream, and reports CUDA's errors.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -20,7 +20,7 @@ using kernels::ImageLayout;
 
 using GetStream = AOTITorchError (*)(std::int32_t device_index, void** stream);
 
-// Part of torch's C shim like all else, but in a library that the torch of a build need not have.
+// Part of torch's C shim, but in a library that the torch of a build may lack.
 GetStream find_get_stream() {
   constexpr char kName[] = "aoti_torch_get_current_cuda_stream";
   void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
@@ -52,12 +52,12 @@ const char* advice(cudaError_t error) {
   }
 }
 
-// What CUDA says, and what can be done about it.
+// CUDA's error, and how to fix it.
 std::string error_text(cudaError_t error) {
   return text("CUDA says ", cudaGetErrorString(error), advice(error));
 }
 
-// Makes a tensor's device current for as long as it lives.
+// Makes a tensor's device current during its lifetime.
 class Launch {
  public:
   explicit Launch(const Tensor& tensor) {
@@ -73,7 +73,7 @@ class Launch {
   cudaStream_t stream_;
 };
 
-// Throws std::runtime_error for what is no success, with what can be done about it.
+// Throws std::runtime_error for a CUDA error, with a fix.
 void check_launch(cudaError_t error, const char* function) {
   if (error == cudaSuccess) return;
   cudaGetLastError();  // or the next call would report it again
@@ -124,7 +124,7 @@ void permute_pixels(const PermuteCall& call, ImageLayout layout) {
   check_launch(cuda::normalize_images(batch, launch.stream()), "permute");
 }
 
-// Larger items, and any other order of any number of axes, are torch's own copy.
+// torch copies larger items, and other orders and numbers of axes.
 void permute_with_torch(const PermuteCall& call) {
   AtenTensorHandle view = nullptr;
   TORCH_ERROR_CODE_CHECK(
@@ -154,8 +154,9 @@ STABLE_TORCH_LIBRARY_IMPL(pinfeed, CUDA, m) {
 
 }  // namespace pinfeed::torch_ops
 
-// Asked by Python before the kernels are chosen over torch's own operations: why the current device
-// can't run them, and what to do; null if it can. The text lives until the thread asks again.
+// Python calls this before it chooses the kernels over torch's own operations. Returns why the
+// current device can't run them, and a fix, or null if it can. The text is valid until the thread's
+// next call.
 extern "C" __attribute__((visibility("default"))) const char* pinfeed_cuda_problem() {
   const cudaError_t error = pinfeed::cuda::check_current_device();
   if (error == cudaSuccess) return nullptr;

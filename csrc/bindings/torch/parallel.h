@@ -1,4 +1,4 @@
-// Ranges of work on torch's own threads: as many as torch.get_num_threads() says, none in a worker.
+// Runs ranges of work on torch's threads: torch.get_num_threads() of them, none in a worker.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>

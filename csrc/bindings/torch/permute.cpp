@@ -7,7 +7,7 @@ namespace {
 
 using Letters = std::vector<std::string>;
 
-// A text's characters, each of them the bytes of its UTF-8.
+// The characters of a text, as UTF-8 bytes.
 Letters letters_of(const std::string& text) {
   Letters letters;
   for (const char byte : text) {

@@ -1,4 +1,4 @@
-// torch.ops.pinfeed.permute: what both kinds of device have in common.
+// torch.ops.pinfeed.permute: the part common to all devices.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace pinfeed::torch_ops {
 
-// A checked call: a copy of `images` with its axes in another order.
+// A checked call: a copy of `images` with permuted axes.
 struct PermuteCall {
   Tensor images;
-  Shape order = {};    // which axis of `images` is each of the output's
-  Shape shape = {};    // of the output
+  Shape order = {};  // for each axis of the output, the axis of `images`
+  Shape shape = {};  // of the output
   Shape strides = {};  // of `images` along the output's axes, in items
   std::size_t item_size = 1;
   Tensor out;
   std::int64_t bytes = 0;
 };
 
-// Checks everything, then makes the output. Writes nothing. `input` and `output` have a letter for
-// each axis.
+// Checks the arguments, then allocates the output. Writes nothing. `input` and `output` have a
+// letter per axis.
 PermuteCall check_permute(const Tensor& images, const std::string& input,
                           const std::string& output);
 

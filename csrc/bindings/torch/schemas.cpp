@@ -1,7 +1,7 @@
-// The ops of torch.ops.pinfeed. docs/torch-ops.md says what they mean.
+// The ops of torch.ops.pinfeed. docs/torch-ops.md documents them.
 //
-// What is written into padding is None rather than 0 by default: on its way through Python, torch
-// leaves out arguments that are equal to their default, and -0.0 is equal to 0.
+// pad_value defaults to None rather than 0: torch omits arguments that are equal to their default
+// in Python, and -0.0 is equal to 0.
 #include <torch/csrc/stable/library.h>
 
 STABLE_TORCH_LIBRARY(pinfeed, m) {

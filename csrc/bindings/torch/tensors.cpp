@@ -65,7 +65,7 @@ std::string dtype_text(ScalarType type) {
 std::size_t item_size(ScalarType type, const std::string& subject) {
   if (const auto known = scalar_type(type)) return kernels::scalar_size(*known);
   fail(subject, " must be bool, an integer, floating or complex dtype of 1 to 16 bytes, got ",
-       "another; look at it as one of them with .view(dtype)");
+       "another; reinterpret it with .view(dtype)");
 }
 
 Item item_of(double value, ScalarType type, const std::string& subject) {
@@ -92,13 +92,13 @@ Tensor make_output(const Shape& shape, ScalarType type, const std::string& subje
                             : arrays::contiguous_strides(shape, 1);
   std::int32_t device_type = 0;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(first.get(), &device_type));
-  // The same number, in all releases, as torch's own for the dtype.
+  // torch's number for the dtype, the same in all releases.
   const auto dtype = torch::stable::detail::to<std::int32_t>(torch::stable::detail::from(type));
   AtenTensorHandle handle = nullptr;
   const AOTITorchError error = aoti_torch_empty_strided(
       static_cast<std::int64_t>(shape.size()), shape.data(), strides.data(), dtype, device_type,
       first.get_device_index(), &handle);
-  if (error != AOTI_TORCH_SUCCESS) {  // torch 2.11 doesn't tell why
+  if (error != AOTI_TORCH_SUCCESS) {  // torch 2.11 gives no reason
     throw std::runtime_error(text(subject, " could not be allocated: ", dtype_text(type), " ",
                                   shape_text(shape), " on ", device_text(first)));
   }

@@ -1,7 +1,7 @@
-// What torch hands over and gets back: dtypes by name, checks, outputs.
+// Exchange with torch: dtypes by name, checks, outputs.
 //
-// Errors are the standard exceptions that torch turns into Python's: std::invalid_argument becomes
-// ValueError, from torch 2.15 on RuntimeError, and std::out_of_range IndexError.
+// torch converts standard exceptions to Python's: std::invalid_argument becomes ValueError
+// (RuntimeError from torch 2.15 on), and std::out_of_range IndexError.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -27,7 +27,7 @@ using kernels::Item;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// As few digits as identify the number.
+// The shortest text that identifies the number.
 std::string number_text(double value);
 
 inline std::string as_text(std::string_view part) { return std::string(part); }
@@ -54,27 +54,27 @@ inline std::string shape_text(const Tensor& tensor) {
   return shape_text({tensor.sizes().data(), tensor.sizes().size()});
 }
 
-// "float32" for Float; "an unsupported dtype" for those that no kernel has.
+// "float32" for Float; "an unsupported dtype" for a dtype without kernels.
 std::string dtype_text(ScalarType type);
 
-// Bytes of an item of a dtype that the kernels have. Fails, in the name of `subject`, for others.
+// Bytes of an item of a supported dtype. Fails, in the name of `subject`, for others.
 std::size_t item_size(ScalarType type, const std::string& subject);
 
-// Fails unless the tensor is on the device of `first`: the dispatcher chose by any of the call's.
+// Fails unless the tensor is on the device of `first`: the dispatcher may have chosen by either.
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first);
 
-// The tensor itself, or a copy, in contiguous memory.
+// The tensor, or a contiguous copy of it.
 Tensor in_order(const Tensor& tensor);
 
-// How the axes of an output lie in memory: in order, or NCHW as NHWC (torch.channels_last).
+// The memory layout of an output: in order, or NCHW stored as NHWC (torch.channels_last).
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 // New memory on the device of `first`.
 Tensor make_output(const Shape& shape, ScalarType type, const std::string& subject,
                    const Tensor& first, MemoryFormat format = MemoryFormat::contiguous);
 
-// A padding value as an item of a dtype. Fails for one that the dtype can't hold. Of complex
-// dtypes it is the real part.
+// A padding value as an item of a dtype. Fails if the dtype can't hold it. For complex dtypes it is
+// the real part.
 Item item_of(double value, ScalarType type, const std::string& subject);
 
 }  // namespace pinfeed::torch_ops
