@@ -1,4 +1,4 @@
-// _core.gather and _core.permute: values moved, and at most cast.
+// _core.gather and _core.permute: copies of values, possibly cast.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -23,7 +23,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// What allocates is done before, once for all threads.
+// Allocates first, once for all threads.
 void write_rows(const Samples& samples, const std::optional<Types>& types, std::size_t row_bytes,
                 std::byte* out, bool streaming, std::size_t threads, const std::string& name) {
   const bool all_contiguous = samples.all_contiguous();
@@ -66,7 +66,7 @@ void write_rows(const Samples& samples, const std::optional<Types>& types, std::
   }
 }
 
-// Reads rows to where they go, but for those that can be copied from memory: then it returns false.
+// Reads rows to the output, unless all can be copied from memory: then returns false.
 bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
   {
     const Unlocked unlocked(!reads.seems_hot());
@@ -102,7 +102,7 @@ py::object gather(py::object source, py::object indices, const std::optional<std
       if (read_rows(*reads, out.data, threads)) return out.array;
       samples.follow_reads();
     } else {
-      // What is read piece by piece is gone when an integer turns out not to fit.
+      // Rows read chunk by chunk are gone when an integer turns out not to fit.
       samples.plan_reads(types && may_not_fit(samples.dtype(), out_dtype), threads);
     }
   }

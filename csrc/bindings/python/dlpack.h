@@ -1,6 +1,6 @@
-// The DLPack 1.x structures, as their specification lays them out in memory
-// (https://dmlc.github.io/dlpack/latest/c_api.html), with names of our own. Only the CPU side and
-// the exchange table are spelled out.
+// The DLPack 1.x structures, in the layout of their specification
+// (https://dmlc.github.io/dlpack/latest/c_api.html), with our own names. Only the CPU side and the
+// exchange table are complete.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct ManagedTensor {
   Tensor tensor;
 };
 
-// What type(tensor).__dlpack_c_exchange_api__ points at. Functions return 0, or -1 with a Python
+// The table at type(tensor).__dlpack_c_exchange_api__. Functions return 0, or -1 with a Python
 // exception set.
 struct ExchangeApi {
   Version version;

@@ -1,4 +1,4 @@
-// _core.erase_images: rectangles of the images of a batch that is there.
+// _core.erase_images: erases rectangles of the images of an existing batch.
 #include "kernels/erase.h"
 
 #include <pybind11/numpy.h>
@@ -21,18 +21,18 @@ namespace {
 
 using Integers = py::array_t<std::int64_t, py::array::c_style>;
 
-// How images are erased.
+// The options of erasing.
 struct ErasingOptions {
   double probability = 0;
-  std::array<double, 2> area{};   // from and to which share of it
-  std::array<double, 2> ratio{};  // of height to width
-  // A list of one value for all channels or one for each, or an array of the batch's dtype with
+  std::array<double, 2> area{};   // range of the fraction of the image's area
+  std::array<double, 2> ratio{};  // range of height / width
+  // A list of one value for all channels or one per channel, or an array of the batch's dtype with
   // 2^16 values to choose from.
   py::object values = py::none();
 };
 
-// `batch`: after its first axis one for each letter of `layout`, such as "CHW", "HW" or "CTHW"; of
-// this process. All frames of a sample lose the same rectangle.
+// `batch`: its axes after the first are the letters of `layout`, such as "CHW", "HW" or "CTHW". All
+// frames of a sample lose the same rectangle.
 void erase_images(const py::object& batch, const std::string& layout, const ErasingOptions& options,
                   std::uint64_t key, const Integers& samples, const std::string& name,
                   std::size_t threads) {
@@ -57,7 +57,7 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
     throw py::value_error(name + ": expected a number for each sample");
   }
   const std::int64_t height = size('H'), width = size('W'), channels = size('C');
-  // A row of a rectangle is written as a run of pixels, or a run for each channel.
+  // A row of a rectangle is written as a run of pixels, or as a run per channel.
   const auto item_stride = static_cast<std::int64_t>(item);
   const bool are_pixels =
       (channels == 1 || static_cast<std::int64_t>(stride('C')) == item_stride) &&

@@ -21,7 +21,7 @@ using runtime::FileMarks;
 using runtime::RowFile;
 using runtime::RowFiles;
 
-// As the system has it: not all names are UTF-8.
+// In the system's encoding: not all names are UTF-8.
 std::string system_path(const py::str& path) {
   const auto bytes = py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
   if (!bytes) throw py::error_already_set();
@@ -31,7 +31,7 @@ std::string system_path(const py::str& path) {
 void raise_os_error(const runtime::FileError& error) {
   const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(error.what()));
   if (!text) return;
-  // With an errno, Python makes it a FileNotFoundError where it is one.
+  // With an errno, Python raises the subclass of OSError, such as FileNotFoundError.
   const int number = error.error_number;
   PyErr_SetObject(PyExc_OSError,
                   number == 0 ? text.ptr() : py::object(py::make_tuple(number, text)).ptr());
@@ -40,7 +40,7 @@ void raise_os_error(const runtime::FileError& error) {
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
-  runtime::Descriptor file(fd);  // closed from now on, whatever fails below
+  runtime::Descriptor file(fd);  // closes fd, whatever fails below
   if (offset < 0 || offset > kMostBytes) {
     throw py::value_error("FileArray: the offset must be in the file, got " +
                           std::to_string(offset));

@@ -1,4 +1,4 @@
-// An array whose memory is a file, or many: what it looks like, and how its rows are read.
+// An array stored in one or many files: its layout, and how its rows are read.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,15 +12,15 @@ namespace pinfeed::bindings {
 
 using runtime::FileReads;
 
-// `array` tells dtype, shape and strides. Of one file: where its memory is mapped. Of many: no
-// memory at all.
+// `array` has the dtype, shape and strides. For one file it is the mapping; for many files it has
+// no memory.
 struct FileArray {
   pybind11::object array;
   runtime::FileRows rows;
 };
 
-// Calls write(begin, end) for `count` samples, each when it is there. `reads`: null if all are in
-// memory. It gets the GIL, which is let go of while files are waited for.
+// Calls write(begin, end) for ranges of `count` samples when they are in memory. `reads`: null if
+// all are in memory. Waits for files without the GIL.
 template <class Write>
 void write_when_read(FileReads* reads, std::size_t count, std::size_t threads, const Write& write) {
   if (reads == nullptr) return write(std::size_t{0}, count);

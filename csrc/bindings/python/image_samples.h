@@ -1,4 +1,4 @@
-// The images of a batch, as native calls are given them, and what becomes of them.
+// The images of a batch as passed to native calls, and their conversion.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -23,37 +23,39 @@ namespace pinfeed::bindings {
 
 using Constants = pybind11::array_t<double, pybind11::array::c_style>;
 
-// As fields say it once.
+// The format options that a field passes once.
 struct ImageFormat {
-  Constants mean{0};  // one for all channels or one for each
+  Constants mean{0};  // one for all channels, or one per channel
   Constants std{0};
-  std::optional<double> scale;  // none: that of the images' dtype
-  std::string input;            // a letter for each axis of an image
-  bool is_guess = false;        // nobody said so; masks may have an axis of one channel then
-  std::string output;           // and of what it becomes
-  std::string dtype;            // of that
-  bool remembers = false;       // `has_depth`: the format of a field, which sees many batches
-  // Whether 16-bit values beyond a byte were seen: a dark batch is then not mistaken for bytes.
+  std::optional<double> scale;  // none: the default of the images' dtype
+  std::string input;            // a letter per axis of an image
+  bool is_guess = false;        // not given by the caller: masks may have a channel axis of size 1
+  std::string output;           // a letter per axis of the output
+  std::string dtype;            // of the output
+  bool remembers = false;       // keep `has_depth`: for a field, which sees many batches
+  // Whether 16-bit values over 255 were seen: then a dark batch is not mistaken for bytes.
   std::shared_ptr<std::atomic<bool>> has_depth = std::make_shared<std::atomic<bool>>(false);
 };
 
 DType out_dtype(const ImageFormat& format);
 kernels::PixelType pixel_type(DType dtype);
 
-// As kernels see the items of images. Those that become integers of the same size stay as they are.
+// The kernels' type for the items of images. Integers that become integers of the same size are
+// copied.
 kernels::ScalarType item_type(DType from, DType to);
 
 // The kernels' constants: computed as double, rounded once.
 struct Scaling {
   std::vector<float> scales, biases;
 
-  // Throws ValueError for constants of another number of channels.
+  // Throws ValueError unless the number of constants is 1 or the number of channels.
   Scaling(const ImageFormat& format, DType dtype, std::int64_t channels, const std::string& name);
 
   bool is_identity() const;
 };
 
-// Which axes of a sample are what, or -1: a grey image has no channels, and only a clip has frames.
+// The position of each axis of a sample, or -1: gray images have no channels, and only clips have
+// frames.
 struct ImageAxes {
   explicit ImageAxes(const std::string& layout);
 
@@ -61,20 +63,20 @@ struct ImageAxes {
   int frame, height, width, channel;
 };
 
-// Images or clips with the layout's axes, one number of channels and of frames and, unless they may
-// be of any size, one size.
+// Images or clips with the axes of the layout, one number of channels and of frames and, unless
+// sizes may differ, one size.
 class Images {
  public:
-  // Throws TypeError and ValueError; a message about one image says which.
+  // Throws TypeError and ValueError; a message about one image names its number.
   Images(pybind11::object images, pybind11::object indices, const ImageFormat& format,
          bool any_size, const std::string& name);
 
   const std::string& name() const { return name_; }
   std::size_t count() const { return samples_.count(); }
-  DType dtype() const;                          // of bools that become integers: uint8
-  std::string first_channels(int count) const;  // as NumPy cuts them
+  DType dtype() const;                          // uint8 for bools that become integers
+  std::string first_channels(int count) const;  // in NumPy's slice syntax
   bool are_colors() const;                      // uint8, and become uint8 or floats
-  bool become_floats() const;                   // or stay what they are
+  bool become_floats() const;                   // or stay floats
   std::int64_t channels() const { return size(0, axes_.channel); }
   std::int64_t frames() const { return size(0, axes_.frame); }
   std::int64_t height(std::size_t image) const { return size(image, axes_.height); }
@@ -84,25 +86,25 @@ class Images {
     samples_.require_apart(out, bytes, function);
   }
 
-  // Throws ValueError for values in another unit than the format has, as far as some rows tell.
+  // Throws ValueError if the values of some rows are in another unit than the format's.
   void require_units(const ImageFormat& format) const;
 
-  // Throws ValueError for no images. Only a batch as it is may have none.
+  // Throws ValueError if there are no images. Only arrays of all rows may have none.
   void require_some() const;
 
-  // Throws ValueError if integers that were merely cast to `to` have become infinite.
+  // Throws ValueError if integers that were cast to `to` without a scale have become infinite.
   void require_finite(const Scaling& scaling, DType to, const std::byte* out,
                       std::size_t bytes) const;
 
-  // Before sources() are asked for.
+  // Call before sources().
   void plan_reads(std::size_t threads) { samples_.plan_reads(false, threads); }
 
-  // Converts late images [begin, end), and says where their pixels are as long as the result lives.
+  // Converts late images [begin, end), and sets their pixel addresses while the result lives.
   std::vector<pybind11::array> read_late(std::size_t begin, std::size_t end,
                                          std::vector<kernels::ImageSource>& sources) const;
 
-  // Calls write(begin, end), which may run out of memory, for all images, or whatever is counted.
-  // Late images are converted one per thread at a time.
+  // Calls write(begin, end), which may run out of memory, over all images, or over `rows`. Late
+  // images are converted one at a time per thread.
   template <class Write>
   void write_when_read(std::size_t count, std::size_t threads, const std::string& function,
                        const Write& write) const {
@@ -118,7 +120,7 @@ class Images {
     }
   }
 
-  std::vector<kernels::ImageSource> sources() const;  // every frame is one
+  std::vector<kernels::ImageSource> sources() const;  // one per frame
   kernels::ImageSize size_of(std::size_t image) const {
     return {static_cast<std::size_t>(height(image)), static_cast<std::size_t>(width(image))};
   }
@@ -146,7 +148,7 @@ class Images {
   const std::string& name_;
   DType out_;
   ImageAxes axes_;
-  bool are_chosen_;  // of more images, by indices
+  bool are_chosen_;  // from more images, by indices
   Samples samples_;
 };
 

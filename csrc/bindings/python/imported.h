@@ -1,4 +1,4 @@
-// What is imported from Python modules once, at first use.
+// Objects imported from Python modules once, at first use.
 #pragma once
 
 #include <pybind11/gil_safe_call_once.h>
@@ -8,9 +8,9 @@
 
 namespace pinfeed::bindings {
 
-// The result of make(), from its first call; a captureless lambda has a type, and so a result, of
-// its own. Unlike with a static of the language, threads that come meanwhile wait without the GIL:
-// an import lets go of it, and whoever took it then would wait for the static for ever.
+// The result of the first call of make(), a captureless lambda, whose type identifies it. Unlike
+// with a function-local static, other threads wait without the GIL: an import releases it, and a
+// thread that took it then would wait for the static forever.
 template <class Make>
 const std::invoke_result_t<Make>& once(Make make) {
   using Result = std::invoke_result_t<Make>;

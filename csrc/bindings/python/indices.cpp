@@ -1,4 +1,4 @@
-// _core.as_indices: whatever a sampler hands over, as checked int64 row numbers.
+// _core.as_indices: the indices of a sampler, as checked int64 row numbers.
 #include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
 
@@ -22,7 +22,7 @@ namespace {
                         " is out of range for " + std::to_string(length) + " samples");
 }
 
-// True is a mask to NumPy, whose older versions took their own bool as an index all the same.
+// NumPy treats bools as masks, although older versions accept numpy.bool as an index.
 bool is_bool(PyObject* object) {
   return PyBool_Check(object) || std::strcmp(Py_TYPE(object)->tp_name, "numpy.bool") == 0;
 }
@@ -35,7 +35,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     if (value != -1 || PyErr_Occurred() == nullptr) return value;
     PyErr_Clear();
   }
-  const auto kept = py::reinterpret_borrow<py::object>(item);  // what runs below may drop it
+  const auto kept = py::reinterpret_borrow<py::object>(item);  // code that runs below may drop it
   if (is_int) {
     throw py::index_error(name + ": index " + std::string(py::str(item)) + " at position " +
                           std::to_string(position) + " does not fit in 64 bits");
@@ -45,7 +45,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object));
     if (number) return as_index(number, position, name);
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
-    PyErr_Clear();  // an array of several, say
+    PyErr_Clear();  // such as an array of several items
   }
   throw py::type_error(name + ": expected integers, got " +
                        std::string(py::str(py::type::handle_of(item).attr("__name__"))) +
@@ -56,8 +56,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
                             : ""));
 }
 
-// Another thread may write to the indices meanwhile, so they are converted first and looked at
-// then.
+// Converts the indices before it checks them, because another thread may write to them meanwhile.
 py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
                                      const std::string& name) {
   MappedFiles().check(indices);
@@ -79,8 +78,8 @@ py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
                                 sizeof(*out))
                .run(*dispatch::active_isa().permute, view.data, out, false);
   }
-  // Without branches; which index is outside is looked for only if one is. Those of uint64 that
-  // don't fit have become negative.
+  // Branch-free; searches for the index out of range only if there is one. uint64 values that don't
+  // fit have become negative.
   const std::int64_t from_end = view.dtype.kind() == ScalarKind::signed_int ? length : 0;
   const auto is_inside = [=](std::int64_t index) {
     return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
@@ -107,7 +106,7 @@ py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t len
   if (!is_list && !PyTuple_Check(indices.ptr())) {
     if (py::isinstance<py::sequence>(indices) && !py::isinstance<py::str>(indices) &&
         !py::isinstance<py::array>(indices) && !py::hasattr(indices, "__dlpack__")) {
-      return as_indices(py::list(indices), length, name);  // a range, say
+      return as_indices(py::list(indices), length, name);  // such as a range
     }
     return from_array(indices, length, name);
   }
@@ -116,7 +115,7 @@ py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t len
   py::array_t<std::int64_t> result(count);
   std::int64_t* out = result.mutable_data();
   for (py::ssize_t i = 0; i < count; ++i) {
-    // __index__ may run any code; what it shrinks the list to must not be read.
+    // __index__ may run any code, which may shrink the list.
     if (i >= PySequence_Fast_GET_SIZE(indices.ptr())) {
       throw py::value_error(name + ": the list changed while it was read");
     }

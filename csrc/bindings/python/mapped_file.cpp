@@ -12,7 +12,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// What stands between a view of as_strided, or sliding_window_view, and the array under it.
+// The object between a view of as_strided, or sliding_window_view, and its array.
 py::handle strided_base() {
   return once([] {
     const py::object as_strided = imported("numpy.lib.stride_tricks", "as_strided");
@@ -21,30 +21,30 @@ py::handle strided_base() {
   });
 }
 
-// The memmap whose file the array's memory is, or null. A view's base is the array it views.
+// The memmap whose file holds the array's memory, or null. A view's base is its array.
 PyObject* find_memmap(py::handle array) {
   PyObject* const memmap = once([] { return imported("numpy", "memmap"); }).ptr();
   PyObject* owner = array.ptr();
   PyObject* found = nullptr;
   while (owner != nullptr) {
     if (!py::isinstance<py::array>(owner)) {
-      if (PyMemoryView_Check(owner)) {  // of np.frombuffer, or np.asarray(memoryview)
+      if (PyMemoryView_Check(owner)) {  // from np.frombuffer, or np.asarray(memoryview)
         owner = PyMemoryView_GET_BUFFER(owner)->obj;
         continue;
       }
       if (Py_TYPE(owner) != reinterpret_cast<PyTypeObject*>(strided_base().ptr())) break;
-      owner = py::handle(owner).attr("base").ptr();  // which it holds
+      owner = py::handle(owner).attr("base").ptr();  // kept alive by its owner
       continue;
     }
-    // The last one in the chain: memmaps that are views inherit the offset of the first.
+    // The last memmap in the chain: memmaps that are views inherit the offset of the first.
     if (PyObject_TypeCheck(owner, reinterpret_cast<PyTypeObject*>(memmap))) found = owner;
     owner = py::detail::array_proxy(owner)->base;
   }
-  // What is computed from memmaps is one too, without a file. `_mmap` is NumPy's name.
+  // Results computed from memmaps are memmaps too, without a file. `_mmap` is NumPy's name.
   return found == nullptr || py::handle(found).attr("_mmap").is_none() ? nullptr : found;
 }
 
-// What the positions of mappings in their files are multiples of.
+// The granularity of the positions of mappings in their files.
 std::int64_t granularity() {
   return once([] { return imported("mmap", "ALLOCATIONGRANULARITY").cast<std::int64_t>(); });
 }

@@ -7,15 +7,15 @@
 
 namespace pinfeed::bindings {
 
-// Looks for np.memmap objects under ndarrays and makes sure, once for each, that their files still
-// hold what was mapped: reading past the end of a file that was cut short ends the process.
+// Finds np.memmap objects under ndarrays and checks, once each, that their files still have the
+// mapped bytes: reading past the end of a truncated file ends the process.
 class MappedFiles {
  public:
-  // Throws OSError if the file under `array` was cut short; an array in memory costs nothing.
+  // Throws OSError if the file under `array` was truncated; skips arrays in memory.
   void check(pybind11::handle array);
 
  private:
-  std::vector<PyObject*> checked_;  // borrowed: the arrays that are looked at keep them alive
+  std::vector<PyObject*> checked_;  // borrowed: their views keep them alive
 };
 
 }  // namespace pinfeed::bindings

@@ -21,7 +21,7 @@ void register_runtime(pybind11::module_& m);
 void register_shared_slot(pybind11::module_& m);
 void register_targets(pybind11::module_& m);
 
-// csrc/README.md says what threads share, and what guards it.
+// csrc/README.md lists the state that threads share, and its guards.
 PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   register_copies(m);
   register_erase(m);

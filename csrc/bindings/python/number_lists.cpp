@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Python's ints of one digit, which most tokens are, without a call.
+// Python's one-digit ints, which most tokens are, without a call.
 bool small_int(PyObject* object, std::int64_t* value) {
   if (!PyLong_CheckExact(object)) return false;
   auto* number = reinterpret_cast<PyLongObject*>(object);
@@ -32,7 +32,7 @@ bool small_int(PyObject* object, std::int64_t* value) {
 
 std::string at(std::size_t position) { return " at position " + std::to_string(position); }
 
-// A number that is no small int.
+// A number that is not a small int.
 class Number {
  public:
   enum class Kind { boolean, integer, real };
@@ -66,7 +66,7 @@ class Number {
     }
   }
 
-  // NumPy's scalars, and whatever else is a single number. May run any code.
+  // NumPy's scalars, and other objects that are a single number. May run any code.
   void convert(py::handle object, std::size_t position, const Subject& subject) {
     PyNumberMethods* methods = Py_TYPE(object.ptr())->tp_as_number;
     const bool single = !PySequence_Check(object.ptr()) && methods != nullptr;
@@ -96,7 +96,7 @@ class Number {
         nested ? "nested lists need np.asarray first" : "");
   }
 
-  // Arrays have the methods too; those that are no single number raise one of these.
+  // Arrays have the methods too; unless they hold a single number, they raise one of these.
   static py::object if_number(PyObject* result) {
     auto number = py::reinterpret_steal<py::object>(result);
     if (!number && !PyErr_ExceptionMatches(PyExc_TypeError) &&
@@ -119,7 +119,7 @@ NumberLists::NumberLists(std::size_t numbers)
 NumberLists::~NumberLists() { runtime::BufferPool::instance().release(memory_); }
 
 Numbers NumberLists::read(py::handle list, const Subject& subject) {
-  const py::scoped_critical_section alone(list);  // but while a number is converted
+  const py::scoped_critical_section alone(list);  // released while a number is converted
   const std::size_t count = size(list);
   Item* const items = next_;
   const auto changed = [&] { return wrong_value(subject, "the list changed while it was read"); };
@@ -139,7 +139,7 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
     }
   };
   for (std::size_t i = 0; i < count; ++i) {
-    // No code runs for these, so the list stays as it is.
+    // No code runs for these, so the list does not change.
     PyObject* const* const objects = PySequence_Fast_ITEMS(list.ptr());
     for (std::int64_t integer = 0; i < count && small_int(objects[i], &integer); ++i) {
       add(i, integer);
@@ -149,13 +149,13 @@ Numbers NumberLists::read(py::handle list, const Subject& subject) {
       const auto held = py::reinterpret_borrow<py::object>(objects[i]);
       return Number(held, i, subject);
     }();
-    if (count != size(list)) throw changed();  // by its conversion, or where it ended
+    if (count != size(list)) throw changed();  // by a conversion, or before the end
     if (number.kind != Number::Kind::real) {
       bools += number.kind == Number::Kind::boolean;
       add(i, number.integer);
       continue;
     }
-    if (!real) {  // those before were integers
+    if (!real) {  // all numbers before were integers
       real = true;
       for (std::size_t j = 0; j < i; ++j) items[j].real = static_cast<double>(items[j].integer);
     }

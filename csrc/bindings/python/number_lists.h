@@ -1,4 +1,4 @@
-// Lists of Python numbers, as tokenizers give them, as arrays.
+// Converts lists of Python numbers, as tokenizers return them, to arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,21 +11,21 @@
 
 namespace pinfeed::bindings {
 
-// One list, converted.
+// One converted list.
 struct Numbers {
   const std::byte* data;
   std::int64_t count;
-  DType dtype;  // int64; bool if all are; float64 if one is a float
-  // Of the integers in it.
+  DType dtype;  // int64; bool if all are bools; float64 if one is a float
+  // Of its integers.
   std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
   std::int64_t largest = std::numeric_limits<std::int64_t>::min();
   double largest_real = 0;  // of the magnitudes of its finite floats
 };
 
-// Room for the numbers of a batch's lists, which come one after the other.
+// Memory for the numbers of a batch's lists, concatenated.
 class NumberLists {
  public:
-  // `numbers`: how many there will be in all.
+  // `numbers`: their total number.
   explicit NumberLists(std::size_t numbers);
   ~NumberLists();
   NumberLists(const NumberLists&) = delete;
@@ -41,7 +41,7 @@ class NumberLists {
   }
 
   // Converts a list or tuple of bools, ints and floats, Python's or NumPy's. Throws TypeError for
-  // what is no number, ValueError for an integer beyond int64, each with its position.
+  // an item that is not a number, ValueError for an integer beyond int64, each with its position.
   Numbers read(pybind11::handle list, const Subject& subject);
 
  private:

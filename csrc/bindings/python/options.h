@@ -1,5 +1,5 @@
 // Options of native calls: structs whose members are keywords of their constructors in Python,
-// where fields build them once. They can be pickled, and repr shows them.
+// where fields create them once. They can be pickled and have a repr.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -19,22 +19,22 @@ struct Keyword {
   Value Options::* member;
 };
 template <class Options, class Value>
-Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // which clang 14 doesn't make
+Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // clang 14 doesn't deduce it
 
-// A class of no metaclass, as the stub has it: there is nothing static to assign to.
+// Without a metaclass, like the stub: there are no static attributes.
 template <class Type, class... Holder>
 pybind11::class_<Type, Holder...> bind_class(pybind11::module_& m, const char* name) {
   return {m, name, pybind11::metaclass(reinterpret_cast<PyObject*>(&PyType_Type))};
 }
 
-// What a bound class holds. Null for an object of any other type.
+// The struct in a bound class. Null for an object of another type.
 template <class Type>
 const Type* held_in(pybind11::handle object) {
   return object && pybind11::isinstance<Type>(object) ? object.cast<const Type*>() : nullptr;
 }
 
-// Specialized for options whose numbers size or index memory: throws ValueError for those that
-// can't be right. Nothing changes options once they are made, pickled ones included.
+// Specialized for options whose numbers size or index memory: throws ValueError for invalid
+// numbers. Options are immutable, so this covers unpickled ones too.
 template <class Options>
 struct Checks {
   static void check(const Options&) {}
@@ -71,7 +71,7 @@ pybind11::class_<Options> bind_options(pybind11::module_& m, const char* name,
   return bound;
 }
 
-// The names of an enum's values, pairs in an array `all`. In Python they are strings.
+// The names of an enum's values, as pairs in an array `all`. In Python they are strings.
 template <class Enum>
 struct Names;
 
@@ -83,7 +83,8 @@ template <class Enum>
 using IfNamed = std::void_t<decltype(pinfeed::bindings::Names<Enum>::all)>;
 
 template <class Enum>
-struct type_caster_enum_type_enabled<Enum, IfNamed<Enum>> : std::false_type {};  // pybind11's own
+// replaces pybind11's own
+struct type_caster_enum_type_enabled<Enum, IfNamed<Enum>> : std::false_type {};
 
 template <class Enum>
 class type_caster<Enum, IfNamed<Enum>> {

@@ -1,4 +1,4 @@
-// Where results go: a new buffer of the pool, one that the caller's allocator makes, or `out`.
+// Where results go: a new buffer of the pool, memory of the caller's allocator, or `out`.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,30 +11,29 @@
 
 namespace pinfeed::bindings {
 
-// What a function was asked to write into: the array given as `out`; or where to have memory, from
-// a callable allocate(shape, dtype name) -> tensor; or a buffer of the pool, as torch.Tensor or
-// np.ndarray, or for None as what the samples are.
+// The output of a call: the array passed as `out`; or memory from a callable allocate(shape, dtype
+// name) -> tensor; or a buffer of the pool, as torch.Tensor or np.ndarray, or, for None, as the
+// type of the samples.
 struct OutputRequest {
   OutputRequest(pybind11::object target, bool samples_are_tensors);
 
   bool is_given() const;
-  // Where further outputs of the same call go.
+  // The memory for further outputs of the same call.
   OutputRequest elsewhere() const;
 
   pybind11::object target;  // None for a buffer of the pool
-  bool as_tensor;           // which becomes one, not an ndarray
+  bool as_tensor;           // a buffer becomes a tensor, not an ndarray
 };
 
 struct Output {
   pybind11::object array;
   std::byte* data;
-  bool is_alternative = false;  // whether it lies as `alternative` says
+  bool is_alternative = false;  // whether it has the layout `alternative`
 };
 
-// C-contiguous memory for `shape`. An `out` that the user gave is checked first (kind, dtype,
-// shape, writable, contiguous) and never partly written when it does not fit. `alternative`, if not
-// null, is a second order of the same axes, as byte strides, that `out` may have. Throws TypeError
-// and ValueError.
+// C-contiguous memory for `shape`. A given `out` is checked first (kind, dtype, shape, writable,
+// contiguous) and never partly written if it does not fit. `alternative`, if not null, is a second
+// layout, as byte strides, that `out` may have. Throws TypeError and ValueError.
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
                    const std::string& function, const Shape* alternative = nullptr);
 

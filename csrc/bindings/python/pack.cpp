@@ -1,5 +1,5 @@
-// _core.join: samples of different lengths, one right after the other; and _core.pack: documents in
-// rows of one length, with what tells a model where each of them is.
+// _core.join: concatenates samples of different lengths; and _core.pack: documents in rows of one
+// length, with the ids and positions that a model needs.
 #include "kernels/pack.h"
 
 #include <pybind11/numpy.h>
@@ -28,8 +28,8 @@ using Numbers64 = py::array_t<std::int64_t, py::array::c_style | py::array::forc
 using Lengths = py::array_t<std::int64_t, py::array::c_style>;
 using kernels::Segment;
 
-// Writes samples one after the other, `bytes` in all, with the fill behind each up to the next one.
-// `first` overwrites the first token of each, if it is not null.
+// Concatenates samples, `bytes` in all, with the fill between each and the next. `first` replaces
+// the first token of each, if it is not null.
 void write_samples(const Samples& samples, const std::vector<Segment>& segments,
                    std::int64_t places, const kernels::Fill& fill, const kernels::Fill* first,
                    const Output& out, std::size_t bytes, std::size_t threads) {
@@ -51,7 +51,7 @@ void write_samples(const Samples& samples, const std::vector<Segment>& segments,
       [&](std::size_t begin, std::size_t end) { kernels::pack_samples(batch, runs, begin, end); });
 }
 
-// Cuts padded rows back to their data.
+// Truncates padded rows to their data.
 void shorten(Samples& samples, const Lengths& lengths, bool left, const std::string& name) {
   if (lengths.ndim() != 1 || lengths.size() != static_cast<py::ssize_t>(samples.count())) {
     throw py::value_error(name + ": expected a length for each of the " +
@@ -117,7 +117,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   return py::make_tuple(out.array, written.array);
 }
 
-// What pinfeed.batches.Packing says of the documents.
+// The plan of documents in pinfeed.batches.Packing.
 struct Packing {
   Numbers64 totals, starts, lengths, places;
   std::int64_t rows, seq_length, multiple_of;
@@ -134,21 +134,21 @@ struct Packing {
         max_documents(named.attr("max_documents").cast<std::optional<std::int64_t>>()) {}
 };
 
-// What pinfeed.Pack was asked for.
+// The options of pinfeed.Pack.
 struct PackOptions {
   py::object fill = py::none();
   py::object first = py::none();
-  std::optional<std::string> dtype;  // unset: that of the samples
+  std::optional<std::string> dtype;  // unset: the samples' dtype
   bool flat = false;                 // all rows in one
   std::int64_t position_start = 0;
-  bool position_ids = false;  // what tells where the documents are
+  bool position_ids = false;  // further outputs
   bool document_ids = false;
   bool seq_idx = false;
   bool attention_mask = false;
   bool cu_seqlens = false;
 };
 
-// Cuts each document to the piece that is planned. Throws ValueError for one of another length.
+// Cuts each document to its planned piece. Throws ValueError if a length differs from the plan's.
 void cut(Samples& samples, const Packing& packing, const std::string& name) {
   for (const Numbers64* numbers :
        {&packing.totals, &packing.starts, &packing.lengths, &packing.places}) {
@@ -175,10 +175,10 @@ void cut(Samples& samples, const Packing& packing, const std::string& name) {
   }
 }
 
-// Where documents lie: all of them first, then what is left of each row.
+// The segments of the output: all documents first, then the padding of each row.
 struct Layout {
   std::vector<Segment> segments;
-  std::vector<std::int32_t> ends;  // of all segments in order, behind a 0
+  std::vector<std::int32_t> ends;  // of all segments in order, after a 0
   std::int64_t places = 0;
   std::int64_t longest = 0;
 
@@ -205,7 +205,7 @@ Layout one_after_the_other(const Samples& samples, const std::string& name) {
   return layout;
 }
 
-// The samples have been cut to their pieces. `through`: segments are counted through all rows.
+// Samples have been cut to their pieces. `through`: number segments through all rows.
 Layout in_rows(const Packing& packing, const Samples& samples, bool through,
                const std::string& name) {
   const std::size_t count = samples.count();
@@ -221,7 +221,7 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
   std::vector<Segment> tails;
   std::int32_t number = 0;
   std::int64_t row = 0, end = 0;
-  // Ends the row under way, and those up to `next`, with what is left of them.
+  // Ends the current row, and rows up to `next`, with their padding.
   const auto finish_rows = [&](std::int64_t next) {
     for (; row < next; ++row) {
       const std::int64_t row_end = (row + 1) * row_length;
@@ -252,7 +252,7 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
   return layout;
 }
 
-// Packed rows, and those marks that were asked for.
+// Packed rows, and the requested ids and positions.
 struct PackedRows {
   py::object values;
   py::object position_ids = py::none();
@@ -263,12 +263,12 @@ struct PackedRows {
   std::int64_t max_seqlen = 0;
 };
 
-// As few sizes as are needed, so that what is compiled for one is used again.
+// Rounded up, so that few sizes occur and compiled code is reused.
 std::int64_t few_values(std::int64_t number) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(number)));
 }
 
-// How long cu_seqlens is. Throws ValueError if the plan has more documents than it says.
+// The length of cu_seqlens. Throws ValueError if the plan has more documents than it claims.
 std::int64_t ends_size(const Layout& layout, const std::optional<Packing>& packing,
                        const std::string& name) {
   const auto ends = static_cast<std::int64_t>(layout.ends.size());

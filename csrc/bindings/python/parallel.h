@@ -1,5 +1,4 @@
-// Native work off the interpreter: releases the GIL if that is worth it, and spreads rows over the
-// thread pool.
+// Runs native work over the thread pool, and releases the GIL if that pays off.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -12,14 +11,14 @@
 
 namespace pinfeed::bindings {
 
-// A job of one chunk stays on the calling thread, and keeps the GIL. To wake another thread takes
-// as long as writing this much, and so does handing the GIL over; where a thread runs Python all
-// the time, the GIL comes back after 5 ms. Small enough that the last chunks of a job even out.
+// A job of one chunk stays on the calling thread and keeps the GIL. Waking a thread takes as long
+// as writing this much, and so does releasing the GIL; next to a busy Python thread, the GIL
+// returns only after 5 ms. Small enough that threads finish together.
 constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
 
 inline bool takes_long(std::size_t written_bytes) { return written_bytes > kChunkBytes; }
 
-// Without the GIL while this lives, if the work takes long.
+// Releases the GIL during its lifetime, if the work takes long.
 class Unlocked {
  public:
   explicit Unlocked(bool takes_long) {
@@ -31,7 +30,7 @@ class Unlocked {
 };
 
 // Calls body(begin, end) over [0, rows), each row `row_bytes` of output. Releasing the GIL is safe
-// because the body sees raw pointers only, whose owners the calling function holds. It may throw
+// because the body sees raw pointers only, whose owners the caller holds. It may throw
 // std::bad_alloc.
 template <class Body>
 void run_rows(std::size_t rows, std::size_t row_bytes, std::size_t threads, const Body& body) {

@@ -41,7 +41,8 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
   if (ragged && py::len(offset_arrays) != arrays.size()) {
     throw py::value_error("PartArrays: expected offsets for each part");
   }
-  // The views outlive this call: objects of our own, whose shapes nobody else can set.
+  // The views outlive this call, so they refer to objects of our own, whose shapes nobody else can
+  // set.
   arrays = own_views(arrays);
   if (ragged) offset_arrays = own_views(py::tuple(offset_arrays));
   std::int64_t end = 0;

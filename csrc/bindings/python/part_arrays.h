@@ -1,5 +1,5 @@
-// Where sequences begin in one array; and arrays in memory that are seen as one: the chunks of a
-// column, for instance.
+// Offsets of sequences in one array; and several arrays in memory as one, such as the chunks of a
+// column.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,7 +15,7 @@
 
 namespace pinfeed::bindings {
 
-// The entries of an array of int32 or int64 with any stride, which has to live on.
+// The items of an int32 or int64 array with any stride, which must outlive this.
 class Offsets {
  public:
   Offsets(pybind11::handle array, const std::string& name)
@@ -30,7 +30,7 @@ class Offsets {
 
   std::int64_t samples() const { return view_.shape[0] - 1; }
 
-  // Asks for an entry that will be read soon.
+  // Prefetches an item that will be read soon.
   void expect(std::int64_t i) const { kernels::prefetch_line(view_.data + i * view_.stride(0)); }
 
   std::int64_t operator[](std::int64_t i) const {
@@ -52,17 +52,17 @@ class Offsets {
 
 class MappedFiles;
 
-// The rows of all parts have one dtype and one shape. With offsets a sample is a sequence of rows,
-// else it is a row.
+// Parts whose rows have one dtype and one shape. With offsets a sample is a sequence of rows, else
+// a row.
 struct PartArrays {
-  // Throws TypeError and ValueError for parts that are not alike, and for none.
-  // `offsets`: None, or for each part where its sequences begin, and the end of the last.
+  // Throws TypeError and ValueError for parts that differ, and for no parts.
+  // `offsets`: None, or for each part the beginnings of its sequences, and the end of the last.
   PartArrays(pybind11::tuple arrays, pybind11::object offsets);
 
-  pybind11::tuple arrays;  // keeps alive what the views look at
+  pybind11::tuple arrays;  // keeps the memory of the views alive
   pybind11::object offset_arrays;
   std::vector<ArrayView> views;
-  std::vector<Offsets> offsets;  // of each part, if samples are sequences
+  std::vector<Offsets> offsets;  // per part, if samples are sequences
   runtime::PartEnds ends;        // of samples
   bool same_strides = true;      // of the rows of all parts
 

@@ -21,7 +21,7 @@ void register_problem(py::module_& m) {
     } catch (const Problem& problem) {
       problem.raise();
     } catch (const py::cast_error& error) {
-      // What a call reads of objects, such as a plan or a pickled state, may be of any type.
+      // A plan or a pickled state may contain objects of any type.
       py::set_error(PyExc_TypeError, error.what());
     }
   });

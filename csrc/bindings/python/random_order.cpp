@@ -1,4 +1,4 @@
-// Samplers: permutations that store nothing, and draws in proportion to weights.
+// Samplers: permutations without a table, and draws in proportion to weights.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -14,12 +14,12 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// C-contiguous, and converted to nothing: the Python side hands over float64.
+// C-contiguous and without conversion: the Python side passes float64.
 using Weights = py::array_t<double, py::array::c_style>;
 using Table = py::array_t<std::uint64_t, py::array::c_style>;
 
-// An array that `fill(data)` writes, which nothing else can have yet. An index takes as long as a
-// cache line that is copied.
+// An array that `fill(data)` writes before anything else refers to it. An index takes as long as
+// copying a cache line.
 template <class Item, class Fill>
 py::array_t<Item> filled(std::size_t count, const Fill& fill) {
   py::array_t<Item> out(static_cast<py::ssize_t>(count));
@@ -55,12 +55,13 @@ void register_random_order(py::module_& m) {
         const auto count = static_cast<std::size_t>(weights.size());
         if (count == 0)
           throw py::value_error("alias_table: expected at least one weight, got none");
-        // NumPy's memory of this size is huge pages where there are some, which draws from anywhere
-        // in it gain by.
+        // NumPy's memory of this size uses huge pages where they exist, which speeds up random
+        // access.
         Table table({weights.size(), py::ssize_t{2}});
         auto* shares = reinterpret_cast<kernels::AliasShare*>(table.mutable_data());
         {
-          py::gil_scoped_release release;  // the caller holds the weights, nobody else the table
+          // the caller holds the weights; nothing else refers to the table
+          py::gil_scoped_release release;
           kernels::build_alias_table(data, count, shares);
         }
         return table;

@@ -1,4 +1,4 @@
-// _core.best_fit, _core.first_fit: which documents share a row.
+// _core.best_fit, _core.first_fit: plan which documents share a row.
 #include "kernels/row_plan.h"
 
 #include <pybind11/numpy.h>
@@ -22,7 +22,7 @@ namespace {
 using DocumentLengths = py::array_t<std::int32_t, py::array::c_style>;
 using DocumentNumbers = py::array_t<std::int64_t, py::array::c_style>;
 
-// The vector as an array that owns it.
+// An array that owns the vector.
 template <class Item>
 py::array_t<Item> as_array(std::vector<Item>&& items) {
   auto owned = std::make_unique<std::vector<Item>>(std::move(items));
@@ -33,7 +33,7 @@ py::array_t<Item> as_array(std::vector<Item>&& items) {
   return py::array_t<Item>(size, data, owner);
 }
 
-// As kernels/row_plan.h expects them.
+// In the form that kernels/row_plan.h expects.
 void require_documents(const kernels::Documents& documents) {
   const std::span lengths(documents.lengths, documents.count);
   const auto fits = [&](std::int32_t length) {

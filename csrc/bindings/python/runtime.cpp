@@ -1,4 +1,4 @@
-// Instruction sets and threads, as Python sees them.
+// Instruction sets and threads, for Python.
 #include <pybind11/stl.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// Samples, made ready for the kernels: dtypes, casts and plans.
+// Prepares samples for the kernels: dtypes, casts and plans.
 #include <algorithm>
 #include <optional>
 
@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Whether a dtype holds a number, rounded if it is floating.
+// Whether a dtype can hold a number, which is rounded if the dtype is floating.
 bool holds(DType dtype, double real) { return kernels::item_of(real, 0, dtype.type).has_value(); }
 
 bool holds(DType dtype, std::int64_t integer) {
@@ -20,7 +20,7 @@ bool holds(DType dtype, std::int64_t integer) {
 
 }  // namespace
 
-// Whether a sample is what NumPy and torch make of an empty list.
+// Whether a sample is the array that NumPy and torch make of an empty list.
 bool Samples::is_empty_array(std::size_t i) const {
   return content(i).stored.is_floating() && axes_ == 1 && shape(i)[0] == 0 && are_separate();
 }
@@ -51,13 +51,13 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
   const std::string wanted = dtype.name();
-  // Those that hold all integers of 64 bits are not asked for each sample.
+  // Dtypes that hold all 64-bit integers need no check per sample.
   const bool may_overflow =
       scale.value_or(1) == 1 && dtype != kInt64 && (dtype.is_integer() || dtype == kFloat16);
   std::optional<DType> from;
   kernels::Cast cast;
-  // Where one entry stands for all samples, the first that is no empty array speaks for them: an
-  // empty one needs no cast, and the others do.
+  // If one entry describes all samples, the first array that is not empty determines it: empty
+  // arrays need no cast.
   const bool one_for_all = contents_.size() < count();
   std::size_t begin = 0;
   while (one_for_all && begin + 1 < count() && is_empty_array(begin)) ++begin;
@@ -65,7 +65,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   for (std::size_t i = begin; i < end; ++i) {
     const Content& given = content(i);
     if (given.empty_list || is_empty_array(i)) continue;
-    if (given.stored != from) {  // samples mostly have the dtype of the one before
+    if (given.stored != from) {  // most samples have the dtype of the one before
       from = given.stored;
       cast = {};
       if (from != dtype || scale) {
@@ -87,7 +87,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
 }
 
 void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {
-  // In place: what is put together elsewhere and copied has the copy wait for its last bytes.
+  // In place: a copy of memory that was just assembled waits for the last stores.
   kernels::Sample& sample = prepared_.emplace_back();
   sample.data = data(i);
   sample.shape = shape(i).data();
@@ -95,7 +95,7 @@ void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming)
   sample.cast = casts_[i];
   sample.contiguous = contiguous(i, 0);
   sample.misfit = &misfit_;
-  // A plain cast writes through the cache; a planned one has a tile to stream from.
+  // A plain cast writes through the cache; a planned one streams from a tile.
   const bool needs_plan =
       (streaming && sample.cast) || !(sample.contiguous || contiguous(i, block_axis));
   if (needs_plan && block_axis < axes_) {

@@ -1,4 +1,4 @@
-// Samples: what they are, and where.
+// Samples: their views and addresses.
 #include "bindings/python/samples.h"
 
 #include <pybind11/numpy.h>
@@ -20,19 +20,20 @@ namespace {
 
 using Indices = py::array_t<std::int64_t, py::array::c_style>;
 
-// Chosen samples are anywhere, and so are their offsets: these many are on their way at once.
+// Chosen samples are at random addresses, and so are their offsets: this many prefetches are in
+// flight.
 constexpr std::size_t kAhead = 16;
 
-// Asks for the rest of a later sample's object. Its beginning, where references are counted, is
-// there since the tuple was made.
+// Prefetches the rest of a later sample's object. Its beginning, with the reference count, is
+// cached since the tuple was created.
 void ask_for_object(PyObject* sample) {
   kernels::prefetch_line(reinterpret_cast<const std::byte*>(sample) + kernels::kLine);
 }
 
-// Once that is there, asks for where the object's first fields point to, such as the data and the
-// shape of an ndarray or the implementation of a tensor. A field that is no address is asked for in
-// vain, which does no harm. More lines would wait for one another: most of the time goes into
-// finding their pages. A list was read before, and another thread may be changing it.
+// Then prefetches the targets of the object's first fields, such as the data and the shape of an
+// ndarray or the implementation of a tensor. A field that is not an address is prefetched in vain,
+// which is harmless. More lines would wait for one another, because most of the time goes into
+// finding their pages. Not for a list, which another thread may be changing.
 void ask_for_fields(PyObject* sample) {
   if (NumberLists::is_list(sample)) return;
   constexpr std::size_t kFields = 3;
@@ -46,7 +47,7 @@ void ask_for_fields(PyObject* sample) {
   }
 }
 
-constexpr std::size_t kMost = std::size_t{1} << 40;  // a pointer to each is more than memory
+constexpr std::size_t kMost = std::size_t{1} << 40;  // more pointers than memory can hold
 
 }  // namespace
 
@@ -55,7 +56,7 @@ Samples::Samples(py::object source, py::object offsets, py::object indices, cons
     : name_(name), common_(common) {
   const bool is_list = py::isinstance<py::list>(source) || py::isinstance<py::tuple>(source);
   if (is_list) {
-    // A tuple of our own: another thread may change the list while the GIL is released.
+    // Our own tuple: another thread may change the list while the GIL is released.
     owner_ = py::tuple(std::move(source));
     view_list();
   } else {
@@ -136,7 +137,7 @@ void Samples::view_rows(const py::object& indices) {
   }
 }
 
-// What the samples of an array, or of arrays like `first`, have in common.
+// The layout that samples of one array, or of arrays like `first`, share.
 void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
                          std::size_t samples) {
   const std::size_t sample_axis = ragged ? 0 : 1;
@@ -155,7 +156,7 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
   axes_ = first.axes() - sample_axis;
   is_tensor_ = first.is_tensor;
   contents_.push_back({first.dtype, first.dtype});
-  one_shape_ = common_ != Common::axes;  // which may be cut
+  one_shape_ = common_ != Common::axes;  // keep() may cut samples
   one_strides_ = same_strides;
   data_.resize(samples);
   const std::size_t shapes = one_shape_ ? 1 : samples, strides = one_strides_ ? 1 : samples;
@@ -171,8 +172,8 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
   }
 }
 
-// Fills in what begin_rows has prepared. `chosen`: out of `length` samples, null for all.
-// find(sample): its Place; expect(sample): asks for its offsets, which will be needed soon.
+// Fills in the rows that begin_rows has prepared. `chosen`: from `length` samples, null for all.
+// find(sample): its Place; expect(sample): prefetches its offsets.
 template <class Find, class Expect>
 void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
                          const Expect& expect) {
@@ -188,7 +189,7 @@ void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const 
     const ArrayView& array = place.array;
     std::int64_t begin = place.row;
     if (place.offsets != nullptr) {
-      // They were checked once, but may lie in a file that anybody can write to.
+      // They were checked once, but may be in a file that others can write to.
       begin = (*place.offsets)[place.row];
       const std::int64_t end = (*place.offsets)[place.row + 1];
       if (begin < 0 || end < begin || end > array.shape[0]) {
@@ -213,7 +214,7 @@ void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const 
 void Samples::view_list() {
   const py::tuple samples = owner_;
   const std::size_t count = samples.size();
-  // Lists first: converting a number may run any code, also some that moves the memory of an array.
+  // Lists first: converting a number may run any code, which may move the memory of an array.
   std::vector<Numbers> numbers;
   if (common_ == Common::axes) numbers = read_lists(samples);
   MappedFiles files;
@@ -321,7 +322,8 @@ void Samples::require_common(const ArrayView& view, std::size_t position) const 
   }
   if (common_ == Common::rank) {
     if (view.axes() == axes_) return;
-    const bool are_gray = axes_ + view.axes() == 5;  // those of two axes, among others of three
+    // samples with two axes, where others have three
+    const bool are_gray = axes_ + view.axes() == 5;
     const char* const alike =
         dtype() == kUint8 ? "PIL's .convert(\"RGB\") gives all images the same channels"
                           : "np.stack([image] * 3, -1) makes three channels of a gray image, or "

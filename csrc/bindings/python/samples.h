@@ -1,4 +1,4 @@
-// The samples of a batch: rows or sequences of one array or of many, or a list of separate arrays.
+// The samples of a batch: rows or sequences of one or many arrays, or a list of separate arrays.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -23,25 +23,24 @@ namespace pinfeed::bindings {
 
 class Offsets;
 
-// What samples must have in common.
+// What all samples must share.
 enum class Common : std::uint8_t {
   shape,  // and the dtype
-  rank,   // and the dtype: images
-  axes,   // the number of axes, at least one. Dtypes may differ, and lists of numbers are samples.
+  rank,   // and the dtype: for images
+  axes,   // the number of axes, at least one. Dtypes may differ, and lists of numbers are samples
 };
 
-// Views of the samples. Keeps alive what they look at.
+// Views of the samples. Keeps their memory alive.
 class Samples {
  public:
-  // `source`: a list or tuple of arrays and, with Common::axes, of lists of numbers; or an array,
-  // maybe a FileArray, or PartArrays. Then `offsets` (None or integers) cuts an array into
-  // sequences, without them each row is a sample; and `indices` (None or what as_indices returned)
-  // says which samples.
+  // `source`: a list or tuple of arrays and, with Common::axes, of lists of numbers; or an array, a
+  // FileArray or PartArrays. `offsets` (None or integers) cuts an array into sequences; without
+  // them, each row is a sample. `indices` (None or the result of as_indices) chooses samples.
   //
-  // Lists of integers count as int64, of floats as float32, of bools as bool; an empty one, and an
-  // empty 1-D array of floats among other arrays, as whatever the others are.
+  // Lists of integers count as int64, of floats as float32, of bools as bool. An empty list takes
+  // the dtype of the other samples, and so does an empty 1-D array of floats among other arrays.
   //
-  // Throws TypeError and ValueError; a message about one sample says which.
+  // Throws TypeError and ValueError; a message about one sample names its number.
   Samples(pybind11::object source, pybind11::object offsets, pybind11::object indices,
           const std::string& name, Common common);
   Samples(const Samples&) = delete;
@@ -49,13 +48,13 @@ class Samples {
 
   std::size_t count() const { return data_.size(); }
   std::size_t axes() const { return axes_; }
-  bool is_tensor() const { return is_tensor_; }  // whether the first sample is no ndarray
+  bool is_tensor() const { return is_tensor_; }  // whether the first sample is a tensor
 
   const void* const* data() const { return data_.data(); }
   const std::byte* data(std::size_t sample) const {
     return static_cast<const std::byte*>(data_[sample]);
   }
-  // As it lies in memory: what has to be cast.
+  // The dtype in memory, before casts.
   DType dtype(std::size_t sample = 0) const { return content(sample).stored; }
   std::span<const std::int64_t> shape(std::size_t sample = 0) const {
     return {shapes_.data() + (one_shape_ ? 0 : sample * axes_), axes_};
@@ -66,43 +65,44 @@ class Samples {
   bool have_one_layout() const { return one_shape_ && one_strides_; }
   bool all_contiguous() const;
 
-  // With Common::rank. An image whose pixels are nowhere before it is read, else null.
+  // With Common::rank. An image that has no pixels in memory yet, else null.
   const LateImage* late(std::size_t sample) const {
     return late_.empty() ? nullptr : late_[sample];
   }
   bool are_late() const { return !late_.empty(); }
 
-  // Whether the samples are arrays of their own; or all rows of one array, of which messages speak
-  // then.
+  // Whether the samples are separate arrays; or all rows of one array, which messages then refer
+  // to.
   bool are_separate() const { return pybind11::isinstance<pybind11::tuple>(owner_); }
   bool are_all_rows() const { return are_all_rows_; }
   std::span<const std::int64_t> given_shape() const {
     return are_all_rows_ ? array_.shape : shape();
   }
 
-  // The dtype of all samples. Throws TypeError for one that has another.
+  // The dtype of all samples. Throws TypeError if they differ.
   DType common_dtype(DType if_all_are_empty_lists) const;
 
-  // Throws ValueError for a sample that differs from the first beyond axis 0.
+  // Throws ValueError if a sample differs from the first beyond axis 0.
   void require_same_rows() const;
 
-  // With Common::axes. Cuts an axis of one sample to `items` items: the first ones, or the last.
+  // With Common::axes. Cuts an axis of one sample to its first or last `items` items.
   void keep(std::size_t sample, std::size_t axis, std::int64_t items, bool last);
 
   // Throws ValueError if the output of a function overlaps a sample.
   void require_apart(const Output& output, std::size_t bytes, const std::string& function) const;
 
-  // What reads samples in files, null if they are in memory. Nothing may be cut afterwards.
+  // The reads of samples in files, null if they are in memory. Don't call keep() afterwards.
   FileReads* open_reads();
   FileReads* reads() const { return reads_.get(); }
-  // Has it plan, and then data() say where the samples will be, all from now on or in their turn.
+  // Plans the reads, then data() returns the addresses that samples will have, all at once or chunk
+  // by chunk.
   void plan_reads(bool whole, std::size_t threads);
   void follow_reads();
 
-  // Makes the samples ready for the kernels: the casts to one dtype, and plans for those that are
-  // not contiguous. block_axis(sample): the axis from which on a sample is written as one block.
-  // `streaming`: whether the output is. Throws TypeError if there is no cast, or none that takes
-  // the scale, ValueError for a number in a list that `dtype` can't hold. Nothing may change
+  // Prepares the samples for the kernels: casts to one dtype, and plans for non-contiguous samples.
+  // block_axis(sample): the first axis from which the sample is one block of the output.
+  // `streaming`: whether the output is streamed. Throws TypeError if there is no cast, or if it
+  // takes no scale; ValueError for a number in a list that `dtype` can't hold. Nothing may change
   // afterwards.
   template <class BlockAxis>
   void prepare(DType dtype, Scale scale, bool streaming, const BlockAxis& block_axis) {
@@ -114,15 +114,15 @@ class Samples {
   }
   const kernels::Sample* prepared() const { return prepared_.data(); }
 
-  // After they were written: throws ValueError for an integer that did not fit.
+  // After writing: throws ValueError for an integer that did not fit.
   void require_fit() const;
 
  private:
-  // Where a sample lies.
+  // The position of a sample.
   struct Place {
     const ArrayView& array;
     const Offsets* offsets;  // null: it is a row
-    std::int64_t row;        // or the sequence of that number
+    std::int64_t row;        // or the number of the sequence
   };
 
   struct Content {
@@ -140,7 +140,8 @@ class Samples {
   }
 
   Subject subject(std::size_t sample) const { return {name_, static_cast<std::int64_t>(sample)}; }
-  // as_indices has checked them, but against the length the caller gave: never trust memory to it.
+  // as_indices has checked them, but against a length from the caller: memory must not depend on
+  // it.
   std::int64_t checked(std::int64_t index, std::int64_t length) const {
     if (index < 0 || index >= length) refuse(index, length);
     return index;
@@ -168,21 +169,21 @@ class Samples {
   Common common_;
   pybind11::object owner_;
   pybind11::object offsets_owner_;
-  pybind11::object file_owner_;  // the FileArray that owner_ stands for
+  pybind11::object file_owner_;  // the FileArray that owner_ belongs to
   std::unique_ptr<NumberLists> lists_;
-  ArrayView array_{};  // that the samples are rows or parts of, if it is one
+  ArrayView array_{};  // the array whose rows or sequences the samples are, if there is one
   bool are_all_rows_ = false;
   bool is_tensor_ = false;
   std::size_t axes_ = 0;
   std::vector<const void*> data_;
-  bool one_shape_ = false;  // of all samples, and so with strides
+  bool one_shape_ = false;  // for all samples
   bool one_strides_ = false;
   std::vector<std::int64_t> shapes_;
   std::vector<std::int64_t> strides_;
-  std::vector<Content> contents_;  // one for all, as long as they are equal
+  std::vector<Content> contents_;  // one for all samples, while they are equal
 
-  std::vector<const LateImage*> late_;  // none, or one or null for each sample
-  std::vector<std::int64_t> rows_;      // of a FileArray: those of the samples
+  std::vector<const LateImage*> late_;  // empty, or one or null per sample
+  std::vector<std::int64_t> rows_;      // for a FileArray: the row of each sample
   std::unique_ptr<FileReads> reads_;
 
   DType dtype_{};

@@ -16,7 +16,7 @@ std::optional<DType> find_named(const std::string& dtype) {
   return DType{static_cast<ScalarType>(found - kernels::kScalars.begin())};
 }
 
-// A result, or nothing where Python has set an error, which goes.
+// A result, or nothing if Python has set an error, which is cleared.
 template <class Number>
 std::optional<Number> unless_error(Number number) {
   if (PyErr_Occurred() == nullptr) return number;
@@ -32,7 +32,7 @@ std::optional<kernels::Item> item_of(PyObject* value, DType dtype) {
   }
   if (PyFloat_Check(value)) return kernels::item_of(PyFloat_AS_DOUBLE(value), 0, dtype.type);
   if (!dtype.is_integer() && dtype != kBool) {
-    const auto number = unless_error(PyLong_AsDouble(value));  // an int beyond all floats
+    const auto number = unless_error(PyLong_AsDouble(value));  // an int beyond the range of floats
     return number ? kernels::item_of(*number, 0, dtype.type) : std::nullopt;
   }
   int overflow = 0;
@@ -116,7 +116,7 @@ kernels::Fill fill_value(py::handle value, DType dtype, const std::string& name)
 std::vector<std::uint8_t> fill_pixel(const py::sequence& values, DType dtype, std::int64_t channels,
                                      const std::string& name) {
   const auto count = static_cast<std::size_t>(channels);
-  const std::size_t given = values.size();  // once, for a list may grow
+  const std::size_t given = values.size();  // once, because a list may grow
   if (given != 1 && given != count) {
     throw py::value_error(name + " must be one number or one for each of " +
                           std::to_string(channels) + " channels, got " + std::to_string(given));

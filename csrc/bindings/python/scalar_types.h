@@ -1,4 +1,4 @@
-// The dtypes that can be cast, their casts, and numbers of Python as items of them.
+// Dtypes, their casts, and Python numbers as items.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,33 +18,33 @@ struct Types {
   DType from, to;
   float scale = 1;
 
-  kernels::Cast cast() const;  // of the instruction set in use
+  kernels::Cast cast() const;  // of the current instruction set
 };
 
-// What integers are multiplied with as they become float32 or a 16-bit float.
+// The factor for integers that become float32 or a 16-bit float.
 using Scale = std::optional<float>;
 
-// Throws TypeError if there is no cast from one to the other, or none that takes a scale.
-// `subject`: what messages call the array; `shown`: what they call its dtype, if not `from`.
+// Throws TypeError if there is no cast from one dtype to the other, or if it takes no scale.
+// `subject`: the array's name in messages; `shown`: its dtype in messages, if not `from`.
 Types find_types(DType from, const std::string& to, const Subject& subject, Scale scale = {},
                  std::optional<DType> shown = {});
 
-// Throws TypeError for a dtype that no cast knows.
+// Throws TypeError for a dtype without casts.
 DType dtype_named(const std::string& dtype, const Subject& subject);
 
-// Whether integers of one dtype may not fit in the other; in float16, whether any are infinite.
+// Whether integers of one dtype may not fit the other; for float16, whether any become infinite.
 bool may_not_fit(DType from, DType to);
 
 // Throws ValueError for the first integer of an array that does not fit in `to`, if there is one.
 void require_integers_fit(const std::byte* data, std::span<const std::int64_t> shape,
                           const std::int64_t* strides, const Types& types, const Subject& subject);
 
-// A padding value: a bool, int, float or complex. `name` as messages call it. Throws TypeError for
-// what is no number, ValueError if the dtype can't hold it: a fraction or a NaN in an integer, or a
+// A padding value: a bool, int, float or complex. `name` is for messages. Throws TypeError if it is
+// not a number, ValueError if the dtype can't hold it: a fraction or a NaN in an integer, or a
 // finite number out of range. Fractions are rounded to nearest even.
 kernels::Fill fill_value(pybind11::handle value, DType dtype, const std::string& name);
 
-// An item for each channel, of one number for all or of one for each.
+// An item per channel, from one number for all channels or one per channel.
 std::vector<std::uint8_t> fill_pixel(const pybind11::sequence& values, DType dtype,
                                      std::int64_t channels, const std::string& name);
 

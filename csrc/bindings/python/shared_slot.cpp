@@ -1,5 +1,5 @@
-// Memory that processes share, as Python sees it: slots, as tensors whose death lets the slot go,
-// and numbers.
+// Memory that processes share, for Python: slots as tensors, whose end releases the slot, and
+// shared integers.
 #include "runtime/shared_slot.h"
 
 #include <pybind11/numpy.h>
@@ -19,11 +19,11 @@ namespace {
 using runtime::SharedSlot;
 using Slot = std::shared_ptr<SharedSlot>;
 
-// OSError instead of what the standard library throws.
+// OSError instead of the standard library's exception.
 template <typename Function>
 auto made(Function&& make) {
   try {
-    const py::gil_scoped_release unlocked;  // memory is zeroed and mapped
+    const py::gil_scoped_release unlocked;  // zeroes and maps memory
     return make();
   } catch (const std::system_error& error) {
     errno = error.code().value();
@@ -32,7 +32,7 @@ auto made(Function&& make) {
   }
 }
 
-// A tensor over bytes of a slot, whose end calls (slot.*end)().
+// A tensor over bytes of a slot; its end calls (slot.*end)().
 py::object bytes_tensor(const Slot& slot, std::size_t start, std::size_t bytes,
                         void (SharedSlot::*end)() noexcept) {
   return new_tensor(slot->data() + start, {static_cast<std::int64_t>(bytes)}, kUint8,
@@ -53,7 +53,7 @@ py::object receive(const Slot& slot, std::size_t start, std::size_t bytes) {
 
 using Cells = py::array_t<std::int64_t, py::array::c_style>;
 
-// One step on a number that several processes share.
+// One operation on an integer that several processes share.
 bool compare_exchange(Cells cells, py::ssize_t place, std::int64_t expected, std::int64_t desired) {
   if (place < 0 || place >= cells.size()) {
     throw py::index_error("compare_exchange: place " + std::to_string(place) +

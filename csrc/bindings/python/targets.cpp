@@ -1,4 +1,4 @@
-// _core.move_boxes and _core.move_points: targets that go along with a batch of images.
+// _core.move_boxes and _core.move_points: transform targets together with a batch of images.
 #include "kernels/targets.h"
 
 #include <pybind11/numpy.h>
@@ -29,16 +29,17 @@ struct Names<kernels::BoxFormat> {
 
 namespace {
 
-// How boxes leave: their format, in pixels or in fractions of a size, and which of them remain.
+// The output of boxes: their format, pixels or fractions of a size, and the minimum sizes that
+// remain.
 struct BoxOptions {
   kernels::BoxFormat format = kernels::BoxFormat::xyxy;
-  bool of_image = false;  // in fractions of what is seen of each image
-  bool of_batch = false;  // in fractions of the batch's height and width
+  bool of_image = false;  // fractions of each image's view
+  bool of_batch = false;  // fractions of the batch's height and width
   double min_size = 1;
   double min_area = 1;
 };
 
-// int64 of shape (B + 1,): where the items that remain of each image begin.
+// int64 of shape (B + 1,): the beginnings of each image's remaining items.
 Output write_offsets(const std::int64_t* offsets, std::size_t images, const std::uint8_t* remain,
                      const OutputRequest& request, const std::string& name) {
   Output out = make_output(request, {static_cast<std::int64_t>(images) + 1}, kInt64, name);
@@ -57,8 +58,8 @@ bool to_corners(Corners boxes, kernels::BoxFormat format) {
                              static_cast<std::size_t>(boxes.size()) / 4);
 }
 
-// Moves the corners of `objects` in place, marks which of them remain, and returns those as float32
-// of shape (total, 4), with their offsets. `place`: height and width of the batch.
+// Moves the corners of `objects` in place, flags which remain, and returns the remaining boxes as
+// float32 of shape (total, 4), with their offsets. `place`: height and width of the batch.
 py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const BoxOptions& options,
                      std::array<double, 2> place, py::object target, const std::string& name) {
   require_objects(objects, views.views.size(), name);
@@ -89,8 +90,8 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
   return py::make_tuple(out.array, ends.array);
 }
 
-// Points of shape (total, ..., 2 or 3), float64, with offsets; without those that don't remain.
-// They become float32.
+// Points of shape (total, ..., 2 or 3), float64, with offsets; returns the remaining ones as
+// float32.
 py::tuple move_points(const ImageViews& views, const Corners& points, const Integers& offsets,
                       const Flags& remain, py::object target, const std::string& name) {
   require_offsets(offsets, views.views.size(), remain.size(), name);
