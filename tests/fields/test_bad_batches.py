@@ -288,7 +288,7 @@ HINTS: Hints = {
         ValueError, "got 300; pass a wider dtype"),
     "a field as the collate function": (lambda collate: first(DataLoader(list(PHOTOS), 3, collate_fn=collate)),
         Image(), Collate(Image()), Collate(Image())(list(PHOTOS)),
-        TypeError, r"^Image: a field .* is no collate_fn by itself; .* collate_fn=Collate\(Image\(...\)\)"),
+        TypeError, r"^Image: a field .* is not a collate_fn by itself; .* collate_fn=Collate\(Image\(...\)\)"),
     "a Collate for fields": (lambda fields: first(from_numpy(PHOTOS, 3, fields=fields, device="cpu")),
         Collate(Image()), Image(), Collate(Image())(list(PHOTOS)),
         TypeError, r"got Collate; pass the fields as they are, without Collate\(...\)"),

@@ -280,7 +280,7 @@ def by_name(loaders):
 
 
 def annotated(ranks, **options):
-    image = Image(0.5, 0.25, augment=[VIEW, COLORING])
+    image = Image(0.5, 0.25, augment=[VIEW, *COLORING])
     collate = Collate({"image": image, "mask": Mask()}, seed=3)
     for rank in range(ranks):
         sampler = pinfeed.samplers.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=ranks)

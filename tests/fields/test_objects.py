@@ -489,7 +489,7 @@ ERRORS = [
     (lambda: collated([photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)], boxes=BOXES),
         ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),
     (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
-        ValueError, "RandomIoUCrop crops around the boxes", 'Boxes(image="...")'),
+        ValueError, "RandomIoUCrop crops around boxes", 'Boxes(image="...")'),
     (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()", "such as tokens, name the labels of boxes: Boxes(labels=())"),
 ]  # fmt: skip
 

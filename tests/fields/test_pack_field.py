@@ -269,7 +269,7 @@ def test_samples_that_do_not_know_their_rows():
     collate = Collate(Pack(seq_length=5))
     loader = DataLoader(Subset(arrays, range(7)), batch_sampler=sampler, collate_fn=collate)
     message = (
-        r"Collate: Pack needs the rows that a PackSampler has planned: DataLoader\(dataset, batch_sampler="
+        r"Collate: Pack needs the rows that a PackSampler planned: DataLoader\(dataset, batch_sampler="
         r"PackSampler\(lengths, seq_length=5\), ...\); any dataset but .* needs IndexedDataset\(dataset\)"
     )
     with pytest.raises(ValueError, match=message):

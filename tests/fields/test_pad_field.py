@@ -206,7 +206,7 @@ BAD_CHOICES = {
     "their number": ([*CHOICES, [[1]]], Pad(lengths=False),
         ValueError, "sample 2: expected 2 sequences as in sample 0, got 1; fill up", "sample + [[]]"),
     "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]: expected dtype int64 as in sample 0, got float32"),
-    "lengths": (CHOICES, Pad(), ValueError, "keys of their own", "Pad(lengths=False)"),
+    "lengths": (CHOICES, Pad(), ValueError, "sequences need keys", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
     "axes": (CHOICES, Pad(axes=0), TypeError, "nested lists need np.asarray"),
     "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
@@ -243,8 +243,8 @@ PADDINGS = {
     "dicts of their own": ({"prompt": {"ids": Pad(pad_value=0, side="left")}, "answer": {"ids": Pad(pad_value=0)}}, None),
     "another field": ({"ids": Pad(pad_value=0, side="left"), "labels": Jagged()}, None),
     "as the warning says": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, like="ids")}, None),
-    "within one of them": ({"prompt_ids": Pad(pad_value=0, side="left"), "prompt_mask": Pad(pad_value=0)}, "say like='prompt_ids'"),
-    "tokens and targets": ({"tokens": Pad(pad_value=0, side="left"), "targets": Pad(pad_value=-100)}, "say like='tokens'"),
+    "within one of them": ({"prompt_ids": Pad(pad_value=0, side="left"), "prompt_mask": Pad(pad_value=0)}, "pass like='prompt_ids'"),
+    "tokens and targets": ({"tokens": Pad(pad_value=0, side="left"), "targets": Pad(pad_value=-100)}, "pass like='tokens'"),
     "or": ({"ids": Pad(pad_value=0, side="left"), "answer": Pad(pad_value=-100, like=False)}, None),
 }  # fmt: skip
 
@@ -440,7 +440,7 @@ def test_tokens_in_rows_of_their_own(kind, counts, field):
     collate = pinfeed.Collate({"input_ids": field})
     samples = [{"input_ids": row(count, kind)} for count in counts]
     with pytest.raises(
-        ValueError, match=r"sample 0: expected a row of tokens, .*; take sample\[0\]"
+        ValueError, match=r"sample 0: expected a row of tokens, .*; pass sample\[0\]"
     ):
         collate(samples)
     batch = collate([{"input_ids": sample["input_ids"][0]} for sample in samples])

@@ -1,4 +1,4 @@
-"""The contract of a field."""
+"""The base class of fields, and the types that fields exchange."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Objects(NamedTuple):
     """The boxes of the objects in a batch of images.
 
     Attributes:
-        corners: x1, y1, x2, y2 in pixels of the images, float64 of shape (total, 4). Once the batch of
-            images is made, they move to where it shows them.
-        offsets: Where the boxes of each image begin, int64 of shape (B + 1,).
-        remain: Whether each remains, bool of shape (total,).
+        corners: x1, y1, x2, y2 in pixels of the images, float64 of shape (total, 4); in pixels of the
+            batch, once the batch of images exists.
+        offsets: Start of each image's boxes, int64 of shape (B + 1,).
+        remain: Whether each box remains, bool of shape (total,).
     """
 
     corners: Any
@@ -37,12 +37,12 @@ class Objects(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a batch of images shows of them.
+    """The crops of a batch of images.
 
     Attributes:
-        views: What is seen of each image, as native code has it.
-        size: The height and width of the batch.
-        geometry: The geometry that the views were found for.
+        views: The crop of each image, in native form.
+        size: Height and width of the batch.
+        geometry: The geometry that the crops were drawn for.
     """
 
     views: Any
@@ -51,9 +51,12 @@ class Seen(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a field returns that others follow: its batch, and what they have to know of it.
+    """Result of a field that other fields depend on.
 
-    That is a `Seen` of images, and of padded samples their lengths.
+    Attributes:
+        batch: The batch of the entry.
+        known: The information that the other fields need: a `Seen` for images, lengths for padded
+            samples.
     """
 
     batch: Any
@@ -61,17 +64,17 @@ class Followed(NamedTuple):
 
 
 class FieldContext(NamedTuple):
-    """What a field knows about the entry whose batch it makes.
+    """Context passed to a field: the name of the entry, and information about the batch.
 
     Attributes:
-        name: What messages call it, such as ``"Collate: entry ['image']"``.
-        path: Where it is in a sample, such as ``"['image']"``; empty if the sample is one array.
-        pin: Whether the batch lies in pinned memory, as `Collate`'s ``pin``.
-        chance: What is random in the batch; None unless a field of the `Collate` augments.
-        packing: Which rows the documents of the batch go to; None unless a `PackSampler` chose them.
-        epoch: The epoch that the batch is of; None if nobody told.
-        followed: Whether other entries follow this one: the field returns a `Followed` then.
-        objects: Of images that are followed the boxes of their objects; None: nobody has boxes.
+        name: Name for messages, such as ``"Collate: entry ['image']"``.
+        path: Path in a sample, such as ``"['image']"``; empty if the sample is one array.
+        pin: Whether to allocate the batch in pinned memory, as in `Collate`'s ``pin_memory``.
+        chance: Random state of the batch; None unless a field of the `Collate` augments.
+        packing: Row layout of the batch's documents; None unless a `PackSampler` planned it.
+        epoch: Epoch of the batch; None if unknown.
+        followed: Whether other entries depend on this one, in which case the field returns a `Followed`.
+        objects: Boxes of the objects in the images, if other entries depend on them; None without boxes.
     """
 
     name: str
@@ -85,20 +88,20 @@ class FieldContext(NamedTuple):
 
 
 class Field(ABC):
-    """Turns one entry of all samples into that entry of the batch.
+    """Base class of fields. A field batches one entry of all samples.
 
-    Fields hold no batch and no buffer: they pickle, and any worker or thread may call them.
+    Fields are stateless and picklable; any worker or thread can call them.
 
     Attributes:
-        source: The key of the entry that `of` named; None: the field's own.
-        is_optional: Whether samples may lack the entry, as `allow_missing` says.
-        takes_none: Whether a sample may be None beside others that are not.
-        packs: Whether it lays the samples of a batch end to end, in rows of their own.
-        pads: Whether it makes a row of each sample, as long as the longest.
-        varying_axes: Which axes of the batch are as long as its largest sample.
-        byte_padding: The value it pads batches of bytes with; None if it doesn't.
-        augments: Whether it makes something else of samples than they are: it needs `Entry.chance`.
-        is_random: Whether any of that is drawn for each sample.
+        source: Key of the entry to read, set by `from_key`. None: the field's own key.
+        is_optional: Whether samples may lack the entry, set by `allow_missing`.
+        takes_none: Whether single samples of a batch may be None.
+        packs: Whether the field packs samples end to end into rows.
+        pads: Whether the field pads samples to the longest one.
+        varying_axes: Axes of the batch whose length depends on its largest sample.
+        byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
+        augments: Whether the field transforms samples and needs `FieldContext.chance`.
+        is_random: Whether the transform draws random numbers.
     """
 
     source: str | None = None
@@ -112,16 +115,16 @@ class Field(ABC):
     is_random: bool = False
 
     def from_key(self, key: str) -> Self:
-        """The same field, of the samples' entry under another key of the same dict.
+        """Returns a copy of the field that reads from another key of the same dict.
 
-        An entry that others are made from is in the batch itself only if it has a field of its own.
-        What samples have under the field's own key is not read.
+        The batch contains the source key itself only if that has a field too. The entry under the
+        field's own key is not read.
 
         Args:
-            key: Where samples have the entry.
+            key: Key of the entry in the samples.
 
         Raises:
-            TypeError: ``key`` is no string.
+            TypeError: If ``key`` is not a string.
 
         Example:
             >>> collate = pinfeed.Collate(
@@ -143,10 +146,9 @@ class Field(ABC):
         return field
 
     def allow_missing(self) -> Self:
-        """The same field, of an entry that all samples of a batch may lack, or have as None.
+        """Returns a copy of the field that is skipped if all samples lack the entry, or have None.
 
-        The batch has no such entry then. That suits labels, which are missing when a model
-        predicts.
+        The batch then lacks the entry too, such as labels during inference.
 
         Example:
             >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().allow_missing()})
@@ -162,56 +164,56 @@ class Field(ABC):
         return field
 
     def __call__(self, samples: Any) -> Any:
-        """Raises TypeError: what a DataLoader calls is a `Collate`, of fields."""
+        """Raises TypeError, because a DataLoader calls the `Collate` around fields."""
         name = type(self).__name__
         raise TypeError(
-            f"{name}: a field can't be called, and is no collate_fn by itself; give it to a Collate: "
+            f"{name}: a field can't be called, and is not a collate_fn by itself; give it to a Collate: "
             f"collate_fn=Collate({name}(...))"
         )
 
     @abstractmethod
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        """The batch of separate samples.
+        """Returns the batch of a sequence of samples.
 
         Args:
-            samples: The entry of each sample, at least one.
-            context: What messages call the entry, and what else is known of the batch.
+            samples: Non-empty sequence with the entry of each sample.
+            context: Name of the entry and information about the batch.
         """
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
-        """The batch of samples of one source; unless a field knows better, `collate` of them.
+        """Returns the batch of rows of one source. Defaults to `collate`.
 
         Args:
-            source: Where the samples are: an `ArraySource`, a `RaggedArray`, a `ConcatArray`.
-            indices: int64 of shape (B,), checked and not negative.
-            context: As for `collate`.
+            source: Source of the rows: an `ArraySource`, `RaggedArray` or `ConcatArray`.
+            indices: Row indices, int64 of shape (B,), valid and not negative.
+            context: Context, as in `collate`.
         """
         return self.collate(source.samples(indices, context.name), context)
 
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
-        On the CPU the result has the values that `collate` would give, and elsewhere it is meant
-        to. `Image` takes uint8 tensors of shape (N, H, W, C), or as its ``input`` says; `Pad` takes
-        a `JaggedBatch` of tensors; `Stack` casts a tensor, on devices as ``Tensor.to``: integers
-        that don't fit wrap.
+        On the CPU the result has the same values as `collate`; other devices are meant to match.
+        `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its ``input``; `Pad` a
+        `JaggedBatch` of tensors. `Stack` casts a tensor, on devices like ``Tensor.to``: integers that
+        don't fit wrap.
 
         Args:
-            batch: The batch of this entry, on any device.
-            host: The same before it was moved there; sizes are looked up in it.
-            context: What messages call it.
+            batch: Batch of this entry, on any device.
+            host: The same batch before the transfer, from which sizes are read.
+            context: Context, as in `collate`.
 
         Raises:
-            TypeError, ValueError: The batch is none that the field can take.
+            TypeError, ValueError: If the field can't convert this batch.
         """
-        raise TypeError(f"{context.name}: {self!r} takes no whole batches")
+        raise TypeError(f"{context.name}: {self!r} can't convert whole batches")
 
     def placed(self, in_dict: bool) -> Field:
-        """The field as it behaves where it stands: directly in a dict or elsewhere."""
+        """Returns the field for its position: directly in a dict, or elsewhere."""
         return self
 
     def names(self) -> tuple[str, ...]:
-        """The keys of a dict that the field fills beside its own."""
+        """Returns the extra keys of the dict batch that the field fills."""
         return ()
 
     def __repr__(self) -> str:
@@ -219,14 +221,14 @@ class Field(ABC):
         return f"{self._call()}{key}{'.allow_missing()' if self.is_optional else ''}"
 
     def _call(self) -> str:
-        """How the field was made."""
+        """Returns the constructor call for `repr`."""
         return described(self)
 
 
 def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
-    """Samples that may differ in length, as native code takes them: a source, and offsets in it.
+    """Returns samples of different lengths in native form: a source, and offsets into it.
 
-    They are arrays and lists of numbers; or str or bytes, which count as arrays of uint8.
+    Samples are arrays or lists of numbers; or str or bytes, which become uint8 arrays.
     """
     if isinstance(samples[0], str | bytes):
         strings = encode(samples, name + sample_after(name))
@@ -234,26 +236,26 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
     return list(samples), None
 
 
-# Entries of tokens, of which a row is a sample.
+# Paths of token entries, whose samples have one axis.
 _TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
 
 
 def require_rows(samples: Sequence[Any], context: FieldContext) -> None:
-    """Raises ValueError for samples (1, L) of tokens, as tokenizers return them with return_tensors.
+    """Raises ValueError for token samples of shape (1, L), which tokenizers return with return_tensors.
 
-    Either their name says what they are, or they are integers whose lengths differ.
+    Tokens are recognized by their path, or as integers of different lengths.
     """
     if not all(_is_one_row(sample) for sample in samples):
         return
     lengths = {len(sample[0]) for sample in samples}
     if len(lengths) > 1 or _TOKENS.search(context.path):
         expected, got = "a row of tokens", f"shape (1, {len(samples[0][0])})"
-        hint = "take sample[0], which a tokenizer gives without return_tensors"
+        hint = "pass sample[0], or call the tokenizer without return_tensors"
         raise ValueError(Problem(context.name, expected, got, hint, sample=0))
 
 
 def _is_one_row(sample: Any) -> bool:
-    """Whether these are integers of shape (1, L)."""
+    """Whether a sample consists of integers of shape (1, L)."""
     if isinstance(sample, list):
         is_row = len(sample) == 1 and isinstance(sample[0], list) and len(sample[0]) > 0
         return is_row and isinstance(sample[0][0], int)
@@ -265,23 +267,23 @@ def _is_one_row(sample: Any) -> bool:
 
 _INTEGERS = {"int32", "int64"}
 
-#: The batch of an optional entry that no sample has.
+#: The batch of an optional entry that all samples lack.
 ABSENT = object()
 
 
 class Beside(NamedTuple):
-    """What a field returns that has `Field.names`: its entry, and the entries under those keys."""
+    """Result of a field with extra keys (`Field.names`): its own entry and the extra entries."""
 
     entry: Any
     siblings: dict[str, Any]
 
 
-#: How a field is asked for lengths or a mask: no, yes, or under this key of a dict.
+#: Argument for an extra output, such as lengths or a mask: False, True, or a key of the dict batch.
 Request = bool | str
 
 
 def check_request(request: Any, name: str) -> Request:
-    """Returns the request; raises TypeError if it is none."""
+    """Returns the request; raises TypeError if it is invalid."""
     if isinstance(request, bool | str) and request != "":
         return request
     raise TypeError(f"{name} must be True, False or the key of a dict, got {request!r}")
@@ -295,12 +297,9 @@ def padded_entry(
     mask: Any,
     mask_request: Request,
 ) -> Any:
-    """The entry of a field that pads: a `Padded` if anything stands in it beside the values.
-
-    Lengths and mask are only looked at if they are asked for.
-    """
-    asked = ((lengths_request, lengths), (mask_request, mask))
-    siblings = {key: part for key, part in asked if isinstance(key, str)}
-    inside = [part if request is True else None for request, part in asked]
+    """Returns the entry of a field that pads: a `Padded` if lengths or mask are requested with True."""
+    extras = ((lengths_request, lengths), (mask_request, mask))
+    siblings = {key: part for key, part in extras if isinstance(key, str)}
+    inside = [part if request is True else None for request, part in extras]
     entry = kind(values, *inside) if True in (lengths_request, mask_request) else values
     return Beside(entry, siblings) if siblings else entry

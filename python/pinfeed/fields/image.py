@@ -1,4 +1,4 @@
-"""Entries that are images."""
+"""The `Image` field."""
 
 from __future__ import annotations
 
@@ -50,73 +50,66 @@ from pinfeed.sources.source import ArraySource, Source
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
 
-# PIL modes whose pixels are colours, and those whose pixels may be classes: entries of a palette.
+# PIL modes of colors, and modes whose pixels can be classes, such as palette indices.
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
 _PIL_MASKS = ("L", "P", "1", "I;16", "I")
 
 
 class Image(Field):
-    """Images, masks and clips: converted, normalized, permuted, padded and stacked in one native pass.
+    """Converts, normalizes, augments, permutes, pads and stacks images in one native pass.
 
     Every value becomes ``(x * scale - mean) / std``; see `pinfeed.functional.normalize` for the exact
-    arithmetic. With ``pad_value`` the images of a batch may differ in size.
+    arithmetic. Samples are images, masks or clips: ndarrays, tensors or PIL images of uint8, uint16,
+    int16, float16, bfloat16 or float32, with any strides.
 
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
-        std: The same. None is 1.
-        scale: Factor applied first. None: one over the largest value of an integer dtype, so that
-            bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of a batch's
-            first image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``. So do
-            bytes in an integer dtype of 16 bits, which raise without it.
-        input: How samples lie in memory: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grey); with a T for the
-            frames of clips: ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or
-            ``"HW"`` of samples with two axes and more than 4 columns, such as PIL images of mode L.
-            Samples are ndarrays, tensors or PIL images of uint8, uint16, int16, float16, bfloat16 or
-            float32; any strides, so crops and mirrored views cost nothing.
-            A sample that looks channels first, because it would have more than 4 channels and as
-            many as rows or columns, is an error unless you say what it is.
-        output: ``"CHW"`` or ``"HWC"``: the batch is (B, C, H, W) or (B, H, W, C). Of clips
-            ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for what has no channels:
-            ``"HW"`` makes (B, H, W) of masks.
-        dtype: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype that holds all values
-            of the samples' own, ``torch.int64`` of masks: values stay as they are, and there is no
-            mean, std or scale.
-        channels_last: With ``output="CHW"``, lay the batch out in torch.channels_last memory;
-            ``"CTHW"`` in channels_last_3d.
-        pad_value: What stands below and to the right of images smaller than the batch's largest
-            height and width: a number, or one for each channel, in units of the batch, after
-            normalization, that ``dtype`` can hold, and which no field of a `DeviceLoader` may change.
-            None: all images must have one size, or get one by ``augment``.
-        multiple_of: Round the batch's height and width up to a multiple of this, or of a pair
-            (height, width).
-        sizes: Each image's height and width, int64 (B, 2), as the ``lengths`` of a `Padded`, or as
-            an entry of its own under this key of the same dict.
-        mask: The same for bool (B, H, W), True where an image is: the ``mask`` of a `Padded`, or a
-            key.
-        augment: Transform of `pinfeed.augment`, or a list of several, drawn anew for each sample and
-            applied in the same pass: crops, flips and sizes, then colors, then a ``RandomErasing``.
-            Images may differ in size if a transform gives them one, or with ``pad_value``.
-            Entries with the same geometry, such as an image and its mask, get the same crop of
-            the same sample; if they share the transforms, a sample's images must have the same size.
-        fill: What stands where ``augment`` shows something beyond an image, if not the ``fill`` of
-            its crops: 255 for a mask whose loss has ``ignore_index=255``, or one number for each
-            channel. In units of the image's own values.
-        interpolation: How ``augment`` resizes: ``"bilinear"`` or ``"bicubic"``, antialiased, or
-            ``"nearest-exact"``, for masks: the pixel at the center of each output, as torch's mode of
-            that name takes it, and PIL's NEAREST, except where a center lies between two pixels.
-            ``"nearest"`` takes the pixel at the top left corner, as torch's mode of that name.
-            A list of ``"bilinear"`` and ``"bicubic"``: one of them, drawn anew for each sample.
-            None: ``"nearest-exact"`` for masks, which become an integer dtype other than uint8, and
-            ``"bilinear"`` for images. Where a single channel may be either, say which.
-        resize_dtype: None: bytes are resized to bytes, whose values are those of
-            ``torch.nn.functional.interpolate`` on CPUs, and images of other dtypes in float32.
-            ``torch.float32``: bytes too, so that nothing is rounded before it is normalized.
-        rng_stream: Number of the random stream. Fields with the same geometry and another number draw
-            other crops of the same sample: two views of one image.
+        std: Number or one per channel, in units of ``x * scale``. None is 1.
+        scale: Factor applied first. None is 1 / dtype maximum for integers, so bytes become 0..1, and 1
+            for floats. Floats that look like 0..255 together with a mean or std, and bytes stored in a
+            16-bit dtype, raise an error; pass ``scale=1/255``.
+        input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
+            ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
+            with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
+            samples that look channels-first raise an error.
+        output: Layout of the batch: ``"CHW"`` is (B, C, H, W), ``"HWC"`` is (B, H, W, C); for clips
+            ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for samples without channels:
+            ``"HW"`` is (B, H, W).
+        dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype
+            that holds all values of the samples' dtype, such as ``torch.int64`` for masks. Integers
+            keep their values and exclude mean, std and scale.
+        channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
+            channels_last_3d with ``"CTHW"``.
+        pad_value: Padding value for smaller images, applied after normalization, on the right and
+            bottom: one number or one per channel that ``dtype`` can hold. A field of a `DeviceLoader`
+            must not change it. None: images must have equal sizes after ``augment``.
+        multiple_of: Number, or pair (height, width), to a multiple of which the batch's height and width
+            are rounded up.
+        sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
+            ``lengths``; a string stores them under that key of the same dict.
+        mask: Return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with it as
+            ``mask``; a string stores it under that key of the same dict.
+        augment: Transform of `pinfeed.augment`, or a list of them, drawn per sample and fused into the
+            same pass: crops, flips and sizes, then colors, then a ``RandomErasing``. Fields with equal
+            geometric transforms draw the same crop, so an image and its mask stay aligned. Fields that
+            share them need equally sized images within a sample.
+        fill: Fill value outside the image, in its own units, overriding the transform's ``fill``: one
+            number or one per channel. Use 255 for masks with ``ignore_index=255``.
+        interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, antialiased, or for
+            masks ``"nearest-exact"``, the pixel at the center of each output, as in torch (and PIL's
+            NEAREST, except where a center lies between two pixels). ``"nearest"`` takes the pixel at the
+            top left corner, as torch does. A list of ``"bilinear"`` and ``"bicubic"`` draws one per
+            sample. None: ``"nearest-exact"`` for masks, which have an integer dtype other than uint8,
+            and ``"bilinear"`` for images; required where one channel can be either.
+        resize_dtype: Dtype for resizing. None: bytes are resized to bytes, with the values of
+            ``torch.nn.functional.interpolate`` on CPUs, other dtypes in float32. ``torch.float32``:
+            bytes too, so nothing is rounded before normalization.
+        rng_stream: Number of the random stream. Use different numbers for independent views of one
+            image.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
-            collated, with the number of the sample.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
+            fit; the message names it.
 
     Example:
         >>> image = pinfeed.Image(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -131,7 +124,7 @@ class Image(Field):
         >>> batch.shape, sizes.tolist()
         (torch.Size([2, 3, 16, 16]), [[8, 6], [5, 9]])
 
-        Masks of classes, as a loss takes them:
+        Class masks:
 
         >>> mask = pinfeed.Image(input="HW", output="HW", dtype=torch.int64)
         >>> batch = pinfeed.Collate(mask)([np.zeros((8, 6), np.uint8)])
@@ -145,7 +138,7 @@ class Image(Field):
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",
         resize="Image(augment=pinfeed.augment.Resize(size)) resizes",
         transform="Image(augment=...) takes transforms of pinfeed.augment, several in a list",
-        antialias="resizing is antialiased, but for interpolation='nearest-exact'",
+        antialias="resizing is antialiased, except with interpolation='nearest-exact'",
     )
     def __init__(
         self,
@@ -192,9 +185,9 @@ class Image(Field):
         self.mask = check_request(mask, "Image: mask")
         self.augment = augment
         transforms = split_transforms(augment, "Image")
-        #: The crops, flips and sizes among them.
+        #: The crops, flips and sizes of ``augment``.
         self.geometry = transforms.geometry
-        #: Whether any of them changes colors.
+        #: Whether ``augment`` changes colors.
         self.changes_colors = bool(transforms.colors)
         self._erases = transforms.erasing is not None
         self.fill = fill
@@ -219,7 +212,6 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
-        # As the native side reads them.
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
             self.axes,
@@ -239,28 +231,27 @@ class Image(Field):
 
     @classmethod
     def from_torchvision(cls, transform: Any, **options: Any) -> tuple[Any, Self]:
-        """Splits a transform of torchvision or timm into what stays and a field.
+        """Splits a transform of torchvision or timm into a part that stays in the dataset and a field.
 
-        The longest tail of the transform that one pass can do becomes the field. The values are those
-        of ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
+        The field takes the longest tail of the transform that fits into one pass. Values match
+        ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
         distributions.
 
         Args:
             transform: A ``Compose``, an ``nn.Sequential``, a list or a single transform of
                 ``torchvision.transforms`` or its ``v2``, the ``transforms()`` of a model's weights, or
-                what ``timm.data.create_transform`` returns.
+                the result of ``timm.data.create_transform``.
             **options: Further arguments of `Image`, such as ``dtype``, ``channels_last`` or
-                ``pad_value``; ``input="CHW"`` where samples are tensors and that doesn't show.
+                ``pad_value``; ``input="CHW"`` if samples are tensors and the transform doesn't show it.
 
         Returns:
             The transforms that must stay in the dataset, in a container like the one passed, or an
-            ``Identity``, which returns images as they are; and the field. ``print(field)`` shows how to
-            write it.
+            ``Identity``; and the field. ``print(field)`` shows how to write it.
 
         Raises:
-            TypeError: ``transform`` is not of torchvision or timm; an option follows from it.
-            ValueError: A transform after the conversion to floats can't be part of the pass: the message
-                says where it goes; ``transform`` is not for single images.
+            TypeError: If ``transform`` is not from torchvision or timm, or sets an option itself.
+            ValueError: If a transform after the conversion to floats doesn't fit into the pass (the
+                message shows where it goes), or ``transform`` is not for single images.
 
         Example:
             ::
@@ -278,25 +269,25 @@ class Image(Field):
 
     @classmethod
     def from_processor(cls, processor: Any, **options: Any) -> Self:
-        """Images as an image processor of transformers makes them.
+        """Creates a field equivalent to an image processor of transformers.
 
-        It resizes, crops the center, rescales, normalizes and pads as the processor's settings say.
-        `Patches.from_processor` is for models of native resolution.
+        It resizes, crops the center, rescales, normalizes and pads as in the processor's settings.
+        Use `Patches.from_processor` for models of native resolution.
 
         Args:
             processor: The image processor of ViT, DeiT, BEiT, CLIP, SigLIP, BiT and DINOv2, ConvNeXt,
                 Segformer or DETR and its relatives; or a processor that has one.
             **options: Further arguments of `Image`, such as ``dtype``.
 
-        Sizes are those of transformers. Values are those of its torchvision backend up to the last
-        digits; where transformers resizes with Pillow, they differ by a level or two of 255. Where a
-        detector pads, the batch has a ``pixel_mask`` of bools, so the field must be in a dict.
-        Without ``do_rescale`` values are taken as they are: images of 0..1 are floats, and where nothing
-        normalizes them either, they take ``dtype=torch.float32``.
+        Sizes match transformers. Values match its torchvision backend up to rounding; where
+        transformers resizes with Pillow, they differ by a level or two of 255. For detectors that pad,
+        the batch has a bool ``pixel_mask``, so the field must be in a dict. Without ``do_rescale``
+        values stay as they are; float images of 0..1 that are not normalized either need
+        ``dtype=torch.float32``.
 
         Raises:
-            TypeError: ``processor`` is of another kind.
-            ValueError: A setting is not covered.
+            TypeError: If ``processor`` is of another kind.
+            ValueError: If a setting is not supported.
 
         Example:
             >>> from transformers import ViTImageProcessor
@@ -322,11 +313,11 @@ class Image(Field):
         if self.dtype in INTEGERS and not is_plain:
             raise ValueError(
                 f"Image: dtype={self.dtype} keeps values as they are; leave out mean, std and scale, "
-                "or ask for a floating dtype"
+                "or choose a floating dtype"
             )
 
     def _interpolation(self) -> Interpolation | Sequence[Interpolation]:
-        """How it resizes; raises ValueError if nobody knows whether values are classes."""
+        """Returns the interpolation; raises ValueError if values can be colors or classes."""
         if self.interpolation is not None:
             return self.interpolation
         if self.dtype in INTEGERS[1:]:
@@ -338,7 +329,7 @@ class Image(Field):
         return "bilinear"
 
     def _problem_with_one_channel(self) -> str:
-        """What to say of images of one channel that are resized, and may be masks; empty: nothing."""
+        """Returns the message for resized images of one channel that can be masks; empty if fine."""
         steps = () if self.geometry is None else self.geometry.steps
         is_image = self.changes_colors or not self.mean is self.std is None
         if (
@@ -348,7 +339,7 @@ class Image(Field):
         ):
             return (
                 "interpolation must be given, because images of one channel are resized, and "
-                'may be masks; say interpolation="nearest-exact" for masks, dtype=torch.int64 for masks '
+                'may be masks; pass interpolation="nearest-exact" for masks, dtype=torch.int64 for masks '
                 'of classes, or interpolation="bilinear" for gray images'
             )
         return ""
@@ -398,12 +389,12 @@ class Image(Field):
         if not isinstance(batch, torch.Tensor):
             expected = "a tensor of images, which Image() takes"
             raise TypeError(Problem(context.name, expected, type(batch).__name__))
-        if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # grey images
+        if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # gray images
             batch = batch[..., None]
         self._require_images(batch, context.name)
         if self.input is None:
             require_channels_last(batch.shape, context.name)
-        # The native side takes samples, at least one: their sizes are those of the batch.
+        # Native code needs at least one sample.
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
         return self._apply_with_ops(batch, context.name)
@@ -411,7 +402,7 @@ class Image(Field):
     def require_same_padding(self, collated: Field, name: str) -> None:
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
         pad_value = collated.byte_padding
-        # Other bytes, such as white, are meant to be pixels; 0 is nothing, before and after.
+        # Other padding, such as white, is meant to be normalized like pixels; 0 is meant to stay 0.
         if pad_value != 0 or self.dtype in INTEGERS:
             return
         for value in self._constants.of(pad_value):
@@ -463,16 +454,16 @@ class Image(Field):
         return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
 
     def _require_images(self, images: torch.Tensor, name: str) -> None:
-        """Raises for what devices can't do: all but floats or uint8 of a batch of uint8 images."""
+        """Raises unless the field converts uint8 images to floats or uint8, as devices can."""
         if self.pad_value is not None:
-            wrong = "pad_value is for images of different sizes, and those of a batch have one"
+            wrong = "pad_value is for images of different sizes, and images of a batch have one"
             hint = (
                 "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
             )
             raise TypeError(Problem(name, wrong, hint=hint))
         is_integer = self.dtype in INTEGERS[1:]
         if images.dtype != torch.uint8 or is_integer or self.output not in ("CHW", "HWC"):
-            expected = "uint8 images, of which Image() makes floats or uint8 in fields"
+            expected = "uint8 images, which Image() in fields converts to floats or uint8"
             got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}"
             hint = (
                 "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
@@ -480,11 +471,11 @@ class Image(Field):
             raise TypeError(Problem(name, expected, got, hint))
         if images.ndim != len(self.axes) + 1:
             expected = f"images of shape (N, {', '.join(self.axes)})"
-            hint = 'for grey images say input="HW"' if images.ndim == 3 else ""
+            hint = 'for gray images pass input="HW"' if images.ndim == 3 else ""
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
-        """The batch of images on a device."""
+        """Returns the batch of images that are on a device."""
         return normalize_tensor(
             images,
             None if self.dtype == torch.uint8 else self._constants,
@@ -497,26 +488,26 @@ class Image(Field):
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
-    """The pixels of a PIL image; anything else as it is."""
+    """Returns the pixels of a PIL image, and any other sample unchanged."""
     if isinstance(sample, ARRAYS):
         return sample
-    pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
+    pil = sys.modules.get("PIL.Image")  # there are no PIL images before it is imported
     if pil is None or not isinstance(sample, pil.Image):
-        return sample  # the native side says what it is and what was expected
-    sample.load()  # mode and size of some files are known only then
+        return sample  # native code raises if it is not an image
+    sample.load()  # some files have no mode and size before
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
-        way_out = "a mask takes Mask(), an image .convert('RGB')"
+        fix = "a mask takes Mask(), an image .convert('RGB')"
         if is_mask:
-            way_out = (
+            fix = (
                 "take the image before .convert('RGB') where it has a palette, .getchannel(0) where "
                 "channels are equal; colors take Image()"
             )
-        if sample.mode in ("La", "RGBa"):  # which Pillow converts to nothing else
-            way_out = f".convert({sample.mode.upper()!r}) divides colors by alpha again"
-        elif sample.mode.startswith("I"):  # .convert would cut off what is above 255
+        if sample.mode in ("La", "RGBa"):  # Pillow converts them to no other mode
+            fix = f".convert({sample.mode.upper()!r}) divides colors by alpha again"
+        elif sample.mode.startswith("I"):  # .convert would clip values above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
-            way_out = f"np.asarray(image).astype(np.{dtype}) has its values"
+            fix = f"np.asarray(image).astype(np.{dtype}) has its values"
         expected = f"a PIL image of one of the modes {modes}"
-        raise TypeError(Problem(name, expected, repr(sample.mode), way_out, sample=position))
+        raise TypeError(Problem(name, expected, repr(sample.mode), fix, sample=position))
     return pil_pixels(sample)

@@ -1,4 +1,4 @@
-"""Entries of different lengths, without padding."""
+"""The `Jagged` field."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from pinfeed.sources.source import Source
 
 
 class Jagged(Field):
-    """Samples of different lengths one after the other, with offsets: a `JaggedBatch`.
+    """Concatenates samples of different lengths, with offsets. Returns a `JaggedBatch`.
 
-    Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only: tokens,
-    frames, areas of objects. Strings become their bytes (str as UTF-8).
+    Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only, such as
+    tokens, frames or areas of objects; or strings, which become bytes (str as UTF-8).
 
     Args:
-        dtype: The batch's dtype, if not the samples' own, as in `Pad`.
-        max_length: Longer samples are cut.
-        side: Where they are cut: ``"right"`` cuts the end off, ``"left"`` the beginning.
-        offsets: The key of a dict batch that the offsets go to; the field's own key then has the
-            values alone. None: it has a `JaggedBatch`.
+        dtype: Dtype of the batch, if not the samples' own, as in `Pad`.
+        max_length: Length to which longer samples are cut.
+        side: Side to cut: ``"right"`` drops the end, ``"left"`` the beginning.
+        offsets: Key of the dict batch for the offsets; the field's own key then holds the values alone.
+            None: it holds a `JaggedBatch`.
 
     Raises:
-        TypeError: ``dtype`` is none, ``offsets`` no key, ``max_length`` no integer. When samples
-            are collated: dtypes differ.
-        ValueError: When samples are collated: shapes differ beyond axis 0.
+        TypeError: If ``dtype`` is not a dtype, ``offsets`` not a key, or ``max_length`` not an integer.
+            When samples are collated: if dtypes differ.
+        ValueError: When samples are collated: if shapes differ beyond axis 0.
 
     Example:
         >>> samples = [np.zeros((2, 4), np.float32), np.zeros((0, 4), np.float32)]
@@ -97,13 +97,13 @@ class Jagged(Field):
         return JaggedBatch(values, starts)
 
 
-# Edges of graphs, but not what is known of each.
+# Edges of graphs, but not the attributes of edges.
 _EDGES = re.compile("edge|adjacency|connectivity", re.IGNORECASE)
 _OF_EDGES = re.compile("attr|feat|weight|type|label", re.IGNORECASE)
 
 
 def _require_edges_in_rows(samples: Sequence[Any], context: FieldContext) -> None:
-    """Raises ValueError for edges of graphs of shape (2, E): equal E would be joined along axis 0."""
+    """Raises ValueError for graph edges of shape (2, E), because equal E would be joined along axis 0."""
     shapes = [np.shape(sample) for sample in samples]
     for position, shape in enumerate(shapes):
         if len(shape) == 2 and shape != (2, 2) and {shape[0] for shape in shapes} == {2}:

@@ -1,4 +1,4 @@
-"""Entries that stay as they are."""
+"""The `Keep` field."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pinfeed.fields.field import Field, FieldContext
 
 
 class Keep(Field):
-    """A list of the samples' objects, untouched: names, metadata, arrays of different shapes.
+    """Returns the samples' values as a list, unchanged: names, metadata, arrays of different shapes.
 
-    Of an `ArrayDataset` the objects are views.
+    Values from an `ArrayDataset` are views.
 
     Example:
         >>> pinfeed.Collate({"id": pinfeed.Keep()})([{"id": "a"}, {"id": None}])

@@ -1,4 +1,4 @@
-"""Masks of classes, which show what the image beside them shows."""
+"""The `Mask` field."""
 
 from __future__ import annotations
 
@@ -29,35 +29,33 @@ _OPTIONS = ("dtype", "fill", "interpolation", "reduce_labels", "pad_value", "mul
 
 
 class Mask(Image):
-    """A class for each pixel, as a loss takes them: int64 of shape (B, H, W).
+    """Stacks class masks, transformed together with an `Image`. Returns int64 of shape (B, H, W).
 
-    It is cropped, flipped and resized as the `Image` beside it in the same dict or tuple, or around
-    that, by the same random draws. Values stay as they are.
-
-    Args:
-        image: The key of that image's field in the same dict. None: all images there have the same
-            ``augment``.
-        dtype: An integer dtype that holds all values of the samples' own.
-        augment: A geometry that is not the image's. None takes the image's ``augment``, ``rng_stream``,
-            ``multiple_of`` and, where the image has a ``pad_value``, ``fill`` as the mask's.
-        fill: The class where ``augment`` shows something beyond a mask: the ``ignore_index`` of the
-            loss. Samples need a dtype that holds it.
-        interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
-        reduce_labels: Whether classes count from 1 in the samples, and 0 is none of them, as in
-            ADE20K: they become 1 less, and 0 becomes 255.
-        pad_value: The class below and to the right of masks smaller than the largest of the batch.
-        multiple_of: As in `Image`.
-        sizes: As in `Image`.
-        rng_stream: As in `Image`.
+    Masks are cropped, flipped and resized with the same random draws as the `Image` in the same dict
+    or tuple, or in a container around it. Values stay as they are.
 
     Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), also mixed, or PIL images of
-    mode L, P, 1, I or I;16: of a palette, the indices are the classes, not the colors. Other images of
-    colors raise. A `DeviceLoader` may have it in ``fields``, where batches of bytes become ``dtype`` on
-    the device.
+    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise. In
+    ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
+
+    Args:
+        image: Key of the image in the same dict. None: all images there must have the same ``augment``.
+        dtype: Integer dtype that holds all values of the samples' dtype.
+        augment: Geometric transforms that differ from the image's. None uses the image's ``augment``,
+            ``rng_stream`` and ``multiple_of``, and if the image has a ``pad_value``, pads with ``fill``.
+        fill: Class outside the mask, usually the ``ignore_index`` of the loss. The samples' dtype must
+            hold it.
+        interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
+        reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
+            ADE20K, where 0 is not a class.
+        pad_value: Class that pads masks smaller than the largest of the batch, right and bottom.
+        multiple_of: Number or pair, as in `Image`.
+        sizes: Return heights and widths, as in `Image`.
+        rng_stream: Number of the random stream, as in `Image`.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
-            collated, with the number of the sample.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
+            fit; the message names it.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -69,9 +67,9 @@ class Mask(Image):
 
     @instead(
         mean="classes stay as they are; Image(mean, std) normalizes images",
-        like="Mask(image=...) names the key of the image, which it finds by itself if there is one",
-        num_classes="torch.nn.functional.one_hot makes channels of classes",
-        ignore_index="Mask(fill=...) is the class of what is beyond a mask",
+        like="Mask(image=...) names the key of the image; a single image is found without it",
+        num_classes="torch.nn.functional.one_hot converts classes to channels",
+        ignore_index="Mask(fill=...) is the class outside a mask",
     )
     def __init__(
         self,
@@ -96,7 +94,7 @@ class Mask(Image):
         for name, value in (("fill", fill), ("pad_value", pad_value)):
             if reduce_labels and value not in (None, _NONE):
                 raise ValueError(
-                    f"Mask: {name} must be {_NONE} with reduce_labels, as what 0 becomes, got {value!r}"
+                    f"Mask: {name} must be {_NONE} with reduce_labels, which turns 0 into it, got {value!r}"
                 )
         split_transforms(augment, "Mask", geometry_only=True)
         require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
@@ -118,9 +116,9 @@ class Mask(Image):
         if self.dtype not in INTEGERS:
             raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {self.dtype}")
         self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
-        self._is_beside = False  # whether it has what it takes of an image
+        self._is_beside = False  # whether it has the settings of an image
         self._is_mask = True
-        # A guess, so that one more axis of a single channel is nothing.
+        # A guess, so that an additional axis of one channel is allowed.
         self._format = self._constants.format(
             "HW", "HW", torch_dtype_name(self.dtype), is_guess=True
         )
@@ -128,15 +126,15 @@ class Mask(Image):
     @classmethod
     @override
     def from_processor(cls, processor: Any, **options: Any) -> Self:
-        """Masks as an image processor of transformers makes them of segmentation maps.
+        """Creates a field equivalent to a transformers image processor, for segmentation maps.
 
         Args:
             processor: The image processor of Segformer, or a processor that has one.
             **options: Further arguments of `Mask`.
 
         Raises:
-            TypeError: ``processor`` is of another kind.
-            ValueError: A setting is not covered.
+            TypeError: If ``processor`` is of another kind.
+            ValueError: If a setting is not supported.
 
         Example:
             >>> from transformers import SegformerImageProcessor
@@ -149,18 +147,18 @@ class Mask(Image):
         return cls(**mask_arguments(processor) | options)
 
     def beside(self, images: Mapping[str, Image], name: str) -> Self:
-        """The mask of one of these images, unless it has a geometry or an image already."""
+        """Returns the mask with the settings of its image, unless it has its own or has them already."""
         if self.augment is not None or self._is_beside:
             return self
         if self.image is not None:
             if self.image not in images:
-                return self  # which may be further out
+                return self  # the image can be in an outer container
             images = {self.image: images[self.image]}
         first, *others = images.values()
         if any(_view(other) != _view(first) for other in others):
             raise ValueError(
                 f"{name} has a Mask beside images {list(images)}, which are cropped, flipped, resized or "
-                f"padded in different ways; say which of them by Mask({next(iter(images))!r})"
+                f"padded in different ways; pass the key of one, Mask({next(iter(images))!r})"
             )
         options: dict[str, Any] = vars(self)
         options = {name: options[name] for name in _OPTIONS}
@@ -187,8 +185,8 @@ class Mask(Image):
             raise ValueError(Problem(context.name, wrong))
         batch = super()._batch(images, indices, context)
         if self.reduce_labels:
-            made = batch.entry if isinstance(batch, Beside) else batch
-            _reduce(made.values if isinstance(made, Padded) else made)
+            entry = batch.entry if isinstance(batch, Beside) else batch
+            _reduce(entry.values if isinstance(entry, Padded) else entry)
         return batch
 
     @override
@@ -201,23 +199,23 @@ class Mask(Image):
             raise TypeError(
                 Problem(context.name, "a tensor, which Mask() takes", type(batch).__name__)
             )
-        if batch.is_cpu and len(batch):  # the native side takes at least one sample
+        if batch.is_cpu and len(batch):  # native code needs at least one sample
             return self._batch(batch, np.arange(len(batch)), context)
-        # On a device values are not looked at, so all that the dtype has must fit.
+        # Reading values would wait for the device, so all values of the input dtype must fit.
         axis = 1 if batch.ndim == 4 and batch.shape[1] == 1 else -1
         masks = batch.squeeze(axis) if batch.ndim == 4 else batch
-        given, dtype = torch_dtype_name(batch.dtype), torch_dtype_name(self.dtype)
-        if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(given, dtype):
+        batch_dtype, dtype = torch_dtype_name(batch.dtype), torch_dtype_name(self.dtype)
+        if masks.ndim != 3 or batch.is_floating_point() or not np.can_cast(batch_dtype, dtype):
             expected = f"integers that {dtype} can hold, of shape (N, H, W)"
-            raise TypeError(Problem(context.name, expected, f"{given} {tuple(batch.shape)}"))
-        made = masks.to(self.dtype, copy=True)
+            raise TypeError(Problem(context.name, expected, f"{batch_dtype} {tuple(batch.shape)}"))
+        classes = masks.to(self.dtype, copy=True)
         if self.reduce_labels:
-            _reduce(made)
-        return made
+            _reduce(classes)
+        return classes
 
 
 def _plane(mask: Any, context: FieldContext, position: int) -> Any:
-    """A mask of (H, W), beside samples with another number of axes."""
+    """Returns a mask as (H, W), for batches whose samples differ in the number of axes."""
     shape: tuple[int, ...] = tuple(getattr(mask, "shape", ()))
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
@@ -230,24 +228,24 @@ def _plane(mask: Any, context: FieldContext, position: int) -> Any:
 
 
 def _reduce(classes: torch.Tensor) -> None:
-    """Makes classes 1 less, and 255 of 0 and of what is 255 already."""
+    """Subtracts 1 from classes in place; 0 becomes 255, and 255 stays."""
     classes -= 1
     classes[(classes == -1) | (classes == _NONE - 1)] = _NONE
 
 
 def _view(image: Image) -> tuple[Any, ...]:
-    """All that its masks have to have as well."""
+    """Returns the settings that an image shares with its masks."""
     steps = () if image.geometry is None else image.geometry.steps
     return steps, image.rng_stream, image.pad_value is None, image.multiple_of
 
 
 def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
-    """The parts of a container of fields, in which masks follow the images of the container.
+    """Returns the parts of a container of fields, with masks set up for the images in it.
 
     Args:
         fields: The container.
-        parts: Its children, as they behave there.
-        name: What messages call it.
+        parts: Its children.
+        name: Name of the container in messages.
     """
     images = {
         step_name(step): part

@@ -1,4 +1,4 @@
-"""Documents packed into rows of a fixed length."""
+"""The `Pack` field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
-#: How `Pack` is asked for something beside the rows: no, yes, or under these keys of the batch.
+#: Argument for an extra output: False, True, or the keys of the batch that hold it.
 
 _MARKS = (
     "position_ids",
@@ -36,45 +36,44 @@ _MARKS = (
 
 
 class Pack(Field):
-    """Documents in rows of a fixed length, as a `PackSampler` has planned them: (rows, seq_length).
+    """Packs documents into rows of a fixed length, as planned by a `PackSampler`: (rows, seq_length).
 
     Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
-    straight from its arrays. The rest of a row is padding. Other entries of the sample, with other
-    fields, have one value for each document.
+    directly from its arrays. The end of a row is padding. Entries with other fields have one value
+    per document.
 
-    With ``seq_length=None`` there are no rows and no padding: (1, tokens), of any samples in their
-    order, whoever chose them, as transformers' ``DataCollatorWithFlattening`` makes it.
+    With ``seq_length=None`` it concatenates all samples of a batch in order, from any sampler and
+    without padding, into (1, tokens), as transformers' ``DataCollatorWithFlattening`` does.
 
     ``position_ids``, ``document_ids``, ``cu_seqlens``, ``max_seqlen``, ``attention_mask`` and
-    ``seq_idx`` each add an entry to the batch's dict: True under that name, a string under that
-    key, a tuple of strings under several. A *segment* is a document, or the padding of a row.
+    ``seq_idx`` each add an entry to the dict batch: True under that name, a string under that key, a
+    tuple of strings under several keys. A *segment* is a document, or the padding of a row.
 
     Args:
-        seq_length: The same as the PackSampler's, or None.
-        pad_value: What padding is made of.
-        first_token: What overwrites the first token of each document. In labels, what the loss ignores:
-            the end of one document doesn't predict the start of the next.
-        dtype: The batch's dtype, if not the samples' own, as in `Pad`.
-        flat: Make it (1, rows × seq_length).
-        position_ids: int64, shaped like the rows: from ``position_start`` on in each segment.
-        position_start: The position of a document's first token.
-        document_ids: int32, shaped like the rows: which document of its row a token is of, -1 in the
-            padding. What `packing.attention_mask` takes. If flat, the numbers go on through all
-            rows; the padding of each takes one too, so some are missing.
-        cu_seqlens: int32 of shape (N + 1,): where in all rows the segments begin, and the end, which
-            fills up the rest. N is rows × (max_documents + 1) for a PackSampler with
-            ``max_documents``, otherwise the number of segments, rounded up to a power of two; exact
-            without ``seq_length``.
-        max_seqlen: The longest segment, a Python int; rounded up to the next power of two, but not
-            beyond ``seq_length``; exact without it.
-        attention_mask: bool, shaped like the rows, True where a token is.
-        seq_idx: int32, like ``document_ids``, but padding has the number after its row's last
-            document: what linear attention and state-space models take.
+        seq_length: Length of a row, the same as the PackSampler's, or None.
+        pad_value: Padding value.
+        first_token: Value that overwrites the first token of each document. Set it to the loss's ignore
+            index in labels, so no document predicts the start of the next.
+        dtype: Dtype of the batch, if not the samples' own, as in `Pad`.
+        flat: Whether to return shape (1, rows × seq_length).
+        position_ids: Positions in the segment, int64, shaped like the rows.
+        position_start: Position of a document's first token.
+        document_ids: Number of the token's document in its row, int32, shaped like the rows; -1 for
+            padding. Input of `packing.attention_mask`. With ``flat`` numbers continue through all rows;
+            the padding of each row takes a number too, so some are missing.
+        cu_seqlens: Segment boundaries in all rows, int32 of shape (N + 1,), padded with the total length.
+            N is rows × (max_documents + 1) for a PackSampler with ``max_documents``, otherwise the
+            number of segments, rounded up to a power of two; exact without ``seq_length``.
+        max_seqlen: Length of the longest segment, a Python int, rounded up to a power of two, but at
+            most ``seq_length``; exact without ``seq_length``.
+        attention_mask: Mask of tokens, bool, shaped like the rows; False for padding.
+        seq_idx: Like ``document_ids``, int32, but padding has the number after its row's last document.
+            Input of linear attention and state-space models.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range. When samples are collated: they don't know their
-            rows; one is not as long as the sampler was told; there are 2**31 tokens or more.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range. When samples are collated: if the batch carries no
+            row layout, a sample's length differs from the sampler's, or there are 2**31 tokens or more.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
@@ -128,7 +127,7 @@ class Pack(Field):
             ("pad_value", pad_value),
             ("first_token", 0 if first_token is None else first_token),
         ):
-            # Of no dtype in particular: complex128 holds whatever is a number.
+            # Without a dtype, complex128 accepts every number.
             _core.check_value(value, self.dtype or "complex128", "Pack", keyword)
         require_flags("Pack", flat=flat)
         self.flat = flat
@@ -168,7 +167,7 @@ class Pack(Field):
         packing = None if self.seq_length is None else context.packing
         if packing is None and self.seq_length is not None:
             wrong = (
-                "Pack needs the rows that a PackSampler has planned: DataLoader(dataset, "
+                "Pack needs the rows that a PackSampler planned: DataLoader(dataset, "
                 f"batch_sampler=PackSampler(lengths, seq_length={self.seq_length}), ...)"
             )
             hint = (

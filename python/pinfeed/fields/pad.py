@@ -1,4 +1,4 @@
-"""Entries of different sizes, padded."""
+"""The `Pad` field."""
 
 from __future__ import annotations
 
@@ -35,36 +35,34 @@ from pinfeed.sources.source import Source
 
 
 class Pad(Field):
-    """Samples of different sizes in one tensor, padded to the longest: tokens, audio, masks.
+    """Pads samples of different sizes to the longest and stacks them: tokens, audio, masks.
 
-    Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype, or strings, which
-    become their bytes (str as UTF-8). `pinfeed.functional.pad` explains ``pad_value``, ``side``, ``axes``,
-    ``max_length``, ``multiple_of``, ``dtype`` and ``scale``, which mean the same here.
+    Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype; or strings, which
+    become bytes (str as UTF-8). ``pad_value``, ``side``, ``axes``, ``max_length``, ``multiple_of``,
+    ``dtype`` and ``scale`` are as in `pinfeed.functional.pad`.
 
-    Samples may also be lists of sequences, as many in each, such as the answers of a multiple
-    choice. They become (B, C, L); lengths of shape (B, C) and a mask of shape (B, C, L) go to keys.
+    Samples can also be lists of C sequences each, such as the answers of a multiple-choice question.
+    They become (B, C, L); ``lengths`` (B, C) and ``mask`` (B, C, L) then need keys.
 
     Args:
-        lengths: How much of each sample is data, int64 of shape (B,): True makes a `Padded` of the
-            entry, a string is the key of a dict batch that they go to. None is False in a dict,
-            where the entry stays a tensor, and True elsewhere: in a tuple, or if a sample is one
-            array.
-        mask: The same for a bool mask of shape (B, L).
-        mask_dtype: The mask's dtype instead of bool, such as torch.int64, which tokenizers give and
-            models that calculate with the mask take.
-        like: The key of another `Pad` in the same dict whose ``side``, ``axes``, ``max_length`` and
-            ``multiple_of`` this one takes. Each sample must have the same length here as there, like
-            the labels of a decoder and its tokens. None: of its own. `Collate` warns once where ``labels``,
-            ``label_ids``, ``ner_tags`` and the like differ in length from ``input_ids``, or where entries of
-            the same lengths differ in side, or in whether they have a ``max_length``. False: a
-            sequence of its own, like the labels of an encoder-decoder; nothing is compared.
+        lengths: Return the lengths, int64 of shape (B,). True returns a `Padded`; a string stores them
+            under that key of a dict batch. None is False in a dict, and True elsewhere: in a tuple, or
+            if a sample is one array.
+        mask: Return a mask, bool of shape (B, L), True for data. True and strings as for ``lengths``.
+        mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
+        like: Key of another `Pad` in the same dict, whose ``side``, ``axes``, ``max_length`` and
+            ``multiple_of`` this one uses. Each sample must have the same length under both keys, like
+            the labels of a decoder and its tokens. None: `Collate` warns once if ``labels``,
+            ``label_ids``, ``ner_tags`` and similar keys differ in length from ``input_ids``, or if
+            entries of the same lengths differ in ``side``, or in whether they have a ``max_length``.
+            False: a separate sequence, like the labels of an encoder-decoder, which is not compared.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; samples that don't fit raise when they are
-            collated, with the number of the sample.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
+            fit; the message names it.
 
     Example:
-        What a language model takes:
+        Inputs of a language model:
 
         >>> collate = pinfeed.Collate(
         ...     {
@@ -83,7 +81,7 @@ class Pad(Field):
         >>> list(batch), batch["input_ids"].shape
         (['input_ids', 'attention_mask', 'labels'], torch.Size([2, 8]))
 
-        Samples that are one array come with their lengths:
+        If samples are single arrays, the batch has lengths:
 
         >>> pinfeed.Collate(pinfeed.Pad())([[1, 2, 3], [4]]).lengths
         tensor([3, 1])
@@ -135,7 +133,7 @@ class Pad(Field):
         self.mask = check_request(mask, "Pad: mask")
         if mask_dtype is not None and self.mask is False:
             raise ValueError(
-                f"Pad: mask_dtype={mask_dtype} says what a mask is made of; ask for one: mask=True"
+                f"Pad: mask_dtype={mask_dtype} needs a mask; pass mask=True, or leave mask_dtype out"
             )
         self.mask_dtype = (
             None if mask_dtype is None else torch_dtype(mask_dtype, "Pad", "mask_dtype")
@@ -145,15 +143,15 @@ class Pad(Field):
             raise TypeError(
                 f"Pad: like must be the key of another Pad, False or None, got {like!r}"
             )
-        taken = {"side": side, "axes": axes, "max_length": max_length, "multiple_of": multiple_of}
-        own = [name for name, value in taken.items() if value not in (None, "right")]
+        shared = {"side": side, "axes": axes, "max_length": max_length, "multiple_of": multiple_of}
+        own = [name for name, value in shared.items() if value not in (None, "right")]
         if like and own:
             raise ValueError(
                 f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
             )
         self.like = like
-        #: The keys of the `Pad`s whose lengths are compared with these: whether they must be the same,
-        #: and how the padding differs.
+        #: The keys of the `Pad`s to compare lengths with: whether lengths must be equal, and how the
+        #: padding differs.
         self.compared: dict[Any, tuple[bool, str]] = {like: (True, "")} if like else {}
         self._has_warned = False
 
@@ -194,7 +192,7 @@ class Pad(Field):
     def _apply_with_ops(
         self, batch: JaggedBatch, offsets: torch.Tensor, context: FieldContext
     ) -> Any:
-        """The batch of samples on a device; to ask it for its offsets would mean to wait for it."""
+        """Returns the batch of samples on a device. Offsets are read on the host, to avoid a wait."""
         longest = longest_sample(offsets, context.name)
         asked: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
         values, lengths, mask = pad_tensor(
@@ -207,7 +205,7 @@ class Pad(Field):
     def _padded(
         self, source: Any, offsets: Any, indices: Any, context: FieldContext
     ) -> tuple[Any, ...]:
-        """Values, lengths, a mask and values with one replaced; None where not asked for."""
+        """Returns values, lengths, a mask and values with one replaced; None unless requested."""
         return _core.pad(
             source,
             offsets,
@@ -222,7 +220,7 @@ class Pad(Field):
         )
 
     def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
-        """What stands in the batch for values, lengths and a mask."""
+        """Returns the entry of the batch for values, lengths and a mask."""
         values, lengths, mask = parts[:3]
         kind = LeftPadded if self._padding.side == "left" else Padded
         batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
@@ -236,14 +234,14 @@ class Pad(Field):
         other: Pad,
         context: FieldContext,
     ) -> None:
-        """Raises ValueError, or warns once, if this is not padded as an entry that it belongs to.
+        """Raises ValueError, or warns once, if this entry is padded differently from a related one.
 
         Args:
-            lengths: Of each sample here.
-            key: That of the other entry.
-            known: Of each sample there.
-            other: The field there.
-            context: What messages call this entry.
+            lengths: Lengths of this entry's samples.
+            key: Key of the other entry.
+            known: Lengths of the other entry's samples.
+            other: Field of the other entry.
+            context: Context of this entry.
         """
         are_same, differs = self.compared[key]
         if self._has_warned:
@@ -252,13 +250,11 @@ class Pad(Field):
             most = self._padding.max_length, other._padding.max_length
             if differs and _belong_together(lengths, known, *most):
                 self._has_warned = True
-                text = f"{differs}, so what belongs together is in other columns, or missing"
-                ways = (
-                    f"say like={key!r} instead, or, if these are sequences of their own, like=False"
-                )
-                warnings.warn(f"{context.name}: {text}; {ways}", stacklevel=2)
+                text = f"{differs}, so related items are in different columns, or missing"
+                fix = f"pass like={key!r} instead, or, if these are separate sequences, like=False"
+                warnings.warn(f"{context.name}: {text}; {fix}", stacklevel=2)
             return
-        is_same = lengths.shape == known.shape  # otherwise lists of other numbers of sequences
+        is_same = lengths.shape == known.shape  # otherwise they have different numbers of sequences
         sample = (
             int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
         )
@@ -270,7 +266,7 @@ class Pad(Field):
             f"length {known[sample].tolist()} as in [{key!r}]",
             str(lengths[sample].tolist()),
             f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
-            "this is a sequence of its own, such as the labels of an encoder-decoder, say like=False",
+            "this is a separate sequence, such as the labels of an encoder-decoder, pass like=False",
             sample=sample,
         )
         if self.like:
@@ -279,10 +275,10 @@ class Pad(Field):
         warnings.warn(str(problem), stacklevel=2)
 
     def _pad_nested(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        """The batch of samples that are lists of sequences: (B, C, L)."""
+        """Returns the batch of samples that are lists of sequences: (B, C, L)."""
         if self._lengths is True or self.mask is True:
-            wrong = "lengths and mask of lists of sequences need keys of their own"
-            hint = "make samples dicts and say Pad(lengths='lengths', mask='mask'), or Pad(lengths=False)"
+            wrong = "lengths and mask of lists of sequences need keys"
+            hint = "make samples dicts and pass Pad(lengths='lengths', mask='mask'), or Pad(lengths=False)"
             raise ValueError(Problem(context.name, wrong, hint=hint))
         count = len(samples[0])
         for position, sample in enumerate(samples):
@@ -309,7 +305,7 @@ class Pad(Field):
         return self.lengths is None or self.lengths
 
     def beside(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
-        """The field as it behaves under a key beside other fields of a dict."""
+        """Returns the field for its key in a dict of fields, with the padding of its ``like``."""
         if not self.like:
             return copy.copy(self)
         other = fields.get(self.like)
@@ -339,12 +335,12 @@ class Pad(Field):
 
 
 def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
-    """The fields of a dict, with those that pad like another padded so, and what they are compared with."""
-    made = {
+    """Returns the fields of a dict, with the padding of their ``like`` and the entries to compare."""
+    pads = {
         key: field.beside(key, fields, name) if isinstance(field, Pad) else field
         for key, field in fields.items()
     }
-    own = {key: f for key, f in made.items() if isinstance(f, Pad) and f.like is None}
+    own = {key: f for key, f in pads.items() if isinstance(f, Pad) and f.like is None}
     tokens = next((key for key in _TOKENS if key in own), None)
     for i, (key, field) in enumerate(own.items()):
         for j, (other, known) in enumerate(own.items()):
@@ -353,10 +349,10 @@ def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
             differs = _difference(other, known, key, field) if j < i else ""
             if (are_same or differs) and field._padding.axes == known._padding.axes and j != i:
                 field.compared[other] = are_same, differs
-    return list(made.values())
+    return list(pads.values())
 
 
-# Tokens, and what has one item for each of them.
+# Keys of tokens, and of entries with one item per token.
 _TOKENS = "input_ids", "token_ids", "tokens"
 _OF_TOKENS = re.compile(
     "^(labels|label_ids|(ner|pos|chunk|bio|token)_?(tags|labels)|(attention|loss|special_tokens)_mask"
@@ -365,7 +361,7 @@ _OF_TOKENS = re.compile(
 
 
 def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
-    """How the padding of two fields differs; two limits that are both given may be meant."""
+    """Describes how the padding of two fields differs. Two different limits can be intended."""
     one, two = field._padding, other._padding
     if one.side != two.side:
         ways = f"side={one.side!r}", f"side={two.side!r}"
@@ -377,16 +373,16 @@ def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
 
 
 def _belong_together(lengths: torch.Tensor, known: torch.Tensor, *limits: int | None) -> bool:
-    """Whether samples of two entries have the same lengths, and not all have one, as far as limits show."""
+    """Whether samples of two entries have equal lengths up to the limits, and not all the same one."""
     if lengths.shape != known.shape or lengths.numel() == 0:
         return False
-    most = min((limit for limit in limits if limit is not None), default=2**63 - 1)
-    lengths = lengths.clamp(max=most)
-    return torch.equal(lengths, known.clamp(max=most)) and bool((lengths != lengths.max()).any())
+    limit = min((limit for limit in limits if limit is not None), default=2**63 - 1)
+    lengths = lengths.clamp(max=limit)
+    return torch.equal(lengths, known.clamp(max=limit)) and bool((lengths != lengths.max()).any())
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:
-    """Whether samples are lists of sequences, as far as the first of them tells that is not empty."""
+    """Whether samples are lists of sequences, judging by the first that is not empty."""
     for sample in samples:
         if not isinstance(sample, list | tuple):
             return False
