@@ -47,5 +47,5 @@ def test_info():
     facts = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert facts["pinfeed"] == f"{pinfeed.__version__} (built with {_core.compiler})"
     assert facts["kernels"].startswith(f"{_core.active_isa()}; this CPU runs ")
-    assert facts["workers"].startswith("send batches through ")
+    assert "shared memory" in facts["workers"]
     assert facts.keys() >= {"python", "numpy", "torch", "threads", "accelerator", "batches"}

@@ -1,7 +1,7 @@
-"""pinfeed turns NumPy arrays, memory-mapped files and tables into PyTorch batches.
+"""Fast PyTorch batches from NumPy arrays, memory-mapped files and Arrow tables.
 
-Keep your DataLoader: replace the dataset and the ``collate_fn``. A batch is normalized, padded or
-packed in one native pass, into memory that is used again.
+Keep your DataLoader: replace the dataset and the ``collate_fn``. Batches are normalized, padded or
+packed in one native pass, into reused buffers.
 
     >>> import numpy as np, pinfeed, torch
     >>> images = np.zeros((8, 32, 32, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Which samples a batch is made of, and what else is known about it, on its way from sampler to field."""
+"""The indices, epoch and layout of a batch, passed from the sampler to the fields."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import numpy.typing as npt
 
 
 class Packing(NamedTuple):
-    """Where the documents of a batch lie in rows that they share.
+    """The layout of documents in the packed rows of a batch.
 
-    Arrays are int64 and have one entry for each document.
+    Arrays are int64 and have one entry per document.
 
     Attributes:
-        documents: The indices in the dataset.
-        totals: How long each document is.
-        starts: Its first token that is taken.
-        lengths: How many tokens are taken.
-        places: Where it begins, counted in tokens over all rows end to end: row × seq_length + column.
-        rows: The number of rows.
-        seq_length: Their length.
-        multiple_of: What the room of a document is a multiple of.
-        max_documents: The most documents in a row, if that is limited.
+        documents: Indices in the dataset.
+        totals: Full length of each document.
+        starts: First token that is used.
+        lengths: Number of tokens that are used.
+        places: Offset of each document in the concatenated rows, in tokens: row × seq_length + column.
+        rows: Number of rows.
+        seq_length: Tokens per row.
+        multiple_of: Each document is padded to a multiple of this.
+        max_documents: Maximum number of documents per row, or None.
     """
 
     documents: npt.NDArray[np.int64]
@@ -41,20 +41,20 @@ class Packing(NamedTuple):
     max_documents: int | None
 
 
-_reads = threading.local()  # `batch`: a weak reference to the `IndexBatch` that was read last
+_reads = threading.local()  # `batch`: a weak reference to the `IndexBatch` read last
 
 
 class IndexBatch(Sequence[int]):
     """The indices of one batch, as samplers yield them.
 
-    Any dataset takes it: iterating gives Python integers, and ``np.asarray`` the array. An
-    `ArrayDataset` and an `IndexedDataset` hand on to the collate function what else it knows.
+    It works with any dataset: iterating yields Python integers, and ``np.asarray`` returns the array.
+    `ArrayDataset` and `IndexedDataset` pass epoch, packing and copies to the collate function.
 
     Args:
         indices: int64 of shape (B,).
-        epoch: Which epoch the batch is of; None if nobody knows.
-        packing: Where the samples go to, if they are documents that share rows.
-        copies: int64 of shape (B,): how often the epoch had each sample before. None: never.
+        epoch: Epoch of the batch, or None if unknown.
+        packing: Row layout, if the samples are documents packed into rows.
+        copies: int64 of shape (B,): earlier draws of each sample in this epoch. None: zero.
     """
 
     __slots__ = ("__weakref__", "copies", "epoch", "indices", "packing")
@@ -73,11 +73,11 @@ class IndexBatch(Sequence[int]):
 
     @staticmethod
     def last_read(count: int) -> IndexBatch | None:
-        """The batch of ``count`` indices that this thread read last, unless this was asked before.
+        """Returns the batch of ``count`` indices that this thread read last, once; otherwise None.
 
-        A ``Subset``, or a dataset of one sample at a time, reads the indices of a batch and hands over
-        samples that don't know their epoch. DataLoader collates these at once, in the same thread, and
-        holds the indices meanwhile: a batch that nobody holds any more is of an earlier loop.
+        A ``Subset``, or a dataset without ``__getitems__``, reads the indices of a batch and returns
+        samples without their epoch. DataLoader collates these right away, in the same thread, and
+        holds the indices meanwhile: a batch without references belongs to an earlier loop.
         """
         reference = getattr(_reads, "batch", None)
         _reads.batch = None
@@ -105,7 +105,7 @@ class IndexBatch(Sequence[int]):
         _reads.batch = ref(self)
         return self.indices.tolist()
 
-    # accelerate fills the last batch up from the first ones, with `+`.
+    # accelerate completes the last batch with indices of the first ones, using `+`.
 
     def __add__(self, other: Iterable[int]) -> IndexBatch:
         return self._joined(self, other)
@@ -117,10 +117,10 @@ class IndexBatch(Sequence[int]):
         lists = [[*part] for part in parts]
         copies = None
         if self.copies is not None:
-            found = [getattr(part, "copies", None) for part in parts]
+            counts = [getattr(part, "copies", None) for part in parts]
             zeros = [np.zeros(len(part), np.int64) for part in lists]
             copies = np.concatenate(
-                [zero if part is None else part for part, zero in zip(found, zeros, strict=True)]
+                [zero if part is None else part for part, zero in zip(counts, zeros, strict=True)]
             )
         return IndexBatch(np.array([*lists[0], *lists[1]], np.int64), self.epoch, None, copies)
 
@@ -130,7 +130,7 @@ class IndexBatch(Sequence[int]):
     __hash__ = None  # type: ignore[assignment]
 
     def __index__(self) -> int:
-        # What ``samples[batch]`` of a list calls, where a sampler of batches was passed as sampler=.
+        # A list's ``samples[batch]`` calls this if a batch sampler was passed as sampler=.
         raise TypeError(
             "expected the index of one sample, got a batch of them, because its sampler was passed as "
             "sampler=; write DataLoader(dataset, batch_sampler=sampler), without batch_size"
@@ -144,13 +144,13 @@ class IndexBatch(Sequence[int]):
 
 
 class SampleBatch(Sequence[Any]):
-    """The samples of one batch, with what is known about them.
+    """The samples of one batch, with their indices, epoch and layout.
 
-    A ``Sequence`` to any collate function; torch's functions take it as a list.
+    Any collate function sees a ``Sequence``; torch functions treat it as a list.
 
     Args:
-        indices: int64 of shape (B,), which samples of the dataset they are; None for a stream's.
-        dataset_length: How many samples the dataset has; None for a stream.
+        indices: Dataset indices of the samples, int64 of shape (B,); None for a stream.
+        dataset_length: Number of samples in the dataset; None for a stream.
         epoch: As in `IndexBatch`.
         packing: As in `IndexBatch`.
         copies: As in `IndexBatch`.
@@ -176,19 +176,19 @@ class SampleBatch(Sequence[Any]):
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Calls one of torch's functions, which take a list of tensors but no other sequence."""
-        plain: Any = lambda given: list(given) if isinstance(given, SampleBatch) else given
-        named = {name: plain(given) for name, given in (kwargs or {}).items()}
-        return function(*map(plain, args), **named)
+        """Calls a torch function with a list of the samples, because torch takes no other sequence."""
+        as_list: Any = lambda value: list(value) if isinstance(value, SampleBatch) else value
+        named = {name: as_list(value) for name, value in (kwargs or {}).items()}
+        return function(*map(as_list, args), **named)
 
 
 class SampleList(SampleBatch):
-    """The same, of samples that are there already; ``known`` are the arguments of `SampleBatch`."""
+    """A `SampleBatch` of existing samples; the other arguments are passed to `SampleBatch`."""
 
     __slots__ = ("samples",)
 
-    def __init__(self, samples: Sequence[Any], *known: Any) -> None:
-        super().__init__(*known)
+    def __init__(self, samples: Sequence[Any], *batch_info: Any) -> None:
+        super().__init__(*batch_info)
         self.samples = samples
 
     def __len__(self) -> int:
@@ -202,10 +202,11 @@ class SampleList(SampleBatch):
 
 
 class LastSample:
-    """The sample that a pass over a stream yielded last, and the epoch of the pass.
+    """The last sample that a pass over a stream yielded, and the epoch of the pass.
 
-    DataLoader makes a plain list of a stream's samples, which can't tell their epoch. But it collates a
-    batch before it takes the next sample. So `Collate` looks whose last sample is that of its batch.
+    DataLoader collects a stream's samples in a plain list, without their epoch, but collates a batch
+    before it takes the next sample. `Collate` therefore finds the pass whose last sample is the last
+    sample of its batch.
     """
 
     _of_passes: ClassVar[WeakValueDictionary[int, LastSample]] = WeakValueDictionary()
@@ -216,12 +217,12 @@ class LastSample:
         self._of_passes[id(self)] = self
 
     def keeping(self, samples: Iterable[Any]) -> Iterator[Any]:
-        """The samples, each of which is kept until the next one is taken."""
+        """Yields the samples, and holds each until the next one is taken."""
         return filterfalse(self._sample.append, samples)  # append returns None
 
     @classmethod
     def epoch_of(cls, samples: Sequence[Any]) -> int | None:
-        """The epoch of samples that were just taken from a stream; None if they were not."""
+        """Returns the epoch of samples that were just taken from a stream, or None."""
         for reference in cls._of_passes.valuerefs():
             last = reference()
             if last is not None and any(sample is samples[-1] for sample in tuple(last._sample)):

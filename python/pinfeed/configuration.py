@@ -34,7 +34,7 @@ def show_config() -> None:
 
 
 def facts() -> dict[str, str]:
-    """Versions, instruction sets, threads and accelerator of this process."""
+    """Returns versions, instruction sets, threads and accelerator of this process."""
     has_accelerator = torch.accelerator.is_available()
     pinned = "pinned once the accelerator is in use" if has_accelerator else "not pinned"
     return {
@@ -46,20 +46,19 @@ def facts() -> dict[str, str]:
         "threads": f"{get_num_threads()} on {_core.available_cpus()} CPUs",
         "accelerator": _accelerator(),
         "torch ops": torch_ops.status(),
-        "batches": f"in memory that is used again, {pinned}",
+        "batches": f"reused buffers, {pinned}",
         "workers": _worker_batches(),
         "debug": f"PINFEED_DEBUG={os.environ.get('PINFEED_DEBUG', '0')}",
     }
 
 
 def _worker_batches() -> str:
-    """Where the batches of DataLoader workers go."""
+    """How DataLoader workers send batches."""
     try:
         os.close(_core.create_shared_file("pinfeed"))
     except OSError as error:
-        return f"send batches through torch's shared memory, as pinfeed's can't be had: {error}"
-    limit = f"{worker_memory_limit() / 2**30:.1f} GiB for each loader"
-    return f"send batches through shared memory that is used again, at most {limit}"
+        return f"torch's shared memory, because pinfeed's is not available: {error}"
+    return f"reused shared memory, at most {worker_memory_limit() / 2**30:.1f} GiB per loader"
 
 
 def _accelerator() -> str:

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and how many CPUs."""
+"""The memory and CPU limits of this process."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Per version of control groups: their files, and what the names of sums over all groups below begin
-# with.
+# For each version of control groups: the limit and usage files, and the name prefix of sums over all
+# subgroups.
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 _V2 = ("memory.max", "memory.current", "")
 
 
 def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | None:
-    """Bytes that this process can take before the system runs out or its control group kills it.
+    """Returns the bytes that this process can allocate before it is killed, or None if unknown.
 
-    On Linux what the kernel calls available, swap included, or less where a control group (v1 or
-    v2, or one above it) allows less; elsewhere the physical memory. None if nothing tells.
+    On Linux, the kernel's available memory including swap, or less if a control group (v1 or v2, or
+    one of its parents) allows less; elsewhere the physical memory.
     """
     limits = [*_system(Path(proc))]
     for version, folder in _groups(Path(proc), Path(cgroups), "memory"):
@@ -25,7 +25,7 @@ def free_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | N
 
 
 def cpu_quota(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> float | None:
-    """CPUs' worth of time that the control group of this process may take; None if there is no limit."""
+    """Returns the CPU limit of this process's control group, in CPUs, or None without a limit."""
     quotas = []
     for version, folder in _groups(Path(proc), Path(cgroups), "cpu"):
         try:
@@ -56,7 +56,7 @@ def _system(proc: Path) -> Iterator[int]:
 
 
 def _groups(proc: Path, mounts: Path, controller: str) -> Iterator[tuple[int, Path]]:
-    """The version and the folder of the control group that this process is in, and of those above."""
+    """Yields version and folder of this process's control group and of its parents."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -66,7 +66,7 @@ def _groups(proc: Path, mounts: Path, controller: str) -> Iterator[tuple[int, Pa
         if number != "0" and controller not in controllers.split(","):
             continue
         version, mount = (2, "") if number == "0" else (1, controller)
-        # Inside a container the path may be the host's, of which only the mount itself is there.
+        # Inside a container, the path may be the host's, and only the mount itself exists.
         names = [name for name in path.split("/") if name]
         for depth in range(len(names) + 1):
             yield version, mounts.joinpath(mount, *names[:depth])
@@ -81,6 +81,6 @@ def _group(folder: Path, limit_file: str, usage_file: str, prefix: str) -> Itera
         return  # no such group, or one without this controller
     if limit == "max":
         return
-    # Files that were read or written count as usage, but make room when it is needed.
+    # The page cache counts as usage, but is freed when memory is needed.
     cached = sum(int(stat.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
     yield int(limit) - usage + cached

@@ -1,4 +1,4 @@
-"""Libraries that only some users need, imported on first use."""
+"""Optional libraries, imported on first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """Imports a module, such as ``"pyarrow.parquet"``, that an extra, such as ``"arrow"``, brings."""
+    """Imports a module, such as ``"pyarrow.parquet"``, of an extra, such as ``"arrow"``."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -18,9 +18,6 @@ def import_extra(module: str, extra: str) -> Any:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Adds a note, if the exception takes one.
-
-    Those that refuse attributes (frozen dataclasses) don't, and must be raised all the same.
-    """
+    """Adds a note if the exception allows it; exceptions that are frozen dataclasses don't."""
     with contextlib.suppress(Exception):
         error.add_note(note)

@@ -1,6 +1,6 @@
-"""Documents packed into rows as they arrive, and attention masks for packed rows.
+"""Packing of streamed documents into rows, and attention masks for packed rows.
 
-`pinfeed.samplers.PackSampler` packs documents whose lengths are known, and `pinfeed.Pack` makes the batches.
+For documents of known lengths, use `pinfeed.samplers.PackSampler`; `pinfeed.Pack` batches both.
 """
 
 from pinfeed.functional.packed_masks import attention_mask, mask_mod

@@ -1,4 +1,4 @@
-"""Which of the processes of a distributed job this is."""
+"""Rank and world size of this process in a distributed job."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from pinfeed.arguments import checked_integer
 
-#: How all ranks get the same number of samples: some twice, some left out, or not at all.
+#: How to give all ranks the same number of samples: repeat some, drop some, or don't.
 Uneven = Literal["repeat", "drop", "keep"]
 
 
 def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | None:
-    """Rank and world size as the caller said them, or None if that is nothing."""
+    """Validates rank and world size; returns None if both are None."""
     if (rank is None) != (world_size is None):
         raise ValueError(
             f"{name}: expected both rank and world_size, or neither, "
@@ -31,19 +31,19 @@ def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | No
 
 
 def group_ranks() -> tuple[int, int] | None:
-    """Rank and world size of torch's process group, or None where there is none."""
+    """Returns rank and world size of torch's process group, or None without one."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return None
 
 
 def ranks_now(name: str) -> tuple[int, int]:
-    """Rank and world size of the process group, else of the environment, else those of one rank."""
+    """Returns rank and world size of the process group, else of the environment, else (0, 1)."""
     return group_ranks() or environment_ranks(name)
 
 
 def environment_ranks(name: str) -> tuple[int, int]:
-    """What ``RANK`` and ``WORLD_SIZE`` say, as torchrun sets them; without them, one rank."""
+    """Returns ``RANK`` and ``WORLD_SIZE`` as torchrun sets them; without them, (0, 1)."""
     texts = [os.environ.get(variable) for variable in ("RANK", "WORLD_SIZE")]
     if texts == [None, None]:
         return 0, 1
@@ -61,7 +61,7 @@ def environment_ranks(name: str) -> tuple[int, int]:
 
 
 def ranks_on_this_machine() -> int:
-    """The number of ranks that torchrun started here; 1 where nothing tells."""
+    """Returns the number of ranks that torchrun started on this machine, or 1."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(text)) if text.isdecimal() else 1
 
@@ -77,7 +77,7 @@ def is_accelerate_in_charge() -> bool:
 
 
 def prepared_loader() -> Any:
-    """The loader of accelerate's ``prepare`` whose loop began last, if it deals out to processes."""
+    """Returns accelerate's prepared loader whose loop began last, if it shards over processes."""
     if not is_accelerate_in_charge():
         return None
     return sys.modules["accelerate"].state.GradientState().active_dataloader

@@ -1,4 +1,4 @@
-"""Threads, instruction sets and what this build is made of."""
+"""Thread counts, and detection of DataLoader workers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pinfeed.arguments import checked_integer
 _MOST_THREADS = 65536
 _num_threads: int | None = None
 _is_worker: bool | None = None  # None: not decided since this process began
-_inherited: Any = None  # the process object of a forked process' parent
+_inherited: Any = None  # the process object of the parent, in a forked process
 
 
 def set_num_threads(count: int | None) -> None:
-    """Sets how many threads native work may use, the calling one included.
+    """Sets the number of threads for native work, including the calling thread.
 
     Args:
-        count: From 1 to 65536, or None to follow ``torch.get_num_threads()`` again.
+        count: Number of threads, 1 to 65536. None follows ``torch.get_num_threads()``.
 
     Raises:
-        TypeError: ``count`` is no integer.
-        ValueError: ``count`` is out of range.
+        TypeError: If ``count`` is not an integer.
+        ValueError: If ``count`` is out of range.
 
     Example:
         >>> pinfeed.set_num_threads(1)
@@ -39,26 +39,26 @@ def set_num_threads(count: int | None) -> None:
 
 
 def is_worker_process() -> bool:
-    """Whether this process is a worker that a DataLoader started, or was forked by one.
+    """Whether this process is a DataLoader worker, or was forked by one.
 
-    The process decides, not torch's worker info alone: threads that work for a DataLoader have one
-    too, and they belong to the main process.
+    torch's worker info alone does not tell: worker threads of torchdata have one too, and belong to
+    the main process.
     """
     return _decided() if _is_worker is None else _is_worker
 
 
 def _decided() -> bool:
-    """Whether this process is a worker, which is kept once it can't change any more."""
+    """Whether this process is a worker; cached as soon as it can't change any more."""
     global _is_worker
     process = multiprocessing.current_process()
-    loop = getattr(process, "_target", None)  # torch's, or torchdata's
+    loop = getattr(process, "_target", None)  # of torch or torchdata
     if getattr(loop, "__name__", "") == "_worker_loop":
         if torch.utils.data.get_worker_info() is None:  # the loop is about to begin
             return False
         _is_worker = True
     elif process is not _inherited and not hasattr(process, "_inheriting"):
         _is_worker = False
-    return bool(_is_worker)  # otherwise the object is not yet that of this process
+    return bool(_is_worker)  # otherwise the object is still the parent's
 
 
 def _after_fork() -> None:
@@ -70,10 +70,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def get_num_threads() -> int:
-    """The number of threads that native work uses now.
+    """Returns the number of threads for native work.
 
-    In a DataLoader worker 1, since the workers share the CPUs among themselves; elsewhere what
-    `set_num_threads` set; otherwise ``torch.get_num_threads()``.
+    1 in a DataLoader worker; otherwise the value of `set_num_threads`, or ``torch.get_num_threads()``.
     """
     if _is_worker if _is_worker is not None else _decided():
         return 1

@@ -1,4 +1,4 @@
-"""For tests: run other code paths, and look at memory in use."""
+"""Tools for tests: choose the instruction set, inspect worker memory."""
 
 from pinfeed.functional.torch_ops import use_isa
 from pinfeed.memory.main_process import worker_memory_stats

@@ -406,4 +406,4 @@ def test_many_batches_kept_for_a_while():
 
 
 def test_info_says_where_batches_go():
-    assert configuration.facts()["workers"].startswith("send batches through shared memory")
+    assert configuration.facts()["workers"].startswith("reused shared memory")

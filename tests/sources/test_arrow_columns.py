@@ -169,7 +169,7 @@ REFUSED = {
     "fixed-size lists of lists": (lambda: pa.array([[[1]]], pa.list_(pa.list_(pa.int8()), 1)),
         TypeError, "expected numbers, bools, or lists of them, got list<"),
     "null": (lambda: pa.chunked_array([[1, None], [None, 2]]),
-        ValueError, r"2 of 4 rows are null, the first is row 1; leave such rows out with drop_null\(\), or fill them with fill_null\(\)"),
+        ValueError, r"2 of 4 rows are null, the first is row 1; drop these rows with drop_null\(\)"),
     "null in a fixed-size list": (lambda: pa.array([[1, 2], [None, 3]], pa.list_(pa.int8(), 2)),
         ValueError, r"1 values in its lists are null; fill them: pyarrow\.FixedSizeListArray\.from_arrays\(col"),
     "null list in a fixed-size list": (lambda: pa.array([[[1], None]], pa.list_(pa.list_(pa.int8(), 1), 2)),

@@ -115,7 +115,7 @@ REFUSED = [
     (TABLE["label"], None, TypeError, "table must be a pyarrow.Table, .* got ChunkedArray"),
     ({"label": [1]}, None, TypeError, "table must be a pyarrow.Table, .* got dict"),
     (pa.table({"x": [1, None]}), None,
-        ValueError, "column 'x': 1 of 2 rows are null, the first is row 1; leave such rows out with drop_null"),
+        ValueError, "column 'x': 1 of 2 rows are null, the first is row 1; drop these rows with drop_null"),
 ]  # fmt: skip
 
 

@@ -361,7 +361,7 @@ def test_directories(tmp_path):
         joined = pinfeed.ConcatArray([part / key for part in parts])
         assert [list(joined[i]) for i in range(6)] == [list(sample[key]) for sample in samples]
     with pytest.raises(
-        ValueError, match=r"part 0 .*part-0\): .*\['image.npy', 'name', 'tokens'\]; make"
+        ValueError, match=r"part 0 .*part-0\): .*\['image.npy', 'name', 'tokens'\]; create"
     ):
         pinfeed.ConcatArray(parts)
     images = pinfeed.ConcatArray([f"{part}/image.npy" for part in parts])

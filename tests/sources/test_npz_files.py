@@ -137,15 +137,15 @@ REFUSED = {
     "another compression": (lambda path: write_zip(path, compression=zipfile.ZIP_LZMA), "is compressed or encrypted"),
     "objects": (lambda path: np.savez(path, x=np.array([{}, None])),
         r"member 'x\.npy' .*: expected numbers, got dtype object; nothing is unpickled"),
-    "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is no array; expected names"),
+    "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is not an array; expected names"),
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is no \.npy file of numbers: "),
     "an empty member": (member(b""), r"member 'x\.npy' is no \.npy file of numbers: "),
     "a later version": (member(b"\x93NUMPY\x03\x00" + npy(np.arange(3))[8:]), r"format version \(3, 0\) is not one of numbers"),
     "a cut array": (member(npy(np.arange(100))[:-1]), r"a int64 array of shape \(100,\) ends at byte 928, but the member has 927 bytes"),
     "no local header": (replaced(b"PK\x03\x04", b"PK\x03\x05"), "expected it at byte 0, but none begins"),
-    "no archive": (lambda path: path.write_bytes(b"hello"), r"is no complete \.npz file: "),
-    "nothing": (lambda path: path.touch(), r"is no complete \.npz file: "),
-    "a .npy file": (lambda path: path.write_bytes(npy(np.arange(9))), r"is no complete \.npz file: "),
+    "no archive": (lambda path: path.write_bytes(b"hello"), r"is not a complete \.npz file: "),
+    "nothing": (lambda path: path.touch(), r"is not a complete \.npz file: "),
+    "a .npy file": (lambda path: path.write_bytes(npy(np.arange(9))), r"is not a complete \.npz file: "),
 }  # fmt: skip
 
 

@@ -169,5 +169,5 @@ def test_damaged_files(damage, message, tmp_path):
 
 def test_a_file_is_no_directory(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
-    with pytest.raises(OSError, match=r"x\.npy is no directory that RaggedArray\.save wrote"):
+    with pytest.raises(OSError, match=r"x\.npy is not a directory that RaggedArray\.save wrote"):
         RaggedArray.open(tmp_path / "x.npy")

@@ -162,7 +162,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"ConcatArray: part 0 \(a-0.npy\): No such file"):
         ConcatArray(["a-0.npy"])
     with pytest.raises(
-        FileNotFoundError, match=r"RaggedArray.open: a is no directory that .*save w"
+        FileNotFoundError, match=r"RaggedArray.open: a is not a directory that .*save w"
     ):
         RaggedArray.open("a")
     RaggedArray.from_sequences([[1], [2, 3]]).save("a")

@@ -1,1 +1,1 @@
-"""What there is to read: arrays, files, tables, sequences, and the dataset of them."""
+"""Sources of samples (arrays, files, tables, sequences), and the datasets over them."""

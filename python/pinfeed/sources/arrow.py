@@ -1,4 +1,4 @@
-"""Tables and columns of Arrow, as entries of a dataset."""
+"""Arrow tables and columns as entries of a dataset."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ pa: Any = import_extra("pyarrow", "arrow")
 def table_columns(
     table: Any, columns: Sequence[str] | None, function: str
 ) -> tuple[dict[str, Any], npt.NDArray[np.int64] | None]:
-    """Columns by name, each as an entry of a dataset.
+    """Returns columns by name, each as an entry of a dataset.
 
     Args:
         table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, a DataFrame of pandas or polars,
             or the path of a Parquet file.
-        columns: Those wanted, in that order; None: all of them.
-        function: Who asks, for messages.
+        columns: Column names, in order; None: all columns.
+        function: Name of the caller, for messages.
 
     Returns:
-        The columns; and the row of each sample, or None if row i is sample i.
+        The columns, and the row of each sample, or None if row i is sample i.
     """
     if isinstance(columns, str):
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
@@ -64,7 +64,7 @@ def table_columns(
 
 
 def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> list[str]:
-    """The columns asked for, each once, of those that a table has."""
+    """Returns the requested column names without duplicates, or all; raises if one is missing."""
     wanted = list(dict.fromkeys(names if columns is None else columns))
     for name in wanted:
         count = names.count(name)
@@ -80,7 +80,7 @@ def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> l
 def _hugging_face(
     dataset: Any, columns: Any, function: str
 ) -> tuple[Any, Any, npt.NDArray[np.int64] | None]:
-    """The table of a datasets.Dataset, the columns of its format, and the row of each sample."""
+    """Returns the table of a datasets.Dataset, the columns of its format, and the row of each sample."""
     shown = dataset.format
     if shown["type"] == "custom":
         raise ValueError(
@@ -88,13 +88,13 @@ def _hugging_face(
             "with dataset.with_format(None)"
         )
     order = None
-    if dataset._indices is not None:  # what select(), filter() and shuffle() leave
+    if dataset._indices is not None:  # the result of select(), filter() or shuffle()
         order = dataset._indices.column(0).to_numpy().view(np.int64)
     return dataset.data.table, shown["columns"] if columns is None else columns, order
 
 
 def _table_of(given: Any) -> str:
-    """How to make a table of what is none, as the end of a message."""
+    """A hint how to convert an object to a table, as the end of a message."""
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(given, datasets.IterableDataset):
         return "; StreamDataset takes streams"
@@ -116,7 +116,7 @@ def _type_name(table: Any) -> str:
 
 
 def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | ConcatArray:
-    """A pyarrow column, also a slice of one, as an entry of a dataset, which looks at Arrow's memory.
+    """Returns a pyarrow column (or a slice of one) as an entry of a dataset that views Arrow's memory.
 
     | column of | entry | copied |
     |---|---|---|
@@ -124,10 +124,10 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     | fixed-size lists, nested too; fixed-shape tensors | ndarray of shape (N, ...) | no |
     | lists and large lists, of numbers or of the former | `RaggedArray` | no |
     | strings and binaries | `RaggedArray` of str or bytes | no |
-    | bools, or lists of them | the same | Arrow has eight in a byte |
+    | bools, or lists of them | the same | yes: Arrow packs eight into a byte |
 
-    Several chunks become a `ConcatArray`, one none. Anything else, such as dates, is a TypeError; nulls
-    are a ValueError.
+    Several chunks become a `ConcatArray`. Other types, such as dates, raise TypeError; nulls raise
+    ValueError.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")

@@ -1,4 +1,4 @@
-"""Arrow's arrays of numbers, of lists and of strings, as views of Arrow's memory."""
+"""Views of Arrow arrays of numbers, lists and strings."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pinfeed.sources.source import StringType
 
 pa: Any = import_extra("pyarrow", "arrow")
 
-# Hugging Face's types of arrays, which know their shape but store lists of lists.
+# Hugging Face's array types, which have a shape but store lists of lists.
 _ARRAY_XD = "datasets.features.features.Array"
 
 
 def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArray[Any]:
-    """A pyarrow array of numbers, of fixed-size lists or of tensors, as a view of its memory.
+    """Returns a view of a pyarrow array of numbers, fixed-size lists or tensors.
 
-    Only bools are copied: Arrow has eight of them in a byte. Nulls are a ValueError, which can't say
-    how to fill those of an array that is ``in_lists``.
+    Only bools are copied, because Arrow packs eight into a byte. Nulls raise ValueError, with a fix
+    unless the array is ``in_lists``.
     """
     kind = array.type
     if array.null_count:
@@ -80,20 +80,20 @@ def no_rows(kind: Any) -> Any:
 
 
 def require_no_nulls(array: Any, name: str) -> None:
-    """Raises ValueError if a row of a pyarrow array or column is null, and says which is the first."""
+    """Raises ValueError if a row of a pyarrow array or column is null, naming the first."""
     if array.null_count:
         raise ValueError(
             f"{name}: {array.null_count} of {len(array)} rows are null, the first is row "
-            f"{array.is_null().index(True)}; leave such rows out with drop_null(), or fill them with "
-            "fill_null(), of pandas dropna() and fillna(0); those of a datasets.Dataset go with "
-            "dataset.filter(...).flatten_indices()"
+            f"{array.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), "
+            "datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null() "
+            "(pandas: fillna(0))"
         )
 
 
 def array_entry(array: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
-    """A pyarrow array without nulls as an entry of a dataset, which views Arrow's memory where that can be.
+    """Returns a pyarrow array without nulls as an entry of a dataset, as a view if possible.
 
-    What is neither numbers, lists nor strings is a TypeError.
+    Raises TypeError if it holds neither numbers, lists nor strings.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
@@ -135,7 +135,7 @@ def _lists(array: Any, name: str) -> RaggedArray:
             f"{name}: expected lists of numbers, or of lists that are of one length, got {array.type}"
             f"{hint}"
         )
-    values = array.flatten()  # only those of this slice: others may be null
+    values = array.flatten()  # only the values of this slice, because others may be null
     if values.null_count:
         raise ValueError(
             f"{name}: {values.null_count} values are null; fill them: type(array).from_arrays("
@@ -150,7 +150,7 @@ def _lists(array: Any, name: str) -> RaggedArray:
 def _shaped_lists(
     lists: Any, shape: Sequence[int | None], name: str
 ) -> npt.NDArray[Any] | RaggedArray:
-    """Lists of lists of one shape, of which the first axis may be any."""
+    """Returns lists of lists of one shape, whose first axis may vary, as an array or RaggedArray."""
     count = len(lists)
     first_offsets = None
     for axis, size in enumerate(shape):
@@ -174,15 +174,15 @@ def _shaped_lists(
 
 
 def _zero(kind: Any) -> Any:
-    """What fills nulls among numbers, or bools."""
+    """The fill value for nulls among numbers or bools."""
     return False if pa.types.is_boolean(kind) else 0
 
 
 def _hint(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
         return (
-            "; column.combine_chunks().indices has its codes, and column.cast(column.type.value_type) what "
-            "they stand for"
+            "; column.combine_chunks().indices has the codes, column.cast(column.type.value_type) the "
+            "values"
         )
     if _is_one_of(kind, "list_view", "large_list_view"):
         return "; copy them with pyarrow.array(column.to_pylist(), pyarrow.list_(column.type.value_type))"

@@ -1,4 +1,4 @@
-"""Many arrays, one after the other, as one source of samples."""
+"""Arrays concatenated along the sample axis, without a copy."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from pinfeed.sources.source import (
 
 
 class ConcatArray(Source):
-    """The samples of many arrays, one array after the other; nothing is copied.
+    """Concatenates arrays along the sample axis without copying.
 
-    It goes into `ArrayDataset` like any array, with the samples of ``np.concatenate(parts)``.
+    `ArrayDataset` accepts it like any array, with the samples of ``np.concatenate(parts)``.
 
     Args:
-        parts: At least one, all of one kind, dtype and sample shape: paths of .npy files, ndarrays,
-            memmaps, CPU tensors, `RaggedArray`, what `RaggedArray.split` makes without overlap, or
-            paths of directories that hold one `RaggedArray` each. Empty parts are fine.
-        samples: Whether each part, the path of a .npy file, is one sample and not many.
+        parts: At least one array, all of one kind, dtype and sample shape: paths of .npy files,
+            ndarrays, memmaps, CPU tensors, `RaggedArray` (also from `RaggedArray.split` without
+            overlap), or paths of directories with one `RaggedArray` each. Parts may be empty.
+        samples: Whether each part, the path of a .npy file, is a single sample.
 
-    Of files given as paths only the headers are read. A file is opened when its rows are read, and at
-    most 256 are open at a time. The files must not change. One that was changed, replaced or cut
-    short is an OSError that names it, in the batch that reads it; if a batch has rows of more than 8
-    files, and all are in the page cache, within a second. Any number of threads may read it at once.
+    Of paths, only the file headers are read at first. A file is opened when its rows are read, and at
+    most 256 files are open at a time. A modified, replaced or truncated file raises OSError at the
+    next batch that reads it, or within a second if the batch spans more than 8 cached files. Any
+    number of threads may read it at once.
 
-    ``concat[i]`` is a view, or a copy if the part is a path; negative numbers count from the end.
+    ``concat[i]`` is a view, or a copy if the part is a path; negative indices count from the end.
 
     Raises:
-        TypeError: ``parts`` is no iterable of such parts, or their kinds or dtypes differ.
-        ValueError: There is no part, shapes differ, or a file is no .npy file of numbers in C order.
-            The message says which part.
-        OSError: A file can't be read, or lacks its end.
+        TypeError: If ``parts`` is not an iterable of such parts, or their kinds or dtypes differ.
+        ValueError: If ``parts`` is empty, shapes differ, or a file is not a .npy file of numbers in C
+            order. The message names the part.
+        OSError: If a file can't be read or is truncated.
 
     Example:
         >>> days = [np.arange(3), np.arange(10, 12)]
@@ -97,7 +97,7 @@ class ConcatArray(Source):
             _require_alike(self._parts[0] if number else source, source, number, samples)
             self._parts.append(source)
         self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in self._parts])
-        self._rows: Any = None  # what the native side gathers from, made for the first batch
+        self._rows: Any = None  # for native functions; created for the first batch
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -120,19 +120,19 @@ class ConcatArray(Source):
         return Selection(self._rows, None, indices)
 
     def _native_rows(self) -> Any:
-        """All parts; offsets lie in them."""
+        """Returns all parts, with their offsets, for native functions."""
         parts = self._parts
         if self.is_ragged:
             values = tuple(part.values for part in parts)
             return _core.PartArrays(values, tuple(part.offsets for part in parts))
         if not isinstance(parts[0], _FilePart):
             return _core.PartArrays(tuple(part.array for part in parts))
-        # It tells dtype, shape and strides; nothing reads it.
+        # The template only carries dtype, shape and strides; its values are never read.
         row = np.empty((1, *parts[0].shape), self.dtype)
-        looks = np.lib.stride_tricks.as_strided(row, (len(self), *row.shape[1:]), row.strides)
-        paths, marks = [part.path for part in parts], [part.marks for part in parts]
+        template = np.lib.stride_tricks.as_strided(row, (len(self), *row.shape[1:]), row.strides)
+        paths, stamps = [part.path for part in parts], [part.stamp for part in parts]
         offsets = [part.offset for part in parts]
-        return _core.FileArray.of_parts(looks, paths, marks, offsets, self._ends.tolist())
+        return _core.FileArray.of_parts(template, paths, stamps, offsets, self._ends.tolist())
 
     @property
     @override
@@ -151,10 +151,10 @@ class ConcatArray(Source):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Of parts that are `RaggedArray`: the length of each sequence, computed when asked for.
+        """The length of each sequence, computed on access; only if the parts are `RaggedArray`.
 
         Raises:
-            TypeError: The parts are arrays.
+            TypeError: If the parts are arrays.
         """
         if not self.is_ragged:
             raise TypeError(
@@ -194,13 +194,13 @@ class ConcatArray(Source):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _FilePart:
-    """A .npy file, as its header told; a file that is another one by now is an OSError.
+    """A .npy file, described by its header; raises OSError if the file has changed since.
 
     Attributes:
-        path: Absolute, because it is opened again later.
-        shape: Of a row.
-        offset: Where the rows begin, in bytes.
-        marks: Inode, size and time of change of the file.
+        path: Absolute, because the file is opened again later.
+        shape: Shape of a row.
+        offset: Begin of the rows in the file, in bytes.
+        stamp: Inode, size and modification time of the file.
     """
 
     path: str
@@ -208,16 +208,16 @@ class _FilePart:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
-    marks: tuple[int, int, int]
+    stamp: tuple[int, int, int]
 
     is_ragged: ClassVar[bool] = False
     string_type: ClassVar[None] = None
 
     @classmethod
     def open(cls, path: str, name: str, is_sample: bool) -> _FilePart:
-        """Reads the header of a file, whose rows are samples unless all of it is one."""
+        """Reads the header of a file, which is one sample or has one sample per row."""
         with open_npy(path, name) as (file, header):
-            marks = stamp(os.fstat(file.fileno()))
+            file_stamp = stamp(os.fstat(file.fileno()))
         check_dtype(header.dtype, name)
         shape = header.shape
         if not shape and not is_sample:
@@ -232,18 +232,18 @@ class _FilePart:
             )
         path = os.path.abspath(path)
         rows, row = (1, shape) if is_sample else (shape[0], shape[1:])
-        return cls(path, rows, header.dtype, row, header.offset, marks)
+        return cls(path, rows, header.dtype, row, header.offset, file_stamp)
 
     def __len__(self) -> int:
         return self.rows
 
     def describe(self) -> str:
-        """As `Source.describe`."""
+        """See `Source.describe`."""
         return f"{self.dtype} {self.shape}"
 
     def check(self) -> None:
-        """As `Source.check`."""
-        if stamp(os.stat(self.path)) != self.marks:
+        """See `Source.check`."""
+        if stamp(os.stat(self.path)) != self.stamp:
             raise OSError(f"{self.path}: the file was replaced or changed after it was opened")
 
 
@@ -258,7 +258,7 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
         first = found[0] if found else "x.npy"
         raise ValueError(
             f"{name} ({path}): expected a .npy file, or the directory of a RaggedArray, got a "
-            f"directory of {found}; make a ConcatArray of each of them: "
+            f"directory of {found}; create one ConcatArray per file: "
             f'ConcatArray([f"{{part}}/{first}" for part in parts])'
         )
     if isinstance(part, RaggedArray) and not is_path:
@@ -272,7 +272,7 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
 
 
 def _require_alike(first: Any, part: Any, number: int, is_sample: bool) -> None:
-    """Raises if a part is of another kind, dtype or shape than the first."""
+    """Raises if a part differs from the first in kind, dtype or shape."""
     kinds = [(_kind(one), one.dtype, one.string_type) for one in (first, part)]
     if kinds[0] == kinds[1] and part.describe() == first.describe():
         return

@@ -1,4 +1,4 @@
-"""Map-style datasets over arrays that nothing copies."""
+"""Map-style datasets over arrays, which are not copied."""
 
 from __future__ import annotations
 
@@ -35,39 +35,40 @@ from pinfeed.structure import children, entries, is_container, map_entries, rebu
 
 
 class ArrayDataset(torch.utils.data.Dataset[Any]):
-    """Samples that are rows of arrays: ``dataset[i]`` is the structure of all ``array[i]``.
+    """A dataset of array rows: ``dataset[i]`` returns ``array[i]`` of every array, nested the same way.
 
-    Works with any DataLoader and any collate function. With `pinfeed.Collate` a whole batch is
-    gathered natively and no sample is touched in Python.
+    Works with any DataLoader and any collate function. With `pinfeed.Collate`, a whole batch is
+    gathered natively, without Python code for each sample.
 
     Args:
-        arrays: An array, or arrays in tuples, dicts, NamedTuples or dataclasses nested at will, or a
-            ``TensorDataset``. An array is an ndarray, an ``np.memmap``, a CPU tensor, a `RaggedArray` for
-            strings and samples of different lengths (an ndarray of strings becomes one), a
-            `ConcatArray` of many arrays, a `SharedList` of Python objects, or a path: of a .npy file
-            (opened as a read-only memmap; nothing is unpickled, nothing is read yet), of a .npz file
-            of ``np.savez`` (a dict of such memmaps, by their names), or of what
-            `RaggedArray.save` or `write_array` wrote (a directory of several arrays is a dict, by
-            the names of its files). All have the same length.
+        arrays: An array, or arrays in nested tuples, dicts, NamedTuples or dataclasses, or a
+            ``TensorDataset``. All arrays have the same length. An array is one of
 
-    Samples are views: NumPy's of an ndarray or a file, read-only where the array is; torch's of a
-    tensor (NumPy has no bfloat16). Those of a 1-D array are NumPy scalars. A file that is cut
-    short while it is in use is an OSError at the next batch; only a tensor made from a memmap hides
-    its file, so pass the memmap itself.
+            - an ndarray, an ``np.memmap`` or a CPU tensor,
+            - a `RaggedArray` of strings or samples of different lengths (an ndarray of strings is
+              converted), a `ConcatArray`, or a `SharedList` of Python objects,
+            - the path of a .npy file, opened as a read-only memmap, without pickle,
+            - the path of an uncompressed .npz file: a dict of such memmaps,
+            - the path of a directory that `RaggedArray.save` or `write_array` wrote; a directory of
+              several arrays is a dict with the file names as keys.
 
-    The dataset pickles small where it can: an array that lies in a file travels as the file's path.
-    Workers that are not forked map arrays of 1 MiB or more from shared memory that the dataset keeps.
-    It takes the array's place, unless somebody else holds the array too: then both are in memory. A
-    worker sees the values that the arrays had when it started, and what it writes, it alone sees.
+    Samples are views: NumPy views of an ndarray or a file, read-only if the array is; torch views of
+    a tensor. Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
+    batch raises OSError. Pass memmaps directly: tensors made from them hide the file.
 
-    Any number of threads may read it at once, while nobody writes to its arrays.
+    Arrays in a file are pickled as the file's path. Workers that are not forked map arrays of 1 MiB
+    or more from shared memory. The dataset then uses this shared copy too, and the original is freed
+    unless another reference to it exists. A worker sees the values at the time it started, and its
+    own writes only.
+
+    Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
 
     Raises:
-        TypeError: Something is no array, or has a mask; or its dtype is not numeric, or
-            byte-swapped.
-        ValueError: The lengths differ, there is no array, or a file is no valid .npy or .npz file, or
-            a compressed one.
-        OSError: A file can't be read.
+        TypeError: If an entry is not an array, is a masked array, or has a non-numeric or byte-swapped
+            dtype.
+        ValueError: If lengths differ, no array is given, or a file is not a valid .npy file or
+            uncompressed .npz file.
+        OSError: If a file can't be read.
 
     Example:
         >>> dataset = pinfeed.ArrayDataset((np.zeros((10, 4)), np.arange(10)))
@@ -95,37 +96,35 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         super().__init_subclass__(**options)
         if "__getitem__" in vars(cls) and "__getitems__" not in vars(cls):
             raise TypeError(
-                f"{cls.__name__} overrides ArrayDataset.__getitem__, and DataLoader would not call it: it "
-                "asks for a whole batch. Override that too: "
+                f"{cls.__name__} overrides ArrayDataset.__getitem__, which DataLoader doesn't call: it "
+                "calls __getitems__ for a whole batch. Override that too: "
                 "def __getitems__(self, indices): return [self[i] for i in indices]"
             )
 
     @classmethod
     def from_arrow(cls, table: Any, columns: Sequence[str] | None = None) -> Self:
-        """The rows of an Arrow table as dicts, gathered from Arrow's own memory.
+        """Creates a dataset of an Arrow table's rows, as dicts, without copying Arrow's memory.
 
-        Numbers become arrays; fixed-size lists, nested ones too, and fixed-shape tensors become
-        arrays of more axes; lists and strings become a `RaggedArray`. Columns of several chunks
-        become a `ConcatArray`, which is as fast as one array. Only bools, which Arrow packs eight to
-        a byte, are copied. You may drop the table; its memory lives as long as the
-        dataset.
+        Columns of numbers become arrays; fixed-size lists (also nested) and fixed-shape tensors become
+        arrays with more axes; lists and strings become a `RaggedArray`. Columns of several chunks
+        become a `ConcatArray`, which is as fast as one array. Only bools are copied, because Arrow
+        packs eight of them into a byte. The dataset keeps the table's memory alive.
 
         Args:
-            table: ``pyarrow.Table``, ``pyarrow.RecordBatch``, ``datasets.Dataset`` of Hugging
-                Face, of which the stored values are taken, whatever ``with_format`` says; the rows
-                that ``select``, ``filter`` or ``shuffle`` left, in their order. Or a DataFrame of
-                pandas, without its index, or of polars; or the path of a Parquet file, which is read
-                into memory.
-            columns: Names of those wanted, such as ``["input_ids", "label"]``. None: all, or those
-                that the dataset's format shows.
+            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a ``datasets.Dataset`` of Hugging
+                Face, whose stored values are used regardless of ``with_format``, in the rows and the
+                order of ``select``, ``filter`` and ``shuffle``; a pandas (without its index) or polars
+                DataFrame; or the path of a Parquet file, which is read into memory.
+            columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
+                columns of the dataset's format.
 
-        What is memory-mapped stays so, and workers share it: those that are not forked map the file
-        again, if it is still what it was. A mapped file that is cut short while in use ends the process,
-        because Arrow does not say which file it has mapped.
+        Memory-mapped tables stay memory-mapped, and workers share them: workers that are not forked
+        map the file again, if it hasn't changed. Truncating a mapped file while it is in use crashes
+        the process, because Arrow does not say which file it has mapped.
 
         Raises:
-            TypeError: A column holds something else, such as dates; ``table`` is something else.
-            ValueError: A value is null; there is no such column; a dataset has a transform.
+            TypeError: If a column has another type, such as dates, or ``table`` is not a table.
+            ValueError: If a value is null, a column does not exist, or a dataset has a transform.
 
         Example:
             >>> import pyarrow
@@ -143,18 +142,18 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return self if order is None else self.select(order)
 
     def select(self, indices: Any) -> Self:
-        """The samples of these indices, in this order, as a dataset over the same arrays.
+        """Returns a dataset of the given rows, in the given order, sharing the arrays.
 
-        Batches are gathered as fast as from all samples. ``dataset[100:]`` is short for the
+        Batches are gathered as fast as from the whole dataset. ``dataset[100:]`` is short for the
         ``select`` of a range.
 
         Args:
-            indices: A list, a range, an ndarray or a tensor of integers; or a list, an ndarray or a tensor
-                of bools, one for each sample.
+            indices: Integers in a list, a range, an ndarray or a tensor; or bools in a list, an
+                ndarray or a tensor, one per sample.
 
         Raises:
-            IndexError: An index is out of range, or there is not one bool for each sample.
-            TypeError: They are neither integers nor bools.
+            IndexError: If an index is out of range, or the number of bools is not the length.
+            TypeError: If the indices are neither integers nor bools.
 
         Example:
             >>> dataset = pinfeed.ArrayDataset({"x": np.arange(10) * 10})
@@ -175,14 +174,14 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return self._length
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample; or a part of the dataset.
+        """Returns a sample, a subset, a column or a batch, depending on the index.
 
         Args:
-            index: An integer: the sample. A slice, a range, a tensor, or bools in an ndarray or a list:
-                an ArrayDataset of those samples, as `select` makes it. A string: the
-                arrays under this key, of samples that are dicts: for a sampler
-                (``PackSampler(dataset["input_ids"], seq_length=2048)``), or `RaggedArray.lengths`.
-                A list or an ndarray of integers: the `Rows`, as torch's bulk loading asks for them.
+            index: An integer returns one sample. A slice, a range, a tensor, or bools in an ndarray or
+                a list return an ArrayDataset, as `select` does. A string returns the arrays under
+                this key if samples are dicts, for a sampler
+                (``PackSampler(dataset["input_ids"], seq_length=2048)``) or `RaggedArray.lengths`.
+                Integers in a list or an ndarray return `Rows`.
         """
         is_array = isinstance(index, ARRAYS) and index.ndim > 0
         is_tensor = is_array and isinstance(index, torch.Tensor)
@@ -210,12 +209,12 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return map_entries(unwrapped, self._sources[key])
 
     def __getitems__(self, indices: Sequence[int] | npt.NDArray[Any]) -> Rows:
-        """The samples of one batch, which DataLoader asks for at once."""
-        indices, *known = _told(indices)
-        return Rows(self._sources, indices, *known, length=self._length)
+        """Returns a batch of samples; DataLoader calls this once per batch."""
+        indices, *batch_info = _split_indices(indices)
+        return Rows(self._sources, indices, *batch_info, length=self._length)
 
     def state_dict(self) -> dict[str, int]:
-        """The number of samples, as ``samples``.
+        """Returns the number of samples, under the key ``samples``.
 
         torchdata's ``StatefulDataLoader`` saves it in its own state, which then can't be loaded with
         arrays of another length.
@@ -223,10 +222,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         return {"samples": self._length}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Checks that a state is of a dataset of this size; nothing changes.
+        """Validates that ``state`` belongs to a dataset of this length; changes nothing.
 
         Raises:
-            ValueError: It has another number of samples.
+            ValueError: If the number of samples differs.
         """
         if state != self.state_dict():
             samples = state.get("samples") if isinstance(state, dict) else state
@@ -245,18 +244,18 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
 
 class Rows(SampleBatch):
-    """Samples of an `ArrayDataset` that know where they came from.
+    """A batch of `ArrayDataset` rows, stored as source arrays and indices.
 
-    A ``Sequence`` to any collate function; to `pinfeed.Collate` its ``sources`` and ``indices``,
-    from which it gathers natively. Any number of threads may read it at once.
+    Any collate function sees a ``Sequence`` of samples; `pinfeed.Collate` gathers natively from
+    ``sources`` and ``indices``. Any number of threads may read it at once.
 
     Attributes:
-        sources: The dataset's arrays, in their structure.
-        indices: int64 ndarray of shape (B,), checked and not negative.
+        sources: The dataset's arrays, with their nesting.
+        indices: int64 ndarray of shape (B,), validated and non-negative.
         dataset_length: The length of the arrays.
-        epoch: Which epoch the batch is of, if a sampler of pinfeed's chose them.
-        packing: Where they go to, if a `PackSampler` chose them.
-        copies: How often the epoch had each of them before, if a `WeightedSampler` drew them.
+        epoch: Epoch of the batch, if a pinfeed sampler chose the rows; otherwise None.
+        packing: Row layout planned by a `PackSampler`, or None.
+        copies: Earlier draws of each row in this epoch, if a `WeightedSampler` drew them.
     """
 
     __slots__ = ("sources",)
@@ -272,8 +271,8 @@ class Rows(SampleBatch):
         length: int | None = None,
     ) -> None:
         if length is None:  # an ArrayDataset knows it
-            is_bare = isinstance(sources, Source)
-            first = sources if is_bare else next((source for _, source in entries(sources)), None)
+            is_source = isinstance(sources, Source)
+            first = sources if is_source else next((source for _, source in entries(sources)), None)
             if first is None:
                 raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
             length = len(first)
@@ -300,10 +299,10 @@ class Rows(SampleBatch):
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Calls one of torch's functions, which take a list of tensors but no other sequence.
+        """Calls a torch function with a list of the samples, because torch takes no other sequence.
 
-        ``default_collate`` calls ``torch.stack`` with the rows of a bare tensor; these are selected
-        at once, without a view of each.
+        ``default_collate`` calls ``torch.stack`` if the dataset is a single tensor; the rows are then
+        selected in one call, without a view of each.
         """
         kwargs = kwargs or {}
         if function is torch.stack and args and args[1:] in ((), (0,)) and kwargs.keys() <= {"out"}:
@@ -314,15 +313,15 @@ class Rows(SampleBatch):
 
 
 class IndexedDataset(torch.utils.data.Dataset[Any]):
-    """A dataset whose batches know which samples they hold, in which epoch, and in which rows.
+    """Wraps a dataset so that its batches carry sample indices, the epoch and the packing layout.
 
-    What `Collate` draws with a seed depends on the index of each sample and on the epoch, and `Pack`
-    needs the rows that a `PackSampler` has planned. An `ArrayDataset` tells all that by itself.
-    Other datasets, also a ``Subset`` of one, hand over samples and nothing else. Any number of threads
-    may read it at once, if the dataset allows that.
+    `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row
+    layout of a `PackSampler`. `ArrayDataset` provides these itself. Other datasets, including a
+    ``Subset`` of an ArrayDataset, provide only the samples. Any number of threads may read it at
+    once, if the wrapped dataset allows that.
 
     Args:
-        dataset: Any map-style dataset. It is asked for a whole batch where it has ``__getitems__``.
+        dataset: Any map-style dataset. Its ``__getitems__`` is used if it has one.
 
     Example:
         >>> photos = [np.zeros((height, 40, 3), np.uint8) for height in (32, 48, 64)]
@@ -361,22 +360,22 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
             raise
 
     def __getitems__(self, indices: Sequence[int]) -> SampleBatch:
-        """The samples of one batch, with their indices and what else the batch knows."""
-        told, *known = _told(indices)
-        checked = _core.as_indices(told, len(self.dataset), "IndexedDataset: indices")
-        samples = self._fetched(indices)
+        """Returns a batch of samples with their indices, epoch and packing layout."""
+        plain_indices, *batch_info = _split_indices(indices)
+        checked = _core.as_indices(plain_indices, len(self.dataset), "IndexedDataset: indices")
+        samples = self._fetch(indices)
         if isinstance(samples, Rows):
-            return Rows(samples.sources, samples.indices, *known)
+            return Rows(samples.sources, samples.indices, *batch_info)
         if isinstance(samples, Mapping) or len(samples) != len(checked):
             raise TypeError(
                 f"IndexedDataset: expected {len(checked)} samples of {type(self.dataset).__name__}."
                 f"__getitems__, got a {type(samples).__name__} of {len(samples)}; it has to return a list "
                 "of samples, not columns"
             )
-        return SampleList(samples, checked, len(self.dataset), *known)
+        return SampleList(samples, checked, len(self.dataset), *batch_info)
 
-    def _fetched(self, indices: Sequence[int]) -> Any:
-        """What the dataset returns for them; an error that it raises gets a note of the sample."""
+    def _fetch(self, indices: Sequence[int]) -> Any:
+        """Reads samples from the dataset; adds a note that names the sample to errors."""
         fetch = getattr(self.dataset, "__getitems__", None)
         index = None
         samples = []
@@ -397,12 +396,12 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
         add_note(error, f"IndexedDataset: raised by {type(self.dataset).__name__} for {which}")
 
 
-def _told(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
-    """Indices by themselves, and the epoch, the packing and the copies that a sampler told with them."""
+def _split_indices(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
+    """Splits a sampler's indices into plain indices, epoch, packing and copies."""
     if type(indices) is not list and isinstance(indices, IndexBatch):
         return indices.indices, indices.epoch, indices.packing, indices.copies
     if isinstance(indices, list) and indices and type(indices[0]) is IndexBatch:
-        operator.index(indices[0])  # raises, and says where the sampler goes
+        operator.index(indices[0])  # raises, and names the argument for the sampler
     return indices, None, None, None
 
 
@@ -413,7 +412,7 @@ def _open_sources(arrays: Any, path: str) -> Any:
         arrays = arrays.tensors
     elif type(arrays).__module__.startswith("tensordict."):
         arrays = dict(arrays.items())
-    # Other packages' arrays may be dataclasses and their columns sequences, of which nothing is ours.
+    # Arrays of other packages may be dataclasses or sequences; don't treat them as containers.
     is_foreign = type(arrays).__module__.partition(".")[0] in _FOREIGN
     if is_foreign or isinstance(arrays, SharedList) or not is_container(arrays):
         return _open_source(arrays, _name(path))
@@ -423,23 +422,23 @@ def _open_sources(arrays: Any, path: str) -> Any:
     return rebuild(arrays, opened)
 
 
-#: The hint where a string leads to no array.
+#: The hint if a string is not the path of an array.
 _NO_PATHS = "a string is the path of a .npy file; RaggedArray.from_strings(strings) keeps strings as they are"
 
 
-#: The hint where files may hold one sample each.
+#: The hint if files may hold one sample each.
 _OF_SAMPLES = "ConcatArray(paths, samples=True) takes files of one sample each"
 
 
 def _name(path: str) -> str:
-    """What messages call an entry."""
+    """The name of an entry in messages."""
     return f"ArrayDataset: entry {path}" if path else "ArrayDataset"
 
 
 def _in_path(path: str, name: str) -> Any:
-    """What a path leads to: itself, the path of a .npy file; a RaggedArray; or a dict of arrays.
+    """Resolves a path: returns the path of a .npy file itself, a RaggedArray, or a dict of arrays.
 
-    That is by the names of the files in a directory, or of the members of a .npz file.
+    The dict's keys are the file names of a directory, or the member names of a .npz file.
     """
     if path.endswith((".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".zarr")):
         is_table = not path.endswith((".h5", ".hdf5", ".zarr"))
@@ -474,7 +473,7 @@ def _in_path(path: str, name: str) -> Any:
 
 
 def _require_arrays(items: Sequence[Any], path: str) -> None:
-    """Raises TypeError for samples in a list; a list of arrays may be that, so none is taken alone."""
+    """Raises TypeError for a list of samples, which a list of arrays may be."""
     first = items[0] if items else None
     expected = "an array"
     if isinstance(first, int | float | np.generic):
@@ -515,7 +514,7 @@ def _are_of_one_shape(items: Sequence[Any]) -> bool:
 
 
 def _is_image(array: Any) -> bool:
-    """Whether this is an image by itself, as far as anybody can tell."""
+    """Whether an array looks like a single image."""
     is_bytes = str(getattr(array, "dtype", "")).endswith("uint8")
     return is_bytes and array.ndim == 3 and array.shape[2] in (3, 4)
 
@@ -554,7 +553,7 @@ def _open_source(array: Any, name: str) -> Source:
     raise TypeError(Problem(name, expected, type(array).__name__, _array_of(array)))
 
 
-#: What to do with the arrays and tables of other packages, by the names of those.
+# Hints for arrays and tables of other packages, by package name.
 _TABLE = "ArrayDataset.from_arrow(table) takes it; with a column's name, ArrayDataset.from_arrow(table, ['x'])['x']"
 _STORE = (
     "to_numpy((rows[i : i + 1000] for i in range(0, rows.shape[0], 1000)), out='x.npy') copies rows to a "
@@ -573,7 +572,7 @@ _FOREIGN = {
 
 
 def _array_of(given: Any) -> str:
-    """How to make an array of what is none."""
+    """A hint how to convert an object to an array."""
     if isinstance(given, int | float):
         return f"np.full(length, {given}) has it for each sample"
     package = type(given).__module__.partition(".")[0]

@@ -1,4 +1,4 @@
-"""The arrays in a .npz file, where they lie."""
+"""Memory-mapped arrays of a .npz file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LOCAL_SIGNATURE = b"PK\x03\x04"
 
 
 def npz_arrays(path: str, name: str) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that ``np.savez`` wrote, by their names: read-only views of the mapped file.
+    """Memory-maps the arrays of an uncompressed .npz file, by name, read-only.
 
-    Only headers are read. ``np.load`` reads an array into memory, each time it is asked for. The
-    arrays may be unaligned, which NumPy and pinfeed allow. Checksums are not verified, because that
-    would read the whole file.
+    Only headers are read. (``np.load`` reads an array into memory on each access.) The arrays may be
+    unaligned, which NumPy and pinfeed allow. Checksums are not verified, because that would read the
+    whole file.
     """
     file_name = f"{name}: {path}"
     with open_regular(path, file_name) as file:
@@ -34,7 +34,7 @@ def npz_arrays(path: str, name: str) -> dict[str, npt.NDArray[Any]]:
         name = f"{file_name}: member {member.filename!r}"
         key = member.filename.removesuffix(".npy")
         if key == member.filename:
-            raise ValueError(f"{name} is no array; expected names that end in .npy")
+            raise ValueError(f"{name} is not an array; expected names that end in .npy")
         arrays[key] = _array(_stored_bytes(whole, member, name), name)
     return arrays
 
@@ -46,7 +46,7 @@ def _members(file: IO[bytes], name: str) -> list[zipfile.ZipInfo]:
     except OSError:
         raise
     except Exception as error:  # damaged bytes may stop the parser anywhere
-        raise ValueError(f"{name} is no complete .npz file: {error}") from error
+        raise ValueError(f"{name} is not a complete .npz file: {error}") from error
 
 
 def _stored_bytes(
@@ -55,7 +55,7 @@ def _stored_bytes(
     """The bytes of a member."""
     if member.flag_bits & 1 or member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(
-            f"{name} is compressed or encrypted, so no array can look at it; write the file with np.savez "
+            f"{name} is compressed or encrypted and can't be mapped; write the file with np.savez "
             "instead of np.savez_compressed, or read it into memory with np.load"
         )
     start = member.header_offset
@@ -75,7 +75,7 @@ def _stored_bytes(
 
 
 def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
-    """The array of a .npy file's bytes."""
+    """Views the bytes of a .npy file as an array."""
     header = NpyHeader.read(io.BytesIO(stored[:MOST_HEADER_BYTES].tobytes()), name)
     if header.end > len(stored):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one array."""
+"""Sequences of different lengths, stored in one array."""
 
 from __future__ import annotations
 
@@ -41,40 +41,41 @@ RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
 _MAKERS = "RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings"
 
-_CHUNK_OFFSETS = 1 << 20  # checked, or written, at a time
+_CHUNK_OFFSETS = 1 << 20  # offsets checked or written at a time
 
 
 class RaggedArray(Source):
-    """Sequences of different lengths, one after the other in one array: ``values`` and ``offsets``.
+    """Sequences of different lengths, concatenated in one array: ``values`` and ``offsets``.
 
-    Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Beside its values a sequence
-    costs the 8 bytes of an offset and no Python object, so forked workers share all of it for good.
-    It goes into `ArrayDataset` like any array. Strings are sequences of bytes; see `from_strings`.
+    Sequence ``i`` is the view ``values[offsets[i]:offsets[i + 1]]``. Each sequence costs 8 bytes of
+    overhead and no Python object, so forked workers share all of the memory. `ArrayDataset` accepts
+    it like any array. Strings are sequences of bytes; see `from_strings`.
 
     Args:
-        values: ndarray, memmap or CPU tensor of shape (N, ...): all sequences, joined along axis 0.
-        offsets: int64 or int32 of shape (number of sequences + 1,), an ndarray, a memmap or a CPU
-            tensor: where each sequence begins, and the end of the last. They don't decrease; values
-            before the first offset and behind the last belong to no sequence.
-        string_type: ``str`` or ``bytes`` makes each sequence one string instead of an array. Values
-            are their bytes then, uint8 of shape (N,); those of str are UTF-8.
+        values: All sequences, concatenated along axis 0: an ndarray, memmap or CPU tensor of shape
+            (N, ...).
+        offsets: Begin of each sequence and end of the last: an int64 or int32 ndarray, memmap or CPU
+            tensor of shape (number of sequences + 1,). Must be non-decreasing. Values before the
+            first and after the last offset are ignored.
+        string_type: ``str`` or ``bytes`` if each sequence is a string. The values are then the
+            strings' bytes, uint8 of shape (N,), in UTF-8 for str.
 
-    Nothing is copied. Arrays in files pickle as the files' paths, others as their bytes. Any number of
-    threads may read it at once, while nobody writes to its arrays.
+    Nothing is copied. Arrays in files are pickled as paths, other arrays as their bytes. Any number of
+    threads may read it at once, as long as no thread writes to its arrays.
 
-    - ``ragged[i]`` is a view; negative numbers count from the end.
+    - ``ragged[i]`` is a view; negative indices count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.
-    - ``ragged[a:b:step]`` and ``ragged[numbers]``, with integers in a list, an ndarray or a tensor,
-      are a RaggedArray of copies; so is ``ragged[mask]`` with an ndarray or a tensor of bools, one
-      for each sequence.
+    - ``ragged[a:b:step]`` and ``ragged[indices]``, with integers in a list, an ndarray or a tensor,
+      copy into a new RaggedArray; so does ``ragged[mask]`` with an ndarray or a tensor of bools, one
+      per sequence.
 
     Attributes:
-        documents: Of what `split` made, int64: which sequence each piece is of. Else None.
+        documents: The sequence that each piece belongs to, int64, if `split` created the array;
+            otherwise None.
 
     Raises:
-        TypeError: Values or offsets are no such arrays, or have another dtype.
-        ValueError: A shape does not fit; an offset is less than the one before it, or lies outside
-            of the values.
+        TypeError: If values or offsets are not arrays, or have another dtype.
+        ValueError: If a shape does not fit, or an offset decreases or lies outside of the values.
 
     Example:
         >>> ragged = pinfeed.RaggedArray(np.arange(6) * 10, np.array([0, 2, 2, 6]))
@@ -86,7 +87,7 @@ class RaggedArray(Source):
 
     __slots__ = ("_cut", "_offsets", "_string_type", "_values", "documents")
 
-    _cut: tuple[ArraySource, ArraySource] | None  # what workers get of a slice
+    _cut: tuple[ArraySource, ArraySource] | None  # the values and offsets of a slice, for workers
     _offsets: ArraySource
     documents: npt.NDArray[np.int64] | None
 
@@ -107,24 +108,23 @@ class RaggedArray(Source):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
-        """Joins sequences; it takes them one at a time, and never holds them twice.
+        """Concatenates sequences one at a time, without holding a second copy.
 
         Args:
-            sequences: Any iterable, for instance a generator, of ndarrays, CPU tensors, lists of
-                numbers, or what else ``np.asarray`` makes an array of. All have the same shape but
-                for their first axis.
-            dtype: NumPy's or torch's, for the values; if None that of the first sequence, which all
-                others must then share. Lists of Python's floats are float32, of ints int64; empty
-                ones are of any dtype and shape, and so is ``np.array([])``, an empty array of floats.
+            sequences: Any iterable, such as a generator, of ndarrays, CPU tensors, lists of numbers
+                or other input of ``np.asarray``. All axes but the first must have the same size.
+            dtype: NumPy or torch dtype of the values. None: the dtype of the first sequence, which all
+                others must share. Lists of Python floats are float32 and lists of ints int64. Empty
+                lists and empty float arrays such as ``np.array([])`` fit any dtype and shape.
 
         Returns:
             A RaggedArray in memory. Its values are a tensor if the first sequence is one.
 
         Raises:
-            TypeError: A sequence holds no numbers, its dtype differs, or the cast to ``dtype``
-                would lose fractions or imaginary parts.
-            ValueError: A shape differs; a number does not fit in the dtype; no sequence and no
-                ``dtype`` says what the values are.
+            TypeError: If a sequence is not numeric, its dtype differs, or the cast to ``dtype`` loses
+                fractions or imaginary parts.
+            ValueError: If a shape differs, a number does not fit in the dtype, or there is neither a
+                sequence with a dtype nor ``dtype``.
 
         Example:
             >>> ragged = pinfeed.RaggedArray.from_sequences([[1, 2], [], [3]], dtype=np.uint16)
@@ -138,20 +138,20 @@ class RaggedArray(Source):
 
     @classmethod
     def from_strings(cls, strings: Iterable[str] | Iterable[bytes]) -> RaggedArray:
-        """Strings, such as file names, captions or ids: their bytes, and no Python object for each.
+        """Stores strings (file names, captions, ids) as one byte array, without an object per string.
 
-        ``ragged[i]`` is a str or bytes again, and a batch is a list of them; `Pad` and `Jagged` make
-        numbers of their bytes. ``lengths`` are in bytes.
+        ``ragged[i]`` returns a str or bytes, and a batch is a list of them; `Pad` and `Jagged` batch
+        their bytes as numbers. ``lengths`` are in bytes.
 
         Args:
-            strings: Any iterable, for instance a generator, of str alone, which are stored as UTF-8,
-                or of bytes alone; or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U
-                and S drop NUL characters at the end of a string; all others are kept.)
+            strings: Any iterable, such as a generator, of only str, which are stored as UTF-8, or only
+                bytes; or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U and S drop
+                trailing NUL characters; everything else is preserved.)
 
         Raises:
-            TypeError: A string is neither, or not like the first.
-            ValueError: A str has a lone surrogate, which UTF-8 can't encode. ``os.listdir`` returns
-                such strings for file names that aren't UTF-8; ``os.fsencode`` gives their bytes.
+            TypeError: If a string is neither str nor bytes, or differs from the first in type.
+            ValueError: If a str has a lone surrogate, which UTF-8 can't encode. ``os.listdir`` returns
+                such strings for file names that aren't UTF-8; ``os.fsencode`` returns their bytes.
 
         Example:
             >>> names = pinfeed.RaggedArray.from_strings(f"{i:04}.png" for i in range(1000))
@@ -165,16 +165,16 @@ class RaggedArray(Source):
 
     @classmethod
     def from_arrow(cls, array: Any) -> RaggedArray:
-        """A pyarrow array of lists of numbers, or of strings, as a view where its layout allows.
+        """Creates a view of a pyarrow array of lists of numbers, or of strings.
 
         Args:
-            array: ListArray or LargeListArray, StringArray, BinaryArray or their large kind, also a
-                slice of one, or a ChunkedArray of at most one chunk: a view, not a copy. Only lists of
-                bools, and offsets of a slice of lists, are copied.
+            array: A ListArray, StringArray or BinaryArray, one of their large variants, a slice of
+                one, or a ChunkedArray of at most one chunk. Only lists of bools, and the offsets of a
+                slice of lists, are copied.
 
         Raises:
-            TypeError: ``array`` is something else, or its lists hold no numbers.
-            ValueError: A list, a string or a value is null, or the chunks are several.
+            TypeError: If ``array`` has another type, or its lists are not numeric.
+            ValueError: If a list, a string or a value is null, or there are several chunks.
 
         Example:
             >>> import pyarrow
@@ -199,16 +199,16 @@ class RaggedArray(Source):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RaggedArray:
-        """Opens what `save` wrote, memory-mapped and read-only.
+        """Opens a directory that `save` wrote, memory-mapped and read-only.
 
-        All offsets are read and checked once, no values. Nothing is unpickled.
+        All offsets are read and checked once; values are not read. Nothing is unpickled.
 
         Args:
             path: The directory.
 
         Raises:
-            OSError: A file can't be read.
-            ValueError: A file is damaged; the message names it, and the first bad offset.
+            OSError: If a file can't be read.
+            ValueError: If a file is damaged; the message names it, and the first invalid offset.
         """
         path, name = os.fsdecode(path), "RaggedArray.open"
         self = cls.__new__(cls)
@@ -225,10 +225,10 @@ class RaggedArray(Source):
             self._validate()
         except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.isdir(path):
-                raise  # it names the file that is gone
-            text = f"{name}: {path} is no directory that RaggedArray.save wrote"
+                raise  # it names the missing file
+            text = f"{name}: {path} is not a directory that RaggedArray.save wrote"
             raise FileNotFoundError(error.errno, text) from error
-        except TypeError as error:  # about a dtype, which a file says here and nobody passed
+        except TypeError as error:  # about the dtype in the file, not about an argument
             raise ValueError(str(error)) from error
         return self
 
@@ -237,21 +237,19 @@ class RaggedArray(Source):
 
         The values of strings are in ``utf8.npy`` or ``binary.npy`` instead.
 
-        The directory appears under its name when it is complete and on the disk, never before.
-        ``overwrite`` needs two renames: a process that is killed between them leaves the old and
-        the new directory under hidden names (``.name.*``), and nothing under this one. Values that
-        belong to no sequence are not written; the offsets are int64 and begin at 0.
+        The directory appears only when it is complete and synced to disk. ``overwrite`` needs two
+        renames: a process killed between them leaves the old and the new directory under hidden names
+        (``.name.*``). Values outside of all sequences are not written; the offsets are int64 and begin
+        at 0.
 
         Args:
-            path: The directory; the one that it is in must exist.
-            overwrite: Replace what `save` wrote there earlier.
+            path: The directory to create; its parent must exist.
+            overwrite: Whether to replace a directory that `save` wrote.
 
         Raises:
-            FileExistsError: Something has that name, and ``overwrite`` is False or `save` did not
-                write it.
-            OSError: It can't be written; nothing is left behind. Or all is in its place, and the
-                system can't say whether its name is on the disk.
-            TypeError: NumPy does not have the values' dtype, such as bfloat16.
+            FileExistsError: If the path exists and ``overwrite`` is False, or `save` did not write it.
+            OSError: If writing fails (nothing is left behind), or if the final directory sync fails.
+            TypeError: If NumPy does not have the values' dtype, such as bfloat16.
 
         Example:
             >>> import tempfile
@@ -277,20 +275,21 @@ class RaggedArray(Source):
             write.discard()
 
     def split(self, max_length: int, overlap: int = 0) -> RaggedArray | SourceSubset:
-        """The same sequences cut into pieces of at most ``max_length``, without a copy of the values.
+        """Splits sequences into pieces of at most ``max_length``, sharing the values.
 
         Args:
-            max_length: At least 1. A sequence that is no longer stays one piece, also an empty one.
-            overlap: How many of a piece's first values are the last of the piece before it; less
-                than ``max_length``.
+            max_length: Maximum length of a piece, at least 1. A shorter sequence, also an empty one,
+                is one piece.
+            overlap: Number of values that a piece repeats from the end of the piece before; less than
+                ``max_length``.
 
         Returns:
-            The pieces, with `lengths`, and with `documents`: which sequence each is of. They are a
-            RaggedArray; with an overlap something like it that has no values and offsets.
+            The pieces, as a RaggedArray; with an overlap, as a source without ``values`` and
+            ``offsets``. Both have `lengths` and `documents` (the sequence that each piece belongs to).
 
         Raises:
-            TypeError: An argument is no integer; the sequences are strings.
-            ValueError: An argument is out of range.
+            TypeError: If an argument is not an integer, or the sequences are strings.
+            ValueError: If an argument is out of range.
 
         Example:
             >>> ragged = pinfeed.RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6]])
@@ -318,7 +317,7 @@ class RaggedArray(Source):
         begins = offsets[documents] + (np.arange(len(documents)) - firsts[documents]) * step
         if overlap == 0:
             return self._with(np.append(begins, offsets[-1]), documents)
-        # Each piece has two offsets of its own, and what lies between two pieces is none.
+        # Each piece has its own two offsets; every second range, between two pieces, is skipped.
         ends = np.minimum(begins + max_length, offsets[documents + 1])
         bounds = np.append(np.stack((begins, ends), axis=1), offsets[-1])
         pairs = self._with(bounds, np.repeat(documents, 2))
@@ -338,12 +337,12 @@ class RaggedArray(Source):
 
     @property
     def values(self) -> Any:
-        """All sequences, joined: ndarray (a memmap as a plain view of itself) or tensor."""
+        """All sequences, concatenated: ndarray (for a memmap, a plain ndarray view) or tensor."""
         return self._values.array
 
     @property
     def rows(self) -> Any:
-        """What the native side reads values from: `values`, or what reads their file."""
+        """`values`, or a reader of their file, for native functions."""
         return self._values.rows
 
     @property
@@ -363,18 +362,18 @@ class RaggedArray(Source):
 
     @property
     def offsets(self) -> npt.NDArray[Any]:
-        """Where each sequence begins, and the end of the last: ndarray."""
+        """Begin of each sequence, and end of the last: ndarray."""
         return self._offsets.array
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The length of each sequence, of a string in bytes, computed when asked for: int64."""
+        """The length of each sequence (of a string, in bytes) as int64, computed on access."""
         self._offsets.check()
         return np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int64)
 
     @property
     def dtype(self) -> Any:
-        """The dtype of the values: NumPy's, or torch's if they are a tensor."""
+        """The NumPy dtype of the values, or the torch dtype if they are a tensor."""
         return self.values.dtype
 
     @override
@@ -401,13 +400,13 @@ class RaggedArray(Source):
             offsets.check()
             first, last = self.offsets[0], self.offsets[-1]
             if last - first < len(self.values):
-                # As NumPy's slices do: without what the slice leaves out.
+                # Pickle only the values inside the slice, as NumPy does.
                 values, offsets = self._cut or (
                     ArraySource(self.values[first:last], "RaggedArray: values"),
                     ArraySource(self.offsets - first, "RaggedArray: offsets"),
                 )
                 if context.get_spawning_popen() is not None:
-                    self._cut = values, offsets  # which workers share
+                    self._cut = values, offsets  # shared by all workers
         share_arrays([values, offsets])
         return values, offsets, self.string_type, self.documents
 
@@ -484,7 +483,7 @@ class RaggedArray(Source):
     def _with(
         self, offsets: npt.NDArray[Any], documents: npt.NDArray[np.int64] | None
     ) -> RaggedArray:
-        """Other sequences over the same values."""
+        """Returns sequences with other offsets over the same values."""
         ragged = type(self).__new__(type(self))
         source = ArraySource(offsets, "RaggedArray: offsets")
         ragged._set_sources(self._values, source, self.string_type, documents)
@@ -504,7 +503,7 @@ class RaggedArray(Source):
         return "RaggedArray" if path is None else f"RaggedArray: {path}"
 
     def _misplaced(self, entry: int, offset: int, before: int) -> ValueError:
-        """The error about an offset that is less than the one before it, or past the values."""
+        """The error for an offset that decreases or lies outside of the values."""
         return ValueError(
             f"{self._name()}: offsets[{entry}] is {offset}; expected from {before}"
             f"{f' (as offsets[{entry - 1}])' if entry else ''} to {len(self.values)}, the number of "
@@ -513,12 +512,12 @@ class RaggedArray(Source):
 
 
 def holds_ragged(directory: str) -> bool:
-    """Whether a directory holds nothing but the files of a RaggedArray."""
+    """Whether a directory contains only files of a RaggedArray."""
     return RAGGED_FILES.issuperset(os.listdir(directory))
 
 
 def is_ragged_directory(path: str) -> bool:
-    """Whether a directory is that of a RaggedArray."""
+    """Whether a directory contains a complete RaggedArray."""
     names = [name for name in os.listdir(path) if not name.startswith(".")]
     return len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names)
 
@@ -537,7 +536,7 @@ def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
 
 
 def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:
-    """Writes an array of numbers less ``shift``."""
+    """Writes an array, with ``shift`` subtracted from every number."""
     with contextlib.closing(NpyFile(path, dtype, array.shape[1:])) as file:
         if shift or array.dtype != dtype:
             for start in range(0, len(array), _CHUNK_OFFSETS):

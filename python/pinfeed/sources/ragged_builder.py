@@ -1,4 +1,4 @@
-"""Sequences of any kind, read one at a time and appended to one array."""
+"""Conversion of samples to ndarrays, and appending of sequences to one array."""
 
 from __future__ import annotations
 
@@ -83,30 +83,30 @@ def _resize(values: npt.NDArray[Any], length: int) -> None:
 
 
 class SampleReader:
-    """Makes ndarrays of samples of any kind; all get this dtype, or that of the first.
+    """Converts samples of any kind to ndarrays of one dtype.
 
     Args:
-        dtype: NumPy's or torch's, to which all samples are cast; None: that of the first sample.
-        function: Who asks, for messages.
-        without_numpy: What to do with tensors of dtypes that NumPy doesn't have, for messages.
+        dtype: NumPy or torch dtype to cast all samples to; None: the dtype of the first sample.
+        function: Name of the caller, for messages.
+        without_numpy: Hint for tensors whose dtype NumPy doesn't have.
         takes_numbers: Whether a sample may be a single number.
 
     Attributes:
-        dtype: Of all arrays; None as long as it isn't known.
-        empty_array: The first array that `is_empty` was asked about.
+        dtype: The dtype of all arrays; None until the first sample.
+        empty_array: The first empty array.
     """
 
     def __init__(
         self, dtype: Any, function: str, without_numpy: str, *, takes_numbers: bool = False
     ) -> None:
         self.dtype = None if dtype is None else numpy_dtype(dtype, function)
-        self._is_asked = dtype is not None
+        self._casts = dtype is not None
         self._without_numpy = without_numpy
         self._takes_numbers = takes_numbers
         self.empty_array: npt.NDArray[Any] | torch.Tensor | None = None
 
     def is_empty(self, sample: Any) -> bool:
-        """Whether a sample has no numbers, and so no dtype: ``[]``, or what NumPy and torch make of it."""
+        """Whether a sample is empty and so has no dtype: ``[]``, ``np.array([])`` or ``torch.tensor([])``."""
         if isinstance(sample, list | tuple):
             return not sample
         if isinstance(sample, np.ndarray):
@@ -120,16 +120,12 @@ class SampleReader:
         return True
 
     def settle_dtype(self, name: str) -> None:
-        """Takes the dtype of an empty array, which messages call ``name``, if no sample has a number."""
+        """Uses the dtype of an empty array, called ``name`` in messages, if all samples are empty."""
         if self.dtype is None and self.empty_array is not None:
             self.read(self.empty_array, name)
 
     def read(self, sample: Any, name: str) -> npt.NDArray[Any]:
-        """A sample as an array, which may share its memory.
-
-        It may be an ndarray, a CPU tensor, a number, nested lists of numbers, or what else
-        ``np.asarray`` makes an array of.
-        """
+        """Returns a sample (any input of ``np.asarray`` or a CPU tensor) as an array, a view if possible."""
         array = self._as_array(sample, name)
         if array.ndim == 0 and not self._takes_numbers:
             if isinstance(sample, ARRAYS):
@@ -152,7 +148,7 @@ class SampleReader:
         except ValueError as error:  # lists of different lengths in it
             raise ValueError(f"{name}: {error}") from error
         is_python = isinstance(sample, list | tuple) or type(sample) in (int, float, complex)
-        if is_python and not self._is_asked:
+        if is_python and not self._casts:
             return _from_python(array, sample, name)
         return array
 
@@ -172,7 +168,7 @@ class SampleReader:
     def _cast(self, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         dtype = self.dtype
         assert dtype is not None
-        if not self._is_asked:
+        if not self._casts:
             hint = "name the dtype of all with dtype="
             if array.dtype.kind not in _RANK:
                 hint = "numbers and strings, or objects, go into entries of their own"
@@ -183,7 +179,7 @@ class SampleReader:
 
 
 def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArray[Any]:
-    # Python's ints of 2**63 and more: alone they become uint64, beside others float64.
+    # NumPy converts Python ints of 2**63 and more to uint64, or to float64 if others are smaller.
     if array.dtype in (np.uint64, np.float64) and (array >= 2**63).any():
         for number in np.asarray(numbers, object).flat:
             if type(number) is int and number >= 2**63:
@@ -197,7 +193,7 @@ def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArra
 
 
 def checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
-    """The array in another dtype of numbers, which must hold each of its numbers."""
+    """Casts an array to another numeric dtype; raises if a number does not fit."""
     if array.dtype == dtype:
         return array
     if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
@@ -220,7 +216,7 @@ def checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> np
 
 
 def numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
-    """NumPy's dtype of numbers that is meant by NumPy's or torch's."""
+    """Converts a NumPy or torch dtype to a numeric NumPy dtype."""
     name = dtype_name(dtype, function)
     try:
         result = np.dtype(name)

@@ -17,32 +17,32 @@ from typing_extensions import override
 from pinfeed.arguments import Problem
 from pinfeed.memory.shared_file import SharedFile
 
-#: Its attributes; a subclass may have others.
+#: The attributes of SharedList itself; a subclass may have more.
 _OWN = {"_file", "_positions", "_count", "_bytes", "_ends"}
 
 
 class SharedList(Sequence[Any]):
-    """A read-only list of Python objects in memory that all workers share: annotations, paths, texts.
+    """A read-only list of Python objects (annotations, paths, texts) that all workers share.
 
-    Workers that read an ordinary list end up with a copy of it each: reading an object writes its
-    reference count, and thereby copies its page of memory. A SharedList holds bytes. They are neither
-    copied nor sent, however the workers are started, and freed when the last process is done with them.
+    Forked workers that read an ordinary list end up with one copy each, because reading an object
+    writes its reference count and so copies its memory page. A SharedList stores pickled bytes in
+    shared memory, which no start method copies. The memory is freed when the last process closes it.
 
     Args:
-        records: Any iterable of objects that ``pickle`` takes, for instance a generator. They are
-            pickled one at a time.
+        records: Any iterable of picklable objects, such as a generator. Records are pickled one at a
+            time.
 
-    - ``shared[i]`` is a new object each time, in about a microsecond; changing it changes nothing here.
+    - ``shared[i]`` returns a new object each time, in about a microsecond; changes to it aren't stored.
     - ``shared[a:b:step]`` is a SharedList over the same memory.
-    - It equals only itself: ``list(shared) == records`` compares the contents.
-    - ``pickle.dumps`` and queues copy its contents. ``copy.deepcopy`` returns the list itself.
+    - ``==`` compares identity; use ``list(shared) == records`` to compare contents.
+    - ``pickle.dumps`` and queues copy the contents. ``copy.deepcopy`` returns the list itself.
 
     Any number of threads may read it at once.
 
     Raises:
-        TypeError: ``records`` is a dict or a DataFrame; a record can't be pickled: the message says
-            which one.
-        OSError: There is no memory for them.
+        TypeError: If ``records`` is a dict or a DataFrame, or a record can't be pickled; the message
+            names the record.
+        OSError: If there is not enough memory.
 
     Example:
         >>> records = [{"file": f"{i:04}.jpg", "label": i % 10} for i in range(1000)]
@@ -143,7 +143,7 @@ def _is_iterable(records: Any) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Stores of a tensor what it shows; ordinary pickles hold all that its memory holds."""
+    """Pickles only the visible part of a tensor; torch pickles its whole storage."""
 
     @override
     def reducer_override(self, value: Any) -> Any:

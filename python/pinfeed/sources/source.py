@@ -1,4 +1,4 @@
-"""The entries of a dataset: what every source of samples can do, arrays, and plain objects."""
+"""The entries of a dataset: the interface of all sources, arrays, and Python objects."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
 
-#: Arrays of fewer bytes are sent to workers that are not forked.
+#: Arrays of fewer bytes are pickled for workers that are not forked.
 _SHARED_BYTES = 2**20
 
-#: What the samples of a source of strings are.
+#: The type of the samples of a string source.
 StringType: TypeAlias = type[str | bytes]
 
 
 class Selection(NamedTuple):
-    """Some samples of a source, as the native functions take them.
+    """Samples of a source, in the form that native functions take.
 
     Attributes:
-        rows: An array, what reads the file of one, or the parts of one; or a list of samples.
-        offsets: Where each sample begins in ``rows``, and where the last one ends. None: each row is
-            a sample, or the parts have offsets of their own.
-        indices: int64 of shape (B,): which samples. None: all samples of a list.
+        rows: An array, a file reader, the parts of a ConcatArray, or a list of samples.
+        offsets: Begin of each sample in ``rows``, and the end of the last. None: each row is a
+            sample, or the parts have their own offsets.
+        indices: int64 of shape (B,). None: all samples of a list.
     """
 
     rows: Any
@@ -45,7 +45,7 @@ class Selection(NamedTuple):
 
 
 class Source(ABC):
-    """An entry of a dataset: samples that can be counted and viewed one by one."""
+    """An entry of a dataset: a sequence of samples."""
 
     __slots__ = ()
 
@@ -56,11 +56,11 @@ class Source(ABC):
     def __getitem__(self, index: int) -> Any: ...
 
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
-        """The samples that a batch is made of; indices are checked and not negative."""
+        """Returns samples for native functions; indices are validated and non-negative."""
         return Selection([self[index] for index in indices.tolist()])
 
     def samples(self, indices: npt.NDArray[np.int64], name: str) -> list[Any]:
-        """Some samples, at least one, each as ``self[index]`` gives it."""
+        """Returns at least one sample, each equal to ``self[index]``."""
         if self.string_type is None:
             return [self[index] for index in indices.tolist()]
         joined, ends = _core.join(*self.select(indices), np.ndarray, name, get_num_threads())
@@ -77,11 +77,11 @@ class Source(ABC):
         return strings
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """All samples as one array, a copy; for samples of one shape."""
+        """Copies all samples, which must have one shape, into one array."""
         if self.is_ragged:
             raise TypeError(
-                f"{type(self).__name__}: sequences of different lengths are no ndarray; pinfeed.functional.pad "
-                "makes one of them, and values and offsets of a RaggedArray are two"
+                f"{type(self).__name__}: sequences of different lengths can't be one ndarray; pad them "
+                "with pinfeed.functional.pad, or use values and offsets of a RaggedArray"
             )
         rows, _, indices = self.select(np.arange(len(self)))
         name, threads = type(self).__name__, get_num_threads()
@@ -95,16 +95,16 @@ class Source(ABC):
 
     @property
     def string_type(self) -> StringType | None:
-        """``str`` or ``bytes``, if samples are strings; their rows are single bytes then."""
+        """``str`` or ``bytes`` if samples are strings, whose rows are single bytes; otherwise None."""
         return None
 
     @property
     @abstractmethod
     def dtype(self) -> Any:
-        """The dtype of the samples: NumPy's, or torch's where they are tensors."""
+        """The NumPy dtype of the samples, or the torch dtype of tensors."""
 
     def check(self) -> None:  # noqa: B027 # sources in memory have nothing to check
-        """Raises OSError if a file was cut short, so that reading its samples would be SIGBUS."""
+        """Raises OSError if a file was truncated, because reading a mapping of it raises SIGBUS."""
 
     @abstractmethod
     def describe(self) -> str:
@@ -115,7 +115,7 @@ class ArraySource(Source):
     """An array whose first axis counts samples.
 
     Attributes:
-        array: ndarray (a memmap as a plain view of itself) or tensor.
+        array: ndarray (for a memmap, a plain ndarray view) or tensor.
     """
 
     __slots__ = ("_file", "_rows", "_shared", "array")
@@ -133,18 +133,18 @@ class ArraySource(Source):
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")
         self._file = MappedFile.under(array) if isinstance(array, np.ndarray) else None
         self._rows: Any = None
-        self._shared: SharedArray | None = None  # what workers got that were started
+        self._shared: SharedArray | None = None  # the copy that started workers map
         self.array: Any = array if isinstance(array, torch.Tensor) else np.asarray(array)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], name: str) -> ArraySource:
-        """The array of a .npy file, as a read-only memmap; nothing is unpickled."""
+        """Opens a .npy file as a read-only memmap, without pickle."""
         path = os.fsdecode(path)
         name = f"{name}: {path}"
         with open_npy(path, name) as (file, header):
             self = cls(header.map(file), name)
             if self._file is not None:
-                # The open file counts, whatever its path leads to later.
+                # Keep the open file, because its path may name another file later.
                 self._rows = self._file.open_rows(os.dup(file.fileno()))
         return self
 
@@ -166,7 +166,7 @@ class ArraySource(Source):
 
     @property
     def rows(self) -> Any:
-        """What the native side gathers from: the array, or what reads its file."""
+        """The array, or a reader of its file, for native functions."""
         if self._rows is None:
             rows = None if self._file is None else self._file.open_rows()
             self._rows = self.array if rows is None else rows
@@ -174,7 +174,7 @@ class ArraySource(Source):
 
     @property
     def path(self) -> str | None:
-        """The file that the array lies in, if it lies in one."""
+        """The path of the array's file, or None."""
         return None if self._file is None else self._file.path
 
     @override
@@ -187,15 +187,15 @@ class ArraySource(Source):
         return f"{str(self.dtype).removeprefix('torch.')} {tuple(self.array.shape[1:])}"
 
     def __getstate__(self) -> Any:
-        if self._file is not None and self._file.mode != "c":  # which may hold changes of its own
+        if self._file is not None and self._file.mode != "c":  # mode "c" may have private changes
             return self._file
-        self.check()  # the array is about to be read
+        self.check()  # before the array is read
         if context.get_spawning_popen() is None or not isinstance(self.array, np.ndarray):
             return self.array
         if (part := self._file_part()) is not None:
             return part
         if self._shared is not None and not self._shared.is_equal_to(self.array):
-            self._shared = None  # running workers keep what they got
+            self._shared = None  # running workers keep the old copy
         share_arrays([self])
         if self._shared is None:
             return self.array
@@ -220,7 +220,7 @@ class ArraySource(Source):
         return FilePart.under(self.array)
 
     def _is_alone(self) -> bool:
-        """Whether nobody else holds the array, so that its contents may move to other memory."""
+        """Whether no other reference to the array exists, so that its contents may move."""
         base, holders = self.array.base, sys.getrefcount(self.array) - (self._rows is self.array)
         owner = self.array if base is None else base
         is_own = type(owner) is np.ndarray and owner.flags.owndata
@@ -228,10 +228,10 @@ class ArraySource(Source):
 
 
 def share_arrays(sources: Sequence[ArraySource]) -> None:
-    """Puts arrays in memory into one shared file, if a worker is being started that gets them.
+    """Copies in-memory arrays into one shared file if they are being pickled for a new worker.
 
-    They share a file because each takes a descriptor. Arrays in a file have their path; small ones
-    travel as they are.
+    They share one file because each file costs a descriptor. Arrays in files are pickled as paths,
+    small arrays as their bytes.
     """
     if context.get_spawning_popen() is None:
         return
@@ -252,9 +252,9 @@ def share_arrays(sources: Sequence[ArraySource]) -> None:
 
 
 class ObjectColumn(Source):
-    """Objects, one for each sample: strings, images of different sizes, a SharedList.
+    """One Python object per sample, such as the records of a SharedList.
 
-    `Collate` takes them like samples of any other dataset.
+    `Collate` treats them like samples of any other dataset.
     """
 
     __slots__ = ("objects",)
@@ -279,7 +279,7 @@ class ObjectColumn(Source):
 
 
 class SourceSubset(Source):
-    """Some samples of a source (no other subset), in an order of their own; nothing is copied."""
+    """Chosen samples of a source (which is not itself a subset), in any order; nothing is copied."""
 
     __slots__ = ("_order", "_source", "dtype", "is_ragged", "string_type")
 
@@ -294,7 +294,7 @@ class SourceSubset(Source):
 
     @classmethod
     def of(cls, source: Source, order: ArraySource) -> SourceSubset:
-        """A subset, also of what is one."""
+        """Creates a subset; a subset of a subset refers to the original source."""
         if isinstance(source, SourceSubset):
             composed = source._order.array[order.array]
             return cls(source._source, ArraySource(composed, "SourceSubset"))
@@ -312,12 +312,12 @@ class SourceSubset(Source):
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The length of each sample, of sources that know it."""
+        """The length of each sample, if the source has lengths."""
         return self._source.lengths[self._order.array]  # type: ignore[attr-defined]
 
     @property
     def documents(self) -> npt.NDArray[np.int64]:
-        """Of the pieces of sequences: which sequence each is of."""
+        """For pieces of sequences: the sequence that each piece belongs to."""
         return self._source.documents[self._order.array]  # type: ignore[attr-defined]
 
     @override
@@ -333,7 +333,7 @@ class SourceSubset(Source):
 
 
 def checked_position(index: Any, length: int, name: str, expected: str = "an integer") -> int:
-    """The place of a sample, counted from the front; negative ones count from the end."""
+    """Returns a validated index as a non-negative integer; negative indices count from the end."""
     try:
         position = operator.index(index)
     except TypeError as error:
@@ -344,7 +344,7 @@ def checked_position(index: Any, length: int, name: str, expected: str = "an int
 
 
 def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
-    """Which of ``length`` items integers, of which negative ones count from the end, or bools choose."""
+    """Converts integers (negative ones count from the end) or bools to positions in ``length`` items."""
     if not are_bools(index):
         return _core.as_indices(index, length, name)
     mask = np.asarray(index)
@@ -354,7 +354,7 @@ def positions(index: Any, length: int, name: str) -> npt.NDArray[np.int64]:
 
 
 def are_bools(index: Any) -> bool:
-    """Whether this is a mask: an array of bools, or a list of nothing else."""
+    """Whether an index is a mask: an array or a list of bools."""
     if isinstance(index, list):
         kinds = {bool, np.bool_}
         return bool(index) and type(index[0]) in kinds and {*map(type, index)} <= kinds
@@ -363,7 +363,7 @@ def are_bools(index: Any) -> bool:
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
-    """Raises TypeError for a tensor whose memory can't be read as it is, or is not all of it."""
+    """Raises TypeError for a tensor whose memory does not hold its plain values."""
     if tensor.device.type != "cpu":
         raise TypeError(
             f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
@@ -371,8 +371,8 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
         )
     if tensor.is_nested:
         raise TypeError(
-            f"{name}: expected a dense tensor, got a nested one; RaggedArray.from_sequences(tensor.unbind()) "
-            "holds its samples"
+            f"{name}: expected a dense tensor, got a nested one; pass "
+            "RaggedArray.from_sequences(tensor.unbind())"
         )
     if tensor.is_quantized:
         raise TypeError(
@@ -396,13 +396,13 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
-    """Raises TypeError for an array that `check_plain` or `check_dtype` refuses."""
+    """Raises TypeError unless `check_plain` and `check_dtype` accept the array."""
     check_plain(array, name)
     check_dtype(array.dtype, name)
 
 
 def check_plain(array: Any, name: str) -> None:
-    """Raises TypeError for an array with a mask or a unit, say, which would be lost."""
+    """Raises TypeError for an array subclass with, for example, a mask or a unit, which would be lost."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: expected an array without a mask, which would be lost; pass "
@@ -412,10 +412,10 @@ def check_plain(array: Any, name: str) -> None:
         return
     kind, attributes = type(array).__name__, getattr(array, "__dict__", {})
     if isinstance(array, np.ndarray):
-        hint = "np.asarray(a) has its values alone"
+        hint = "np.asarray(a) returns the values only"
         raise TypeError(Problem(name, "a plain NumPy array", kind, hint))
     if attributes:
-        hint = ".as_subclass(torch.Tensor) has its values alone"
+        hint = ".as_subclass(torch.Tensor) returns the values only"
         raise TypeError(
             Problem(name, "a plain tensor", f"{kind} with {', '.join(attributes)}", hint)
         )

@@ -1,4 +1,4 @@
-"""Strings as bytes, one after the other: what a `RaggedArray` of strings is made of."""
+"""Strings encoded as concatenated bytes, for a `RaggedArray`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy.typing as npt
 from pinfeed.arguments import Problem
 from pinfeed.sources.source import StringType, check_plain
 
-_CHUNK = 1 << 16  # strings that are encoded at a time
+_CHUNK = 1 << 16  # strings encoded at a time
 
 
 class EncodedStrings(NamedTuple):
-    """Strings as a `RaggedArray` holds them.
+    """The arguments of a `RaggedArray` of strings.
 
     Attributes:
-        values: uint8 of shape (N,): the bytes of all of them.
-        offsets: Where each begins in ``values``, and the end of the last.
-        string_type: ``str``, of which the bytes are UTF-8, or ``bytes``.
+        values: uint8 of shape (N,): the bytes of all strings.
+        offsets: Begin of each string in ``values``, and end of the last.
+        string_type: ``str`` (UTF-8) or ``bytes``.
     """
 
     values: npt.NDArray[np.uint8]
@@ -31,13 +31,13 @@ class EncodedStrings(NamedTuple):
 
 
 def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedStrings:
-    """Copies strings, which are all str or all bytes, into one array of bytes.
+    """Copies strings, all str or all bytes, into one array of bytes.
 
-    ``name`` is what messages call one of them, before its number: ``"Pad: sample"``.
+    Messages name a string by ``name``, such as ``"Pad: sample"``, and its number.
     """
     is_bytes = isinstance(strings, np.ndarray) and strings.dtype.kind == "S"
     found: StringType | None = bytes if is_bytes else None
-    # An array that owns its memory, which may move to memory that workers share.
+    # The array owns its memory, so that it can move to shared memory for workers.
     values, used, lengths = np.empty(0, np.uint8), 0, array("q", [0])
     for chunk in _chunks(strings, name):
         first = len(lengths) - 1
@@ -56,7 +56,7 @@ def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedString
 
 
 def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
-    """The strings as lists of some thousands."""
+    """Yields the strings in lists of up to ``_CHUNK``."""
     if isinstance(strings, np.ndarray):
         check_plain(strings, name)
         if strings.ndim != 1:
@@ -86,7 +86,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     is_number = isinstance(item, int | float | np.number)
     if is_number and not np.isnan(item):
         hint = "numbers go into an array, np.array(numbers)"
-    elif item is None or is_number or type(item).__name__ == "NAType":  # what pandas has for none
+    elif item is None or is_number or type(item).__name__ == "NAType":  # missing values of pandas
         hint = "leave it out, or put a string in its place"
     elif hasattr(item, "as_py"):
         hint = "pass arrays of pyarrow to RaggedArray.from_arrow"
