@@ -71,7 +71,7 @@ TYPES = [
 VALUES = [
     ([], {}, "loader yielded no batch"),
     (iter([]), {}, "loader yielded no batch"),
-    (itertools.cycle([X]), {}, "loader never ends; max_samples says when to stop"),
+    (itertools.cycle([X]), {}, "loader never ends; pass max_samples="),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
     ([FIRST], {"dtype": {"z": "f4"}}, r"dtype names 'z', but the entries of a batch are \['x', 'y'"),
     ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; name a wider one with"),

@@ -44,7 +44,7 @@ TYPES = [
     ("x.npy", of((ONE, 3)), "sample 0: expected an array or .* or a dict of arrays"),
     ("x.npy", of(BFLOAT16), r"sample 0: NumPy has no bfloat16; convert with \.float"),
     ("x.npy", of(GRADIENT), r"sample 0: .*\.detach\(\) first"),
-    ("x.npy", of(PALETTE), r"sample 0: .*mode 'P', .* convert it with \.convert\('RGB'\)"),
+    ("x.npy", of(PALETTE), r"sample 0: .*mode 'P'; convert it with \.convert\('RGB'\)"),
     ("x", of({"x": PALETTE}), r"entry \['x'\] of sample 0: .*mode 'P'"),
     ("x.npy", of(MASKED), "sample 0: .*mask"),
 ]
@@ -54,7 +54,7 @@ VALUES = [
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
-    ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first sample is no dict"),
+    ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first sample is not a dict"),
     ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype names 'y', but the first"),
     ("x.npy", of({"x": 1, "y": 2}), "a .npy file holds one array; give the path of a directory"),
     ("x.npy", of({"x": LIST}, {"x": [1]}), r"entry \['x'\] of sample 1: a .npy file holds"),

@@ -109,7 +109,7 @@ def test_streams_that_accelerate_prepares(results):
     found = [result["prepared streams"] for result in results]
     assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
     for message in itertools.chain(*(rank["errors"] for rank in found)):
-        assert "these are dealt out to 2 already" in message
+        assert "is sharded over 2 ranks already" in message
         assert "rank=0, world_size=1" in message
     for name, samples in found[0]["dealt out"].items():
         every = samples + found[1]["dealt out"][name]

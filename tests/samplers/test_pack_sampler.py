@@ -197,7 +197,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
 
 GOOD = {"lengths": [3, 2, 1], "seq_length": 4}
 BAD = [
-    ({"lengths": iter([1, 2])}, TypeError, "lengths must be those of all documents, got a list_iterator; make a list of them"),
+    ({"lengths": iter([1, 2])}, TypeError, "lengths must have the length of every document, got a list_iterator; pass a list"),
     ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
     (
         {"lengths": [3, 9, 4, 5, 8, 6]},
@@ -216,7 +216,7 @@ BAD = [
     ({"balance": None}, ValueError, "balance must be one of .*, got None"),
     ({"max_documents": 0}, ValueError, "max_documents must be at least 1, got 0"),
     ({"documents_multiple_of": 3}, ValueError, "seq_length must be a multiple of documents_mul"),
-    ({"strategy": "wrapped", "max_documents": 2}, ValueError, "strategy='wrapped' fills rows whatever they hold"),
+    ({"strategy": "wrapped", "max_documents": 2}, ValueError, "strategy='wrapped' supports neither max_documents"),
     ({"strategy": "wrapped", "lengths": [2**62]}, ValueError, r"lengths must have a sum less than 2\*\*62"),
 ]  # fmt: skip
 

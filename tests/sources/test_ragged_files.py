@@ -150,8 +150,8 @@ DAMAGES = (
     (replace("values", np.asfortranarray(np.eye(9))), "values.npy: expected C order"),
     (replace("values", np.array(["a"] * 9)), "values.npy: expected a numeric or bool dtype"),
     (replace("values", np.zeros(9, "M8[s]")), "values.npy: expected a numeric or bool dtype"),
-    (replace("values", np.array([{}] * 9)), "values.npy is no .npy file"),
-    (lambda folder: (folder / "values.npy").write_text("PK\3\4"), "values.npy is no .npy"),
+    (replace("values", np.array([{}] * 9)), "values.npy is not a .npy file"),
+    (lambda folder: (folder / "values.npy").write_text("PK\3\4"), "values.npy is not a .npy"),
     (lambda folder: (folder / "values.npy").unlink(), "values.npy"),
     (lambda folder: (folder / "offsets.npy").unlink(), "offsets.npy"),
 )  # fmt: skip

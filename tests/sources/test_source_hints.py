@@ -104,7 +104,7 @@ HINTS: Hints = {
         lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))), Collate(Image())([PHOTOS[1]]),
         TypeError, r"list of 1 paths or strings; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image"),
     "a path of another file": (rows, __file__, RaggedArray.from_strings([__file__]), [__file__],
-        ValueError, r"is no .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings"),
+        ValueError, r"is not a .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings"),
     "two arrays": (lambda arrays: Collate()(ArrayDataset(*arrays)[[0, 1, 2]]), (PHOTOS, LABELS), ((PHOTOS, LABELS),),
         PAIR,
         TypeError, r"arrays go into one tuple or dict: ArrayDataset\(\(images, labels\)\)"),

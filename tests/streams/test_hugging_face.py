@@ -55,7 +55,7 @@ def test_ranks(shards, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     source = stream(shards)
     for undecided in (source, lambda: source):
-        with pytest.raises(TypeError, match="give rank=0, world_size=1, and else rank and world"):
+        with pytest.raises(TypeError, match="pass rank=0, world_size=1, else pass rank and world"):
             list(StreamDataset(undecided, uneven="keep"))
     parts = all_parts(source, 2, 2)
     assert sorted(numbers(itertools.chain(*parts.values()))) == list(range(COUNT))
@@ -104,7 +104,9 @@ def test_batches_of_all_samples_are_dealt_out_to_workers():
 def test_what_was_split_by_node_is_not_dealt_out_to_ranks():
     split = split_dataset_by_node(stream(4), 1, 2)
     for source in (split, lambda: split):
-        with pytest.raises(TypeError, match="dealt it out already; give rank=0, world_size=1"):
+        with pytest.raises(
+            TypeError, match="was sharded by split_dataset_by_node; pass rank=0, world_size=1"
+        ):
             list(StreamDataset(source, uneven="keep", rank=1, world_size=2))
         found = numbers(StreamDataset(source, rank=0, world_size=1))
         assert found == numbers(split)

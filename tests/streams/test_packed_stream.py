@@ -134,7 +134,7 @@ def test_a_stateful_loader_resumes(workers):
 
 
 BAD = [
-    ({"stream": [[1]]}, TypeError, r"stream must be a StreamDataset.*, got list; make one of it"),
+    ({"stream": [[1]]}, TypeError, r"stream must be a StreamDataset.*, got list; wrap it"),
     ({"window": 0}, ValueError, "window must be at least 1, got 0"),
     ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
     ({"batch_size": 1.0}, TypeError, "batch_size must be an integer, got 1.0"),
@@ -154,7 +154,7 @@ def test_bad_arguments(changes, error, message):
 def test_documents_that_do_not_fit_and_samples_without_a_key():
     stream = StreamDataset([{"tokens": [1, 2, 3]}, {"tokens": [4]}])
     with pytest.raises(
-        TypeError, match=r"samples are dicts with \['tokens'\]; say under which key"
+        TypeError, match=r"samples are dicts with \['tokens'\]; pass the key of the tokens"
     ):
         next(iter(PackedStream(stream, seq_length=2)))
     loader = DataLoader(PackedStream(stream, seq_length=4, key="tokens"), 1, collate_fn=Collate())
@@ -200,7 +200,8 @@ def test_states_of_other_streams():
     with pytest.raises(ValueError, match="has no windows"):
         stream.load_state_dict({key: state[key] for key in state if key != "windows"})
     with pytest.raises(
-        TypeError, match="state must be that of this worker, got a list; load the list into a Dev"
+        TypeError,
+        match="state must be the state of this worker, got a list; load the list into a Dev",
     ):
         stream.load_state_dict([])
     with pytest.raises(ValueError, match="consumed of the state must be at least 0, got -1"):

@@ -155,10 +155,10 @@ def test_one_worker_reads_an_iterator_once():
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        (lambda: range(3), {}, "source must pickle, .* but function doesn't"),
-        ((n for n in range(3)), {}, "source must pickle, .* but generator doesn't"),
-        ([1, 2], {"open_shard": lambda n: range(n)}, "open_shard must pickle"),
-        ([lambda: range(3)], {"open_shard": operator.call}, "source must pickle, .* but list doesn't"),
+        (lambda: range(3), {}, "source must be picklable .* but function is not"),
+        ((n for n in range(3)), {}, "source must be picklable .* but generator is not"),
+        ([1, 2], {"open_shard": lambda n: range(n)}, "open_shard must be picklable"),
+        ([lambda: range(3)], {"open_shard": operator.call}, "source must be picklable .* but list is not"),
     ],
 )  # fmt: skip
 def test_what_does_not_pickle(method, source, options, message):
@@ -195,7 +195,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
         ({"uneven": True}, ValueError, r"uneven must be one of \('repeat', 'drop', 'keep', None\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
-        ({"on_error": "skip"}, ValueError, "on_error='skip' leaves out the rest of a shard"),
+        ({"on_error": "skip"}, ValueError, "on_error='skip' skips the rest of a shard"),
         ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0; shuffle_buffer=1 "),
         (SHARDS | {"seed": 5}, ValueError, "seed must be None where nothing is shuffled, got 5"),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
@@ -272,7 +272,9 @@ def test_an_iterable_dataset_may_deal_out_its_samples_to_workers(way, deals):
         assert sorted(make(Numbers(deals))) == list(range(100))
     with (
         as_worker(0, 2),
-        pytest.raises(TypeError, match=r"IterableDataset \(\w+\), and nothing .* to the 2 workers"),
+        pytest.raises(
+            TypeError, match=r"IterableDataset \(\w+\), which may shard over the 2 workers"
+        ),
     ):
         list(make(Numbers(deals)))
 
@@ -294,7 +296,8 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
     inner = StreamDataset(range(10), uneven="keep")
     for way in (inner, lambda: inner):
         with pytest.raises(
-            TypeError, match=r"an IterableDataset \(StreamDataset\), and nothing .* to the 2 ranks"
+            TypeError,
+            match=r"an IterableDataset \(StreamDataset\), which may shard over the 2 ranks",
         ):
             list(StreamDataset(way, uneven="keep"))
         assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]

@@ -285,9 +285,7 @@ def test_what_can_not_move():
     with pytest.raises(ValueError, match="another stream: world_size is 7 there and 3 here"):
         make(3).load_state_dict(states_of(7))  # more readers than shards
     states = states_of(2)
-    message = (
-        "the states of all 2 ranks with 1 workers each, .* that of rank 0, worker 0 is missing"
-    )
+    message = "the states of all 2 ranks with 1 workers each; rank 0, worker 0 is missing"
     for one in (states[1], states[1:]):
         with pytest.raises(ValueError, match=message):
             make(3).load_state_dict(one)
@@ -318,7 +316,7 @@ def test_a_shard_that_became_shorter_than_what_was_read():
     sizes[1] = 4
     moved = make()
     moved.load_state_dict(states)
-    with pytest.raises(ValueError, match=r"shard 1 of 2, 1 has 4 samples, .* that it had 5"):
+    with pytest.raises(ValueError, match=r"shard 1 of 2, 1 has 4 samples, but had 5"):
         list(moved)
 
 

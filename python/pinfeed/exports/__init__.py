@@ -1,1 +1,1 @@
-"""Where batches go that no torch training step takes: NumPy, TensorFlow, files."""
+"""Batches as NumPy arrays, TensorFlow datasets and files."""

@@ -1,4 +1,4 @@
-"""Samples from anywhere, written to files once."""
+"""`write_array`: any iterable of samples, written to files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ONE_SHAPE = (
 )
 _WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"
 
-# Samples are written together: as many, or of as many bytes.
+# Samples are written together, up to this number or these bytes.
 _SAMPLES = 4096
 _BYTES = 1 << 20
 
@@ -42,41 +42,39 @@ def write_array(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Writes samples, or batches, as they come to files that a dataset can map.
+    """Streams samples to memory-mappable files.
 
-    Turns a folder of images, or what a tokenizer makes of texts, into a source once. Only a
-    megabyte of samples, or the batch that is being written, is in memory. The file appears when all
-    of it is on the disk; until then, and if anything fails, what was there before stays.
+    Use it once to convert a folder of images, or a tokenized corpus. Only a megabyte of samples is in
+    memory at a time. The file appears when it is complete and synced to disk; until then, and if
+    anything fails, an earlier file stays.
 
     Args:
-        path: One that ends in .npy becomes that file, for samples of one shape. Any other becomes a
-            directory: that of a `RaggedArray`, or for dicts one with a file for each key whose
-            samples have one shape, and a `RaggedArray` for each other key.
+        path: A path that ends in .npy is written as one file, for samples of one shape. Any other path
+            is a directory: a `RaggedArray`, or for dicts one .npy file or `RaggedArray` per key,
+            depending on whether the key's samples have one shape.
         samples: An iterable of samples, or a map-style dataset. A sample is an ndarray, a CPU tensor,
-            a number, a str or bytes, nested lists of numbers, a PIL image or what else
-            ``np.asarray`` makes an array of; or a dict of such. Strings become what
-            `RaggedArray.from_strings` makes.
-        dtype: NumPy's or torch's, for all numbers or in a dict by key; it must hold every number.
-            None: that of the first sample, which all others must then have; Python's floats are
+            a number, a str or bytes, nested lists of numbers, a PIL image or other input of
+            ``np.asarray``; or a dict of these. Strings are stored as `RaggedArray.from_strings` does.
+        dtype: NumPy or torch dtype of all numbers, or a dict of dtypes by key. Every number must fit.
+            None: the dtype of the first sample, which all others must share; Python floats are
             float32, ints int64.
-        overwrite: Replace what an earlier call wrote.
-        progress: Show a tqdm bar with samples per second.
+        overwrite: Whether to replace the result of an earlier call.
+        progress: Whether to show a tqdm bar with samples per second.
 
     Returns:
-        What was written, opened: a read-only memmap or a `RaggedArray`, or a dict of them; ready for
-        `ArrayDataset`.
+        The written data, opened for `ArrayDataset`: a read-only memmap, a `RaggedArray`, or a dict of
+        them.
 
     Raises:
-        TypeError: A sample holds no numbers, or numbers of another dtype; or it is a tuple, which
-            may mean two things.
-        ValueError: A shape or the keys differ from the first ones; there is no sample; a number does
-            not fit in ``dtype``.
-        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
-            call can have written it. Or another process is writing it: ranks write a path each.
-        OSError: The disk is full, for instance.
+        TypeError: If a sample is not numeric, has another dtype, or is a tuple, which is ambiguous.
+        ValueError: If a shape or the keys differ from the first sample, there is no sample, or a
+            number does not fit in ``dtype``.
+        FileExistsError: If the path exists and ``overwrite`` is False, if `write_array` did not write
+            it, or if another process is writing it: each rank needs its own path.
+        OSError: If writing fails, for example because the disk is full.
 
-    A process that is killed leaves the file as it was, and beside it a hidden directory
-    (``.name.*``), which the next call for the same path removes.
+    A killed process leaves an earlier file as it was, and a hidden directory (``.name.*``) beside it,
+    which the next call for the same path removes.
 
     Example:
         >>> import tempfile
@@ -107,7 +105,7 @@ def write_array(
 
 def _iterable(samples: Any) -> Iterable[Any]:
     if not hasattr(samples, "__iter__") and hasattr(samples, "__getitem__"):
-        length = known_length(samples)  # which zarr's arrays do not have
+        length = known_length(samples)  # None for zarr's arrays
         return (samples[i] for i in range(samples.shape[0] if length is None else length))
     if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
         is_dict = isinstance(samples, Mapping)
@@ -125,7 +123,7 @@ def _iterable(samples: Any) -> Iterable[Any]:
 
 
 def _noted(samples: Iterable[Any]) -> Iterator[Any]:
-    """The samples; an error on the way to one of them gets a note that says which."""
+    """Yields the samples; adds a note with the sample's number to errors."""
     iterator = iter(samples)
     for number in itertools.count():
         try:
@@ -139,7 +137,7 @@ def _noted(samples: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Entries:
-    """What samples consist of: one entry, or one for each key of a dict; makes batches of them."""
+    """The entries of samples (one, or one per key of a dict), joined to batches."""
 
     def __init__(self, is_file: bool, dtype: Any) -> None:
         self._is_file, self._dtype = is_file, dtype
@@ -148,7 +146,7 @@ class _Entries:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing so far."""
+        """Whether there was no sample yet."""
         return not self._entries
 
     def batches(self, samples: Iterable[Any]) -> Iterator[Any]:
@@ -158,7 +156,7 @@ class _Entries:
             for entry, value, where in self._split(sample, f"sample {number}"):
                 size += entry.add(value, where)
             count += 1
-            # Empty lists wait for one that says what shape a row has.
+            # Empty lists wait for a sample with a shape.
             if (count >= _SAMPLES and size > 0) or size >= _BYTES:
                 yield self._joined([entry.take() for entry in self._entries.values()])
                 count = size = 0
@@ -169,7 +167,7 @@ class _Entries:
         return dict(zip(self._entries, values, strict=True)) if self._is_dict else values[0]
 
     def _split(self, item: Any, where: str) -> list[tuple[_Entry, Any, str]]:
-        """Each entry, its part of a sample, and what messages call that."""
+        """Returns each entry with its part of a sample, and the part's name in messages."""
         if not self._entries:
             self._begin(item)
         if isinstance(item, Mapping) != self._is_dict:
@@ -197,7 +195,7 @@ class _Entries:
         dtypes = self._dtype if by_key else dict.fromkeys(keys, self._dtype)
         for key in dtypes:
             if key not in keys:
-                found = f"has the keys {keys}" if self._is_dict else "is no dict"
+                found = f"has the keys {keys}" if self._is_dict else "is not a dict"
                 raise ValueError(f"write_array: dtype names {key!r}, but the first sample {found}")
         if not self._is_dict:
             self._entries[None] = _Entry(self._dtype, self._is_file, takes_numbers=self._is_file)
@@ -208,22 +206,22 @@ class _Entries:
 
 
 class _Entry:
-    """Reads the samples of one entry, and holds each against the first.
+    """Reads the samples of one entry, and compares each with the first.
 
-    Samples are numbers, if it ``takes_numbers``, or arrays: of one shape if they go into one .npy
-    file, else sequences, of which `Drain` sees in the end whether all have one length.
+    Samples are numbers, if ``takes_numbers``, or arrays: of one shape for a single .npy file, otherwise
+    sequences; `Drain` detects at the end whether all have one length.
     """
 
     def __init__(self, dtype: Any, is_file: bool, takes_numbers: bool) -> None:
         self._reader = SampleReader(dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=True)
         self._is_file, self._takes_numbers = is_file, takes_numbers
-        self._shape: tuple[int, ...] | None = None  # of the first sample that has one
-        self._waiting: list[npt.NDArray[Any]] = []  # samples, but for empty lists
-        self._lengths: list[int] = []  # of all that wait
-        self._strings: list[str | bytes] | None = None  # that wait, if samples are strings
+        self._shape: tuple[int, ...] | None = None  # of the first sample with a shape
+        self._waiting: list[npt.NDArray[Any]] = []  # pending samples, except empty lists
+        self._lengths: list[int] = []  # of all pending samples
+        self._strings: list[str | bytes] | None = None  # pending strings, if samples are strings
 
     def add(self, sample: Any, where: str) -> int:
-        """Copies a sample to those that wait for `take`, and returns its size in bytes."""
+        """Copies a sample to the pending ones, and returns its size in bytes."""
         if isinstance(sample, str | bytes) and self._shape is None and not self._lengths:
             self._strings = [] if self._strings is None else self._strings
             self._strings.append(sample)
@@ -244,14 +242,16 @@ class _Entry:
             self._lengths.append(0)  # of any dtype and shape
             return 0
         _require_no_palette(sample, where)
-        array = np.array(self._reader.read(sample, where))  # whose memory may be used again
+        array = np.array(
+            self._reader.read(sample, where)
+        )  # a copy: the source may reuse its memory
         self._check(array.shape, where)
         self._waiting.append(array)
         self._lengths.append(len(array) if array.ndim else 1)
         return array.nbytes
 
     def take(self) -> Any:
-        """The samples that wait, as a batch."""
+        """Returns the pending samples as a batch."""
         if self._strings is not None:
             strings, self._strings = self._strings, []
             return strings
@@ -269,7 +269,7 @@ class _Entry:
         return JaggedBatch(np.concatenate(arrays), np.cumsum([0, *lengths]))
 
     def _check(self, shape: tuple[int, ...], where: str) -> None:
-        """Raises if a sample of this shape can't follow the first."""
+        """Raises if a shape does not fit the first sample's."""
         if not shape and not self._takes_numbers:
             raise ValueError(
                 f"{where}: expected an array or a list of numbers, got a number; numbers go into a "
@@ -287,9 +287,9 @@ class _Entry:
 
 
 def _require_no_palette(sample: Any, where: str) -> None:
-    pil = sys.modules.get("PIL.Image")  # nobody has a PIL image without having imported it
+    pil = sys.modules.get("PIL.Image")  # imported if the sample is a PIL image
     if pil is not None and isinstance(sample, pil.Image) and sample.mode in ("P", "PA"):
         raise TypeError(
-            f"{where}: expected a PIL image of numbers, got one of mode {sample.mode!r}, whose "
-            "numbers are places in a palette; convert it with .convert('RGB')"
+            f"{where}: expected a PIL image without a palette, got mode {sample.mode!r}; convert it "
+            "with .convert('RGB')"
         )

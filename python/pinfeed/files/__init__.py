@@ -1,1 +1,1 @@
-"""Files as pinfeed reads and writes them: .npy headers, complete or absent files, mappings."""
+"""Reading and writing of files: .npy headers, atomic writes, mappings."""

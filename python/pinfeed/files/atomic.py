@@ -12,25 +12,24 @@ from collections.abc import Callable
 
 
 class AtomicWrite:
-    """An atomic write: a file or a directory is made in a hidden directory beside its path, and renamed.
+    """Writes a file or a directory in a hidden directory beside its path, and renames it at the end.
 
-    A process that is killed leaves that hidden directory, and nothing new at the path; the next write
-    to the path removes it. While a directory is replaced, there is an instant between two renames when
-    the old one is hidden too.
-    Only one write to a path goes on at a time: another one raises FileExistsError when it begins.
+    A killed process leaves the hidden directory, which the next write to the path removes, and the path
+    unchanged. While a directory is replaced, there is an instant between two renames when the old one
+    is hidden too. A second write to a path at the same time raises FileExistsError when it begins.
 
     Args:
-        path: Of a file or a directory. The directory that it is in must exist.
-        is_file: Which of them.
-        overwrite: Whether to replace what is there.
-        is_own: Tells whether all in a directory may come from here, so that it may be replaced.
-        name: What messages begin with: the function that writes, such as ``"to_numpy: out"``.
+        path: Path of a file or a directory. Its parent must exist.
+        is_file: Whether the path is a file.
+        overwrite: Whether to replace an existing path.
+        is_own: Returns whether a directory's contents look like pinfeed's, so that it may be replaced.
+        name: Prefix of messages: the writing function, such as ``"to_numpy: out"``.
 
     Attributes:
-        path: Without links, so that those stay.
+        path: The path with links resolved, so that links stay.
         scratch: The hidden directory, which `discard` removes.
-        folder: A directory in there. `commit` makes it the directory at the path, or the file of the
-            path's name in it the file there.
+        folder: A directory in ``scratch``. `commit` moves it, or the file in it with the path's name,
+            to the path.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class AtomicWrite:
         self.folder = os.path.join(self.scratch, "result")
         try:
             self._claim = _Claim(self.path)
-        except OSError as error:  # which names a hidden file
+        except OSError as error:  # its message names a hidden file
             raise type(error)(
                 error.errno, f"{name}: {error.strerror}", os.fsdecode(path)
             ) from error
@@ -66,7 +65,7 @@ class AtomicWrite:
             raise
 
     def commit(self) -> None:
-        """Puts what is in `folder`, each file of it on the disk already, in its place."""
+        """Moves the contents of `folder`, whose files are synced already, to the path."""
         self._require_free()  # again, because hours may have passed
         for folder, _, _ in os.walk(self.folder):
             _sync_directory(folder)
@@ -77,7 +76,7 @@ class AtomicWrite:
         _sync_directory(os.path.dirname(self.path))
 
     def discard(self) -> None:
-        """Removes what isn't in its place."""
+        """Removes everything that wasn't committed."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self._claim.release()
 
@@ -89,17 +88,17 @@ class AtomicWrite:
         is_directory = os.path.isdir(self.path)
         if self._is_file == is_directory or (is_directory and not self._is_own(self.path)):
             raise FileExistsError(
-                f"{self._name}: {self.path} is no {'file' if self._is_file else 'directory'} that "
+                f"{self._name}: {self.path} is not a {'file' if self._is_file else 'directory'} that "
                 f"{self._name.partition(':')[0]} wrote; remove it by hand"
             )
 
     def _remove_remains(self, parent: str, base: str) -> None:
-        """Removes what killed processes left: who has the claim is the only one who writes now."""
+        """Removes leftovers of killed processes, which is safe because this claim is exclusive."""
         for name in os.listdir(parent) if self._claim.is_locked else ():
             if re.fullmatch(rf"\.{re.escape(base)}\.[0-9a-f]{{8}}", name):
                 folder = os.path.join(parent, name)
                 with contextlib.suppress(OSError):
-                    if os.listdir(folder) == ["result"]:  # and not what was to be replaced
+                    if os.listdir(folder) == ["result"]:  # and not a replaced directory
                         shutil.rmtree(folder)
 
     def _exchange(self) -> None:
@@ -108,32 +107,32 @@ class AtomicWrite:
             if os.path.lexists(self.path):
                 os.rename(self.path, old)
             os.rename(self.folder, self.path)
-        except BaseException:  # an interrupt too, which may come behind either of them
+        except BaseException:  # an interrupt may come after either rename
             if os.path.lexists(old) and not os.path.lexists(self.path):
                 os.rename(old, self.path)
             raise
 
 
 _TAKEN = "another process or thread is writing it; give each a path of its own, f'part-{rank}'"
-_HAS_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # as file systems of clusters may
+_HAS_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some cluster file systems
 
-#: By path and process, because a forked process inherits the notes of its parent.
+#: By path and process, because a forked process inherits its parent's dict.
 _claims: dict[tuple[str, int], _Claim] = {}
 
 
 class _Claim:
-    """The claim of one process, and one thread in it, to write a path.
+    """The exclusive claim of one thread of one process to write a path.
 
     It is a lock on the hidden file ``.name.lock`` beside the path, which the system releases when the
-    process ends in whatever way. Forked processes don't inherit such a lock, so that workers that
-    outlive a killed process block nobody. Processes on a file system without locks are not kept apart.
+    process ends. Forked processes don't inherit it, so workers that outlive a killed process don't
+    block others. On a file system without locks, processes are not protected from each other.
     """
 
     def __init__(self, path: str) -> None:
         parent, base = os.path.split(path)
         self._file = os.path.join(parent, f".{base}.lock")
         self._key = (path, os.getpid())
-        #: Whether no other process has it; False where the file system has no locks.
+        #: False on a file system without locks.
         self.is_locked = True
         if _claims.setdefault(self._key, self) is not self:
             raise FileExistsError(errno.EEXIST, _TAKEN)
@@ -145,7 +144,7 @@ class _Claim:
             raise
 
     def _lock(self) -> bool:
-        """Locks the file; False if it is not there any more, because the one before was released."""
+        """Locks the file; returns False if an earlier owner has just removed it."""
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +172,7 @@ class _Claim:
 
 
 def _sync_directory(path: str) -> None:
-    """Waits until the names in a directory are on the disk."""
+    """Syncs the names in a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Files that are mapped: the one under an array, and how they are opened."""
+"""Mapped files: finding the file under an array, pickling it as a path, opening .npy files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from pinfeed.files.npy import NpyHeader
 
 
 class MappedFile:
-    """The part of a file that an array looks at; pickles as where it is, not as its bytes.
+    """The part of a file that an array views; pickles as a path and position, not as bytes.
 
-    A pickle is refused where its path leads to another file. For a read-only map that is told by
-    the file's size and time of change; to the file of a writable one, its own process may write
-    meanwhile, so there it is the inode.
+    Unpickling raises OSError if the path names another file by then. For a read-only map, size and
+    modification time are compared; for a writable map, whose process may write meanwhile, the inode.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class MappedFile:
 
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> MappedFile | None:
-        """The file that ``array`` lies in, or None if it lies in memory."""
+        """Returns the file under an array, or None if the array is in memory."""
         owner: Any = _core.memmap_under(array)
         if owner is None or owner.filename is None:
             return None
@@ -55,11 +54,11 @@ class MappedFile:
         return cls(path, owner.mode, offset, np.asarray(array), owner._mmap)
 
     def open_rows(self, descriptor: int | None = None) -> Any:
-        """A ``_core.FileArray``, which reads the rows of the array from the file, not through the mapping.
+        """Returns a ``_core.FileArray``, which reads rows from the file, not through the mapping.
 
-        It owns the ``descriptor`` of the open file. Without one the file is opened by its path, if that
-        still leads to what is mapped. None if the file can't be had, or does not hold what the array
-        does: a copy-on-write map may hold changes of its own.
+        It owns the ``descriptor`` of the open file. Without one, the file is opened by its path, if
+        that still names the mapped file. None if the file can't be opened, or may differ from the
+        array: a copy-on-write map may have private changes.
         """
         if self.mode == "c":
             return None
@@ -95,20 +94,20 @@ class MappedFile:
                 f"{self.path}: the file was replaced after it was opened; open it again to pickle it"
             )
         mode = self.mode if array.flags.writeable else "r"
-        # Its own process may write to a writable map meanwhile, and a copy may have another inode.
-        marks = stamp(file)[:1] if self.mode != "r" else stamp(file)[1:]
+        # This process may write to a writable map meanwhile; a copied file may have another inode.
+        file_stamp = stamp(file)[:1] if self.mode != "r" else stamp(file)[1:]
         before, after = _extent(array)
         span = (self.offset - before, self.offset + after)
-        return (self.path, mode, span, before, array.dtype, array.shape, array.strides, marks)
+        return (self.path, mode, span, before, array.dtype, array.shape, array.strides, file_stamp)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        path, mode, (start, end), before, dtype, shape, strides, marks = state
+        path, mode, (start, end), before, dtype, shape, strides, file_stamp = state
         file = os.stat(path)
         require_size(path, file.st_size, end)
-        if marks not in (stamp(file)[:1], stamp(file)[1:]):
+        if file_stamp not in (stamp(file)[:1], stamp(file)[1:]):
             raise OSError(
                 f"{path}: the file was replaced or changed after the array in it was pickled; "
-                "make the array anew from the file, and pickle that"
+                "open the array again from the file, and pickle that"
             )
         # "w+" would empty the file.
         mapped = np.memmap(path, np.uint8, "r" if mode == "r" else "r+", start, (end - start,))
@@ -118,13 +117,13 @@ class MappedFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilePart:
-    """An array in a file that something else than NumPy has mapped to read it, such as Arrow.
+    """An array in a file that another library, such as Arrow, has mapped read-only.
 
-    It pickles as where it is, for processes that are started now.
+    It pickles as a path and position, for processes that are being started.
     """
 
     path: str
-    marks: tuple[int, int, int]  # inode, size and time of change
+    stamp: tuple[int, int, int]  # inode, size and modification time
     start: int  # of the array's first element, in bytes
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -132,33 +131,33 @@ class FilePart:
 
     @classmethod
     def under(cls, array: npt.NDArray[Any]) -> FilePart | None:
-        """Where an array lies in a file; None if it lies elsewhere, or the system doesn't tell."""
+        """Returns an array's position in a file, or None if it has none or the system can't tell."""
         before, after = _extent(array)
         address = array.ctypes.data
         found = _mapping_at(address - before)
         if found is None or not found.is_read_only or found.end < address + after:
             return None
         try:
-            marks = stamp(os.stat(found.path))
+            file_stamp = stamp(os.stat(found.path))
         except OSError:
             return None
         start = found.offset + address - found.begin
-        if marks[0] != found.inode or marks[1] < start + after:
+        if file_stamp[0] != found.inode or file_stamp[1] < start + after:
             return None
-        return cls(found.path, marks, start, array.dtype, array.shape, array.strides)
+        return cls(found.path, file_stamp, start, array.dtype, array.shape, array.strides)
 
     def open(self) -> npt.NDArray[Any]:
-        """The array, in a mapping of the file that all its parts share."""
-        mapping = _whole_files.get((self.path, self.marks))
+        """Returns the array, in a mapping of the whole file that all parts share."""
+        mapping = _whole_files.get((self.path, self.stamp))
         if mapping is None:
-            if stamp(os.stat(self.path)) != self.marks:
+            if stamp(os.stat(self.path)) != self.stamp:
                 raise OSError(f"{self.path}: the file was replaced or changed after it was mapped")
             mapping = np.memmap(self.path, np.uint8, "r")
-            _whole_files[self.path, self.marks] = mapping
+            _whole_files[self.path, self.stamp] = mapping
         return np.ndarray(self.shape, self.dtype, mapping, self.start, self.strides)
 
 
-#: Files of which parts are open in this process, by path and marks.
+#: Files with open parts in this process, by path and stamp.
 _whole_files: weakref.WeakValueDictionary[Any, npt.NDArray[Any]] = weakref.WeakValueDictionary()
 
 
@@ -174,47 +173,47 @@ class _Mapping(NamedTuple):
 
 
 def _mappings() -> list[_Mapping]:
-    """Where files are mapped in this process, by address; empty where the system doesn't tell."""
+    """Returns the file mappings of this process, by address; empty if the system can't tell."""
     found = []
     with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as maps:
         for line in maps:
             span, access, offset, _, inode, *path = line.rstrip(b"\n").split(maxsplit=5)
             begin, end = (int(number, 16) for number in span.split(b"-"))
             name = os.fsdecode(path[0]) if path else ""
-            shown = access in (b"r--s", b"r--p")
-            found.append(_Mapping(begin, end, shown, int(offset, 16), int(inode), name))
+            is_read_only = access in (b"r--s", b"r--p")
+            found.append(_Mapping(begin, end, is_read_only, int(offset, 16), int(inode), name))
     return found
 
 
-_known_for: weakref.ref[Any] | None = None  # the process being started for which they were read
-_known: list[_Mapping] = []
+_cached_for: weakref.ref[Any] | None = None  # the process being started when they were read
+_cached: list[_Mapping] = []
 
 
 def _mapping_at(address: int) -> _Mapping | None:
-    """Where an address lies. While a process is started, many ask and the answer is read once."""
-    global _known_for, _known
+    """Returns the mapping of an address; reads all mappings once per process being started."""
+    global _cached_for, _cached
     starting: Any = context.get_spawning_popen()
-    if starting is None or _known_for is None or _known_for() is not starting:
-        _known = _mappings()
-        _known_for = None if starting is None else weakref.ref(starting)
-    place = bisect.bisect_right(_known, address, key=lambda mapping: mapping.begin) - 1
-    return _known[place] if place >= 0 and address < _known[place].end else None
+    if starting is None or _cached_for is None or _cached_for() is not starting:
+        _cached = _mappings()
+        _cached_for = None if starting is None else weakref.ref(starting)
+    index = bisect.bisect_right(_cached, address, key=lambda mapping: mapping.begin) - 1
+    return _cached[index] if index >= 0 and address < _cached[index].end else None
 
 
 def _inode(path: str) -> int | None:
     try:
         return os.stat(path).st_ino
-    except OSError:  # deleted already, which only matters to a pickle
+    except OSError:  # deleted already, which matters only for pickling
         return None
 
 
 def stamp(file: os.stat_result) -> tuple[int, int, int]:
-    """What tells a file from others, and from what it was: inode, size and time of change."""
+    """Returns inode, size and modification time, which identify a version of a file."""
     return file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def require_size(name: str, size: int, end: int) -> None:
-    """Raises OSError if a file of this size, as messages call it, ends before its array does."""
+    """Raises OSError, naming the file ``name``, if its size is less than the array's end."""
     if size < end:
         raise OSError(
             f"{name}: the file was cut short: it has {size} bytes, "
@@ -223,7 +222,7 @@ def require_size(name: str, size: int, end: int) -> None:
 
 
 def _extent(array: npt.NDArray[Any]) -> tuple[int, int]:
-    """How many bytes before and behind the address of its first element an array looks at."""
+    """Returns the bytes that an array spans before and after its first element's address."""
     if array.size == 0:
         return 0, 0
     low, high = np.lib.array_utils.byte_bounds(array)
@@ -231,9 +230,9 @@ def _extent(array: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 def open_regular(path: str, name: str) -> io.BufferedReader:
-    """Opens a file to be mapped; a directory is the error that ``open`` makes of it.
+    """Opens a file to be mapped; a directory raises the error of ``open``.
 
-    Pipes, sockets and devices are a ValueError. Opening a pipe would wait for its writer.
+    Pipes, sockets and devices raise ValueError, because opening a pipe waits for its writer.
     """
     try:
         mode = os.stat(path).st_mode
@@ -242,8 +241,8 @@ def open_regular(path: str, name: str) -> io.BufferedReader:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
         raise ValueError(
-            f"{name} is no regular file but a {kinds.get(stat.S_IFMT(mode), 'device')}; "
-            "expected one on a disk, whose rows can be read in any order"
+            f"{name} is a {kinds.get(stat.S_IFMT(mode), 'device')}, not a regular file; pass a file "
+            "on a disk, whose rows can be read in any order"
         )
     return open(path, "rb")
 
@@ -252,7 +251,7 @@ def open_regular(path: str, name: str) -> io.BufferedReader:
 def open_npy(path: str, name: str) -> Iterator[tuple[io.BufferedReader, NpyHeader]]:
     """Opens a .npy file to be mapped, and reads its header.
 
-    A ValueError says that it is none of numbers, an OSError that it ends before its array.
+    Raises ValueError if it is not a .npy file of numbers, OSError if it is truncated.
     """
     with open_regular(path, name) as file:
         header = NpyHeader.read(file, name)

@@ -1,4 +1,4 @@
-"""The .npy format: its header, which nothing else in the package reads or writes, and a file that is written."""
+"""The .npy format: reading and writing headers (only here), and growing files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from numpy.lib import format as npy
 
 from pinfeed.arguments import Problem
 
-#: As many bytes as a header may have: NumPy refuses to parse a longer one.
+#: The maximum size of a header; NumPy doesn't parse longer ones.
 MOST_HEADER_BYTES = 12 + 10_000
 
 _ZEROS = bytes(1 << 20)
-_CHUNK_BYTES = 16 << 20  # of what has to be brought into C order first
+_CHUNK_BYTES = 16 << 20  # converted to C order at a time
 
 
 class NpyHeader(NamedTuple):
-    """Where the array of a .npy file lies in it, and what it is."""
+    """Type, shape and position of the array in a .npy file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -33,14 +33,14 @@ class NpyHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind the last element."""
+        """The end of the last element, in bytes."""
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
     @classmethod
     def read(cls, file: IO[bytes], name: str) -> NpyHeader:
-        """Reads it from the beginning of a file, which messages call ``name``; nothing is unpickled.
+        """Reads the header from the beginning of a file, called ``name`` in messages, without pickle.
 
-        A ValueError says that there is none, or that the array is one of objects or can't be.
+        Raises ValueError if it has none, or its array has objects or an impossible shape.
         """
         start = file.read(12)
         size = 10 + int.from_bytes(start[8:10], "little")
@@ -50,16 +50,18 @@ class NpyHeader(NamedTuple):
         try:
             return _parsed(start + file.read(more))
         except ValueError as error:
-            wrong = f"{name} is no .npy file of numbers: {error}"
+            wrong = f"{name} is not a .npy file of numbers: {error}"
             raise ValueError(Problem("", wrong)) from error
 
     def map(self, file: io.BufferedReader) -> npt.NDArray[Any]:
-        """The array as a read-only memmap."""
+        """Returns the array as a read-only memmap."""
         order = "F" if self.fortran_order else "C"
         return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
 
 
-@functools.lru_cache(64)  # thousands of files may have one, and parsing takes longer than reading
+@functools.lru_cache(
+    64
+)  # thousands of files may share a header, and parsing is slower than reading
 def _parsed(beginning: bytes) -> NpyHeader:
     file = io.BytesIO(beginning)
     try:
@@ -74,16 +76,16 @@ def _parsed(beginning: bytes) -> NpyHeader:
         raise ValueError(f"expected numbers, got dtype {dtype}; nothing is unpickled")
     if any(length < 0 for length in shape):
         raise ValueError(f"the shape {shape} has a negative length")
-    # An axis of length 0 doesn't make the others harmless: they are added up.
+    # An axis of length 0 doesn't prevent an overflow in the product of the others.
     if math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
         raise ValueError(f"an array of {dtype} and shape {shape} is larger than memory can be")
     return NpyHeader(dtype, shape, fortran_order, file.tell())
 
 
 class NpyFile:
-    """A new .npy file: an array that grows by rows, and whose header is written at the end.
+    """A new .npy file, which grows by rows and gets its header at the end.
 
-    Its header has room for ``axes``: None stands for those of a row and one more.
+    The header has space for ``axes`` axes; None: one more than a row has.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class NpyFile:
         self.path, self.dtype, self.row, self.rows = path, dtype, row, 0
         axes = len(row) + 1 if axes is None else axes
         self._start = len(_header(dtype, (sys.maxsize,) * axes))
-        # Without a buffer: one whose disk is full tries again when it is let go.
+        # Unbuffered, because a buffer with unwritten data retries the write when it is collected.
         self._file = io.FileIO(path, "w")
 
     @property
@@ -100,16 +102,16 @@ class NpyFile:
         return math.prod(self.row) * self.dtype.itemsize
 
     def reserve(self, rows: int) -> None:
-        """Takes room for so many rows on the disk, or raises OSError."""
+        """Reserves disk space for a number of rows, or raises OSError."""
         before = os.fstat(self._file.fileno()).st_size
         try:
             _allocate(self._file.fileno(), self._start + rows * self._row_bytes)
         except OSError as error:
-            os.truncate(self._file.fileno(), before)  # what there was room for doesn't stay taken
+            os.truncate(self._file.fileno(), before)  # release what was reserved
             raise OSError(error.errno, error.strerror, self.path) from error
 
     def append(self, array: npt.NDArray[Any]) -> None:
-        """Writes rows of the file's dtype behind those that are there."""
+        """Appends rows of the file's dtype."""
         step = max(1, len(array))
         if not array.flags.c_contiguous:
             step = max(1, _CHUNK_BYTES // max(1, self._row_bytes))
@@ -120,20 +122,20 @@ class NpyFile:
         self.rows += len(array)
 
     def finish(self, shape: tuple[int, ...] | None = None) -> None:
-        """Waits until all is on the disk as an array of this shape, or of all rows, and closes the file."""
+        """Writes the header for this shape (None: all rows), syncs and closes the file."""
         self._file.truncate(self._start + self.rows * self._row_bytes)
         self._write(0, _header(self.dtype, shape or (self.rows, *self.row), self._start))
         os.fsync(self._file.fileno())
         self._file.close()
 
     def close(self) -> None:
-        """Closes the file as it is."""
+        """Closes the file without completing it."""
         self._file.close()
 
     def _write(self, position: int, data: bytes | memoryview) -> None:
         left = memoryview(data)
         try:
-            while left:  # a disk that fills takes what it can first
+            while left:  # a full disk first writes a part
                 written = os.pwrite(self._file.fileno(), left, position)
                 left, position = left[written:], position + written
         except OSError as error:
@@ -141,7 +143,7 @@ class NpyFile:
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...], size: int = 0) -> bytes:
-    """A header of version 1.0, filled up with spaces to ``size`` bytes as the format allows."""
+    """Returns a version 1.0 header, padded with spaces to ``size`` bytes."""
     written = io.BytesIO()
     fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     npy.write_array_header_1_0(written, fields)
@@ -151,13 +153,13 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...], size: int = 0) -> byte
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    """Makes a file of at least so many bytes, all of which the disk has room for."""
+    """Extends a file to at least ``size`` bytes, with disk space reserved."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)
             return
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # the file system can't
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not supported
                 raise
     position = os.fstat(descriptor).st_size
     while position < size:

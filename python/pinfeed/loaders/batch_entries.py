@@ -1,4 +1,4 @@
-"""The entries of a batch that can be on a device: tensors, and objects that know how to move."""
+"""The entries of a batch that can be on a device: tensors, and objects with a ``.to``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch
 
 from pinfeed import structure
 
-# What looks like a container, and holds nothing that moves.
+# Sequences that are not containers of entries.
 _WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
 
 
 def map_movable(function: Callable[[Any], Any], batch: Any) -> Any:
-    """The batch with ``function(entry)`` for each entry that can be on a device.
+    """Returns the batch with ``function(entry)`` for each tensor and each object that moves itself.
 
-    Those are tensors, and objects that move themselves. Everything else stays the object that it is:
-    what can't move, and containers in which nothing changed.
+    Other entries, and containers without changes, stay the same objects.
     """
 
     def changed(entry: Any) -> Any:
@@ -29,10 +28,10 @@ def map_movable(function: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def moves_itself(node: Any) -> bool:
-    """Whether the object has a ``.to`` that knows better how it gets to a device.
+    """Whether to move an object by its own ``.to``.
 
-    A UserDict is a dict with more around it. Its ``.to``, such as that of the batches that
-    tokenizers make, moves the values, which works better here.
+    A UserDict, such as a tokenizer's BatchEncoding, is treated as a dict instead: its ``.to`` only
+    moves the values.
     """
     return (
         callable(getattr(node, "to", None))
@@ -42,19 +41,19 @@ def moves_itself(node: Any) -> bool:
 
 
 def moved(entry: Any, device: torch.device) -> Any:
-    """The entry on the device, by its own ``.to``."""
+    """Moves an entry to the device by its own ``.to``."""
     result = entry.to(device)
     return entry if result is None else result  # it moved in place
 
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
-    """All tensors that containers lead to."""
+    """Returns all tensors in nested containers."""
     found = structure.entries(node, lambda node: isinstance(node, _WHOLE))
     return [entry for _, entry in found if isinstance(entry, torch.Tensor)]
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is one stretch of memory, and not made of other tensors."""
+    """Whether a tensor is a plain strided one, not composed of other tensors."""
     return (
         tensor.layout == torch.strided
         and not tensor.is_nested

@@ -1,4 +1,4 @@
-"""Arrays to a loader of batches, in one line."""
+"""`from_numpy`: arrays to a loader of batches, in one call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pinfeed.ranks import checked_ranks, ranks_now
 from pinfeed.samplers.shuffle import ShuffleSampler
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset
 
-# What from_numpy decides itself, and how to decide otherwise.
+# Options of DataLoader that from_numpy sets itself, with their alternatives.
 _TAKEN = {
     "dataset": "pass the arrays",
     "collate_fn": "pass fields",
@@ -45,58 +45,55 @@ def from_numpy(
     generator: torch.Generator | None = None,
     **dataloader_options: Any,
 ) -> DeviceLoader:
-    """A loader of batches of the arrays' rows, gathered natively and ahead of time.
+    """Creates a prefetching loader over arrays, a table or an `ArrayDataset`.
 
     Short for ``DeviceLoader(DataLoader(ArrayDataset(arrays), batch_sampler=ShuffleSampler(...),
-    collate_fn=Collate(fields)), device)``, with what suits arrays:
+    collate_fn=Collate(fields)), device)``, with settings for arrays:
 
-    - No worker processes: a batch of rows is one native gather, which costs less than handing it
-      from one process to another. ``num_workers=`` pays where a sample takes time in Python;
-      here none does.
-    - A background thread that has two batches ready: gathering releases the GIL, so it goes on
-      while the model works.
-    - A loop belongs to the thread that began it, one loop at a time.
-    - Each loop is an epoch with an order of its own, without `ShuffleSampler.set_epoch`.
+    - No worker processes, because gathering a batch costs less than sending it between processes.
+      ``num_workers=`` only helps if samples take time in Python.
+    - A background thread prefetches two batches while the model runs; gathering releases the GIL.
+    - One loop at a time, in the thread that began it.
+    - Each loop is a new epoch with its own order, without `ShuffleSampler.set_epoch`.
 
     Args:
-        arrays: An array, or arrays in dicts, tuples, ... of one length, as `ArrayDataset` takes
-            them: ndarrays, memmaps, CPU tensors, paths of .npy files, `RaggedArray`. Or a table, as
-            `ArrayDataset.from_arrow` takes it, or the path of a Parquet file. Or an `ArrayDataset`
-            (``ArrayDataset(arrays)[:1000]``), or a ``Subset`` of any of these, as ``random_split``
-            makes it.
-        batch_size: Samples in a batch; the last one may be smaller.
-        shuffle: Whether each epoch has another order, a `ShuffleSampler`'s.
-        seed: With the number of the epoch, it determines the order, and what is random in fields
-            (`Image`'s ``augment``). None: a single process draws each order anew, from torch's
-            default generator, so that ``torch.manual_seed`` makes runs alike; several processes, and
-            those that say ``rank`` and ``world_size``, have the seed 0. With neither ``shuffle``, a seed
-            nor a rank, what is random is drawn from that generator batch by batch, ahead of the loop.
-        fields: What to make of each array, as `Collate` takes it. None: stacked as it is.
-        device: Where batches go. None: the accelerator if there is one, else the CPU.
-        rank: Which of the data-parallel ranks that share the rows this is. Processes of one tensor- or
-            sequence-parallel group pass the same number, and get the same batches. None: asked of
-            ``torch.distributed`` when a loop begins, else of the environment that torchrun sets.
-        world_size: The number of data-parallel ranks; likewise, else 1. Give both or neither.
-        drop_last: Whether to leave out a last batch that isn't full, of all ranks.
-        generator: Draws the seeds of workers, and with ``shuffle`` the order, with torch's own
-            sampler, which knows nothing of ranks.
-        **dataloader_options: For the DataLoader: ``num_workers``, ``pin_memory``, ...
+        arrays: An array, or nested arrays of one length, as for `ArrayDataset` (ndarrays, memmaps, CPU
+            tensors, paths of .npy files, `RaggedArray`); a table, as for `ArrayDataset.from_arrow`, or
+            the path of a Parquet file; an `ArrayDataset`, such as ``ArrayDataset(arrays)[:1000]``; or
+            a ``Subset`` of one of these, as ``random_split`` returns.
+        batch_size: Samples per batch and rank; the last batch may be smaller.
+        shuffle: Whether to shuffle each epoch, as `ShuffleSampler` does.
+        seed: Determines, with the epoch, the order and the random draws of fields (``augment`` of
+            `Image`). None: a single process draws each order from torch's default generator, so
+            that ``torch.manual_seed`` makes runs repeatable; several processes, or ``rank`` and
+            ``world_size``, use seed 0. Without ``shuffle``, seed and rank, fields draw from that
+            generator batch by batch, ahead of the loop.
+        fields: How to batch each array, as for `Collate`. None: stack.
+        device: Target device. None: the accelerator if there is one, else the CPU.
+        rank: Data-parallel rank of this process. Processes of one tensor- or sequence-parallel group
+            pass the same rank, and get the same batches. None: taken from ``torch.distributed`` when a
+            loop begins, or else from the environment that torchrun sets.
+        world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
+            neither.
+        drop_last: Whether to drop the last incomplete batch, on all ranks.
+        generator: Generator for the workers' seeds and, with ``shuffle``, for the order. The order is
+            then that of torch's own sampler, which does not shard over ranks.
+        **dataloader_options: Options of the DataLoader, such as ``num_workers`` or ``pin_memory``.
 
-    Several ranks share the rows: ``batch_size`` is that of each, and each gets the same number
-    of batches, of the same sizes. Where the rows left for the last batches don't divide evenly,
-    at most ``world_size - 1`` rows come twice. The number of the epoch goes up with each loop, so
-    begin as many loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)`` before
-    each.
+    Ranks share the rows: each gets the same number of batches, of the same sizes. If the last rows
+    don't divide evenly, at most ``world_size - 1`` rows are repeated. Each loop increases the epoch, so
+    begin the same number of loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)``
+    before each.
 
     To resume within an epoch, save ``loader.state_dict()``, which counts the batches that the loop
-    got, and not those fetched ahead; after ``loader.load_state_dict`` the next loop yields the batches
-    that were left.
+    received, regardless of prefetching. After ``loader.load_state_dict`` the next loop yields the
+    remaining batches.
 
     Returns:
-        A `DeviceLoader`: iterate over it, ask for its ``len()``, again and again.
+        A `DeviceLoader`, which can be iterated any number of times and has a ``len()``.
 
     Raises:
-        TypeError, ValueError: An array or an option does not fit; there would be no batch.
+        TypeError, ValueError: If an array or an option does not fit, or there is no batch.
 
     Example:
         >>> arrays = {"x": np.zeros((10, 3), np.float32), "y": np.arange(10)}
@@ -112,9 +109,9 @@ def from_numpy(
         if option in _TAKEN:
             raise TypeError(f"from_numpy: {option} is not an option here; {_TAKEN[option]}")
         if option not in options:
-            known = [*inspect.signature(from_numpy).parameters, *options]
+            names = [*inspect.signature(from_numpy).parameters, *options]
             text = f"there is no option {option!r}, here or of a DataLoader"
-            raise TypeError(Problem("from_numpy", text, hint=nearest(option, known)))
+            raise TypeError(Problem("from_numpy", text, hint=nearest(option, names)))
     if as_integer(batch_size) is None and hasattr(batch_size, "__len__"):
         raise TypeError(
             "from_numpy: batch_size must be an integer, got a second array; arrays go into one tuple or "
@@ -130,11 +127,11 @@ def from_numpy(
         raise ValueError(f"from_numpy: arrays must have at least one row, got {got}")
     if seed is not None:
         seed = checked_integer(seed, "from_numpy: seed", 0)
-    # Processes that share batches say their ranks, and draw from a seed that they share.
+    # Processes that pass ranks must draw from a common seed.
     if seed is None and ranks is not None and generator is None:
         seed = 0
-    # Batches are made ahead of the loop, which may draw numbers meanwhile: an epoch that is drawn
-    # when it begins says what is random in it.
+    # Draw one number per epoch, when it begins, because prefetched batches would interleave their
+    # draws with the loop's.
     epochs_are_drawn = shuffle and generator is None and seed is None
     collate = Collate(fields, seed=0 if epochs_are_drawn else seed)
     sampler = _RowSampler(

@@ -1,4 +1,4 @@
-"""Where the time of an iteration goes."""
+"""The time of a loop by stage."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from typing import NamedTuple
 
 
 class FeedStats(NamedTuple):
-    """What an iteration of a `DeviceLoader` has done so far.
+    """Counts and times of one loop over a `DeviceLoader`.
 
-    The three times are those of the background thread, which is always at one of them: together
-    they are the time that the iteration has taken.
+    The three ``waiting_for_`` times are those of the background thread and sum to the loop's time.
 
     Attributes:
-        batches: Handed to the consumer.
-        bytes: Of these, copied to the device; 0 on the CPU, where nothing is copied.
+        batches: Number of batches that the training loop received.
+        bytes: Bytes copied to the device for these batches; 0 on the CPU.
         waiting_for_loader: Seconds until the loader had the next batch.
-        waiting_for_copy: Seconds for a staging buffer to be free and filled, copies to be started, and
-            fields to be applied.
-        waiting_for_consumer: Seconds with ``prefetch`` batches ready and nothing to do.
-        waited: Seconds that the consumer, the training loop, waited for batches.
+        waiting_for_copy: Seconds for filling a staging buffer, starting copies and applying fields.
+        waiting_for_consumer: Seconds with ``prefetch`` batches ready.
+        waited: Seconds that the training loop waited for batches.
 
-    ``print(loader.stats())`` at the end of an epoch is one line.
+    ``print(loader.stats())`` prints one line.
 
     Example:
         >>> stats = pinfeed.DeviceLoader([1, 2, 3], device="cpu").stats()
@@ -39,9 +37,9 @@ class FeedStats(NamedTuple):
 
     @property
     def bottleneck(self) -> str | None:
-        """Who is waited for most: ``"loader"``, ``"copy"`` or ``"consumer"``; None before a batch.
+        """The slowest stage: ``"loader"``, ``"copy"`` or ``"consumer"``; None before the first batch.
 
-        ``"consumer"`` is what one wants: batches are ready before they are asked for.
+        ``"consumer"`` is ideal: batches are ready in time.
         """
         times = {
             "loader": self.waiting_for_loader,
@@ -64,7 +62,7 @@ class FeedStats(NamedTuple):
 
 
 class Activity(enum.IntEnum):
-    """What the thread is doing."""
+    """The current activity of the thread."""
 
     LOADING = 0
     COPYING = 1
@@ -78,7 +76,8 @@ class FeedTimes:
         self.waited = 0.0
         self._batches = 0
         self._bytes = 0
-        # Of each activity until now, and the current one and since when: they change together.
+        # Seconds per activity, and the current activity with its start. One tuple, so that both change
+        # together.
         self._times: tuple[list[float], tuple[Activity, float] | None] = [0.0, 0.0, 0.0], None
 
     def begin(self, activity: Activity | None) -> None:
@@ -87,7 +86,7 @@ class FeedTimes:
         self._times = self._until(now), None if activity is None else (activity, now)
 
     def count(self, size: int) -> None:
-        """Another batch of that many bytes was handed over."""
+        """Counts a batch that the consumer received, and its bytes."""
         self._batches += 1
         self._bytes += size
 
@@ -100,6 +99,6 @@ class FeedTimes:
         return seconds
 
     def stats(self) -> FeedStats:
-        """The times up to now."""
+        """Returns the times up to now."""
         loading, copying, waiting = self._until(time.perf_counter())
         return FeedStats(self._batches, self._bytes, loading, copying, waiting, self.waited)

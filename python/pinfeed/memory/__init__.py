@@ -1,1 +1,1 @@
-"""Memory of batches: pooled, pinned, or shared between workers and the main process."""
+"""Memory for batches: pooled, pinned, or shared between workers and the main process."""

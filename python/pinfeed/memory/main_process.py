@@ -1,4 +1,4 @@
-"""The main process' side of worker memory: maps the batches of workers, and limits their size."""
+"""The main process's side of worker memory: maps the batches of workers, and limits their size."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def worker_memory_stats() -> dict[str, int]:
         A dict of integers. ``workers`` counts the worker processes, each from the arrival of its first
         batch until it ends. ``live_slots`` counts the arrays that tensors of this process view, and
         ``live_bytes`` their memory. ``resident_bytes`` is the memory of all slots, and ``max_bytes``
-        the limit of one loader. ``grows`` counts the slots that workers made, and ``waits`` the arrays
-        that had to wait for free memory.
+        the limit of one loader. ``grows`` counts the slots that workers created, and ``waits`` the
+        arrays that had to wait for free memory.
 
     Example:
         >>> sorted(pinfeed.testing.worker_memory_stats())[:4]
@@ -69,14 +69,14 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
     """Limits the memory of the batches of one DataLoader's workers.
 
     The workers share the limit evenly. A worker that reaches its share waits until the main process
-    drops a batch. If the main process has read everything and keeps its batches, the worker raises
-    MemoryError after half a minute. Running workers apply a new limit from their next batch on; memory
-    in use stays.
+    releases a batch. If the main process has read everything and holds all of its batches, the worker
+    raises MemoryError after half a minute. Running workers apply a new limit from their next batch on;
+    memory in use stays.
 
     Args:
-        max_bytes: At least 1 MiB and less than 2**63 bytes. None, the default, means half of the memory
-            that is free when a worker makes its first batch, divided by the number of ranks that
-            torchrun started on this machine.
+        max_bytes: Limit in bytes, at least 1 MiB. None, the default, is half of the memory that is free
+            at a worker's first batch, divided by the number of ranks that torchrun started on this
+            machine.
 
     Raises:
         TypeError: If ``max_bytes`` is not an integer.
@@ -98,7 +98,7 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
 
 
 def worker_memory_limit() -> int:
-    """The user's limit, or this rank's share of half of the memory that is free now."""
+    """Returns the user's limit, or this rank's share of half of the memory that is free now."""
     if _max_bytes is not None:
         return _max_bytes
     free = free_memory()
@@ -106,7 +106,7 @@ def worker_memory_limit() -> int:
 
 
 def limit_to_hand_over() -> int | None:
-    """The user's limit, which a Collate passes on when it is pickled for a spawned process."""
+    """Returns the user's limit if a Collate is being pickled for a spawned process."""
     return None if context.get_spawning_popen() is None else _max_bytes
 
 
@@ -118,7 +118,7 @@ def accept_limit(max_bytes: int | None) -> None:
 
 
 def has_ended(process: int) -> bool:
-    """Whether no process has this id. Another process may have got it meanwhile."""
+    """Whether no process has this id, which the system may have reused."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -156,7 +156,7 @@ class _Worker:
         return slot
 
     def look(self) -> None:
-        """Gives back the memory of a process that has ended, except arrays that are still viewed."""
+        """Frees the memory of a process that has ended, except arrays that are still viewed."""
         if has_ended(self._process):
             self.is_gone = True
             for slot in list(self.slots.values()):
@@ -197,7 +197,7 @@ def receive(
 
 
 def _forget_the_gone() -> None:
-    """Gives back the memory of workers that have ended, except arrays that are still viewed."""
+    """Frees the memory of workers that have ended, except arrays that are still viewed."""
     for token, worker in list(_workers.items()):
         worker.look()
         if not worker.is_gone:
@@ -210,7 +210,7 @@ def _forget_the_gone() -> None:
 
 
 def _forget_all() -> None:
-    """Forgets the workers in a forked child, which would keep their memory otherwise."""
+    """Drops the workers in a forked child, which otherwise holds their memory."""
     for worker in _workers.values():
         worker.close()
     _workers.clear()

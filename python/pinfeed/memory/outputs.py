@@ -1,4 +1,4 @@
-"""Where batches are written: the native pool, pinned memory, or memory shared with the main process."""
+"""Allocators for batches: the native pool, pinned memory, or memory shared with the main process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _is_refused = False  # whether the system has refused to pin memory for this pro
 def batch_allocator(pin: Pin) -> Allocator:
     """Returns the allocator for the outputs of a collation in this process.
 
-    In a DataLoader worker the batch must reach another process, so it is written into worker memory, or
-    into torch's shared memory where that is missing. Neither is pinned, whatever ``pin`` says, because
-    DeviceLoader copies through pinned memory of its own. Children forked by a worker use the pool.
+    A DataLoader worker writes into worker memory, or into torch's shared memory without it. Neither is
+    pinned, regardless of ``pin``, because DeviceLoader copies through its own pinned memory. Children
+    forked by a worker use the pool.
     """
     if not is_worker_process():
         return _pinned_output if pin and is_pinning_wanted(pin) else torch.Tensor
@@ -39,19 +39,19 @@ def batch_allocator(pin: Pin) -> Allocator:
 
 
 def as_output(tensor: torch.Tensor, pin: Pin) -> torch.Tensor:
-    """Copies a small tensor made by torch to where outputs belong."""
+    """Copies a small tensor of torch's to pinned memory if batches are pinned."""
     is_plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout == torch.strided
-    is_more = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
-    if is_worker_process() or not is_plain or is_more or not is_pinning_wanted(pin):
+    is_special = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
+    if is_worker_process() or not is_plain or is_special or not is_pinning_wanted(pin):
         return tensor
     return pinned_empty(tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 
 def is_pinning_wanted(pin: Pin) -> bool:
-    """Whether batches of this process are to be pinned, now.
+    """Whether to pin batches of this process now.
 
-    ``"auto"`` never starts an accelerator: that takes seconds and hundreds of megabytes, and the
-    training may run on the CPU. Whoever trains on one has moved the model there before the first
+    ``"auto"`` never initializes an accelerator, because that takes seconds and hundreds of megabytes,
+    and training may run on the CPU. A program that uses one moves the model there before the first
     batch.
     """
     if pin == "auto":
@@ -59,21 +59,21 @@ def is_pinning_wanted(pin: Pin) -> bool:
     if pin and not torch.accelerator.is_available():
         raise RuntimeError(
             "Collate: pin_memory=True needs an accelerator to pin memory for, and torch finds none; leave "
-            "pin_memory out to pin where there is one"
+            "pin_memory out to pin only if there is one"
         )
     return pin and not _is_refused
 
 
 def is_accelerator_in_use() -> bool:
     """Whether this process has initialized a device that copies from pinned memory."""
-    # Neither is initialized in a process that was forked from one where it is.
+    # Both are False in a process that was forked from an initialized one.
     return torch.cuda.is_initialized() or torch.xpu.is_initialized()  # type: ignore[no-untyped-call]
 
 
 def torch_pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Memory of torch's caching host allocator, pinned for the current device.
+    """Allocates memory of torch's caching host allocator, pinned for the current device.
 
-    The allocator knows until when streams read from a block, and hands it out again only then.
+    The allocator reuses a block only after all streams have finished reading it.
     """
     return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
 
@@ -83,10 +83,10 @@ def pinned_empty(
     dtype: torch.dtype,
     allocate: Callable[[], torch.Tensor] | None = None,
 ) -> torch.Tensor:
-    """A pinned tensor with any contents; an ordinary one once pinning is refused.
+    """Allocates a pinned tensor, or an ordinary one after pinning has failed.
 
-    ``allocate`` makes it, or raises a RuntimeError; None is `torch_pinned`. The first refusal is a
-    warning. After it, this process doesn't ask again.
+    ``allocate`` (None: `torch_pinned`) returns it or raises RuntimeError. The first failure warns, and
+    this process does not try again.
     """
     global _is_refused
     if not _is_refused:
@@ -96,7 +96,7 @@ def pinned_empty(
             _is_refused = True
             warnings.warn(
                 "pinfeed: host memory could not be pinned, so this process copies to and from its "
-                f"devices more slowly; free host memory and start again to have it pinned: {error}",
+                f"devices more slowly; free host memory and start again: {error}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -104,7 +104,7 @@ def pinned_empty(
 
 
 def new_shared_storage(size: int, user: str) -> Any:
-    """An untyped storage of at least one byte in torch's shared memory, which travels as a handle."""
+    """Allocates an untyped storage of at least one byte in torch's shared memory."""
     try:
         return torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Numbers that the main process and its workers share, such as the epoch."""
+"""Integers shared by the main process and its workers, such as the epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pinfeed.memory.outputs import new_shared_storage
 
 
 class SharedCells:
-    """Numbers that an object shares with its copies in workers, however these are started.
+    """Integers that an object shares with its copies in workers, for any start method.
 
-    Any other copy, by ``copy`` or ``pickle``, gets memory of its own with the same numbers. Messages
-    name the ``owner``.
+    Other copies, by ``copy`` or ``pickle``, get their own memory with the same values. Messages name
+    the ``owner``.
 
     Attributes:
         values: int64 of shape (count,).
@@ -27,7 +27,7 @@ class SharedCells:
         self.values = self._shared(torch.tensor(values, dtype=torch.int64, device="cpu"))
 
     def compare_exchange(self, place: int, expected: int, desired: int) -> bool:
-        """Changes a number, unless another process was faster; whether it had the expected value."""
+        """Atomically replaces a value if it equals ``expected``; returns whether it did."""
         return _core.compare_exchange(self.values.numpy(), place, expected, desired)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Memory that workers map instead of copying it: files without a name."""
+"""Anonymous files, which workers map instead of copying memory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ import numpy.typing as npt
 
 from pinfeed import _core
 
-#: Bytes that are written or compared at once.
+#: Bytes written or compared at a time.
 _CHUNK = 2**20
-#: Descriptors that a forkserver hands to a new process; it takes 256, with those of queues.
+#: Maximum descriptors sent to a new forkserver process at its start; the limit is 256, with queues.
 _AT_START = 128
 _sent: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class SharedFile:
-    """A file that only its users know; the system frees its memory when the last of them is gone.
+    """An anonymous file, whose memory the system frees after its last user.
 
-    It pickles as its descriptor, for a process that is being started or a queue of multiprocessing. A
-    process of a forkserver asks for further ones, if there are many.
+    It pickles as its descriptor, for a process that is being started or a multiprocessing queue. If
+    there are many, a forkserver process requests the rest afterwards.
 
     Attributes:
-        descriptor: Of the file, as long as this object lives.
+        descriptor: File descriptor, open as long as this object lives.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -41,7 +41,7 @@ class SharedFile:
 
     @classmethod
     def create(cls, size: int = 0) -> SharedFile:
-        """A new file; on a disk where the system has none in memory."""
+        """Creates a file in memory, or on disk if the system has no memory files."""
         try:
             self = cls(_core.create_shared_file("pinfeed"))
         except OSError:
@@ -51,19 +51,19 @@ class SharedFile:
         return self
 
     def write(self, data: Any, offset: int) -> None:
-        """Writes adjacent bytes; where there is no memory for them this raises OSError."""
+        """Writes bytes; raises OSError if there is no memory for them."""
         rest = memoryview(data)
         while rest:
             count = os.pwrite(self.descriptor, rest, offset)
             rest, offset = rest[count:], offset + count
 
     def map(self, access: int) -> mmap.mmap:
-        """All of it in memory."""
+        """Maps the whole file."""
         return mmap.mmap(self.descriptor, 0, access=access)
 
     @functools.cached_property
     def copied_on_write(self) -> mmap.mmap:
-        """All of it in memory; what this process writes there, no other sees."""
+        """A private mapping of the whole file; this process's writes stay private."""
         return self.map(mmap.ACCESS_COPY)
 
     def __reduce__(self) -> Any:
@@ -82,7 +82,7 @@ def _received(handle: Any) -> SharedFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SharedArray:
-    """The contents that an array had, in a shared file."""
+    """A copy of an array's contents in a shared file."""
 
     file: SharedFile
     offset: int
@@ -93,10 +93,10 @@ class SharedArray:
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> list[SharedArray]:
-        """The contents of some arrays, in one file."""
+        """Copies the contents of arrays into one file."""
         ends = [0, *itertools.accumulate(-(-array.nbytes // 64) * 64 for array in arrays)]
         file = SharedFile.create(ends[-1])
-        made = []
+        copies = []
         for array, offset in zip(arrays, ends[:-1], strict=True):
             flags = array.flags
             is_fortran = flags.f_contiguous and not flags.c_contiguous
@@ -104,11 +104,11 @@ class SharedArray:
             for chunk in self._chunks(array):
                 file.write(chunk, offset)
                 offset += chunk.nbytes
-            made.append(self)
-        return made
+            copies.append(self)
+        return copies
 
     def open(self) -> npt.NDArray[Any]:
-        """An array of these contents; whoever writes into it changes it for this process alone."""
+        """Returns an array of the contents; writes to it stay private to this process."""
         order: Any = "F" if self.is_fortran else "C"
         memory = self.file.copied_on_write
         array = np.ndarray(self.shape, self.dtype, memory, self.offset, order=order)
@@ -116,7 +116,7 @@ class SharedArray:
         return array
 
     def is_equal_to(self, array: npt.NDArray[Any]) -> bool:
-        """Whether an array still has these contents, bit by bit."""
+        """Whether an array has the same bits."""
         if (array.dtype, array.shape) != (self.dtype, self.shape):
             return False
         contents = np.frombuffer(self.file.map(mmap.ACCESS_READ), np.uint8)
@@ -128,7 +128,7 @@ class SharedArray:
         return True
 
     def _chunks(self, array: npt.NDArray[Any]) -> Any:
-        """The bytes of an array as they lie in the file, a part at a time."""
+        """Yields the bytes of an array in file order, in parts."""
         rows = array.T if self.is_fortran else array
         if rows.flags.c_contiguous:
             rows = rows.reshape(-1)

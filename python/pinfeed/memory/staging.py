@@ -10,15 +10,15 @@ import torch
 
 from pinfeed.memory.outputs import pinned_empty, torch_pinned
 
-# A tensor of torch's own would begin at such a place: no kernel notices a difference.
+# The alignment of torch's own tensors, which kernels may rely on.
 _ALIGNMENT = 512
 
-# Devices with a single stream, which nothing can be copied beside.
+# Devices with a single stream, where copies can't overlap with other work.
 _WITHOUT_STREAMS = ("mps",)
 
 
 def has_streams(device: torch.device) -> bool:
-    """Whether copies to and from a device can run beside its other work."""
+    """Whether copies to and from a device can overlap with its other work."""
     accelerator = torch.accelerator.current_accelerator()
     return (
         accelerator is not None
@@ -30,18 +30,18 @@ def has_streams(device: torch.device) -> bool:
 class Accelerator:
     """Streams, events and memory of one device.
 
-    Written against ``torch.accelerator``, ``torch.Stream`` and ``torch.Event``, which serve every
-    kind of device. Creating one initializes the device, so it must not happen before a loop begins.
+    Uses ``torch.accelerator``, ``torch.Stream`` and ``torch.Event``, which work for every kind of
+    device. Creating an Accelerator initializes the device, so it must not happen before a loop begins.
 
     Attributes:
-        device: With its index.
-        copies: The stream that copies run on.
+        device: The device, with its index.
+        copies: The stream for copies.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        # An object of its own for the same stream: torch keeps on the object what was current
-        # before `with`, so two threads can't share one.
+        # A separate object for the same stream, because torch stores the previous stream of a `with`
+        # block on the object, so two threads can't share one.
         shared = _copy_stream(device)
         self.copies = torch.Stream(
             stream_id=shared.stream_id,
@@ -50,55 +50,55 @@ class Accelerator:
         )
 
     def current_stream(self) -> torch.Stream:
-        """The device's stream that this thread works on."""
+        """Returns this thread's current stream of the device."""
         return torch.accelerator.current_stream(self.device)
 
     def as_here(self) -> AbstractContextManager[Any]:
-        """What gives another thread the device and the stream that are current in this one.
+        """Returns a context manager that sets this thread's current device and stream in another thread.
 
-        A loader that computes on the device itself then does so on the consumer's stream, in
-        order with what the consumer does.
+        A loader that computes on the device then does so on the consumer's stream, in order with the
+        consumer's work.
         """
         return torch.accelerator.current_stream()
 
     def record(self, stream: torch.Stream) -> torch.Event:
-        """An event behind all that was put on the stream so far; waiting for it doesn't spin."""
+        """Records an event after all work on the stream so far; waiting for it doesn't spin."""
         event = torch.Event(self.device, blocking=True)
         event.record(stream)
         return event
 
     def pinned(self, size: int) -> torch.Tensor:
-        """Page-locked host memory of torch's caching allocator, uint8 of shape (size,)."""
-        # Pinning initializes the current device, and none but this one is wanted.
+        """Allocates pinned host memory of torch's caching allocator, uint8 of shape (size,)."""
+        # Pinning initializes the current device, which must be this one.
         with torch.accelerator.device_index(self.device.index):
             return torch_pinned((size,), torch.uint8)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether a host tensor can be copied from while this thread goes on."""
+        """Whether a host tensor can be copied from asynchronously."""
         return tensor.is_pinned()
 
     def empty(
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
     ) -> torch.Tensor:
-        """Memory of the device, to be used on the current stream."""
+        """Allocates device memory for use on the current stream."""
         return torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Starts a copy between the host and the device on the current stream, and returns."""
+        """Starts an asynchronous copy between host and device on the current stream."""
         target.copy_(source, non_blocking=True)
 
     def keep_for(self, tensor: torch.Tensor, stream: torch.Stream) -> None:
-        """Once freed, its memory is not used again before ``stream`` has got to where it is then."""
+        """Delays reuse of a tensor's memory, once freed, until ``stream`` has finished its work."""
         tensor.record_stream(stream)
 
 
 class StagingBuffer:
-    """Host memory for one batch, between the batch's own memory and the device's.
+    """Host memory for one batch on its way to the device.
 
     Attributes:
-        memory: uint8 of shape (size,), pinned where that can be had.
-        copied: The event behind the copies from it or to it; None if there are none.
-        held: Tensors elsewhere that these copies read.
+        memory: uint8 of shape (size,), pinned if possible.
+        copied: Event after the copies from or to the memory; None without copies.
+        held: Other tensors that these copies read.
     """
 
     __slots__ = ("copied", "held", "memory")
@@ -117,41 +117,41 @@ class StagingBuffer:
 
 
 class StagingBuffers:
-    """Two buffers in turn: one is filled while the other is copied."""
+    """Two alternating buffers: one is filled while the other is copied."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator
         self._buffers: list[StagingBuffer] = []
 
     def claim(self, size: int) -> StagingBuffer:
-        """The buffer whose turn it is, with room for ``size`` bytes, once its copies are done."""
+        """Returns the next buffer, of at least ``size`` bytes, once its copies are done."""
         buffer = StagingBuffer() if len(self._buffers) < 2 else self._buffers.pop(0)
         self._buffers.append(buffer)
         buffer.wait()
         if len(buffer.memory) < size:
-            buffer.memory = buffer.memory[:0].clone()  # the old one goes first
-            # torch rounds pinned allocations up to powers of two anyway. Having all of one, batches
-            # whose sizes differ soon fit.
-            room = 1 << (size - 1).bit_length()
+            buffer.memory = buffer.memory[:0].clone()  # free the old memory first
+            # torch rounds pinned allocations up to powers of two anyway. With the whole of one,
+            # batches of different sizes soon fit.
+            capacity = 1 << (size - 1).bit_length()
             buffer.memory = pinned_empty(
-                (room,), torch.uint8, lambda: self._accelerator.pinned(room)
+                (capacity,), torch.uint8, lambda: self._accelerator.pinned(capacity)
             )
         return buffer
 
     def close(self) -> None:
-        """Gives the memory back, once nothing is copied from it or to it any more."""
+        """Frees the memory, after all copies are done."""
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.wait()
 
 
 def aligned(size: int) -> int:
-    """The next place at or behind ``size`` where a tensor may begin in a buffer."""
+    """Rounds a size up to the next offset where a tensor may begin in a buffer."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 @functools.cache
 def _copy_stream(device: torch.device) -> torch.Stream:
-    # One for all loaders: torch's allocator keeps freed memory for the stream that it was used on,
-    # so a stream for each epoch would find none of what the epoch before left.
+    # One stream for all loaders, because torch's allocator caches freed memory per stream, and a new
+    # stream per epoch could not reuse the memory of the epoch before.
     return torch.Stream(device)

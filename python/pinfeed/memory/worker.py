@@ -1,7 +1,7 @@
 """The worker's side of worker memory: writes batches into slots of a shared file, and sends their addresses.
 
-A storage in a slot is pickled as its position there. torch pickles tensors, views, parameters and
-nested tensors as usual, down to the storage that they share.
+A storage in a slot is pickled as its position. torch pickles tensors, views, parameters and nested
+tensors as usual, down to their storage.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ logger = logging.getLogger("pinfeed")
 
 #: Seconds that a worker waits for free memory after the main process has read all of its batches.
 PATIENCE = 30.0
-#: Seconds at most between a batch's completion and its message.
+#: Maximum seconds between a batch's completion and its message.
 _UNSENT = 0.25
-#: Slots of one capacity that an allocation looks at, before it makes another.
+#: Slots of one capacity that an allocation checks before it creates another.
 _PROBES = 16
 #: Storages up to this size are sent as bytes, which is cheaper than a slot of at least two pages.
 SMALL_BYTES = 16 * 1024
@@ -62,13 +62,13 @@ def _after_fork() -> None:
     _is_worker, _memory, _is_refused, _making = False, None, False, threading.Lock()
 
 
-# A worker's child sends nothing to the main process. If it is the worker of a loader in a worker,
-# torch makes another info for it.
+# A worker's child sends nothing to the main process. If it is the worker of a loader in a worker, torch
+# creates another info for it.
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def worker_memory() -> WorkerMemory | None:
-    """A worker's memory for batches; None in other processes, and if the system refuses it (logged once)."""
+    """Returns a worker's memory for batches; None in other processes, or if unavailable (logged once)."""
     if _memory is None and is_worker() and not _is_refused:
         with _making:
             _make_memory()
@@ -93,8 +93,8 @@ def _make_memory() -> None:
 class WorkerMemory:
     """A worker's file of shared memory, its slots, and the queue to the main process.
 
-    A slot has the size of the array that it was made for, rounded up by at most a quarter, and later
-    holds arrays down to half its size. When arrays outgrow it, its memory is given back.
+    A slot has the size of its first array, rounded up by at most a quarter, and later holds arrays down
+    to half its size. When arrays outgrow it, its memory is freed.
 
     The main process marks a released array only in the slot itself. So an allocation checks slots, the
     least recently used first, but only a limited number, because a program may keep thousands of
@@ -148,20 +148,20 @@ class WorkerMemory:
                         numbers.rotate(-1)
                         if memory is not None:
                             return memory
-            self._discard_one(size // 2, size, _PROBES)  # it was outgrown
+            self._discard_one(size // 2, size, _PROBES)  # an outgrown slot
             return self._grow(size, capacity)
 
     def reduce_storage(self, storage: torch.UntypedStorage) -> Any:
-        """Pickles a storage: in a message to the main process as its position, or as its bytes.
+        """Pickles a storage for the main process as its position, or as bytes if it is small.
 
-        Other processes can't read the position, so they get torch's shared memory.
+        Other processes can't map the position, and get torch's shared memory.
         """
         size = storage.nbytes()
         is_sending = threading.current_thread() is self._queue._thread
         if is_sending and size > 0 and storage.device.type == "cpu":
             address = storage.data_ptr()
             found = self._find(address, size)
-            if found is None and not storage.is_shared():  # what torch made
+            if found is None and not storage.is_shared():  # allocated by torch
                 if size <= SMALL_BYTES:
                     return rebuild_small_storage, (ctypes.string_at(address, size),)
                 memory = self.allocate(size)
@@ -190,7 +190,7 @@ class WorkerMemory:
         return (number, slot, start) if start + size <= slot.capacity else None
 
     def _grow(self, size: int, capacity: int) -> torch.Tensor | None:
-        """Returns memory in a new slot; free slots give theirs back if it exceeds the limit."""
+        """Returns memory in a new slot, and frees unused slots to stay within the limit."""
         while self._resident() + capacity > self._max_bytes():
             if not self._discard_one():
                 return None
@@ -211,10 +211,10 @@ class WorkerMemory:
         self._cells[main_process.RESIDENT_BYTES] += capacity
         return slot.claim(size)
 
-    def _discard_one(self, least: int = 0, most: int = 2**63, probes: int = sys.maxsize) -> bool:
-        """Gives back the memory of one free slot with least <= capacity < most."""
+    def _discard_one(self, low: int = 0, high: int = 2**63, probes: int = sys.maxsize) -> bool:
+        """Frees the memory of one unused slot with low <= capacity < high."""
         for capacity, numbers in self._by_capacity.items():
-            if not least <= capacity < most:
+            if not low <= capacity < high:
                 continue
             for _ in range(min(len(numbers), probes)):
                 number = numbers[0]
@@ -247,12 +247,12 @@ class WorkerMemory:
             slot.retire()
 
     def _wait_for_room(self, size: int) -> torch.Tensor | None:
-        """Waits until the main process drops a batch; None if this worker holds all of them itself.
+        """Waits until the main process releases a batch; None if this worker holds all of them itself.
 
-        A dataset that collates in its ``__getitem__`` does that, and the main process can't drop them.
+        A dataset that collates in its ``__getitem__`` holds batches that the main process can't release.
 
-        Until the main process has read everything that this worker sent, it is busy. If it has read
-        everything and still drops nothing, it keeps its batches.
+        The main process is busy until it has read everything that this worker sent. If it then still
+        releases nothing, it is holding its batches.
         """
         self._cells[main_process.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
@@ -280,8 +280,8 @@ class WorkerMemory:
                 break
         refused = f"; the system gave no more: {self._shortage}" if self._shortage else ""
         raise MemoryError(
-            f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which may "
-            f"take {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "
+            f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which is "
+            f"limited to {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "
             f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; drop batches, "
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "
             "allow more bytes with pinfeed.set_worker_memory_limit(max_bytes)"
@@ -294,7 +294,7 @@ def rebuild_small_storage(contents: bytes) -> torch.UntypedStorage:
 
 
 def _queue_and_event() -> tuple[Any, Any]:
-    """The result queue and the done event that DataLoader passed to its worker."""
+    """Returns the result queue and the done event that DataLoader passed to its worker."""
     process: Any = multiprocessing.current_process()
     try:
         loop = process._target

@@ -1,4 +1,4 @@
-"""Which samples make a batch, and in which order."""
+"""Batch samplers: random order, weights, similar lengths, packed rows."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Batches of samples of similar length."""
+"""`LengthBucketSampler`: batches of samples of similar length."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 _MOST_LENGTH = np.iinfo(np.int64).max
 
-# So many neighbouring batches follow one another in an epoch, for the ranks of a step. Whatever the number
-# of ranks is, because the order must not depend on it: the first of these sizes that leaves _FEWEST_GROUPS.
+# Batches per group: neighbors in length that stay together in an epoch, for the ranks of a step. The
+# first size that leaves _FEWEST_GROUPS is used, for any number of ranks, because the order must not
+# depend on it.
 _GROUPS = (48, 24, 8)
 _FEWEST_GROUPS = 32
 
 
 class LengthBucketSampler(EpochSampler):
-    """Batches of samples of similar length, so that little padding is left; a ``batch_sampler``.
+    """Batch sampler that groups samples of similar length to reduce padding.
 
-    An epoch is planned ahead: samples are dealt out to large buckets at random, sorted by length in
-    these, cut into batches, and groups of batches are shuffled. The plan follows from the lengths, the seed and
-    the epoch alone, on every machine, and planning takes a few tenths of a second for a million samples.
-    Epochs go on as those of `ShuffleSampler`, one loop at a time.
+    Each epoch is planned ahead: samples are distributed over large buckets at random, sorted by length
+    within each bucket and cut into batches; then groups of batches are shuffled. The plan depends only
+    on the lengths, the seed and the epoch, on every machine. Planning takes a few tenths of a second
+    for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a time.
 
-    A group is 48 batches of similar lengths, in an epoch of less than 1,536 batches 24, and of less than 768
-    batches 8. They are dealt out one per rank, so that ranks work on similar lengths at the same time: in every
-    step, if the number of ranks divides that of the group. All ranks get the same number of batches: where
-    these don't suffice, the last step repeats batches of the one before, or with ``drop_last`` is left out.
+    A group has 48 batches of similar lengths (24 in epochs of less than 1,536 batches, 8 of less than
+    768). Ranks take batches in turn, so they work on similar lengths at the same time: in every step,
+    if the number of ranks divides the group size. All ranks get the same number of batches: if the
+    last step has too few, it repeats batches of the step before, or is dropped with ``drop_last``.
 
     Args:
-        lengths: 1-D integers, the length of each sample: a list, an ndarray, a CPU tensor, or
-            anything that has such an attribute ``lengths``. They are copied.
-        batch_size: The largest number of samples in a batch.
-        max_tokens: The largest size of a padded batch: the length that its samples are padded to ×
-            their number. An empty sample counts as one token. At least one of ``batch_size`` and
-            ``max_tokens`` must be given; with both, both hold.
-        multiple_of: What `Pad` gets as ``multiple_of``: batches are padded to multiples of it.
-        max_length: What `Pad` gets as ``max_length``: longer samples are cut.
-        shuffle: False keeps the order given but for the sorting within buckets.
-        seed: Not negative; the same on all ranks.
-        bucket_batches: About how many batches' worth of samples are sorted together. More leave less
-            padding; fewer are closer to random order; 1 sorts nothing, which is random order. If
-            shuffled, a bucket has at most a quarter of the samples, so that each epoch has other
-            batches.
-        drop_last: Leave out a last batch that isn't full, and batches that don't suffice for all
-            ranks. Otherwise every sample comes at least once.
-        rank: Which of the ranks this is; see `ShuffleSampler`.
-        world_size: How many ranks there are; see `ShuffleSampler`.
+        lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
+            with a ``lengths`` attribute. They are copied.
+        batch_size: Maximum number of samples per batch.
+        max_tokens: Maximum size of a padded batch: padded length × number of samples. An empty sample
+            counts as one token. Pass at least one of ``batch_size`` and ``max_tokens``; with both,
+            both hold.
+        multiple_of: The ``multiple_of`` of `Pad`: batches are padded to multiples of it.
+        max_length: The ``max_length`` of `Pad`: longer samples are cut.
+        shuffle: Whether to shuffle. False keeps the order, except for sorting within buckets.
+        seed: Non-negative integer, the same on all ranks.
+        bucket_batches: Bucket size in batches, approximately. Larger buckets reduce padding, smaller
+            ones are closer to random order; 1 disables sorting. If shuffled, a bucket has at most a
+            quarter of the samples, so that batches differ between epochs.
+        drop_last: Whether to drop the last incomplete batch, and a last step with too few batches for
+            all ranks. Otherwise every sample is yielded at least once.
+        rank: Data-parallel rank of this process; see `ShuffleSampler`.
+        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
 
-    ``len()`` is the number of batches of this rank in a whole epoch, the same in each.
+    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
 
     To resume within an epoch, save the ``state_dict()`` of a `DeviceLoader` or of torchdata's
-    ``StatefulDataLoader`` around it. The sampler's own counts the batches that the workers of a plain
-    DataLoader fetch ahead, so save ``sampler.state_after(batches_trained)`` there. After
-    ``load_state_dict`` the next pass yields the batches that were left, on any number of ranks.
+    ``StatefulDataLoader`` around it. With a plain DataLoader, whose workers prefetch, save
+    ``sampler.state_after(batches_trained)``. After ``load_state_dict`` the next pass yields the
+    remaining batches, on any number of ranks.
 
     Raises:
-        TypeError: An argument is of the wrong kind; another sampler in the place of lengths, as when
-            Lightning makes samplers anew for its ranks: ``Trainer(use_distributed_sampler=False)``.
-        ValueError: An argument is out of range, or one sample alone takes more than ``max_tokens``.
+        TypeError: If an argument has the wrong type, or ``lengths`` is a sampler, as when Lightning
+            recreates samplers for its ranks: pass ``Trainer(use_distributed_sampler=False)``.
+        ValueError: If an argument is out of range, or a single sample exceeds ``max_tokens``.
 
     Example:
         >>> lengths = np.arange(10_000) % 512 + 1
@@ -91,7 +91,7 @@ class LengthBucketSampler(EpochSampler):
     PLANNING = 4
     SHOWN = ("multiple_of", "max_length", "world_size")
     SETTINGS = (
-        "_batch_size",  # not batch_size, which accelerate takes for that of each batch
+        "_batch_size",  # not batch_size, which accelerate expects to be constant
         "max_tokens",
         "shuffle",
         "seed",
@@ -121,8 +121,8 @@ class LengthBucketSampler(EpochSampler):
             raise ValueError(f"{name}: expected batch_size or max_tokens or both, got neither")
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         self._batch_size, self.max_tokens = (
-            None if most is None else checked_integer(most, f"{name}: {limit}", 1)
-            for limit, most in (("batch_size", batch_size), ("max_tokens", max_tokens))
+            None if limit is None else checked_integer(limit, f"{name}: {argument}", 1)
+            for argument, limit in (("batch_size", batch_size), ("max_tokens", max_tokens))
         )
         self.multiple_of = positive_integer(multiple_of, f"{name}: multiple_of")
         self.max_length = positive_integer(max_length, f"{name}: max_length")
@@ -131,13 +131,13 @@ class LengthBucketSampler(EpochSampler):
         self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
         self._padded_lengths = _padded(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
-        self._first_cuts: tuple[int, bool] | None = None  # how many cuts the first epoch has
+        self._first_cuts: tuple[int, bool] | None = None  # number of cuts in epoch 0, and is_full
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
             index = int(self._padded_lengths.argmax())
             raise ValueError(
                 f"{name}: sample {index} takes {self._padded_lengths[index]} tokens, more than "
                 f"max_tokens={self.max_tokens}; raise max_tokens, cut samples with max_length=, or "
-                "leave them out"
+                "drop them"
             )
 
     @property
@@ -168,7 +168,7 @@ class LengthBucketSampler(EpochSampler):
         if getattr(prepared_loader(), "batch_sampler", None) is self:
             raise RuntimeError(
                 f"{self._name}: accelerate's dispatch_batches cuts batches into equal parts and drops "
-                "what is left over, and these differ in size; leave out dispatch_batches"
+                "the rest, but these batches differ in size; leave out dispatch_batches"
             )
         return super().batches_from(epoch, start)
 
@@ -178,25 +178,25 @@ class LengthBucketSampler(EpochSampler):
 
     @property
     def padding_fraction(self) -> float:
-        """The share of padding in this epoch's batches of all ranks together, 0 to 1.
+        """The fraction of padding in this epoch's batches over all ranks, 0 to 1.
 
         It is 1 - tokens / padded tokens. A batch has (number of samples) × (padded length) padded tokens.
-        0.0 if there is no token.
+        0.0 without tokens.
         """
         plan = self._kept(self._plan, self.epoch_at_hand)
         count, world_size = len(plan.batches), self.world_size
         if self.batches(self.epoch_at_hand) == 0:
             return 0.0
         starts = plan.cuts[:-1]
-        lengths = self._lengths[plan.order].astype(np.float64)  # no sum of these overflows
+        lengths = self._lengths[plan.order].astype(np.float64)  # so that sums don't overflow
         longest = np.maximum.reduceat(self._padded_lengths[plan.order], starts)
         padded = longest.astype(np.float64) * np.diff(plan.cuts)
         tokens = np.add.reduceat(lengths, starts)
         firsts = np.arange(self.batches(self.epoch_at_hand)) * world_size
         firsts = np.minimum(firsts, max(0, count - world_size))
-        dealt_out = plan.batches[(firsts[:, None] + np.arange(world_size)) % count]
-        all_padded = padded[dealt_out].sum()
-        return float(1 - tokens[dealt_out].sum() / all_padded) if all_padded > 0 else 0.0
+        batches = plan.batches[(firsts[:, None] + np.arange(world_size)) % count]
+        all_padded = padded[batches].sum()
+        return float(1 - tokens[batches].sum() / all_padded) if all_padded > 0 else 0.0
 
     def _plan(self, epoch: int, _: int) -> _Plan:
         order, cuts, is_full = self._ordered_cuts(epoch)
@@ -211,7 +211,7 @@ class LengthBucketSampler(EpochSampler):
         return _Plan(order, cuts, np.append(shuffled, np.arange(len(shuffled), batches)))
 
     def _ordered(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The samples of an epoch in sorted buckets."""
+        """Returns the samples of an epoch in sorted buckets."""
         count, bucket = len(self._padded_lengths), self._bucket()
         keys = random_keys(self.seed, (epoch,), 2 * ROUNDS)
         order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
@@ -220,11 +220,11 @@ class LengthBucketSampler(EpochSampler):
     def _ordered_cuts(
         self, epoch: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
-        """The samples of an epoch, and where batches begin: each epoch has as many as the first.
+        """Returns the samples of an epoch and the batch boundaries, as many as in the first epoch.
 
-        Where samples of an epoch need more batches, the first buckets are sorted as one, as few as suffice:
-        all samples, the longest first, need the fewest that there can be. Where they need fewer, large
-        batches are halved.
+        If an epoch needs more batches, the smallest sufficient number of first buckets is sorted
+        together, because sorting all samples, longest first, needs the minimum. If it needs fewer,
+        large batches are halved.
         """
         order = self._ordered(epoch)
         cuts, is_full = self._cut(order)
@@ -236,7 +236,7 @@ class LengthBucketSampler(EpochSampler):
         target, is_full = self._first_cuts
         stop = self._bucket()
         while len(cuts) > target:
-            stop *= 2  # of buckets an even number: the next one begins with its shortest samples
+            stop *= 2  # an even number of buckets, so that the next one begins with its shortest
             first = order[:stop]
             longest_first = np.argsort(-self._padded_lengths[first], kind="stable")
             order = np.concatenate((first[longest_first], order[stop:]))
@@ -249,15 +249,15 @@ class LengthBucketSampler(EpochSampler):
         return order, cuts, is_full
 
     def _bucket(self) -> int:
-        """How many samples are sorted together; 1 if none are."""
+        """Returns the number of samples sorted together; 1 without sorting."""
         if self.bucket_batches == 1:
             return 1
         count, batch_size, max_tokens = len(self._padded_lengths), self._batch_size, self.max_tokens
         samples = count if batch_size is None else batch_size
         if max_tokens is not None:
             samples = min(samples, max_tokens * count // _sum(np.maximum(self._padded_lengths, 1)))
-        most = max(count // 4, samples) if self.shuffle else count
-        return max(2, min(samples * self.bucket_batches, most, count))
+        limit = max(count // 4, samples) if self.shuffle else count
+        return max(2, min(samples * self.bucket_batches, limit, count))
 
     def _cut(self, order: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], bool]:
         # An empty sample counts as one token, so that no batch has endless empty samples.
@@ -275,10 +275,9 @@ class _Plan(NamedTuple):
     """The batches of one epoch, of all ranks.
 
     Attributes:
-        order: int64 of shape (N,), the samples, batch after batch.
-        cuts: int64 of shape (B + 1,), where in ``order`` batches begin, and where the last one
-            ends.
-        batches: int64, the numbers of the batches in the order in which ranks take them in turn.
+        order: int64 of shape (N,): the samples, batch after batch.
+        cuts: int64 of shape (B + 1,): the begin of each batch in ``order``, and the end of the last.
+        batches: int64: batch numbers in the order in which ranks take them in turn.
     """
 
     order: npt.NDArray[np.int64]
@@ -287,14 +286,14 @@ class _Plan(NamedTuple):
 
 
 def _sum(sizes: npt.NDArray[np.int64]) -> int:
-    # Of both halves, because the sum of a few large sizes is beyond 64 bits.
+    # Sum 32-bit halves separately, because the sum of a few large sizes exceeds 64 bits.
     return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
 
 
 def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np.int64]:
-    """The order that sorts every ``bucket`` neighbours, up and down in turn.
+    """Returns the order that sorts every ``bucket`` neighbors, alternately up and down.
 
-    So lengths go on where the next bucket begins, and a batch may take samples of both.
+    Lengths then continue at bucket boundaries, where a batch may have samples of both buckets.
     """
     buckets = np.arange(len(lengths)) // bucket
     return np.lexsort((np.where(buckets % 2 == 0, lengths, -lengths), buckets))
@@ -303,12 +302,12 @@ def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np
 def _cut(
     sizes: npt.NDArray[np.int64], batch_size: int, max_tokens: int
 ) -> tuple[npt.NDArray[np.int64], bool]:
-    """Where batches begin and the last one ends, and whether that is full.
+    """Returns the batch boundaries, and whether the last batch is full.
 
-    Each is as long as longest × count <= max_tokens and batch_size allow.
+    Each batch is as large as longest × count <= max_tokens and batch_size allow.
     """
     cuts = []
-    longest = end = 0  # of the batch under way: its longest sample, and where it has to end
+    longest = end = 0  # of the current batch: its longest sample, and its end at the latest
     start = 0
     for position, size in enumerate(sizes.tolist()):
         if size > longest:
@@ -323,7 +322,7 @@ def _cut(
 
 
 def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
-    """The length of each sample, as a copy; raises TypeError or ValueError if they are none."""
+    """Validates and copies the lengths of samples; raises TypeError or ValueError."""
     name = f"{function}: lengths"
     if isinstance(lengths, Dataset) and not hasattr(lengths, "lengths"):
         raise TypeError(
@@ -351,7 +350,7 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
 
 
 def _are_samples(lengths: Any) -> bool:
-    """Whether a column holds sequences, of any library's kind."""
+    """Whether a column holds sequences, of any type."""
     if isinstance(lengths, np.ndarray | torch.Tensor) and lengths.dtype != object:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Batches that are stretches of an order, shared evenly by ranks."""
+"""`OrderSampler`: batches that are consecutive parts of an order, divided evenly over ranks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
-MOST_SAMPLES = 2**62  # of an epoch
-ROUNDS = 6  # kernels/permutation.h; as many keys has a permutation
+MOST_SAMPLES = 2**62  # per epoch
+ROUNDS = 6  # of kernels/permutation.h, which takes a key per round
 
 
 class OrderSampler(EpochSampler):
-    """An `EpochSampler` whose epochs are an order of ``count`` samples; a subclass says which.
+    """An `EpochSampler` whose epochs are an order of ``count`` samples, defined by a subclass.
 
-    Of each step, one rank's batch lies behind the other's in the order. Arguments are those of
+    The batches of all ranks in a step are consecutive in the order. For the arguments, see
     `ShuffleSampler`.
     """
 
@@ -52,7 +52,7 @@ class OrderSampler(EpochSampler):
 
     @abstractmethod
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The samples at these positions of an epoch's order, from 0 to ``count``."""
+        """Returns the samples at these positions of an epoch's order, from 0 to ``count``."""
 
     @property
     @override
@@ -67,7 +67,7 @@ class OrderSampler(EpochSampler):
     def consumed(self, batches: int, start: int) -> int:
         consumed = start + batches * self.step
         if self.uneven == "keep" and self.batch_size > 1 and batches and not self.drop_last:
-            # Too few for a batch on each rank: the step before leaves them some.
+            # Too few remain for a batch on each rank, so the step before passes some on.
             left = self._count - consumed
             consumed -= self.world_size - left if 0 < left < self.world_size else 0
         return consumed
@@ -103,7 +103,7 @@ class OrderSampler(EpochSampler):
         return IndexBatch(self.samples_at(epoch, *self._stretch(number, start)), epoch)
 
     def samples_at(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """The samples at these positions of an epoch's order, which begins anew behind its end."""
+        """Returns the samples at these positions of an epoch's order, which repeats after its end."""
         if stop > self._count:
             if start < self._count:
                 parts = (start, self._count), (0, stop - self._count)
@@ -112,7 +112,7 @@ class OrderSampler(EpochSampler):
         return self.order(epoch, start, stop)
 
     def _stretch(self, number: int, start: int) -> tuple[int, int]:
-        """At which positions of an order a batch of this rank begins and ends."""
+        """Returns begin and end of this rank's batch in the order."""
         rank, world_size = self._ranks()
         first = self.consumed(number, start)  # before this step
         if self.uneven == "keep":
@@ -126,14 +126,14 @@ class OrderSampler(EpochSampler):
         return begin, begin + size
 
     def _rank_count(self, world_size: int, start: int) -> int:
-        """The number of samples that each rank gets from there on, before ``drop_last``."""
+        """Returns the number of samples per rank from ``start`` on, before ``drop_last``."""
         left = self._count - start
         return left // world_size if self.uneven == "drop" else -(-left // world_size)
 
 
 @functools.lru_cache(maxsize=16)
 def random_keys(seed: int, key: tuple[int, ...], count: int) -> list[int]:
-    """``count`` random 64-bit numbers that follow from the seed and the key, as NumPy promises.
+    """Returns ``count`` random 64-bit numbers for a seed and a key, which NumPy keeps stable.
 
     The key begins with the epoch.
     """
@@ -142,5 +142,5 @@ def random_keys(seed: int, key: tuple[int, ...], count: int) -> list[int]:
 
 
 def permutation(count: int, keys: list[int]) -> npt.NDArray[np.int64]:
-    """The numbers below ``count`` in an order that follows from `ROUNDS` keys."""
+    """Returns the numbers below ``count`` in an order determined by `ROUNDS` keys."""
     return _core.permuted(count, keys, 0, count) if count else np.arange(0)

@@ -1,4 +1,4 @@
-"""Batches of documents that share rows of a fixed length."""
+"""`PackSampler`: documents packed into rows of a fixed length."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
-_BUCKET_STEPS = 16  # where ranks are balanced, the rows of this many steps are sorted together
+_BUCKET_STEPS = 16  # steps whose rows are sorted together to balance ranks
 _MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
 _MOST_DOCUMENTS = 2**32 - 2
 
 
 class PackLosses(NamedTuple):
-    """What a `PackSampler` leaves out of every epoch.
+    """Documents and tokens that a `PackSampler` omits from every epoch.
 
     Attributes:
-        documents: Number of dropped documents, which are too long.
-        tokens: How many tokens are lost: of those documents, and cut off others.
-        empty: How many documents are empty; they come into no batch.
+        documents: Number of documents dropped because they are too long.
+        tokens: Number of tokens lost, in dropped and truncated documents.
+        empty: Number of empty documents, which are in no batch.
     """
 
     documents: int
@@ -38,50 +38,48 @@ class PackLosses(NamedTuple):
 
 
 class PackSampler(EpochSampler):
-    """Batches of documents packed into rows of ``seq_length`` tokens; a ``batch_sampler``.
+    """Batch sampler that packs documents into rows of ``seq_length`` tokens.
 
-    Each epoch has a plan of its own, the same on every rank and machine: it follows from the
-    lengths, these arguments and the epoch. Epochs go on as those of `ShuffleSampler`, one loop at a
-    time. Ten million documents take about half a second. A batch knows the row of each document. An
-    `ArrayDataset` hands that on to `Collate`, whose fields `Pack` fill the rows; any other dataset
-    needs an `IndexedDataset` around it.
+    Each epoch has its own plan, which depends only on the lengths, these arguments and the epoch, on
+    every rank and machine. Ten million documents take about half a second. Epochs advance as in
+    `ShuffleSampler`; one loop at a time. Batches carry the row layout, which `ArrayDataset` passes to
+    `Collate` and its `Pack` fields; wrap any other dataset in an `IndexedDataset`.
 
-    All ranks get the same number of batches. The last ones may have empty rows, at their end. Where
-    the rows don't suffice for one on each rank, up to ``world_size - 1`` of the epoch's first rows
-    come again.
+    All ranks get the same number of batches. The last batches may end with empty rows. If there are
+    fewer rows than ranks in the last step, up to ``world_size - 1`` of the epoch's first rows are
+    repeated.
 
     Args:
-        lengths: 1-D integers, the tokens of each document: an ndarray, a memmap, a list, a CPU
-            tensor, or anything that has such an attribute ``lengths``. They are copied.
-        seq_length: The length of a row, in tokens.
-        batch_size: Rows in a batch of one rank.
-        strategy: ``"best_fit"`` leaves hardly any room: the longest document first, each into the
-            row where the least is left. ``"first_fit"`` takes documents one after the other, each
-            into the first row with room, for those who need the order (with ``shuffle=False``).
-            ``"wrapped"`` cuts the stream of all tokens every ``seq_length``; what is cut off goes on
-            in the next row, which doesn't see the beginning.
-        overflow: What to do with documents longer than a row, unless they are wrapped: ``"error"``,
-            ``"truncate"`` takes their first ``seq_length`` tokens, ``"drop"`` leaves them out.
-            `dropped` counts the tokens lost by either. Use `RaggedArray.split` to cut them into
-            several documents instead.
-        max_documents: The most documents in a row. Also makes the length of ``cu_seqlens`` fixed.
-        documents_multiple_of: The room of a document is a multiple of this, as context parallelism
-            needs; what it doesn't use is fill.
-        shuffle: False keeps documents of equal length, and rows, in order.
-        seed: Not negative; the same on all ranks.
-        balance: What ranks get alike in a step: ``"count"`` of rows; ``"tokens"``; or
-            ``"attention"``, the sum of the documents' squared lengths.
-        rank: Which of the ranks this is; see `ShuffleSampler`.
-        world_size: How many ranks there are; see `ShuffleSampler`.
+        lengths: Number of tokens of each document: 1-D integers in an ndarray, a memmap, a list or a
+            CPU tensor, or an object with a ``lengths`` attribute. They are copied.
+        seq_length: Tokens per row.
+        batch_size: Rows per batch and rank.
+        strategy: ``"best_fit"`` packs tightest: documents are placed longest first, each into the
+            fullest row that fits. ``"first_fit"`` places documents in order, each into the first row
+            that fits; it preserves the order with ``shuffle=False``. ``"wrapped"`` cuts the
+            concatenated tokens every ``seq_length``; a cut document continues in the next row, which
+            doesn't see its beginning.
+        overflow: How to handle documents longer than a row, unless wrapped: ``"error"`` raises,
+            ``"truncate"`` keeps the first ``seq_length`` tokens, ``"drop"`` drops the document.
+            `dropped` counts lost tokens. To cut them into several documents, use `RaggedArray.split`.
+        max_documents: Maximum number of documents per row. Also makes the length of ``cu_seqlens``
+            fixed.
+        documents_multiple_of: Pads each document to a multiple of this, for context parallelism.
+        shuffle: Whether to shuffle. False keeps rows, and documents of equal length, in order.
+        seed: Non-negative integer, the same on all ranks.
+        balance: What to balance across ranks in each step: ``"count"`` of rows, ``"tokens"``, or
+            ``"attention"`` cost (sum of squared document lengths).
+        rank: Data-parallel rank of this process; see `ShuffleSampler`.
+        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
 
-    ``len()`` is the number of batches of this rank in a whole epoch, the same in each.
+    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
 
     To resume within an epoch, see `LengthBucketSampler`.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range; a document is longer than a row; a rank would get
-            no batch.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, a document is longer than a row, or a rank has no
+            batch.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences(
@@ -102,13 +100,13 @@ class PackSampler(EpochSampler):
         0.0
     """
 
-    #: The fewest rows of each rank in an epoch.
+    #: Minimum number of rows per rank and epoch.
     FEWEST_ROWS: ClassVar[int] = 1
 
     SHOWN = (
         "_batch_size",
         "world_size",
-    )  # not batch_size, which accelerate takes for that of samples
+    )  # not batch_size, which accelerate expects to count samples
     SETTINGS = (
         "seq_length",
         "strategy",
@@ -143,8 +141,8 @@ class PackSampler(EpochSampler):
         self._batch_size = checked_integer(batch_size, f"{name}: batch_size", 1)
         if self._batch_size * self.seq_length > _MOST_TOKENS:
             raise ValueError(
-                f"{name}: batch_size × seq_length must be less than 2**31, for cu_seqlens are int32, got "
-                f"{self._batch_size} × {self.seq_length}; take fewer rows"
+                f"{name}: batch_size × seq_length must be less than 2**31, because cu_seqlens are int32, "
+                f"got {self._batch_size} × {self.seq_length}; take fewer rows"
             )
         require_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
         require_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
@@ -161,14 +159,14 @@ class PackSampler(EpochSampler):
             )
         if strategy == "wrapped" and (self.max_documents or self.documents_multiple_of > 1):
             raise ValueError(
-                f"{name}: strategy='wrapped' fills rows whatever they hold; take 'best_fit' for "
-                "max_documents and documents_multiple_of"
+                f"{name}: strategy='wrapped' supports neither max_documents nor documents_multiple_of; "
+                "take 'best_fit'"
             )
         self.shuffle = shuffle
         if isinstance(lengths, Iterator):
             raise TypeError(
-                f"{name}: lengths must be those of all documents, got a {type(lengths).__name__}; make "
-                "a list of them, or pack a stream with PackedStream"
+                f"{name}: lengths must have the length of every document, got a "
+                f"{type(lengths).__name__}; pass a list, or pack a stream with PackedStream"
             )
         self._totals = lengths_of_samples(lengths, name)
         if len(self._totals) > _MOST_DOCUMENTS:
@@ -183,12 +181,12 @@ class PackSampler(EpochSampler):
 
     @property
     def dropped(self) -> PackLosses:
-        """What every epoch leaves out."""
+        """The documents and tokens that every epoch omits."""
         return self._dropped
 
     @property
     def padding_fraction(self) -> float:
-        """The share of padding in this epoch's batches of all ranks together, 0 to 1."""
+        """The fraction of padding in this epoch's batches over all ranks, 0 to 1."""
         slots = (
             self.batches(self.epoch_at_hand) * self.world_size * self._batch_size * self.seq_length
         )
@@ -238,7 +236,7 @@ class PackSampler(EpochSampler):
         return super()._identity() | ({} if self.balance == "count" else tied)
 
     def _losses(self) -> tuple[npt.NDArray[np.int64], PackLosses]:
-        """How many tokens are taken of each document, and what is not."""
+        """Returns the number of tokens used of each document, and the losses."""
         totals = self._totals
         empty = int(np.count_nonzero(totals == 0))
         long = np.flatnonzero(totals > self.seq_length)
@@ -254,23 +252,23 @@ class PackSampler(EpochSampler):
             )
         taken = totals.copy()
         taken[long] = self.seq_length if self.overflow == "truncate" else 0
-        lost = sum(totals[long].tolist()) - int(taken[long].sum())  # may be beyond 64 bits
+        lost = sum(totals[long].tolist()) - int(taken[long].sum())  # may exceed 64 bits
         return taken, PackLosses(len(long) if self.overflow == "drop" else 0, lost, empty)
 
     def _rows_of_rank(self, plan: _Plan, first: int) -> npt.NDArray[np.int64]:
-        """This rank's rows of a step; all ranks have one before any has two."""
+        """Returns this rank's rows of a step; every rank gets one before any gets two."""
         rank, world_size = self._ranks()
         rows = plan.row_order[first : first + self.step]
-        if len(rows) < world_size:  # then some of the epoch's first rows come again
+        if len(rows) < world_size:  # repeat some of the epoch's first rows
             rows = np.append(rows, np.resize(plan.row_order, world_size - len(rows)))
         if self.balance == "count":
             each, rest = divmod(len(rows), world_size)
             start = rank * each + min(rank, rest)
             return rows[start : start + each + (rank < rest)]
-        # Of rows from costly to cheap, there and back again, each rank takes one in turn.
+        # Rows are sorted by cost, descending. Ranks take one each in alternating direction.
         positions = np.arange(len(rows))
-        turn, place = np.divmod(positions, world_size)
-        return rows[np.where(turn % 2, world_size - 1 - place, place) == rank]
+        turn, column = np.divmod(positions, world_size)
+        return rows[np.where(turn % 2, world_size - 1 - column, column) == rank]
 
     def _plan(self, epoch: int, world_size: int) -> _Plan:
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
@@ -288,7 +286,7 @@ class PackSampler(EpochSampler):
         if 0 < count % step < world_size:
             order = np.append(order, order[: world_size - count % step])
         costs = -rows.costs(2 if self.balance == "attention" else 1)[order]
-        # Where order matters, rows change their places within a step only.
+        # Without shuffling, rows move within a step only.
         bucket = step * (_BUCKET_STEPS if self.shuffle else 1)
         order = order[np.lexsort((costs, np.arange(len(order)) // bucket))]
         steps = self._order(len(order) // step, keys[2 * ROUNDS :])
@@ -308,17 +306,17 @@ class PackSampler(EpochSampler):
             cuts = np.append(np.arange(0, tokens, self.seq_length), tokens)
             return _WrappedRows(self._taken, documents, ends, cuts)
         rooms = rounded_up(self._taken, self.documents_multiple_of).astype(np.int32)
-        most = min(self.max_documents or _MOST_DOCUMENTS, _MOST_DOCUMENTS)
+        limit = min(self.max_documents or _MOST_DOCUMENTS, _MOST_DOCUMENTS)
         if self.strategy == "best_fit":
             key = keys[0] if self.shuffle else None
-            plan = _core.best_fit(rooms, self.seq_length, most, key)
+            plan = _core.best_fit(rooms, self.seq_length, limit, key)
         else:
             order = self._first_fit_order(keys) if self.shuffle else None
-            plan = _core.first_fit(rooms, self.seq_length, most, order)
+            plan = _core.first_fit(rooms, self.seq_length, limit, order)
         return _FittedRows(self._taken, *plan)
 
     def _first_fit_order(self, keys: list[int]) -> npt.NDArray[np.int64]:
-        """A random order whose lengths are the same in each epoch, and so is the number of rows."""
+        """Returns a random order with the same lengths, and so the same number of rows, each epoch."""
         count = len(self._taken)
         lengths = self._taken[permutation(count, random_keys(self.seed, (0,), ROUNDS))]
         documents = permutation(count, keys)
@@ -329,15 +327,15 @@ class PackSampler(EpochSampler):
         return order
 
 
-#: For each piece of a document: its document, its first token that is taken, how many are, and in
-#: which of the rows asked for it is.
+#: Per piece of a document: document, first token, number of tokens, and position among the requested
+#: rows.
 _Pieces = tuple[npt.NDArray[np.int64], ...]
 
 
 def _stretches(
     begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """All numbers from each beginning to its end, and which of the stretches each is in."""
+    """Returns all numbers of the ranges ``begins`` to ``ends``, and the range of each."""
     counts = ends - begins
     numbers = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(numbers)) + (ends - np.cumsum(counts))[numbers], numbers
@@ -348,9 +346,9 @@ class _FittedRows:
     """Rows of whole documents.
 
     Attributes:
-        lengths: int64, of all documents.
-        documents: uint32 of shape (N,), row after row.
-        offsets: int64 of shape (rows + 1,), where in ``documents`` rows begin, and the end.
+        lengths: int64: the lengths of all documents.
+        documents: uint32 of shape (N,): documents, row after row.
+        offsets: int64 of shape (rows + 1,): the begin of each row in ``documents``, and the end.
     """
 
     lengths: npt.NDArray[np.int64]
@@ -364,7 +362,7 @@ class _FittedRows:
         return documents, np.zeros_like(documents), self.lengths[documents], numbers
 
     def costs(self, power: int) -> npt.NDArray[np.int64]:
-        """For each row the sum of its lengths to a power."""
+        """Returns for each row the sum of its lengths to a power."""
         return np.add.reduceat(self.lengths[self.documents] ** power, self.offsets[:-1])
 
 
@@ -373,10 +371,10 @@ class _WrappedRows:
     """Rows cut from one stream of tokens.
 
     Attributes:
-        lengths: int64, of all documents.
-        documents: int64 of shape (N,), in the order of the stream.
-        ends: int64 of shape (N,), where in the stream each ends.
-        offsets: int64 of shape (rows + 1,), where in the stream rows begin, and its end.
+        lengths: int64: the lengths of all documents.
+        documents: int64 of shape (N,): documents in stream order.
+        ends: int64 of shape (N,): the end of each document in the stream.
+        offsets: int64 of shape (rows + 1,): the begin of each row in the stream, and the end.
     """
 
     lengths: npt.NDArray[np.int64]
@@ -398,7 +396,7 @@ class _WrappedRows:
         return documents, begins - starts, lengths, numbers
 
     def costs(self, power: int) -> npt.NDArray[np.int64]:
-        """For each row the sum of its pieces' lengths to a power."""
+        """Returns for each row the sum of its pieces' lengths to a power."""
         cuts = np.union1d(self.ends, self.offsets)
         rows = np.searchsorted(cuts, self.offsets[:-1])
         return np.add.reduceat(np.diff(cuts) ** power, rows)

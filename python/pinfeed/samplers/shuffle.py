@@ -1,4 +1,4 @@
-"""Batches in random order, of any number of samples, without a list of them."""
+"""`ShuffleSampler`: random order without a stored permutation."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, r
 
 
 class ShuffleSampler(OrderSampler):
-    """Batches of samples in random order, computed a batch at a time; a ``batch_sampler``.
+    """Batch sampler that shuffles without storing the permutation.
 
-    The order of an epoch is a permutation that the seed and the epoch determine. It is computed, not
-    stored: the first batch of a billion samples is there at once, and resuming anywhere takes no
-    longer. Each loop is of the next epoch; `set_epoch` says of which, where that is another one. The
-    batches tell it to `Collate`, for what that draws with a seed. A sampler is for one loop at a time,
-    so threads that loop at once need one each.
+    The seed and the epoch determine the order. It is computed batch by batch: the first batch of a
+    billion samples takes no time, and neither does resuming anywhere. Each loop starts the next epoch,
+    unless `set_epoch` sets it. Batches carry the epoch to `Collate`. A sampler serves one loop at a
+    time; use one per thread.
 
-    With several ranks, the samples of one step lie next to each other in the order, and each rank
-    takes its stretch of them.
+    With several ranks, the samples of a step are neighbors in the order, and each rank takes its part
+    of them.
 
     Args:
-        dataset: The number of samples, or a dataset that has a length.
-        batch_size: Samples in a batch of one rank; the last one may be smaller.
-        seed: Not negative; the same on all ranks.
-        shuffle: False keeps the dataset's order.
-        drop_last: Leave out a last batch that isn't full.
-        rank: Which of the data-parallel ranks this is. Processes that share their batches, such as a
-            tensor-parallel group, pass the same. None: asked each time of ``torch.distributed``, and
-            before that is initialized of the environment that torchrun sets.
-        world_size: The number of data-parallel ranks; likewise, else 1. Give both or neither.
-        uneven: What happens if the samples don't divide evenly over ranks. ``"repeat"`` serves up to
-            ``world_size - 1`` samples from the epoch's beginning twice. ``"drop"`` drops up to as many,
-            different ones in each epoch. ``"keep"`` serves each sample exactly once: ranks may differ by
-            a sample, but not by a batch, because the step before the last passes on some samples. Where
-            that is impossible, some ranks get one batch less: with a ``batch_size`` of 1, and if the epoch
-            or a state of other sizes has fewer samples left than there are ranks.
+        dataset: Number of samples, or a dataset with a length.
+        batch_size: Samples per batch and rank; the last batch may be smaller.
+        seed: Non-negative integer, the same on all ranks.
+        shuffle: Whether to shuffle. False keeps the dataset's order.
+        drop_last: Whether to drop the last incomplete batch.
+        rank: Data-parallel rank of this process. Processes that share their batches, such as a
+            tensor-parallel group, pass the same rank. None: taken from ``torch.distributed`` at each
+            use, or, before that is initialized, from the environment that torchrun sets.
+        world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
+            neither.
+        uneven: How to equalize ranks if samples don't divide evenly. ``"repeat"`` repeats up to
+            ``world_size - 1`` samples from the epoch's beginning. ``"drop"`` drops up to
+            ``world_size - 1`` samples, different ones each epoch. ``"keep"`` yields each sample exactly
+            once: ranks may differ by a sample, but not by a batch, because the last two steps share
+            samples. If that is impossible, some ranks get one batch less: with ``batch_size=1``, or if
+            fewer samples than ranks remain.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range; there would be no batch.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, or there is no batch.
 
     Example:
         >>> dataset = pinfeed.ArrayDataset(np.arange(1_000) * 10)

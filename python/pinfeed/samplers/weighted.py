@@ -1,4 +1,4 @@
-"""Batches of samples drawn in proportion to weights."""
+"""`WeightedSampler`: samples drawn in proportion to weights."""
 
 from __future__ import annotations
 
@@ -16,40 +16,38 @@ from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import checked_column
 from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
 
-_DRAWS = 2**16  # are counted at once
+_DRAWS = 2**16  # counted at a time
 
-# Torch's WeightedRandomSampler takes num_samples where other samplers take batch_size.
+# The second argument of torch's WeightedRandomSampler is num_samples, not batch_size.
 _BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
 
 
 class WeightedSampler(OrderSampler):
-    """Batches of samples, each drawn with a chance in proportion to its weight; a ``batch_sampler``.
+    """Batch sampler that draws samples in proportion to their weights.
 
-    The draws depend only on the weights, the seed and the epoch, on every machine and with any
-    number of ranks. Epochs go on as those of `ShuffleSampler`, one loop at a time.
+    The draws depend only on the weights, the seed and the epoch, on every machine and for any number
+    of ranks. Epochs advance as in `ShuffleSampler`; one loop at a time.
 
-    With replacement a table of 16 bytes a weight is built once (Walker's alias method), and a draw
-    takes the same short time whatever the number of weights. Without replacement, each epoch goes
-    through all weights once (Efraimidis and Spirakis' keys).
+    With replacement, a table of 16 bytes per weight is built once (Walker's alias method), and draws
+    take constant time. Without replacement, each epoch reads all weights once (Efraimidis–Spirakis
+    keys).
 
     Args:
-        weights: 1-D, of numbers that are finite, not negative and not all 0; an ndarray, a memmap, a
-            list, a CPU tensor. float64 is not copied: make another sampler of other weights instead
-            of changing these.
-        batch_size: Samples in a batch of one rank; the last one may be smaller.
-        num_samples: How many samples an epoch draws, of all ranks together. None: as many as there
-            are weights.
-        replacement: Whether a sample may be drawn again within an epoch.
-        seed: Not negative; the same on all ranks.
-        drop_last: Leave out a last batch that isn't full.
-        rank: Which of the ranks this is; see `ShuffleSampler`.
-        world_size: How many ranks there are; see `ShuffleSampler`.
-        uneven: How all ranks get the same number of samples; see `ShuffleSampler`.
+        weights: Finite, non-negative numbers, not all 0: a 1-D ndarray, memmap, list or CPU tensor.
+            float64 is not copied: create a new sampler instead of changing the weights.
+        batch_size: Samples per batch and rank; the last batch may be smaller.
+        num_samples: Samples per epoch, over all ranks. None: the number of weights.
+        replacement: Whether a sample may be drawn more than once per epoch.
+        seed: Non-negative integer, the same on all ranks.
+        drop_last: Whether to drop the last incomplete batch.
+        rank: Data-parallel rank of this process; see `ShuffleSampler`.
+        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
+        uneven: How to equalize ranks; see `ShuffleSampler`.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range; a weight is negative, infinite or NaN; fewer than
-            ``num_samples`` weights are above 0, without replacement.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, a weight is negative, infinite or NaN, or fewer than
+            ``num_samples`` weights are above 0 without replacement.
 
     Example:
         >>> weights = np.array([0, 1, 1, 8])
@@ -115,24 +113,23 @@ class WeightedSampler(OrderSampler):
         world_size: int | None = None,
         uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> Self:
-        """Batches in which each class comes equally often, on average.
+        """Creates a sampler that draws every class equally often, on average.
 
-        A sample's weight is one over the number of samples of its class, and samples are drawn with
-        replacement.
+        A sample's weight is the reciprocal of its class's size, and samples are drawn with replacement.
 
         Args:
-            labels: 1-D, the class of each sample: integers, strings, whatever ``np.unique`` takes; or a
+            labels: Class of each sample: 1-D integers, strings or other input of ``np.unique``, or a
                 column of an `ArrayDataset`.
-            batch_size: Samples in a batch of one rank; the last one may be smaller.
-            num_samples: How many samples an epoch draws. None: as many as there are labels.
+            batch_size: Samples per batch and rank; the last batch may be smaller.
+            num_samples: Samples per epoch, over all ranks. None: the number of labels.
             seed: As in `WeightedSampler`, like the arguments below.
-            drop_last: Leave out a last batch that isn't full.
-            rank: Which of the ranks this is.
-            world_size: How many ranks there are.
-            uneven: How all ranks get the same number of samples.
+            drop_last: Whether to drop the last incomplete batch.
+            rank: Data-parallel rank of this process.
+            world_size: Number of data-parallel ranks.
+            uneven: How to equalize ranks.
 
         Raises:
-            TypeError, ValueError: An argument is out of range or of the wrong kind.
+            TypeError, ValueError: If an argument has the wrong type or is out of range.
 
         Example:
             >>> labels = np.array([0] * 900 + [1] * 90 + [2] * 10)
@@ -172,7 +169,7 @@ class WeightedSampler(OrderSampler):
 
     @override
     def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
-        """The batches, which know how often the epoch had each sample before."""
+        """Yields the batches, with the number of earlier draws of each sample."""
         if not self.replacement:
             yield from super().batches_from(epoch, start)
             return
@@ -180,7 +177,7 @@ class WeightedSampler(OrderSampler):
         counted = 0
         for number in range(self.batches(epoch, start)):
             first, last = self._stretch(number, start)
-            while counted < first:  # what other ranks and earlier batches draw
+            while counted < first:  # the draws of other ranks and earlier batches
                 stop = min(first, counted + _DRAWS)
                 np.add.at(counts, self.samples_at(epoch, counted, stop), 1)
                 counted = stop
@@ -193,7 +190,7 @@ class WeightedSampler(OrderSampler):
             yield batch
 
     def _plan(self, epoch: int, _: int) -> npt.NDArray[np.int64]:
-        """All samples of an epoch without replacement: those of the smallest keys, in their order."""
+        """Returns an epoch's samples without replacement: the smallest keys, in order."""
         (key,) = random_keys(self.seed, (epoch,), 1)
         keys = _core.draw_keys(self._weights, key, 0)
         chosen = np.argpartition(keys, self.num_samples - 1)[: self.num_samples]
@@ -204,11 +201,11 @@ class WeightedSampler(OrderSampler):
         return {"samples": len(self._weights), "weights_crc32": self._checksum}
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_table": None}  # large, and soon made again
+        return super().__getstate__() | {"_table": None}  # large, and quickly rebuilt
 
 
 def _earlier_in(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How often each number comes before in the array."""
+    """Returns for each number its count earlier in the array."""
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -229,5 +226,7 @@ def _checked_weights(weights: Any, name: str) -> npt.NDArray[np.float64]:
             f"{wrong[0]}; a sample of weight 0 is never drawn"
         )
     if not array.any():
-        raise ValueError(f"{name}: weights must not all be 0; give samples to draw more")
+        raise ValueError(
+            f"{name}: weights must not all be 0; pass a larger weight for samples to draw"
+        )
     return array

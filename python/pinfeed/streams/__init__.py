@@ -1,17 +1,17 @@
-"""`pinfeed.StreamDataset`, and how a sample gets to the one worker that yields it.
+"""`pinfeed.StreamDataset`: from all shards to the samples of one worker.
 
-own shards       dealt out to ranks and workers                            share.py
+own shards       distributed over ranks and workers                        share.py
   │
   ▼
-their samples    read from any position on                                 shards.py
+their samples    read from any position                                    shards.py
   │
   ▼
-own samples      dealt out in turn, where several workers read a shard     share.py
+own samples      taken in turn, if several workers read a shard            share.py
   │
   ▼
-shuffled         in a buffer, which a resumed pass fills as it was         shuffle_buffer.py
+shuffled         in a buffer, which a resumed pass refills                 shuffle_buffer.py
 
-passes.py puts them together, and holds the state from which a pass goes on. moved.py finds what is left
-for other ranks and workers. samplers/epoch_clock.py says which epoch a pass is of. packed_stream.py packs
-what a stream yields into rows.
+passes.py combines them, and holds the state of a pass. moved.py computes the rest of an epoch for other
+rank and worker counts. samplers/epoch_clock.py determines the epoch of a pass. packed_stream.py packs a
+stream's documents into rows.
 """

@@ -1,4 +1,4 @@
-"""What is left of a pass, for other numbers of ranks and workers."""
+"""The rest of a pass, for other rank and worker counts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pinfeed.streams.passes import StreamState, left_shards
 from pinfeed.streams.shards import Start
 from pinfeed.streams.share import Share, share_of
 
-#: The parts of a state that say whose it is.
+#: The parts of a state that identify its rank and worker.
 PLACE = ("rank", "world_size", "worker", "workers")
 
 
 def own_state(
     states: list[Any], workers: int, place: Mapping[str, int], needed: set[str], name: str
 ) -> Any:
-    """The loader's state, out of a list, that so many workers at this ``place`` go on from; or the list."""
+    """Selects the loader's state with this number of workers and ``place``; without one, the list."""
     for state in states:
         if workers_of(state) == workers:
             for one in states_within(state, needed, name):
@@ -29,17 +29,17 @@ def own_state(
 
 
 class WholePass:
-    """The states of all workers of all ranks, put together.
+    """The combined states of all workers of all ranks.
 
     Args:
         states: The states. Unless ``uneven="keep"``, the state of any one rank suffices.
-        shards: The number of shards.
+        shards: Number of shards.
         uneven: As in `StreamDataset`.
 
     Attributes:
-        moves: Whether others can go on with what is left, because each shard is read by one worker, or by
-            ranks that are equally far.
-        missing: A rank and a worker whose state is not there, or None.
+        moves: Whether other rank and worker counts can resume, because each shard is read by one worker,
+            or by ranks at the same step.
+        missing: A rank and a worker without a state, or None.
     """
 
     def __init__(self, states: list[dict[str, Any]], shards: int, uneven: Uneven) -> None:
@@ -49,7 +49,7 @@ class WholePass:
             for name in ("world_size", "workers")
         )
         states_by_place = {(one.get("rank"), one.get("worker")): one for one in states}
-        # By group the ranks whose states are there.
+        # The states of each group, by rank.
         self._groups: dict[int, dict[int, tuple[dict[str, Any], Share]]] = {}
         self.missing: tuple[int, int] | None = None
         share = Share(1, 0, 1, 0)
@@ -65,16 +65,16 @@ class WholePass:
                 self.missing = self.missing or (0, worker)
         self.moves = share.turns in (1, share.level)
 
-    def what_is_left(self, identity: Mapping[str, Any]) -> StreamState:
-        """The state before the first sample that is left, for whoever goes on.
+    def remaining(self, identity: Mapping[str, Any]) -> StreamState:
+        """Returns the state before the first remaining sample, for any rank and worker counts.
 
-        ``identity`` is the part of the states that must be the same there.
+        ``identity`` is the part of the states that must be the same.
         """
         if self.missing is not None:
             raise ValueError(
-                f"StreamDataset: state must be the list of the states of all {self._world_size} ranks with "
-                f"{self._workers} workers each, where the stream goes on with others, and that of rank "
-                f"{self.missing[0]}, worker {self.missing[1]} is missing; save them on every rank"
+                f"StreamDataset: to resume with other ranks or workers, state must be the list of the "
+                f"states of all {self._world_size} ranks with {self._workers} workers each; rank "
+                f"{self.missing[0]}, worker {self.missing[1]} is missing; save the state on every rank"
             )
         sizes = {"world_size": self._world_size, "workers": self._workers}
         found: dict[tuple[int, int], StreamState] = {}
@@ -95,7 +95,7 @@ class WholePass:
     def _left_of(self, state: StreamState, share: Share) -> list[Start]:
         shards = share.of(left_shards(state.left, self._shards))
         starts, position = state.starts, state.yielded * share.turns
-        if starts[-1][0] == len(shards):  # it has seen the end
+        if starts[-1][0] == len(shards):  # it has reached the end
             return []
         place, first = starts[bisect_right(starts, position, key=lambda start: start[1]) - 1]
         (shard, read_before), *rest = shards[place:]

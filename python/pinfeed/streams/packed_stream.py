@@ -1,4 +1,4 @@
-"""Documents of a stream, packed into rows window by window."""
+"""`PackedStream`: documents of a stream, packed into rows window by window."""
 
 from __future__ import annotations
 
@@ -16,46 +16,47 @@ from pinfeed.samplers.pack import PackSampler
 from pinfeed.streams.moved import own_state
 from pinfeed.streams.stream_dataset import StreamDataset
 
-_NEEDED = {"stream", "windows", "consumed"}  # in what is a state of a PackedStream
+_NEEDED = {"stream", "windows", "consumed"}  # keys of a PackedStream's state
 
 
 class PackedStream(IterableDataset[Any]):
-    """Batches of a stream's documents, packed into rows of ``seq_length`` tokens.
+    """Iterable dataset that packs a stream's documents into rows of ``seq_length`` tokens.
 
-    A `PackSampler` chooses documents by their index, of a dataset that knows how many it has. A
-    stream doesn't. So each worker reads ``window`` documents ahead, plans their rows, yields these
-    batches, and goes on with the next window.
+    A `PackSampler` needs the lengths of all documents, which a stream doesn't have. So each worker
+    reads a ``window`` of documents, plans their rows, yields these batches, and continues with the next
+    window.
 
-    Give it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Threads share one as they
+    Pass it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Threads share it as they
     share a `StreamDataset`.
 
-    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and each takes its
-    rows of a step, so all ranks get the same number of batches. If the last rows of a window are too few
-    for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own documents, and the
-    numbers of batches differ.
+    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and take their
+    rows of each step, so all ranks get the same number of batches. If the last rows of a window are too
+    few for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own documents,
+    and the number of batches differs.
 
     Args:
         stream: A `StreamDataset`.
-        seq_length: The length of a row, in tokens.
-        batch_size: Rows in a batch. The last batch of a window may have empty rows, at its end.
-        window: Number of documents that are planned together, over all ranks unless the stream has
-            ``uneven="keep"``. More documents waste less: the last step of a window is half empty on average.
-        key: The key of a sample's tokens. None: the sample is its tokens.
-        strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents that are
-            longer than a row; for other strategies they are an error.
-        max_documents: The most documents in a row.
-        documents_multiple_of: The room of a document is a multiple of this.
-        shuffle: False keeps documents of equal length, and rows, in order.
-        seed: Not negative.
+        seq_length: Tokens per row.
+        batch_size: Rows per batch. The last batch of a window may end with empty rows.
+        window: Number of documents planned together, over all ranks unless the stream has
+            ``uneven="keep"``. Larger windows waste less: the last step of a window is half empty on
+            average.
+        key: Key of the tokens in a sample. None: the sample is its tokens.
+        strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents longer
+            than a row; with other strategies they raise ValueError.
+        max_documents: Maximum number of documents per row.
+        documents_multiple_of: Pads each document to a multiple of this.
+        shuffle: Whether to shuffle. False keeps rows, and documents of equal length, in order.
+        seed: Non-negative integer, the same on all ranks.
 
-    In a torchdata ``StatefulDataLoader`` it resumes in the middle of a window, which is read again. Unless
-    the stream has ``uneven="keep"``, the state of any rank suits all ranks, and any number of ranks. Empty documents come into no
-    batch.
+    A torchdata ``StatefulDataLoader`` resumes it within a window, which is read again. Unless the stream
+    has ``uneven="keep"``, the state of any rank works for all ranks, and for any number of ranks. Empty
+    documents are in no batch.
 
     Raises:
-        TypeError: An argument is of the wrong kind.
-        ValueError: An argument is out of range. When a window is planned: a document is longer than
-            a row.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, or, when a window is planned, a document is longer
+            than a row.
 
     Example:
         >>> stream = pinfeed.StreamDataset([[1, 2, 3], [4, 5], [6], [7, 8]])
@@ -89,8 +90,8 @@ class PackedStream(IterableDataset[Any]):
     ) -> None:
         if not isinstance(stream, StreamDataset):
             raise TypeError(
-                "PackedStream: stream must be a StreamDataset, which deals out documents to ranks and "
-                f"workers, got {type(stream).__name__}; make one of it: StreamDataset(stream)"
+                "PackedStream: stream must be a StreamDataset, which shards documents over ranks and "
+                f"workers, got {type(stream).__name__}; wrap it: StreamDataset(stream)"
             )
         self.stream = stream
         self.window = checked_integer(window, "PackedStream: window", 1)
@@ -104,16 +105,13 @@ class PackedStream(IterableDataset[Any]):
             "shuffle": shuffle,
             "seed": seed,
         }
-        self._planned([1], 0)  # raises for what is out of range
-        # Of the pass that began last: how far it is, and what it reads.
+        self._planned([1], 0)  # raises if an argument is out of range
+        # Position and stream of the last pass.
         self._position: tuple[_Position, StreamDataset] | None = None
-        self._loaded = (
-            0,
-            0,
-        )  # at which window the next pass begins, and how many of its rows are done
+        self._loaded = (0, 0)  # where the next pass begins: windows, and consumed rows of the next
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next pass, as `StreamDataset.set_epoch`."""
+        """Sets the epoch of the next pass, as `StreamDataset.set_epoch` does."""
         if epoch != self.stream.epoch:
             self._loaded = (0, 0)
         self.stream.set_epoch(epoch)
@@ -145,31 +143,31 @@ class PackedStream(IterableDataset[Any]):
             position.stream = stream.state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the pass that began last has come, and the settings that it depends on.
+        """Returns the position of the last pass, and the settings that it depends on.
 
         Returns:
-            The ``stream``'s state at the beginning of the window, how many ``windows`` were read
-            before it, how many of its rows were ``consumed``, and the settings.
+            The ``stream``'s state at the beginning of the window, the number of ``windows`` before it,
+            the number of its rows that were ``consumed``, and the settings.
         """
         if self._position is not None:
             return vars(self._position[0]) | self._identity()
         return vars(_Position(self._documents().state_dict(), *self._loaded)) | self._identity()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to where `state_dict` was called: the next pass yields the batches left.
+        """Restores a saved position: the next pass yields the remaining batches.
 
         Raises:
-            TypeError: ``state`` is no dict, or a value is of the wrong kind.
-            ValueError: The state is of a stream with other settings, or it isn't complete.
+            TypeError: If ``state`` is not a dict, or a value has the wrong type.
+            ValueError: If the state is of a stream with other settings, or incomplete.
         """
         if isinstance(state, list | tuple):
             raise TypeError(
-                "PackedStream: state must be that of this worker, got a list; load the list into a "
-                "DeviceLoader with as many workers as saved it"
-                f"{', and as many ranks' if self.stream.uneven == 'keep' else ''}"
+                "PackedStream: state must be the state of this worker, got a list; load the list into a "
+                "DeviceLoader with the number of workers that saved it"
+                f"{', and the number of ranks' if self.stream.uneven == 'keep' else ''}"
             )
         identity = self._identity()
-        del identity["batch_size"]  # rows are dealt out one by one
+        del identity["batch_size"]  # may differ, because rows are distributed one by one
         require_state(state, _NEEDED, identity, "PackedStream", "stream")
         windows, consumed = (
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
@@ -180,11 +178,11 @@ class PackedStream(IterableDataset[Any]):
         self._position = None
 
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
-        """The loader's state, of those of all ranks, that this rank with so many workers goes on from."""
+        """Selects the loader's state for this rank and number of workers."""
         return own_state(states, workers, self._documents().place, _NEEDED, "PackedStream")
 
     def _documents(self) -> StreamDataset:
-        """What windows are read from."""
+        """The stream that windows are read from."""
         return self.stream if self.stream.uneven == "keep" else self.stream.of_all_ranks()
 
     def _identity(self) -> dict[str, Any]:
@@ -193,8 +191,8 @@ class PackedStream(IterableDataset[Any]):
     def _length(self, sample: Any) -> int:
         if self.key is None and isinstance(sample, Mapping):
             raise TypeError(
-                f"PackedStream: samples are dicts with {list(sample)}; say under which key the tokens "
-                "are: key=..."
+                f"PackedStream: samples are dicts with {list(sample)}; pass the key of the tokens: "
+                "key=..."
             )
         try:
             length = len(sample if self.key is None else sample[self.key])
@@ -207,8 +205,8 @@ class PackedStream(IterableDataset[Any]):
         if length > self._settings["seq_length"] and self._settings["strategy"] != "wrapped":
             raise ValueError(
                 f"PackedStream: documents must have at most seq_length="
-                f"{self._settings['seq_length']} tokens, got one of {length}; cut it or leave it out "
-                "in the source of the stream, or take strategy='wrapped'"
+                f"{self._settings['seq_length']} tokens, got one of {length}; cut it or drop it in the "
+                "source of the stream, or take strategy='wrapped'"
             )
         return length
 
@@ -228,7 +226,7 @@ class PackedStream(IterableDataset[Any]):
 
 
 class _WindowSampler(PackSampler):
-    """Plans one window, which may have fewer rows than there are ranks."""
+    """Plans one window, which may have fewer rows than ranks."""
 
     FEWEST_ROWS = 0
 
@@ -239,7 +237,7 @@ class _WindowSampler(PackSampler):
 
 
 class _WholeStepsSampler(_WindowSampler):
-    """Leaves out the rows of a last step that has too few for all ranks."""
+    """Drops the rows of a last step with too few for all ranks."""
 
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
@@ -249,7 +247,7 @@ class _WholeStepsSampler(_WindowSampler):
 
 @dataclass
 class _Position:
-    """How far a pass is; as in `PackedStream.state_dict`."""
+    """The position of a pass; see `PackedStream.state_dict`."""
 
     stream: dict[str, Any]
     windows: int

@@ -14,21 +14,21 @@ from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
-# More than any stream yields, and positions in what all workers read together are still 64 bits.
+# More than any stream yields, while positions over all workers still fit in 64 bits.
 _MOST_SAMPLES = 2**48
 
 
 class StreamState(NamedTuple):
-    """How far a pass has come.
+    """The position of a pass.
 
     Attributes:
-        epoch: The epoch, from which the order follows.
-        yielded: How many samples the worker has yielded.
-        arrived: How many samples of its own the worker has in all, if it has read them all.
-        starts: The starts of the shards that may be read again.
-        left: The shards that were left when the epoch was dealt out to other ranks or workers, each as its
-            place in the epoch's order and how many of its samples had been read; the last one stands for
-            all from its place on.
+        epoch: The epoch, which determines the order.
+        yielded: Number of samples that the worker has yielded.
+        arrived: Total number of the worker's samples, once it has read them all; otherwise None.
+        starts: Starts of the shards that may be read again.
+        left: Shards that remained when the rank or worker counts changed: pairs of position in the
+            epoch's order and number of samples read before. The last pair stands for all shards from
+            its position on.
     """
 
     epoch: int
@@ -39,17 +39,16 @@ class StreamState(NamedTuple):
 
     @classmethod
     def begin(cls, epoch: int, left: list[Start] | None = None) -> StreamState:
-        """The state before the first sample, or the first of those that are left."""
+        """Returns the state before the first (remaining) sample."""
         return cls(epoch, 0, None, [[0, 0]], left or [[0, 0]])
 
     @classmethod
     def loaded(
         cls, state: Any, identity: Mapping[str, Any], shards: int, share: Share
     ) -> StreamState:
-        """The state in a dict that `StreamDataset.state_dict` returned.
+        """Validates a dict of `StreamDataset.state_dict`, for a worker with this ``share`` of ``shards``.
 
-        ``identity`` is the part of it that must be the same in the stream that goes on. The worker
-        has a ``share`` of so many ``shards``.
+        ``identity`` is the part that must be the same.
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format
@@ -71,11 +70,11 @@ class StreamPass:
     """The samples of one worker in one epoch.
 
     Args:
-        make_reader: Makes a `ShardReader` of the worker's shards. It takes the starts of shards that
-            are known, and a function that returns the first position that may be read again.
-        share: Which of the shards' samples are the worker's own.
-        buffers: Of all ranks that must get equally many samples, so that one state is that of all; the
-            first shuffles the worker's own. None keep the order.
+        make_reader: Creates a `ShardReader` of the worker's shards, from the known starts of shards and
+            a function that returns the first position that may be read again.
+        share: The worker's share of the shards' samples.
+        buffers: Shuffle buffers of all ranks that must get the same number of samples, so that all have
+            the same state; the first one is the worker's own. Empty: no shuffling.
         state: Where the pass begins.
     """
 
@@ -93,9 +92,9 @@ class StreamPass:
         self._reader = make_reader(state.starts, self._first_needed)
 
     def samples(self) -> Iterator[Any]:
-        """The samples that are left; to be called once.
+        """Yields the remaining samples; call it once.
 
-        The pass keeps no reference to the iterator: an open file and the buffer are freed as soon as
+        The pass holds no reference to the iterator, so open files and the buffer are freed as soon as
         the caller drops it.
         """
         samples: Iterator[Any]
@@ -106,14 +105,14 @@ class StreamPass:
         return self._last.keeping(self._counter.counting(samples))
 
     def state(self) -> StreamState:
-        """Where another pass goes on after this one."""
+        """Returns the position of this pass."""
         if not self._buffers:
             self._reader.drop_starts(self._first_needed())
         starts: list[Start] = [list(start) for start in self._reader.starts]
         return StreamState(self._epoch, self._counter.count, self._arrived, starts, self._left)
 
     def _first_needed(self) -> int:
-        """The first sample of the group's shards that a pass which goes on from here reads."""
+        """Returns the first sample of the group's shards that a pass resumed here reads."""
         number = self._counter.count
         if self._buffers:
             steps = self._steps()
@@ -122,12 +121,12 @@ class StreamPass:
         return number * self._share.turns
 
     def _own_samples(self, number: int) -> Iterator[Any]:
-        """The worker's samples from number ``number`` on, in the order of the stream."""
+        """Yields the worker's samples from number ``number`` on, in stream order."""
         turns = self._share.turns
         return self._share.samples(self._reader.read(number * turns, turns - 1))
 
     def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
-        """The samples in random order: one for each that comes in, then those left in the buffer."""
+        """Yields the samples in random order: one per arriving sample, then the rest of the buffer."""
         if self._counter.count == 0:
             samples = self._own_samples(0)
             held = list(islice(samples, buffer.size))
@@ -140,13 +139,13 @@ class StreamPass:
         yield (held[place] for place in order[self._counter.count - self._steps() :])
 
     def _steps(self) -> int:
-        """How many samples have left the buffer for another that came in."""
+        """Returns the number of samples that an arriving sample has replaced in the buffer."""
         if self._arrived is None:
             return self._counter.count
         return max(0, self._arrived - self._buffers[0].size)
 
     def _refilled(self, buffer: ShuffleBuffer) -> tuple[list[Any], Iterator[Any]]:
-        """The samples that the buffer held, read again, and the iterator of those that follow."""
+        """Returns the buffer's samples, read again, and an iterator over the following samples."""
         steps = self._steps()
         origins = buffer.origins(steps, self._arrived).tolist()
         places = {origin: place for place, origin in enumerate(origins)}
@@ -160,14 +159,14 @@ class StreamPass:
                 held[place] = sample
         if found < expected:
             raise ValueError(
-                f"StreamDataset: this worker found at least {expected} samples when the state was "
+                f"StreamDataset: this worker read at least {expected} samples when the state was "
                 f"saved, and finds {found} now; load the state with the same data"
             )
         return held, samples
 
 
 def left_shards(left: list[Start], shards: int) -> list[Start]:
-    """Each of the shards that are left, out of so many."""
+    """Expands the remaining shards to one pair per shard."""
     return [*left[:-1], *([place, 0] for place in range(left[-1][0], shards))]
 
 

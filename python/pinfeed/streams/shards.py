@@ -1,4 +1,4 @@
-"""The shards of a stream, and how they are read one after another, from any position on."""
+"""The shards of a stream, read in order from any position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset
 
 from pinfeed.optional import add_note
 
-_NAME_LENGTH = 200  # a shard may be anything, a large array too
+_NAME_LENGTH = 200  # in messages, because a shard may be a large array
 _MOST_STARTS = 64
 
 _EXPECTED = (
@@ -27,15 +27,15 @@ _EXPECTED = (
     "or with open_shard= a list of shards"
 )
 
-# Where a shard starts: its place in the order of shards, and how many samples come before it.
+# The start of a shard: its position in the order of shards, and the number of samples before it.
 Start = Sequence[int]
 
 
 class StreamSource:
-    """What a stream is read from: shards; or an iterable of samples, which counts as one shard.
+    """The source of a stream: shards, or an iterable of samples, which counts as one shard.
 
-    ``source`` and ``open_shard`` are those of `StreamDataset`. A Hugging Face ``IterableDataset`` is a
-    list of its shards, and knows how to open them.
+    For ``source`` and ``open_shard``, see `StreamDataset`. A Hugging Face ``IterableDataset`` is treated
+    as a list of its shards.
     """
 
     def __init__(self, source: Any, open_shard: Callable[[Any], Iterable[Any]] | None) -> None:
@@ -61,10 +61,10 @@ class StreamSource:
 
     @property
     def size(self) -> int | None:
-        """The number of shards; without shards that of samples, if it is known."""
+        """The number of shards; without shards, the number of samples, if known."""
         try:
             return len(self._source)
-        except Exception:  # noqa: BLE001, there are lengths that raise whatever they like
+        except Exception:  # noqa: BLE001, a custom __len__ may raise anything
             return None
 
     @property
@@ -74,10 +74,10 @@ class StreamSource:
 
     @property
     def shard_names(self) -> str:
-        """What tells this list of shards from others: the first name, and a digest of all names.
+        """The identity of this list of shards: the first name, and a digest of all names.
 
-        The name of a path or a URL is its last component, so that a folder may move. The name of an
-        object that is no plain value is its type.
+        A path or URL is named by its last component, so that a folder may move. Other objects, unless
+        plain values, are named by their type.
         """
         if self._names is None:
             self._names = self._digest() if self.has_shards else ""
@@ -92,7 +92,7 @@ class StreamSource:
         return f"{names[0][:_NAME_LENGTH]}, ... ({digest.hexdigest()[:16]})"
 
     def require_readable(self, workers: int, is_again: bool) -> None:
-        """Raises RuntimeError for an iterator that several workers are to read, or that is read again."""
+        """Raises RuntimeError for an iterator with several workers, or in a second pass."""
         if (
             self.has_shards
             or not isinstance(self._source, Iterator)
@@ -112,11 +112,10 @@ class StreamSource:
     def samples(
         self, shard: int, workers: int, ranks: int, are_ranks_given: bool, epoch: int
     ) -> Iterator[Any]:
-        """The samples of a shard, which so many workers of so many ranks are about to read.
+        """Opens a shard for this number of workers and ranks.
 
-        ``are_ranks_given`` tells whether the user has said which of the ranks this is. An
-        IterableDataset may deal out its samples to workers and ranks by itself, which is a TypeError;
-        Hugging Face's can be read without that.
+        ``are_ranks_given`` tells whether the user passed the rank. An IterableDataset may shard over
+        workers and ranks by itself, so it raises TypeError; Hugging Face's can be read without sharding.
         """
         if self._open_shard is not None:
             samples = _opened(self._open_shard, self._source[shard])
@@ -132,11 +131,10 @@ class StreamSource:
             if workers > 1:
                 kind = type(samples).__name__
                 raise TypeError(
-                    f"StreamDataset: the source is an IterableDataset ({kind}), and nothing tells whether "
-                    f"it deals out its samples to the {workers} workers by itself, as with "
-                    "get_worker_info; if so, pass the shards that it reads, with open_shard=, or read "
-                    "without workers; and if it yields all samples in each worker, pass a function: "
-                    "StreamDataset(lambda: iter(dataset))"
+                    f"StreamDataset: the source is an IterableDataset ({kind}), which may shard over the "
+                    f"{workers} workers by itself, as with get_worker_info; if it does, pass its shards, "
+                    "with open_shard=, or read without workers; if it yields all samples in each worker, "
+                    "pass a function: StreamDataset(lambda: iter(dataset))"
                 )
         iterator = iter(samples)
         if samples is not self._source:
@@ -147,7 +145,7 @@ class StreamSource:
         return chain(first, iterator)
 
     def name(self, shard: int) -> str:
-        """What messages call a shard."""
+        """Returns a shard's name for messages."""
         if not self.has_shards:
             return "the stream"
         value = self._source[shard]
@@ -156,7 +154,7 @@ class StreamSource:
 
     def __getstate__(self) -> dict[str, Any]:
         is_sent = multiprocessing.context.get_spawning_popen() is not None
-        # Hugging Face's do pickle, and hold a file descriptor, which spawn takes only once.
+        # Hugging Face datasets pickle, but hold a file descriptor, which spawn accepts only once.
         if is_sent and not self._is_hugging_face:
             _require_picklable("source", self._source)
             _require_picklable("open_shard", self._open_shard)
@@ -167,18 +165,17 @@ class StreamSource:
 
 
 class ShardReader:
-    """Reads shards in order, and notes at which position each one starts.
+    """Reads shards in order, and records the position at which each one starts.
 
     Args:
-        shards: The numbers of the shards.
-        open_shard: Returns the samples of the shard of a number.
-        name: Returns what messages call that shard.
-        starts: The starts of neighbouring shards, as far as they are known.
-        on_skip: Called with the text about an error, which then ends only its shard. None: errors are
+        shards: Shard numbers.
+        open_shard: Returns the samples of a shard.
+        name: Returns a shard's name for messages.
+        starts: Known starts of neighboring shards.
+        on_skip: Called with a description of an error, which then ends only its shard. None: errors are
             raised.
-        first_needed: Returns the first position that may be read again. It is asked when many starts
-            are noted, and those before that position are forgotten.
-        read_before: How many samples of a shard are left out at its beginning, by its number.
+        first_needed: Returns the first position that may be read again; earlier starts are dropped.
+        read_before: Number of samples to skip at the beginning of a shard, by shard number.
     """
 
     def __init__(
@@ -198,15 +195,15 @@ class ShardReader:
         self._most_starts = max(_MOST_STARTS, 2 * len(self.starts))
 
     def drop_starts(self, position: int) -> None:
-        """Forgets the starts that reading from a position on does not need."""
+        """Drops the starts that reading from a position does not need."""
         del self.starts[: bisect_right(self.starts, position, key=lambda start: start[1]) - 1]
 
     def read(self, position: int, beyond: int) -> Iterator[Any]:
-        """The samples from a position on, which lies at most ``beyond`` samples behind the last one.
+        """Yields the samples from a position on, at most ``beyond`` samples after the last one.
 
-        Data that is not as it was when the starts were noted is a ValueError.
+        Raises ValueError if the data has changed since the starts were recorded.
         """
-        self.drop_starts(self._first_needed())  # by any rank, because one state is that of all
+        self.drop_starts(self._first_needed())  # over all ranks, which share one state
         if self.starts[0][1] > position:
             raise ValueError(
                 "StreamDataset: starts of the state must reach back to sample "
@@ -217,7 +214,7 @@ class ShardReader:
         while (start := known.popleft())[0] < len(self._shards):
             place, first = start
             read_before = self._read_before.get(self._shards[place], 0)
-            first -= read_before  # where its own first sample lies
+            first -= read_before  # the position of the shard's first sample
             length = known[0][1] - first if known else None
             counter = Counter()
             try:
@@ -242,7 +239,7 @@ class ShardReader:
                 self._require(place, counter.count, length)
         if position - start[1] > beyond:
             raise ValueError(
-                f"StreamDataset: the shards have {start[1]} samples, and had at least "
+                f"StreamDataset: the shards have {start[1]} samples, but had at least "
                 f"{position - beyond} when the state was saved; load the state with the same data"
             )
 
@@ -255,16 +252,16 @@ class ShardReader:
     def _require(self, place: int, count: int, expected: int) -> None:
         if count < expected:
             raise ValueError(
-                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, and the state "
-                f"says that it had {expected}; load the state with the same data"
+                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but had "
+                f"{expected} when the state was saved; load the state with the same data"
             )
 
 
 class Counter:
-    """How many samples were taken.
+    """Counts the samples taken from an iterator.
 
-    A loop in Python would cost more than many a sample. So ``compress`` takes an item of another
-    iterator with each sample, in C, and that iterator knows how many items it has left.
+    A Python loop can cost more than reading a sample. So ``compress`` takes an item of a second iterator
+    with each sample, in C, and the second iterator's length hint gives the count.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -277,7 +274,7 @@ class Counter:
         return sys.maxsize - operator.length_hint(self._ticks)
 
     def counting(self, samples: Iterable[Any]) -> Iterator[Any]:
-        """The samples, each of which is counted when it is taken."""
+        """Yields the samples, and counts each when it is taken."""
         return compress(samples, self._ticks)
 
 
@@ -289,10 +286,10 @@ def _is_iterable(source: Any) -> bool:
 
 
 def _plain(shard: Any) -> Any:
-    """What names a shard: plain values in lists, with the last component of a path or URL."""
+    """Returns a shard's identity: plain values, or the last component of a path or URL."""
     if isinstance(shard, str | os.PathLike):
         text = os.fsdecode(shard)
-        path = text.split("?")[0] if "://" in text else text  # without what a link is signed with
+        path = text.split("?")[0] if "://" in text else text  # without a signature
         return path.rstrip("/").rpartition("/")[2] or text
     if isinstance(shard, list | tuple):
         return [_plain(item) for item in shard]
@@ -303,7 +300,7 @@ def _plain(shard: Any) -> Any:
 def _opened(function: Any, *arguments: Any) -> Any:
     try:
         return function(*arguments)
-    except StopIteration as error:  # such as of next() in there; it would end the stream
+    except StopIteration as error:  # for example from next(); it would end the stream
         raise RuntimeError(f"{function!r} raised StopIteration") from error
 
 
@@ -313,26 +310,25 @@ def _is_hugging_face(source: Any) -> bool:
 
 
 def _require_not_split(dataset: Any, ranks: int, are_ranks_given: bool) -> None:
-    """Raises TypeError if ranks would share what an IterableDataset has dealt out to them, or may have."""
-    # Not public, but nothing else tells; where it is missing, the user's word counts.
+    """Raises TypeError if an IterableDataset is, or may be, sharded over ranks already."""
+    # Not public, but the only indication; if it is missing, trust the user's rank.
     is_split = getattr(dataset, "_distributed", None) is not None
     if ranks == 1 or (are_ranks_given and not is_split):
         return
     kind = "Hugging Face" if _is_hugging_face(dataset) else type(dataset).__name__
     if is_split:
-        problem = f"split_dataset_by_node has dealt it out already; give rank=0, world_size=1, not {ranks}"
+        problem = f"was sharded by split_dataset_by_node; pass rank=0, world_size=1, not {ranks}"
     else:
         problem = (
-            f"nothing tells whether it deals out its samples to the {ranks} ranks by itself, as after "
-            "split_dataset_by_node; if so, give rank=0, world_size=1, and else rank and world_size of "
-            "this process"
+            f"may shard over the {ranks} ranks by itself, as after split_dataset_by_node; if it does, "
+            "pass rank=0, world_size=1, else pass rank and world_size of this process"
         )
-    raise TypeError(f"StreamDataset: the source is an IterableDataset ({kind}), and {problem}")
+    raise TypeError(f"StreamDataset: the source is an IterableDataset ({kind}), which {problem}")
 
 
 def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
-    """All samples of a Hugging Face ``IterableDataset``, whichever worker this is."""
-    # Its iterator would yield the share of a worker; its batches are of all samples.
+    """Yields all samples of a Hugging Face ``IterableDataset``, in any worker."""
+    # Its own iterator shards over workers, but iter(batch_size) does not.
     for batch in dataset.iter(batch_size=1):
         is_table = not isinstance(batch, dict)
         yield batch if is_table else {key: values[0] for key, values in batch.items()}
@@ -382,8 +378,8 @@ def _require_picklable(name: str, value: Any) -> None:
         ForkingPickler.dumps(value)
     except Exception as error:
         raise TypeError(
-            f"StreamDataset: {name} must pickle, because workers that spawn or forkserver starts get "
-            f"a copy of it, but {type(value).__name__} doesn't: {error}; pass a function of a module "
-            "instead of a lambda, an open file or an iterator, or let the DataLoader fork "
+            f"StreamDataset: {name} must be picklable for workers started by spawn or forkserver, but "
+            f"{type(value).__name__} is not: {error}; pass a function of a module instead of a lambda, "
+            "an open file or an iterator, or let the DataLoader fork "
             '(multiprocessing_context="fork")'
         ) from error

@@ -1,4 +1,4 @@
-"""Which samples of a stream each worker of each rank yields."""
+"""The share of a stream's samples for each worker of each rank."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Shards = TypeVar("Shards", range, list[int], list[Sequence[int]])
 class Share:
     """The samples of one worker of one rank.
 
-    Workers form groups. Each group reads shards of its own, and its workers take turns: sample i of
-    the group's shards belongs to the worker whose turn is i % ``turns``.
+    Workers form groups. Each group reads its own shards, and its workers take turns: sample i of the
+    group's shards belongs to the worker with turn i % ``turns``.
 
     Attributes:
-        groups: The number of groups.
-        group: The group of this worker.
-        turns: The number of workers in a group.
-        turn: Which of them this worker is.
-        level: The number of ranks that must get equally many samples, or 1. Their turns are
-            neighbours: either all of them get a sample, or none.
-        repeats: Whether the last samples are repeated until all those ranks have one.
+        groups: Number of groups.
+        group: Group of this worker.
+        turns: Number of workers in a group.
+        turn: Index of this worker in its group.
+        level: Number of ranks that must get the same number of samples, or 1. Their turns are
+            neighbors: either all of them get a sample, or none.
+        repeats: Whether the last samples are repeated until all these ranks have one.
     """
 
     groups: int
@@ -37,11 +37,11 @@ class Share:
     repeats: bool = False
 
     def of(self, shards: Shards) -> Shards:
-        """The shards of this group, out of all."""
+        """Returns this group's shards."""
         return shards[self.group :: self.groups]
 
     def samples(self, stream: Iterator[Any]) -> Iterator[Any]:
-        """The samples of this worker, out of those of its group from the first turn on."""
+        """Yields this worker's samples of its group's stream, which starts at the first turn."""
         if self.turns == 1:
             return stream
         if self.level == 1:
@@ -49,13 +49,13 @@ class Share:
         return self._even_samples(stream)
 
     def _even_samples(self, stream: Iterator[Any]) -> Iterator[Any]:
-        place = self.turn % self.level
-        gap = self.turn - place
-        while len(served := list(islice(stream, gap, gap + self.level))) == self.level:
-            yield served[place]
+        index = self.turn % self.level
+        gap = self.turn - index
+        while len(samples := list(islice(stream, gap, gap + self.level))) == self.level:
+            yield samples[index]
             gap = self.turns - self.level
-        if served and self.repeats:
-            yield served[place % len(served)]
+        if samples and self.repeats:
+            yield samples[index % len(samples)]
 
 
 def share_of(
@@ -66,10 +66,10 @@ def share_of(
     workers: int,
     uneven: Uneven,
 ) -> Share:
-    """The share of one worker of one rank.
+    """Returns the share of one worker of one rank.
 
-    Every worker computes its own from the same arguments, so nothing has to be communicated.
-    Neighbouring shards and turns go to different ranks: that way ranks differ as little as possible.
+    Workers compute it without communication. Neighboring shards and turns go to different ranks, so
+    that ranks differ as little as possible.
     """
     parts = world_size * workers
     part = worker * world_size + rank
@@ -78,8 +78,8 @@ def share_of(
             return Share(parts, part, 1, 0)
         return Share(1, 0, parts, part)
     repeats = uneven == "repeat"
-    # How many samples a shard has is not known before it has been read. So one worker of every rank
-    # reads it, and all of them come to its end after the same sample.
+    # The number of samples in a shard is unknown until it has been read. So one worker of every rank
+    # reads it, and all of them reach its end after the same sample.
     if shards >= workers:
         return Share(workers, worker, world_size, rank, world_size, repeats)
     return Share(1, 0, parts, part, world_size, repeats)

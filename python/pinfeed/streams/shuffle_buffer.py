@@ -1,4 +1,4 @@
-"""Random order by a buffer that samples pass through, and that can be filled again as it was."""
+"""A shuffle buffer whose contents at any step follow from the seed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import numpy.typing as npt
 
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
-# So many are drawn at once.
-_DRAWS = 1024
+_DRAWS = 1024  # drawn at a time
 
 
 class ShuffleBuffer:
-    """A buffer of ``size`` samples, whose every step hands out one and puts the next in its place.
+    """A buffer of ``size`` samples; each step yields one and puts the next sample in its slot.
 
-    Which place is a draw that follows from the seed and the number of the step alone. So what lies
-    where after any number of steps is known without the samples: in each place, the sample of the
-    last step that drew it. The draws follow from ``seed`` and the numbers in ``key``.
+    The slot of a step is drawn from ``seed``, ``key`` and the step's number only. So the contents after
+    any number of steps can be computed without the samples: each slot has the sample of the last step
+    that drew it.
     """
 
     def __init__(self, size: int, seed: int, key: tuple[int, ...]) -> None:
@@ -28,20 +27,20 @@ class ShuffleBuffer:
         self._seed, self._key = seed, key
 
     def step_through(self, samples: Iterable[Any], held: list[Any], step: int) -> Iterator[Any]:
-        """Hands out samples for as long as there are others to put in their places.
+        """Yields a sample of the buffer for each arriving one.
 
-        ``held`` is what lies in the places, and is kept up to date; ``step`` steps were made before.
+        ``held`` are the slots, which are updated; ``step`` is the number of earlier steps.
         """
         bits = self._bits(step)
-        blocks = (self._places(bits.random_raw(_DRAWS)).tolist() for _ in repeat(None))
-        for sample, place in zip(samples, chain.from_iterable(blocks), strict=False):
-            yield held[place]
-            held[place] = sample
+        blocks = (self._slots(bits.random_raw(_DRAWS)).tolist() for _ in repeat(None))
+        for sample, slot in zip(samples, chain.from_iterable(blocks), strict=False):
+            yield held[slot]
+            held[slot] = sample
 
     def origins(self, steps: int, held: int | None = None) -> npt.NDArray[np.int64]:
-        """Which sample lies in each place after so many steps, as its number in order of arrival.
+        """Returns each slot's sample after ``steps`` steps, as its number in order of arrival.
 
-        ``held`` is in how many places samples lie; None: in all, as after any step.
+        ``held`` is the number of filled slots; None: all, as after any step.
         """
         if steps == 0:  # the buffer may be far larger than the stream, and than memory
             return np.arange(self.size if held is None else min(held, self.size))
@@ -50,19 +49,19 @@ class ShuffleBuffer:
         while start > 0 and origins.min() < 0:
             stop = start
             start = max(0, stop - max(_DRAWS, self.size))
-            places = self._places(self._bits(start).random_raw(stop - start))
-            np.maximum.at(origins, places, np.arange(start, stop) + self.size)
+            slots = self._slots(self._bits(start).random_raw(stop - start))
+            np.maximum.at(origins, slots, np.arange(start, stop) + self.size)
         return np.where(origins < 0, np.arange(self.size), origins)
 
     def last_order(self, count: int) -> npt.NDArray[np.int64]:
-        """The order in which the samples that lie there at the end are handed out."""
+        """Returns the order in which the remaining samples are yielded at the end."""
         return permutation(count, random_keys(self._seed, (*self._key, 1), ROUNDS))
 
     def _bits(self, step: int) -> np.random.PCG64:
-        """Where the draws of this and the next steps come from."""
+        """Returns the generator for the draws from ``step`` on."""
         bits = np.random.PCG64(np.random.SeedSequence(self._seed, spawn_key=(*self._key, 0)))
         return bits.advance(step)
 
-    def _places(self, raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        # 64 bits leave no bias that one could find.
+    def _slots(self, raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        # With 64 bits, the bias of the remainder is undetectable.
         return (raw % np.uint64(self.size)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Samples of a stream, each for one worker of one rank."""
+"""`StreamDataset`: an iterable dataset sharded over ranks and workers."""
 
 from __future__ import annotations
 
@@ -33,72 +33,68 @@ from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
 _ON_ERROR = ("raise", "skip")
 
-# Goes up whenever the same settings would give a worker other samples: older states are refused.
+# Increased whenever the same settings give a worker other samples, so that older states are rejected.
 _PLANNING = 4
 
-_NEEDED = {"starts", "yielded", "left"}  # in what is a state of a stream
+_NEEDED = {"starts", "yielded", "left"}  # keys of a stream's state
 
-# Each worker counts the shards that it skips in a cell of its own.
+# Each worker counts skipped shards in its own cell.
 _SKIP_CELLS = 512
-_WARNED = _SKIP_CELLS  # the cell that tells whether a pass has warned of uneven ranks
+_WARNED = _SKIP_CELLS  # the cell of the flag "has warned about uneven ranks"
 
 
 class StreamDataset(IterableDataset[Any]):
-    """Samples read one after another; each goes to exactly one worker of one rank.
+    """Iterable dataset that shards samples over ranks and workers.
 
     Args:
-        source: An iterable of samples; or a function that returns one, called anew for each pass;
-            or, with ``open_shard``, a list of shards; or a Hugging Face ``IterableDataset``, of whose shards
-            the same holds.
-        shuffle_buffer: How many samples each worker holds in a buffer; the next one is drawn from it.
-            Shards come in a new order too, and 1 shuffles only these. 0 keeps the order.
-        seed: The order of shards and samples follows from it and the epoch, where they are shuffled.
-            The same on all ranks. None: 0.
-        open_shard: Takes a shard (a path, a URL, whatever the list holds) and returns an iterable of
-            its samples.
-        uneven: What happens if the samples don't divide evenly over ranks. ``"drop"`` and ``"repeat"``
-            give all ranks the same number of samples, worker by worker, and so of batches. ``"keep"``
-            serves each sample once, so ranks differ. None is ``"keep"``, with a warning in the first
-            pass if there are several ranks.
-        on_error: ``"raise"`` raises what a shard raises, with a note that names the shard;
-            ``"skip"`` warns instead and leaves out the rest of the shard.
-        rank: Which of the data-parallel ranks this is; by default what ``torch.distributed`` says when a pass
-            begins, or else ``RANK`` in the environment, or else 0.
-        world_size: The number of data-parallel ranks; likewise, or else 1. Give both or neither.
+        source: An iterable of samples; a function that returns one, called for each pass; a list of
+            shards, with ``open_shard``; or a Hugging Face ``IterableDataset``, which has shards.
+        shuffle_buffer: Size of each worker's shuffle buffer, in samples. Shards are shuffled too; 1
+            shuffles only shards, 0 nothing.
+        seed: Determines, with the epoch, the order of shuffled shards and samples. The same on all
+            ranks. None: 0.
+        open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
+            returns an iterable of its samples.
+        uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same number of
+            samples, worker by worker, and so of batches. ``"keep"`` yields each sample once, so ranks
+            differ. None is ``"keep"``, with a warning in the first pass if there are several ranks.
+        on_error: ``"raise"`` raises errors of a shard, with a note that names the shard; ``"skip"``
+            warns instead and skips the rest of the shard.
+        rank: Data-parallel rank of this process. None: taken from ``torch.distributed`` when a pass
+            begins, or else from ``RANK`` in the environment, or else 0.
+        world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
+            neither.
 
-    - With at least as many shards as workers of all ranks together, each worker gets whole shards.
-      Have several times as many: some workers get one shard more than others.
-    - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and
-      drops the samples of the others.
-    - All workers must see the same shards in the same order: sort what a directory lists.
-    - The source must not deal out its samples itself. With several workers, an ``IterableDataset`` of
-      torch raises TypeError, because it may; of a Hugging Face ``IterableDataset`` the stream reads all
-      samples in each worker. What deals out to ranks, as after ``split_dataset_by_node``, takes
-      ``rank=0, world_size=1``.
+    - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
+      times as many, because some workers get one shard more than others.
+    - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and drops
+      the samples of other workers.
+    - All workers must see the same shards in the same order, so sort directory listings.
+    - The source must not shard by itself. With several workers, an ``IterableDataset`` of torch raises
+      TypeError, because it may; a Hugging Face ``IterableDataset`` is read completely in each worker. If
+      a source shards over ranks, as after ``split_dataset_by_node``, pass ``rank=0, world_size=1``.
     - With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn; the
       workers of a rank get whole shards. A worker's last samples, if too few for all ranks, are dropped
       or repeated: at most ``world_size - 1`` per worker. All ranks need the same number of workers.
 
-    Each pass is of the epoch after the one before, in workers of any kind, unless `set_epoch` or
-    `load_state_dict` says otherwise; ranks that make equally many passes agree. `Collate` draws for
-    that epoch. The order depends on the numbers of ranks and workers. The set of samples doesn't, but
-    for samples that ``uneven`` drops or repeats. Threads that are a loader's workers share a stream;
-    without workers a pass belongs to one thread.
+    Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
+    the same number of passes. `Collate` draws for that epoch. The order depends on the rank and worker
+    counts. The set of samples doesn't, except for samples that ``uneven`` drops or repeats. Worker
+    threads share a stream; without workers, a pass belongs to one thread.
 
-    In a torchdata ``StatefulDataLoader`` a stream goes on in the middle of an epoch. Finished shards
-    are not opened again; the current one is read again from its beginning. With a buffer of n samples,
-    reading starts about n × ln(n) samples earlier, to fill the buffer as it was. The state is some
-    numbers, and no samples. Without a buffer, other ranks and workers can go on: see `load_state_dict`.
+    A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
+    again; the current shard is read again from its beginning. With a buffer of n samples, reading
+    starts about n × ln(n) samples earlier, to refill the buffer. The state holds some numbers, and no
+    samples. Without a buffer, other rank and worker counts can resume: see `load_state_dict`.
 
     Raises:
-        TypeError: An argument is of the wrong kind. When a pass begins: the source may deal out its
-            samples itself; or ``source`` or ``open_shard`` can't be pickled, for workers that don't start by
-            fork.
-        ValueError: An argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
+        TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
+            itself, or ``source`` or ``open_shard`` can't be pickled for workers that are not forked.
+        ValueError: If an argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
-        RuntimeError: ``source`` is an iterator, and this is a second pass, or there are several
-            workers; or a state that can't move was loaded into the dataset itself, and this is a worker;
-            or accelerate's ``prepare`` would deal out once more what is dealt out to ranks.
+        RuntimeError: If ``source`` is an iterator and this is a second pass or there are several
+            workers; if a worker's state was loaded into the dataset in the main process; or if
+            accelerate's ``prepare`` would shard an already sharded stream.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -106,7 +102,7 @@ class StreamDataset(IterableDataset[Any]):
         >>> [batch.tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=6)]
         [[0, 1, 2, 3, 10, 11], [12, 13, 20, 21, 22, 23]]
 
-        What each of two ranks gets, the same number for both:
+        The samples of two ranks, the same number for both:
 
         >>> for rank in range(2):
         ...     list(pinfeed.StreamDataset(range(7), uneven="drop", rank=rank, world_size=2))
@@ -115,7 +111,7 @@ class StreamDataset(IterableDataset[Any]):
     """
 
     @instead(
-        shuffle="shuffle_buffer=10_000 shuffles within so many samples", open="it is open_shard"
+        shuffle="shuffle_buffer=10_000 shuffles within 10,000 samples", open="it is open_shard"
     )
     def __init__(
         self,
@@ -145,8 +141,8 @@ class StreamDataset(IterableDataset[Any]):
         self._warns = uneven is None
         if open_shard is None and on_error == "skip":
             raise ValueError(
-                "StreamDataset: on_error='skip' leaves out the rest of a shard, and this source has "
-                "none; pass a list of shards, and open_shard="
+                "StreamDataset: on_error='skip' skips the rest of a shard, and this source has no "
+                "shards; pass a list of shards, and open_shard="
             )
         self._source = StreamSource(source, open_shard)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
@@ -154,8 +150,8 @@ class StreamDataset(IterableDataset[Any]):
         self._deals_out = True
         self._cells = SharedCells([0] * (_SKIP_CELLS + 1), "StreamDataset")
         self._clock = EpochClock("StreamDataset")
-        # By worker (None: no worker), because workers may be threads that share this object: the pass
-        # that began last, with the part of its state that doesn't change.
+        # The last pass and the constant part of its state, by worker (None: no worker), because worker
+        # threads share this object.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
 
     @property
@@ -165,23 +161,23 @@ class StreamDataset(IterableDataset[Any]):
 
     @property
     def skipped(self) -> int:
-        """How many shards ``on_error="skip"`` has cut short, in this process and all its workers."""
+        """The number of shards that ``on_error="skip"`` has cut short, including all workers."""
         return int(self._cells.values[:_SKIP_CELLS].sum())
 
     def set_epoch(self, epoch: int) -> None:
-        """Says which epoch the next pass is of, where that isn't the one after the last.
+        """Sets the epoch of the next pass.
 
         A loaded state of the same epoch stays loaded, so a training loop may call this after
         `load_state_dict`. A pass that has begun stays in its epoch.
 
         Raises:
-            TypeError: ``epoch`` is no integer.
-            ValueError: ``epoch`` is negative.
+            TypeError: If ``epoch`` is not an integer.
+            ValueError: If ``epoch`` is negative.
         """
         self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH))
 
     def of_all_ranks(self) -> StreamDataset:
-        """This stream, but for dealing out samples to ranks: both count epochs together."""
+        """Returns this stream without sharding over ranks; both count epochs together."""
         whole: StreamDataset = object.__new__(type(self))
         whole.__dict__ |= self.__dict__ | {"uneven": "keep", "_deals_out": False, "_passes": {}}
         return whole
@@ -207,13 +203,14 @@ class StreamDataset(IterableDataset[Any]):
         return stream_pass.samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the pass that began last has come, and the settings that it depends on.
+        """Returns the position of the last pass, and the settings that it depends on.
 
         Returns:
-            Ints, strings, None and short lists of ints: the ``epoch``, how many samples were
-            ``yielded``, where the shards start that may be read again, which shards were ``left`` when
-            ranks or workers were others, and the settings. It is the state of this worker alone; a
-            ``StatefulDataLoader`` saves those of several. With ``uneven="drop"`` or ``"repeat"`` it is the state of all ranks.
+            Ints, strings, None and short lists of ints: the ``epoch``, the number of samples
+            ``yielded``, the ``starts`` of shards that may be read again, the shards ``left`` by other
+            rank or worker counts, and the settings. It is the state of this worker only; a
+            ``StatefulDataLoader`` saves one per worker. With ``uneven="drop"`` or ``"repeat"`` it is
+            the state of all ranks.
         """
         key = worker_key()
         if key in self._passes:
@@ -223,24 +220,25 @@ class StreamDataset(IterableDataset[Any]):
         return state._asdict() | self._identity()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes back to where `state_dict` was called: the next pass yields the samples that were left.
+        """Restores a saved position: the next pass yields the remaining samples.
 
-        The pass after that is of the next epoch, or of a different one that `set_epoch` was given.
+        The pass after that starts the next epoch, unless `set_epoch` sets it.
 
-        Other ranks and workers can go on if nothing is shuffled but shards (``shuffle_buffer`` is at most
-        1), and each shard was read by one worker, or with ``uneven="drop"`` or ``"repeat"`` by one worker of
-        each rank. Load the states of all into the stream itself, on each rank, before its workers start. What is
-        left is dealt out anew: finished shards are not opened again, the ones read in part go on where they were.
+        Other rank and worker counts can resume if only shards are shuffled (``shuffle_buffer`` is at most
+        1), and each shard was read by one worker, or with ``uneven="drop"`` or ``"repeat"`` by one worker
+        of each rank. Load the states of all ranks into the stream itself, on each rank, before its
+        workers start. The rest is sharded again: finished shards are not opened, and partly read shards
+        continue at their position.
 
         Args:
-            state: The state of this worker; or a list of the states of all ranks, which may be those of
-                ``StatefulDataLoader``, with all their workers. Those of one rank suffice with ``uneven="drop"`` or
-                ``"repeat"``.
+            state: State of this worker; or a list of the states of all ranks, also states of
+                ``StatefulDataLoader`` with all their workers. With ``uneven="drop"`` or ``"repeat"``,
+                the states of one rank suffice.
 
         Raises:
-            TypeError: ``state`` is no dict, or a value is of the wrong kind.
-            ValueError: The state is of another stream, or has other settings; or it isn't complete; ranks
-                that must be equally far are not; or it is of another rank or worker, and can't move.
+            TypeError: If ``state`` is not a dict, or a value has the wrong type.
+            ValueError: If the state is of another stream, has other settings, is incomplete, is of
+                another rank or worker and can't be moved, or ranks are not at the same step.
         """
         identity, shards = self._identity(), self._source.shards
         if self.uneven != "keep":
@@ -256,7 +254,7 @@ class StreamDataset(IterableDataset[Any]):
             loaded = StreamState.loaded(given, identity, shards, self._share())
         if whole is not None and can_move and (own is None or whole.missing is None):
             others = {key: value for key, value in identity.items() if key not in PLACE}
-            anywhere = whole.what_is_left(others)
+            anywhere = whole.remaining(others)
         one = loaded or anywhere
         assert one is not None
         if states[0] is not state and is_finished(state):
@@ -266,9 +264,9 @@ class StreamDataset(IterableDataset[Any]):
         self._passes.pop(worker_key(), None)
 
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
-        """The loader's state, of those of all ranks, if only this rank with so many workers can go on from it.
+        """Selects the loader's state for this rank and number of workers, if the states can't be moved.
 
-        Else the list itself, unless that is of other ranks or workers, which is a ValueError.
+        Otherwise returns the list; raises ValueError if it is of other rank or worker counts.
         """
         inner = [*states_within(states, _NEEDED, "StreamDataset")]
         is_whole = bool(inner) and self.shuffle_buffer <= 1
@@ -287,18 +285,18 @@ class StreamDataset(IterableDataset[Any]):
 
     @property
     def place(self) -> dict[str, int]:
-        """Whose states this rank goes on from."""
+        """The part of a state that must match this rank."""
         rank, world_size = self._dealt_ranks()
         return {"world_size": world_size} | ({"rank": rank} if self.uneven == "keep" else {})
 
     def load_own_state(self, state: Any) -> None:
-        """Loads the state of this worker, from which no other one goes on."""
+        """Loads the state of this worker, without moving it."""
         loaded = StreamState.loaded(state, self._identity(), self._source.shards, self._share())
         self._clock.load(loaded.epoch, loaded)
         self._passes.pop(worker_key(), None)
 
     def require_dealt_out_once(self) -> None:
-        """Raises RuntimeError if accelerate deals out to processes what is dealt out to them already."""
+        """Raises RuntimeError if accelerate shards this already sharded stream."""
         _, world_size = self.ranks()
         if world_size == 1:
             return
@@ -307,25 +305,25 @@ class StreamDataset(IterableDataset[Any]):
         prepared = getattr(prepared, "stream", prepared)  # in a PackedStream
         if prepared is self:
             raise RuntimeError(
-                "StreamDataset: accelerator.prepare, which HF Trainer calls too, deals out samples to "
-                f"processes, and these are dealt out to {world_size} already; leave the DataLoader out "
-                "of prepare: pinfeed.DeviceLoader(loader, accelerator.device), or make the stream with "
-                "rank=0, world_size=1"
+                "StreamDataset: accelerator.prepare, which HF Trainer calls too, shards samples over "
+                f"processes, and this stream is sharded over {world_size} ranks already; leave the "
+                "DataLoader out of prepare: pinfeed.DeviceLoader(loader, accelerator.device), or pass "
+                "rank=0, world_size=1 to the stream"
             )
 
     def _warn_of_uneven_ranks(self) -> None:
-        """Warns once that ranks differ in their numbers of samples, where nobody has said that they may."""
+        """Warns once that ranks may differ in their number of samples, if ``uneven`` was not passed."""
         rank, world_size = self.ranks()
         if self._warns and world_size > 1 and self._cells.compare_exchange(_WARNED, 0, 1):
             warnings.warn(
                 f"StreamDataset: this is rank {rank} of {world_size}, and ranks may get different numbers of "
-                "samples, so of batches; DDP waits forever for a rank that has no more. Pass uneven='drop' or "
-                "uneven='repeat' to train, or uneven='keep' where ranks don't wait for each other",
+                "samples and batches; DDP waits forever for a rank that has finished. Pass uneven='drop' or "
+                "uneven='repeat' to train, or uneven='keep' if ranks don't wait for each other",
                 stacklevel=3,
             )
 
     def _identity(self) -> dict[str, Any]:
-        """The part of the state that must be the same in a stream that goes on from it."""
+        """Returns the part of the state that must be the same when it is loaded."""
         rank, world_size = self._dealt_ranks()
         worker, workers = _worker()
         sizes = {"shards": self._source.shards, "shard_names": self._source.shard_names}
@@ -342,7 +340,7 @@ class StreamDataset(IterableDataset[Any]):
         }
 
     def ranks(self) -> tuple[int, int]:
-        """Which of the ranks this is, and how many there are."""
+        """Returns rank and world size."""
         return (
             self._given_ranks
             or group_ranks()
@@ -364,7 +362,7 @@ class StreamDataset(IterableDataset[Any]):
         return permutation(count, random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
 
     def _buffers(self, epoch: int) -> list[ShuffleBuffer]:
-        """That of this worker, then with ``uneven`` those of the same worker of other ranks."""
+        """Returns this worker's buffer, and unless ``uneven="keep"`` those of the other ranks."""
         if self.shuffle_buffer <= 1:
             return []
         (rank, world_size), (worker, workers) = self._dealt_ranks(), _worker()
@@ -387,7 +385,7 @@ class StreamDataset(IterableDataset[Any]):
         own = share.of(left_shards(left, len(order)))
 
         def on_skip(where: str) -> None:
-            if share.groups > 1 or worker == 0:  # in one group all skip the same shards
+            if share.groups > 1 or worker == 0:  # workers of a single group skip the same shards
                 self._cells.values[worker % _SKIP_CELLS] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
@@ -409,10 +407,10 @@ class StreamDataset(IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         if multiprocessing.context.get_spawning_popen() is not None:
-            self.require_dealt_out_once()  # a worker that isn't forked can't tell
+            self.require_dealt_out_once()  # a worker that isn't forked can't check it
         return self.__dict__ | {
             "_passes": {},
-            # A worker's copy shares them, any other doesn't.
+            # Shared with copies in workers, but not with other copies.
             "_cells": copy.copy(self._cells),
             "_clock": copy.copy(self._clock),
             "_found_ranks": group_ranks() or self._found_ranks,
@@ -426,5 +424,5 @@ class StreamDataset(IterableDataset[Any]):
 
 
 def _worker() -> tuple[int, int]:
-    """The same; outside of workers, the only one of one."""
+    """Returns this worker and the number of workers; outside of workers, (0, 1)."""
     return worker_key() or (0, 1)

@@ -33,11 +33,11 @@ NO_SQUEEZE = (
 class Column(ABC):
     """One entry of all batches.
 
-    An entry in memory goes through `check`, which raises TypeError or ValueError if it doesn't fit
-    to those before. When no entry of the batch did, `write` takes what `check` returned.
+    `check` raises TypeError or ValueError if an entry doesn't fit the entries before. After all entries
+    of a batch were checked, `write` takes the result of `check`.
 
     Attributes:
-        batch: The number of the batch at hand.
+        batch: Number of the current batch.
     """
 
     def __init__(self, where: str) -> None:
@@ -45,24 +45,24 @@ class Column(ABC):
 
     @property
     def where(self) -> str:
-        """What messages call the entry at hand, such as ``"to_numpy: entry ['x'] of batch 3"``."""
+        """The current entry's name in messages, such as ``"to_numpy: entry ['x'] of batch 3"``."""
         return f"{self._where}batch {self.batch}"
 
     @abstractmethod
     def check(self, entry: Any) -> Any:
-        """What `write` takes."""
+        """Validates and converts an entry for `write`."""
 
     @abstractmethod
     def write(self, part: Any) -> None:
-        """Copies the entry of a batch behind those before."""
+        """Appends the entry of a batch."""
 
     @abstractmethod
     def result(self, samples: int) -> Any:
-        """The first samples; of files, once these are finished and in their place."""
+        """Returns the first samples; of files, after they are finished and committed."""
 
 
 class ListColumn(Column):
-    """Lists with an object for each sample, and arrays of strings or objects; becomes a list."""
+    """Collects lists of objects, and arrays of strings or objects, in a list."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
@@ -82,10 +82,10 @@ class ListColumn(Column):
 
 
 class ArrayColumn(Column):
-    """Samples of one shape, of numbers or of what else has a size; becomes an array.
+    """Collects samples of one shape in an array.
 
-    It is written to ``files``, under the ``name`` of the entry there, which is empty for the only one;
-    without them into memory. Numbers become those of a ``dtype``, if there is one.
+    The array is written to ``files`` (named by the entry, or ``name`` is empty if it is the only one), or
+    to memory without them. Numbers are cast to ``dtype``, if given.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ArrayColumn(Column):
     ) -> None:
         super().__init__(where)
         self._files, self._name, self._dtype = files, name, dtype
-        self._values: Any = None  # where they are written, once there was a batch
+        self._values: Any = None  # Memory or NpyFile, from the first batch on
 
     @override
     def check(self, entry: Any) -> Part:
@@ -110,13 +110,13 @@ class ArrayColumn(Column):
         return values, lengths
 
     def plain_rows(self, entry: Any) -> npt.NDArray[Any] | None:
-        """The rows of an array in memory like the one before; None for what `check` has to look at."""
+        """Returns an entry as rows that need no `check`, or None."""
         if type(entry) is torch.Tensor:
             if entry.requires_grad:
                 entry = entry.detach()
             try:
                 entry = entry.numpy()
-            except (TypeError, RuntimeError):  # of a device, or of a dtype or layout NumPy lacks
+            except (TypeError, RuntimeError):  # a device, or a dtype or layout that NumPy lacks
                 return None
         elif type(entry) is not np.ndarray:
             return None
@@ -126,16 +126,16 @@ class ArrayColumn(Column):
         return entry if fits else None
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Copies `plain_rows` behind those before."""
+        """Appends `plain_rows`."""
         self._values.append(rows)
 
     def _part(self, entry: Any) -> Part:
         return as_ndarray(entry, self.where), None
 
     def _check_first(self, dtype: np.dtype[Any]) -> None:
-        """Raises for values that can't be kept where they are to be written."""
-        kept = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
-        if self._files is not None and kept != dtype:  # those of ml_dtypes come back as bytes
+        """Raises if the output can't hold the values."""
+        restored = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+        if self._files is not None and restored != dtype:  # dtypes of ml_dtypes come back as bytes
             raise TypeError(
                 f"{self.where}: a .npy file can't hold {dtype}; convert with .astype(...)"
             )
@@ -165,15 +165,15 @@ class ArrayColumn(Column):
         return f"{self._name or 'values'}.npy"
 
     def size(self, samples: int) -> int:
-        """How many bytes so many samples take, as far as those so far tell."""
+        """Estimates the bytes of a number of samples."""
         return samples * math.prod(self._values.row) * self._values.dtype.itemsize
 
     def reserve(self, samples: int) -> None:
-        """Makes room for so many samples, which may turn out to be more or fewer."""
+        """Reserves memory or disk space for an expected number of samples."""
         self._values.reserve(samples)
 
     def finish(self) -> None:
-        """Brings files into their final form."""
+        """Completes the files."""
         self._values.finish()
 
     @override
@@ -184,7 +184,7 @@ class ArrayColumn(Column):
 
 
 class RaggedColumn(ArrayColumn):
-    """Sequences of numbers; becomes a RaggedArray."""
+    """Collects sequences of numbers in a RaggedArray."""
 
     _string_type: StringType | None = None
     _offsets: Any = None
@@ -239,7 +239,7 @@ class RaggedColumn(ArrayColumn):
 
     @override
     def reserve(self, samples: int) -> None:
-        """Does nothing: nobody knows how many values there will be."""
+        """Does nothing, because the number of values is unknown."""
 
     @override
     def finish(self) -> None:
@@ -255,12 +255,12 @@ class RaggedColumn(ArrayColumn):
 
 
 class TextColumn(RaggedColumn):
-    """Strings in files, as `RaggedArray.from_strings` holds them."""
+    """Collects strings in files, as `RaggedArray.from_strings` stores them."""
 
     @override
     def _part(self, entry: Any) -> Part:
         values, offsets, kind = encode(as_list(entry, self.where), f"{self.where}: string")
-        if len(offsets) == 1:  # no string says which kind all of them are
+        if len(offsets) == 1:  # without a string, the type is unknown
             return values, np.diff(offsets)
         if self._string_type not in (None, kind):
             raise TypeError(
@@ -284,35 +284,35 @@ class TextColumn(RaggedColumn):
 
 
 class SequenceColumn(RaggedColumn):
-    """Sequences in files; becomes an array after all if they turn out to have one length."""
+    """Collects sequences in files, as an array if all of them have one length."""
 
-    _least, _most = sys.maxsize, 0  # of their lengths
+    _min_length, _max_length = sys.maxsize, 0
 
     @override
     def write(self, part: Part) -> None:
         super().write(part)
         lengths = part[1]
         assert lengths is not None
-        self._least = int(lengths.min(initial=self._least))
-        self._most = int(lengths.max(initial=self._most))
+        self._min_length = int(lengths.min(initial=self._min_length))
+        self._max_length = int(lengths.max(initial=self._max_length))
 
     @override
     def finish(self) -> None:
-        if self._least != self._most:
+        if self._min_length != self._max_length:
             return super().finish()
         assert self._files is not None
-        self._values.finish((self._offsets.rows - 1, self._most, *self._values.row))
+        self._values.finish((self._offsets.rows - 1, self._max_length, *self._values.row))
         return self._files.take_out(self._values, self._name)
 
     @override
     def result(self, samples: int) -> Any:
-        if self._files is not None and self._least == self._most:
+        if self._files is not None and self._min_length == self._max_length:
             return self._files.array(f"{self._name}.npy")
         return super().result(samples)
 
 
 def as_list(entry: Any, where: str) -> list[Any]:
-    """A list, or an array of objects or strings, as a list; raises TypeError for all else."""
+    """Converts a list, or an array of objects or strings, to a list; raises TypeError otherwise."""
     if holds_objects(entry):
         return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
     if not isinstance(entry, list | tuple):
@@ -328,7 +328,7 @@ def holds_objects(entry: Any) -> bool:
 
 
 def is_ragged(entry: Any) -> bool:
-    """Whether an entry says how long each of its samples is, along one axis."""
+    """Whether an entry has the length of each sample, along one axis."""
     if isinstance(entry, Padded):
         return getattr(getattr(entry, "lengths", None), "ndim", 0) == 1
     return isinstance(entry, JaggedBatch) or (
@@ -337,7 +337,7 @@ def is_ragged(entry: Any) -> bool:
 
 
 def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
-    """An array, or a tensor in memory, as an ndarray; bfloat16 becomes float32."""
+    """Converts an array, or a CPU tensor, to an ndarray; bfloat16 becomes float32."""
     array = plain(array, where)
     if isinstance(array, np.ndarray):
         return array
@@ -353,7 +353,7 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
 
 
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
-    """An array or a tensor, on whatever device, as one that only has to be copied."""
+    """Resolves an array, or a tensor on any device, to one that only has to be copied."""
     if not isinstance(array, ARRAYS):
         raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
     if isinstance(array, np.ndarray):
@@ -375,7 +375,7 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
 
 
 def _ragged_part(entry: Any, where: str) -> Part:
-    """The values and lengths of a batch of sequences; raises if it does not fit together."""
+    """Returns values and lengths of a batch of sequences; raises if they are inconsistent."""
     try:
         if isinstance(entry, Padded):
             values, lengths = as_ndarray(entry.values, where), as_ndarray(entry.lengths, where)

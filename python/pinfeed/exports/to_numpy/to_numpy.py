@@ -29,57 +29,56 @@ def to_numpy(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Drains a loader: all its batches as one structure of arrays, in the order they come.
+    """Concatenates all batches of a loader into arrays, with the nesting of a batch.
 
-    Each batch is copied to its place in the result and let go, so the peak is the result and two
-    batches. A DataLoader says how many samples there will be: room for all of them is taken behind
-    the first batch, and a result that doesn't fit is an error then. If the number is unknown or
-    wrong, arrays grow and are cut without a copy (on Linux; elsewhere growing copies).
+    Batches are freed as soon as they are copied, so peak memory is the result plus two batches. If the
+    number of samples is known, as for a DataLoader, memory for all of them is reserved after the first
+    batch, and a result that doesn't fit raises MemoryError then. Otherwise arrays grow (without a copy
+    on Linux).
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
             ``(model(x) for x, in loader)``.
-        out: Where to write. None: into memory. A path that ends in .npy: into that file; any other
-            path: into a directory with a file for each array, ``image.npy``, ``target.boxes.npy``,
-            or a directory that `RaggedArray.open` reads. Files may be larger than memory, and are
-            complete or absent.
-        dtype: NumPy's or torch's, for all numbers; or a dict of them by entry, ``{"logits":
-            np.float16, "target.boxes": np.int32}``. It must hold every number. None: the dtypes of
-            the batches.
-        max_samples: Stop after so many samples; the last batch is cut. An infinite loader needs it.
-        overwrite: Replace the files that an earlier call wrote.
-        progress: Show a tqdm bar with samples per second.
+        out: Path of the output. None: memory. A path that ends in .npy is one file; any other path is
+            a directory with a file per array, such as ``image.npy`` or ``target.boxes.npy``, or a
+            directory for `RaggedArray.open`. Files may exceed memory, and are complete or absent.
+        dtype: NumPy or torch dtype of all numbers, or a dict of dtypes by entry, such as ``{"logits":
+            np.float16, "target.boxes": np.int32}``. Every number must fit. None: the dtypes of the
+            batches.
+        max_samples: Maximum number of samples. Required for infinite loaders.
+        overwrite: Whether to replace the files of an earlier call.
+        progress: Whether to show a tqdm bar with samples per second.
 
-    The first batch says what there is:
+    The first batch determines the result:
 
-    - Tensors, on any device and with gradients or not, and ndarrays become arrays. Their first axis
-      counts samples, and all arrays of a batch have as many. (A 0-d tensor, such as a loss,
-      is an error.) bfloat16, which NumPy doesn't have, becomes float32.
-    - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray` of the data
-      without its padding. Samples of all other arrays have one shape.
-    - A list or tuple with no array in it holds an object for each sample, and becomes a list; so does
-      an ndarray of objects or strings. Files can hold strings, as a `RaggedArray` of them. Other
-      lists and tuples are part of the structure.
+    - Tensors (on any device, also with gradients) and ndarrays become arrays. Their first axis counts
+      samples, and all arrays of a batch have the same number. A 0-d tensor, such as a loss, raises
+      ValueError. bfloat16, which NumPy doesn't have, becomes float32.
+    - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray`, without padding.
+      All other arrays must keep their sample shape.
+    - A list or tuple without arrays has one object per sample, and becomes a list; so does an ndarray
+      of objects or strings. Files store strings as a `RaggedArray`. Other lists and tuples are part of
+      the nesting.
     - None stays None.
 
-    From a device, a batch is copied through pinned memory while the loader makes the next one.
+    From a device, a batch is copied through pinned memory while the loader produces the next one.
 
     Returns:
-        The structure of a batch, with all samples in each array; read-only memmaps, and
-        `RaggedArray` of them, where ``out`` is a path.
+        Arrays of all samples, nested like a batch; read-only memmaps, or `RaggedArray` over them, if
+        ``out`` is a path.
 
     Raises:
-        TypeError: An entry is nothing of the kind above, or its dtype changes; an argument is of
-            the wrong kind.
-        ValueError: The loader yields nothing; an entry doesn't fit the batches before; a number
+        TypeError: If an entry has an unsupported type, its dtype changes, or an argument has the wrong
+            type.
+        ValueError: If the loader yields no batch, an entry doesn't fit the batches before, or a number
             does not fit in ``dtype``.
-        MemoryError: The result doesn't fit.
-        FileExistsError: There is something at the path, and ``overwrite`` is False, or no earlier
-            call can have written it. Or another process is writing it: ranks write a path each.
-        OSError: The disk is full, for instance; no file is left behind.
+        MemoryError: If the result doesn't fit.
+        FileExistsError: If the path exists and ``overwrite`` is False, if `to_numpy` did not write it,
+            or if another process is writing it: each rank needs its own path.
+        OSError: If writing fails, for example because the disk is full; no file is left behind.
 
-    Every error, an error of the loader and Ctrl-C included, has an attribute ``partial``: all samples
-    that are in memory in the structure of a batch, or None.
+    Every error, including errors of the loader and Ctrl-C, has an attribute ``partial``: the samples in
+    memory, nested like a batch, or None.
 
     Example:
         >>> dataset = torch.utils.data.TensorDataset(torch.arange(10.0).reshape(5, 2))
@@ -114,12 +113,12 @@ def to_numpy(
             with Progress(progress, "to_numpy") as bar:
                 for batch in loader:
                     bar.advance(drain.add(batch), drain.expected)
-                    del batch  # so that its buffers can serve for the next one
+                    del batch  # so that the next batch can reuse its buffers
                     if drain.is_full:
                         break
                 return drain.finish()
         except BaseException as error:
-            with contextlib.suppress(Exception):  # the first error is the one to see
+            with contextlib.suppress(Exception):  # report the first error
                 error.partial = None  # type: ignore[attr-defined]
                 error.partial = drain.partial()  # type: ignore[attr-defined]
             raise
@@ -129,19 +128,19 @@ def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
     require_loader(loader, "to_numpy")
     if not isinstance(out, str | os.PathLike | None):
         raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
-    most = positive_integer(max_samples, "to_numpy: max_samples")
-    if most is None and isinstance(loader, itertools.cycle):
-        raise ValueError("to_numpy: loader never ends; max_samples says when to stop")
+    limit = positive_integer(max_samples, "to_numpy: max_samples")
+    if limit is None and isinstance(loader, itertools.cycle):
+        raise ValueError("to_numpy: loader never ends; pass max_samples=")
 
 
 def _joined(batches: Any) -> npt.NDArray[Any] | None:
-    """Small arrays in memory as one; to look at each of them would take longer than to copy it.
+    """Concatenates small arrays at once, because checking each takes longer than copying it.
 
-    None for what isn't plain numbers of one dtype and shape; `Drain` takes that, or refuses it.
+    None unless all are plain arrays of one dtype and shape; `Drain` handles the rest.
     """
     kinds = {*map(type, batches)}
     try:
-        # torch's subclasses and NumPy's, such as masked arrays, are no plain numbers.
+        # Subclasses, such as masked arrays, are not plain arrays.
         if kinds not in ({torch.Tensor}, {np.ndarray}) or batches[0].nbytes > SMALL:
             return None
         dtype = batches[0].dtype

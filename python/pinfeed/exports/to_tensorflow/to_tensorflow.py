@@ -1,4 +1,4 @@
-"""The function itself: arguments in, a dataset out."""
+"""`to_tensorflow`: a ``tf.data.Dataset`` over the batches of a loader."""
 
 from __future__ import annotations
 
@@ -25,58 +25,57 @@ def to_tensorflow(
     channels_last: bool | str | Iterable[str] = False,
     signature: Any = None,
 ) -> Any:
-    """The batches of a loader as a ``tf.data.Dataset``: for ``model.fit``, ``.map``, ``.prefetch``.
+    """Wraps a loader in a ``tf.data.Dataset``: for ``model.fit``, ``.map``, ``.prefetch``.
 
-    Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow
-    takes the arrays as they are, through ``Dataset.from_generator``, and keeps them as long as it
-    needs them, so a loader must not write into a batch that it has returned. Tensors of torch and
-    pinfeed begin at a multiple of 64 bytes. Those that don't, such as slices, are copied.
+    Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow uses
+    the arrays without a copy, through ``Dataset.from_generator``, so the loader must not overwrite
+    batches that it has returned. Only memory that doesn't begin at a multiple of 64 bytes, such as a
+    slice's, is copied.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
-        in_memory: Drain the loader now, by `pinfeed.to_numpy`, into a dataset of single samples,
-            for ``.shuffle`` and ``.batch``.
-        channels_last: Which entries get their channels from axis 1 to the end, as TensorFlow's
-            layers want them: True for all of uint8 or floats with 4 axes, NCHW; or their names:
-            ``"image"``, ``["left", "right"]``; ``"views.left"`` for one within, ``"0"`` for the
-            first of a tuple. Batches that lie in channels_last memory already are not copied.
-        signature: What the dataset's elements are: their structure, of ``tf.TensorSpec`` and
-            ``tf.RaggedTensorSpec``. None: what the first batch says.
+        in_memory: Whether to load everything now, by `pinfeed.to_numpy`, into a dataset of single
+            samples, for ``.shuffle`` and ``.batch``.
+        channels_last: Entries whose channels to move from axis 1 to the end, as TensorFlow layers
+            expect: True for all uint8 or float entries with 4 axes (NCHW), or names: ``"image"``,
+            ``["left", "right"]``, ``"views.left"`` for a nested entry, ``"0"`` for the first of a
+            tuple. Batches in channels_last memory are not copied.
+        signature: Nested ``tf.TensorSpec`` and ``tf.RaggedTensorSpec`` of the dataset's elements. None:
+            derived from the first batch.
 
-    Elements have the structure of the batches. Dicts, tuples and NamedTuples stay what they are;
-    lists become tuples and dataclasses dicts, since tf.data knows neither. In them:
+    Elements are nested like the batches. Dicts, tuples and NamedTuples are preserved; lists become
+    tuples and dataclasses become dicts, because tf.data supports neither. Within them:
 
-    - Tensors, from whatever device, and ndarrays become ``tf.Tensor`` of their dtype.
+    - Tensors (on any device) and ndarrays become ``tf.Tensor`` of their dtype.
     - `Padded` stays a tuple of values, lengths and mask. `JaggedBatch` and `RaggedArray` become
       ``tf.RaggedTensor``.
-    - Strings, numbers, and lists and tuples of nothing else become tensors: of strings, int64,
-      float32 or bool.
+    - Strings, numbers, and lists and tuples of only these become tensors of strings, int64, float32 or
+      bool.
     - None stays None.
 
-    Without a ``signature``, the first batch is read at once, which begins the loader's first epoch;
-    the dataset still begins with it. The batch axis is None in the signature, and so are the axes
-    that are known to vary: those that `Pad` and an `Image` with ``pad_value`` in the loader's
-    `Collate` or ``fields`` pad, and those of `Padded` batches. All others must stay as they are in
-    the first batch, because many layers have to know the sizes of their inputs. If more axes vary,
-    pass a ``signature``.
+    Without a ``signature``, the first batch is read immediately, which begins the loader's first epoch;
+    the dataset still begins with it. In the signature, the batch axis is None, and so are the axes that
+    `Pad` and `Image` with ``pad_value`` pad in the loader's `Collate` or ``fields``, and the axes of
+    `Padded` batches. All other axes keep their size in the first batch, because many layers need
+    static sizes. If more axes vary, pass a ``signature``.
 
-    The length of the loader is the cardinality of the dataset. With workers over an IterableDataset
-    it would be a guess, so the cardinality is unknown.
+    The dataset's cardinality is the length of the loader; with workers over an IterableDataset, whose
+    length is only a guess, it is unknown.
 
-    An error of the loader, or of a batch that doesn't fit, reaches the loop as one of TensorFlow, a
-    ``tf.errors.OpError``, whose text has its type, message and traceback. A loop that is left ends
-    the loader's iterator, and so its workers.
+    Errors of the loader, or about a batch that doesn't fit, are raised in the loop as
+    ``tf.errors.OpError``, with the original type, message and traceback in the text. Leaving a loop
+    closes the loader's iterator and its workers.
 
     Returns:
         The dataset.
 
     Raises:
-        TypeError: The loader is no iterable of batches, an entry is nothing of the kind above, or
-            an argument is of the wrong kind.
-        ValueError: The loader yields nothing; names or the signature don't fit.
-        ImportError: TensorFlow is not installed.
-        tf.errors.OpError: In a loop: a dtype, a shape or the structure has changed, the length was
-            wrong, or a generator, which can't begin again, was used up by an earlier loop.
+        TypeError: If the loader is not an iterable of batches, an entry has an unsupported type, or an
+            argument has the wrong type.
+        ValueError: If the loader yields no batch, or names or the signature don't fit.
+        ImportError: If TensorFlow is not installed.
+        tf.errors.OpError: In a loop, if a dtype, a shape or the structure changes, the length was
+            wrong, or an earlier loop has exhausted a generator.
 
     Example:
         >>> arrays = {"image": np.zeros((6, 8, 8, 3), np.uint8), "label": np.arange(6)}
@@ -96,9 +95,9 @@ def to_tensorflow(
     if not tf.executing_eagerly():
         raise RuntimeError(
             "to_tensorflow: must be called where TensorFlow executes eagerly; "
-            "make the dataset outside of the tf.function"
+            "create the dataset outside of the tf.function"
         )
-    # It imports TensorFlow.
+    # This module imports TensorFlow.
     from pinfeed.exports.to_tensorflow.signature import Signature, varying_axes
 
     if in_memory:
@@ -130,24 +129,24 @@ def to_tensorflow(
     length = passes.length()
     if length is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
-    # TensorFlow keeps `epoch` until the process ends. The loader need not live as long.
+    # TensorFlow keeps `epoch` until the process ends, so `epoch` must not keep the loader alive.
     dataset.passes = passes
     return dataset
 
 
 class _Passes:
-    """The passes over a loader, of which the first may have begun before anyone asked for it."""
+    """The passes over a loader; `peek` may begin the first one early."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._first: list[Iterator[Any]] = []  # the pass that `peek` has begun
+        self._first: list[Iterator[Any]] = []  # the pass that `peek` began
         self._is_used_up = False
 
     def peek(self) -> Any:
         """Begins the first pass, and returns its first batch, which `begin` will return too."""
         rest = iter(self._loader)
         for batch in rest:
-            # Unlike an iterator of the list, `pop` keeps no batch alive.
+            # Unlike an iterator of the list, `pop` drops its reference to the batch.
             self._first.append(itertools.chain(map([batch].pop, [0]), rest))
             return batch
         raise ValueError(
@@ -160,16 +159,16 @@ class _Passes:
         if self._is_used_up:
             raise RuntimeError(
                 f"to_tensorflow: loader, a {type(self._loader).__name__}, was used up by an earlier "
-                "loop over the dataset and can't begin again; hand over what can, such as a "
-                "DataLoader or a list, or make the dataset with in_memory=True"
+                "loop over the dataset and can't begin again; pass a DataLoader or a list, or pass "
+                "in_memory=True"
             )
         self._is_used_up = isinstance(self._loader, Iterator)
         return self._first.pop() if self._first else iter(self._loader)
 
     def length(self) -> int | None:
-        """How many batches every pass has, None if the loader can't know."""
+        """Returns the number of batches per pass, or None if unknown."""
         if isinstance(self._loader, Iterator):
-            return None  # that of the whole, maybe, and not of what is left
+            return None  # its length may include batches that were taken already
         has_stream = isinstance(getattr(self._loader, "dataset", None), IterableDataset)
         if has_stream and getattr(self._loader, "num_workers", 0) > 0:
             return None
@@ -177,9 +176,9 @@ class _Passes:
 
 
 class _Epoch:
-    """One pass over the loader: the arrays of its batches, until the process ends.
+    """One pass over the loader, as arrays; stops when the interpreter exits.
 
-    It is an iterator that goes on after an error, as a DataLoader does; a generator would end.
+    An iterator continues after an error, as a DataLoader does; a generator ends.
     """
 
     def __init__(self, batches: Iterator[Any], entries: Any) -> None:
@@ -199,8 +198,8 @@ class _Epoch:
             return self._entries.arrays(next(self._batches), number)
 
 
-# TensorFlow's threads ask for batches ahead. One that is in Python when the interpreter ends never
-# comes out again, and TensorFlow waits for it forever.
+# TensorFlow's threads prefetch batches. A thread that is in Python code when the interpreter exits
+# never returns, and TensorFlow waits for it forever.
 _epochs: weakref.WeakSet[_Epoch] = weakref.WeakSet()
 _is_exiting = threading.Event()
 
@@ -212,4 +211,4 @@ def _let_threads_out() -> None:
         if epoch.inside.acquire(timeout=5):  # a loader may be busy
             epoch.inside.release()
     if _epochs:
-        time.sleep(0.5)  # for what TensorFlow does in Python around an epoch, on a busy machine too
+        time.sleep(0.5)  # until TensorFlow's own Python code around an epoch has returned
