@@ -1,4 +1,4 @@
-"""The collate function: samples in, one batch of the same structure out."""
+"""The collate function, which turns samples into a batch of the same structure."""
 
 from __future__ import annotations
 
@@ -25,39 +25,37 @@ class Collate:
     """A ``collate_fn`` for any DataLoader: one native pass per entry, into reused memory.
 
     Args:
-        fields: A field for each entry, in the structure of a sample: one `Field` for samples that
-            are an array, a dict for dict samples, a tuple for tuple samples, nested as deep.
-            Entries without a field (left out of a dict, or None) get `Stack`. None: all of them.
-            In a dict, `Field.from_key` makes an entry from another one, and `Field.allow_missing` leaves it
-            out of batches whose samples lack it.
-        pin_memory: Whether batches of this process lie in pinned memory, which devices copy from by
-            themselves: a DataLoader's ``pin_memory=True`` has nothing to do then. ``"auto"``: if the
-            process uses CUDA or XPU by the time that the batch is made; no device is initialized for
-            it. Memory that can't be pinned is ordinary memory, with one warning.
-        seed: With the epoch and each sample's index in the dataset, it determines what is random in
-            a batch (`Image`'s ``augment``), whatever the workers, ranks, batch size or resumes. The
-            dataset is an `ArrayDataset`, or wrapped in an `IndexedDataset`, or ``id_key``
-            says what stands for the index. A sample that comes twice in an epoch is augmented the
-            same way. None: each batch draws a number from torch's default generator.
-        id_key: The key of the (dict) samples that holds each one's own integer. With ``seed``; it suits
-            streams, and datasets whose indices change. Samples with the same integer are augmented
-            the same way.
+        fields: Fields in the structure of a sample: one `Field` if samples are arrays, a dict of fields
+            for dicts, a tuple for tuples, nested to any depth. Entries without a field (left out of a
+            dict, or None) get `Stack`. None: all entries. In a dict, `Field.from_key` reads another
+            key, and `Field.allow_missing` skips an entry that all samples lack.
+        pin_memory: Whether to allocate batches in pinned memory, which makes DataLoader's
+            ``pin_memory=True`` unnecessary. ``"auto"`` pins once the process uses CUDA or XPU, and never
+            initializes a device. If memory can't be pinned, it warns once and uses ordinary memory.
+        seed: Seed for augmentation. Together with the epoch and each sample's index it determines every
+            random draw, independent of workers, ranks, batch size and resuming. The dataset must be an
+            `ArrayDataset` or an `IndexedDataset`, unless ``id_key`` is set. A sample drawn twice in an
+            epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` counts
+            copies. None: each batch draws from torch's default generator.
+        id_key: Key of an integer in the (dict) samples that replaces the index, with ``seed``: for
+            streams, and datasets whose indices change. Equal integers get the same augmentation.
 
-    The batch has the structure of the samples, with the types that ``default_collate`` gives
-    (tuples become lists), and without fields the same contents. Samples that are `Rows` of an
-    `ArrayDataset` are gathered natively; any other sequence of samples works too.
+    The batch has the structure of the samples, with the types of ``default_collate`` (tuples become
+    lists), and without fields the same contents. `Rows` of an `ArrayDataset` are gathered natively;
+    any other sequence of samples works too.
 
-    A Collate pickles, and any number of workers and threads may call it at once. In a DataLoader
-    worker it writes into memory that the main process maps too (see `set_worker_memory_limit`), whatever ``pin_memory``
-    says; elsewhere into pinned memory of torch, or buffers of a pool. In each case the memory is
-    used again when the last tensor or array that views it is gone, never before.
+    A Collate is picklable; any number of workers and threads can call it at once. In DataLoader
+    workers it writes into memory shared with the main process (see `set_worker_memory_limit`) and
+    ignores ``pin_memory``; elsewhere into pinned memory of torch, or pooled buffers. Memory is reused
+    only after the last tensor or array viewing it is gone.
 
     Raises:
-        TypeError: ``fields`` holds something that is no field; an entry's kind or dtype does not
-            fit.
-        ValueError: The batch is empty; samples differ in shape or structure, or from the fields; there
-            is a seed, something is random, and the samples' indices are not known, or lack ``id_key``.
-        RuntimeError: With ``pin_memory=True``, when a batch is made: there is no accelerator.
+        TypeError: If ``fields`` contains something other than fields, or an entry has the wrong type or
+            dtype.
+        ValueError: If the batch is empty, samples differ in shape or structure, or fields and samples
+            differ in structure; or with a seed, if samples are augmented and have no known index, or
+            lack ``id_key``.
+        RuntimeError: When samples are collated with ``pin_memory=True``: if there is no accelerator.
 
     Example:
         >>> collate = pinfeed.Collate({"image": pinfeed.Image(scale=1)})
@@ -90,23 +88,23 @@ class Collate:
 
     @property
     def seed(self) -> int | None:
-        """The seed of what is random."""
+        """The seed for augmentation."""
         return self._chance.seed
 
     @property
     def epoch(self) -> int:
-        """The epoch of batches that don't tell theirs."""
+        """The epoch used for batches that don't carry one."""
         return self._chance.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Goes to another epoch, with other random draws: here and in all workers.
+        """Sets the epoch, which changes the random draws in this process and in all workers.
 
-        The batches of pinfeed's samplers tell their epoch themselves. With other samplers call this
-        before each epoch, also with persistent workers. Without a seed it has no effect.
+        Batches of pinfeed's samplers carry their epoch. With other samplers call this before each
+        epoch, also with persistent workers. Without a seed it has no effect.
 
         Raises:
-            TypeError: ``epoch`` is no integer.
-            ValueError: ``epoch`` is negative.
+            TypeError: If ``epoch`` is not an integer.
+            ValueError: If ``epoch`` is negative.
         """
         self._chance.set_epoch(epoch)
 
@@ -138,17 +136,17 @@ class Collate:
         """Collates a batch.
 
         Args:
-            samples: At least one sample. An array or a tensor counts as what is along its first axis.
+            samples: Non-empty sequence of samples. Arrays and tensors are split along the first axis.
         """
-        worker_memory()  # what torch makes is sent through it too, and tensors that Keep leaves alone
+        worker_memory()  # also transfers tensors that torch or Keep puts into the batch
         known: Any = samples if type(samples) is Rows else None
         if known is None:
             if isinstance(samples, ARRAYS):
-                # Of some __getitems__. A nested tensor has parts, but no length.
+                # Some __getitems__ return arrays. Nested tensors have no length.
                 is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
                 if is_nested or samples.ndim > 0:
                     samples = list(samples.unbind() if is_nested else samples)
-            # A copy of the list: all entries see it as it was once, whatever another thread does to it.
+            # Copy the list so concurrent modification can't affect later fields.
             if type(samples) is list and (samples := samples.copy()):
                 context = UNKNOWN
                 if self._augments or self._is_random:
@@ -200,20 +198,20 @@ class Collate:
         chance = None
         if self._is_random:
             chance = self._chance.of(samples, epoch)
-        elif self._augments:  # by what is certain: no number of these is looked at
+        elif self._augments:  # transforms without random draws don't read the numbers
             chance = Chance(np.arange(len(samples)), key=0)
         return chance, packing, epoch, False, None
 
     def _plan(self) -> Entry:
-        """The plan for whole samples, with memory that is pinned or not, as it is wanted now."""
+        """Returns the plan for whole samples, with pinned memory if it is wanted now."""
         pin = not is_worker() and is_pinning_wanted(self.pin_memory)
         if pin not in self._plans:
             self._plans[pin] = Entry("Collate", self._fields, "", pin)
         return self._plans[pin]
 
     def __repr__(self) -> str:
-        given = [] if self.fields is None else [repr(self.fields)]
+        fields = [] if self.fields is None else [repr(self.fields)]
         pin = [] if self.pin_memory == "auto" else [f"pin_memory={self.pin_memory}"]
         seed = [] if self.seed is None else [f"seed={self.seed}"]
         key = [] if self._chance.entry is None else [f"id_key={self._chance.entry!r}"]
-        return f"Collate({', '.join(given + pin + seed + key)})"
+        return f"Collate({', '.join(fields + pin + seed + key)})"

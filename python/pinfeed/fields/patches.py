@@ -1,4 +1,4 @@
-"""Entries that are images for vision transformers of native resolution."""
+"""The `Patches` field."""
 
 from __future__ import annotations
 
@@ -29,56 +29,56 @@ from pinfeed.sources.source import Source
 
 
 class Patches(Field):
-    """Images of any sizes, resized, normalized and cut into patches in one native pass.
+    """Resizes, normalizes and cuts images of any size into patches, in one native pass.
 
-    What vision-language models take instead of (B, C, H, W): the patches of all images of the batch,
-    one behind the other, (N, C · temporal · patch_size²), and a grid that says how many each image
-    has. With ``pad_to``, as many patches for each image: (images, pad_to, C · patch_size²).
+    Vision-language models use patches instead of (B, C, H, W): the patches of all images in the
+    batch, concatenated, (N, C · temporal · patch_size²), and a grid with their number per image. With
+    ``pad_to``, every image has the same number of patches: (images, pad_to, C · patch_size²).
 
-    A sample is an image, a clip, None, or a list of several, which may be empty: those of a document.
-    They follow each other in the order of the samples. A batch without any has no patches: values of
-    shape (0, D), where a single mean or std stands for three channels, and an empty grid. `from_processor` makes the field of one of
-    transformers' image processors.
+    A sample is an image, a clip, None, or a list of images and clips, which can be empty. A batch
+    without images has values of shape (0, D), with 3 channels if mean and std are single numbers, and
+    an empty grid. `from_processor` creates the field of a transformers image processor.
 
     Args:
-        patch_size: Rows and columns of a patch.
+        patch_size: Rows and columns of a patch, in pixels.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
-        std: The same. None is 1.
-        scale: As in `Image`.
-        merge: Patches come in blocks of merge × merge, which a model merges into one token, and
-            sides are multiples of so many patches.
-        temporal: How many frames a patch has. The last frame of a clip is repeated until they fit;
-            an image is a clip of one frame, and is resized once.
-        order: The axes within a patch: ``"CHW"``, which with frames is channel, frame, row, column;
-            or ``"HWC"``: frame, row, column, channel.
-        dtype: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without mean, std and
-            scale.
-        input: How a sample lies in memory, as in `Image`; ``"THWC"`` and so on for clips.
-        interpolation: How images are resized, antialiased: ``"bicubic"``, ``"bilinear"``, or
-            ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
-        min_pixels: With ``max_pixels``: images are resized to sides that are multiples of patch_size
-            × merge and have from so many pixels to so many, with as nearly the ratio that they had as
-            can be. An image one side of which is more than 200 times the other is refused. As
-            ``smart_resize`` of Qwen2-VL does it; the pixels are those of one frame.
-        max_pixels: The same.
-        max_patches: Images are resized to the largest size of their ratio that has so many patches
-            at most, as SigLIP 2 does it. Without either rule, sides must be multiples already.
-        multiple_of: More than ``merge``: sides are multiples of so many patches.
-        min_side: Images with a shorter side are refused.
-        augment: What is seen of each image, of `pinfeed.augment`: crops and flips before it gets its
-            size; or, without a rule for sizes, a resize too, such as ``RandomResizedCrop(224)``. The
-            images of one sample are seen alike, as those of a clip are.
-        rng_stream: As in `Image`.
-        pad_to: How many patches each image gets, with zeros for those that it lacks.
-        grid: int64 (images, 3): the patches in time, height and width; with ``pad_to`` (images, 2),
-            height and width. A key of the same dict, or True for a tuple.
-        cu_seqlens: int32: where the patches of each frame, or group of frames, begin, and the end:
-            attention does not go beyond them. A key, or True for a tuple.
-        mask: With ``pad_to``: bool (images, pad_to), True where a patch is. A key, or True.
+        std: Number or one per channel, in units of ``x * scale``. None is 1.
+        scale: Factor applied first, as in `Image`.
+        merge: Size of the merge × merge patch blocks that the model merges into one token. Images are
+            resized to multiples of it.
+        temporal: Number of frames per patch. The last frame of a clip is repeated to fill a patch; an
+            image is a clip of one frame, and is resized once.
+        order: Order of the axes within a patch: ``"CHW"`` (channel, frame, row, column) or ``"HWC"``
+            (frame, row, column, channel).
+        dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without
+            mean, std and scale.
+        input: Memory layout of samples, as in `Image`; ``"THWC"``, for example, for clips.
+        interpolation: Resampling, antialiased: ``"bicubic"``, ``"bilinear"``, or ``"nearest-exact"`` or
+            ``"nearest"``, as in `Image`.
+        min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Images are resized
+            to multiples of patch_size × merge, preserving the aspect ratio as closely as possible, as
+            ``smart_resize`` of Qwen2-VL does. An aspect ratio above 200 raises an error.
+        max_pixels: Maximum number of pixels per frame.
+        max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
+            with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
+            ``max_patches``, sides must be multiples already.
+        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
+        augment: Geometric transforms of `pinfeed.augment`, applied before the resize; without
+            ``max_pixels`` and ``max_patches`` a resize too, such as ``RandomResizedCrop(224)``. All
+            images of a sample, like all frames of a clip, get the same draws.
+        rng_stream: Number of the random stream, as in `Image`.
+        pad_to: Number of patches to which every image is padded, with zeros.
+        grid: Return the patches in time, height and width, int64 (images, 3); with ``pad_to`` height and
+            width, (images, 2). True returns a tuple; a string stores it under that key of the dict.
+        cu_seqlens: Return the boundaries of frames, or groups of frames, in the patches, int32, as
+            attention kernels expect. True returns a tuple; a string is a key.
+        mask: Return a mask, bool (images, pad_to), True for patches, with ``pad_to``. True returns a
+            tuple; a string is a key.
 
     Raises:
-        TypeError, ValueError: An argument does not fit; images that don't fit raise when they are
-            collated, with the number of the sample.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image doesn't
+            fit; the message names the sample.
 
     Example:
         >>> field = pinfeed.Patches(
@@ -193,24 +193,25 @@ class Patches(Field):
 
     @classmethod
     def from_processor(cls, processor: Any, **arguments: Any) -> Self:
-        """The field that makes what an image processor of transformers makes, from its settings.
+        """Creates a field equivalent to a transformers image processor.
 
-        Those of Qwen2-VL (which Qwen2.5-VL, Qwen3-VL and others have too), MiniMax-M3-VL,
-        ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2. The grids are theirs,
-        and the values but for the last bits of the normalization: bytes are resized as torch resizes
-        them on CPUs. PIL's differ by at most 1 where an image shrinks; where a side grows, as those of
-        torch do, by some 16 at sharp edges. VideoLLaMA 3's model also takes ``merge_sizes``:
-        ``torch.full((len(grid),), field.merge)``. Grey images and RGBA are
-        refused; theirs convert them. GLM's enlarge images with sides below ``min_side``, which are
-        refused here.
+        Supported are the processors of Qwen2-VL (also used by Qwen2.5-VL, Qwen3-VL and others),
+        MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2.
+        Grids are equal. Values are equal up to the last bits of the normalization, because bytes are
+        resized as torch does on CPUs; compared with PIL they differ by at most 1 where an image
+        shrinks, and by up to about 16 at sharp edges where a side grows. VideoLLaMA 3's model also
+        needs ``merge_sizes``: ``torch.full((len(grid),), field.merge)``.
+
+        Gray and RGBA images raise an error, where the processors convert them. Images with sides below
+        ``min_side`` raise an error, where GLM's processors enlarge them.
 
         Args:
             processor: The image processor, or a processor that has one.
-            arguments: Arguments of the field that are to be different.
+            arguments: Arguments of the field that override the processor's.
 
         Raises:
-            TypeError: The processor is none of these.
-            ValueError: The field does not cover one of its settings.
+            TypeError: If the processor is of another kind.
+            ValueError: If a setting is not supported.
 
         Example:
             ``{"pixel_values": pinfeed.Patches.from_processor(processor).from_key("image")}``
@@ -219,10 +220,10 @@ class Patches(Field):
         return cls(**_settings(processor) | arguments)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """The rows and columns of an image's patches, as `patch_grid`, from its size alone.
+        """Returns the rows and columns of an image's patches from its size, as `patch_grid` does.
 
         Raises:
-            ValueError: ``augment`` gives images other sizes; or as `patch_grid`.
+            ValueError: If ``augment`` changes sizes; and as in `patch_grid`.
         """
         if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
@@ -232,12 +233,13 @@ class Patches(Field):
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
     def tokens(self, height: Any, width: Any) -> Any:
-        """How many tokens a model makes of an image: its patches, merged.
+        """Returns the number of tokens of an image: its merged patches.
+
+        For samplers, add it to text lengths.
 
         Args:
-            height: In pixels: an integer, or an array of them, such as a column of sizes that is made
-                of the headers of files. Added to the lengths of texts, it is what samplers take.
-            width: The same.
+            height: Height in pixels: an integer or an array, such as heights from file headers.
+            width: Width in pixels: an integer or an array.
         """
         rows, columns = self.grid_of(height, width)
         return rows * columns // self.merge**2
@@ -253,9 +255,9 @@ class Patches(Field):
         for place, clip in _clips(samples, context.name):
             frames = self._patching.frames_of(clip)
             if len(frames) == 0:
-                problem = Problem(context.name, "a clip of at least one frame", "none")
-                problem.sample, problem.part = place
-                raise ValueError(problem)
+                empty = Problem(context.name, "a clip of at least one frame", "none")
+                empty.sample, empty.part = place
+                raise ValueError(empty)
             images += frames
             clips.append(len(frames))
             places += [place] * len(frames)
@@ -267,9 +269,9 @@ class Patches(Field):
                 images, None, frames_of_clips, [sample for sample, _ in places], context
             )
         except (TypeError, ValueError) as error:
-            told = Problem.of(error)
-            if told is not None and told.sample is not None:
-                told.sample, told.part = places[told.sample]
+            problem = Problem.of(error)
+            if problem is not None and problem.sample is not None:
+                problem.sample, problem.part = places[problem.sample]
             raise
 
     @override
@@ -293,7 +295,7 @@ class Patches(Field):
     def _batch(
         self, images: Any, indices: Any, frames: Any, samples: Any, context: FieldContext
     ) -> Any:
-        """The batch of images, of which each belongs to a sample."""
+        """Returns the batch of images; ``samples`` has the number of each image's sample."""
         drawn: dict[str, Any] = {}
         if self.augments and context.chance is not None:
             chance = context.chance
@@ -304,7 +306,7 @@ class Patches(Field):
         )
 
     def _empty(self, context: FieldContext) -> Any:
-        """The batch of samples without images, with as many channels as images are meant to have."""
+        """Returns the batch of samples without images, with the expected number of channels."""
         items = self._patching.channels * self.temporal * self.patch_size**2
         rows = (0,) if self.pad_to is None else (0, self.pad_to)
         values = torch.empty((*rows, items), dtype=self.dtype, device="cpu")
@@ -312,7 +314,7 @@ class Patches(Field):
         return self._in_batch(as_output(values, context.pin), grid, context)
 
     def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, context: FieldContext) -> Any:
-        """What stands in the batch for patches and their grid."""
+        """Returns the entry of the batch for patches and their grid."""
         counts = grid[:, 1] * grid[:, 2]
         wanted: list[tuple[Request, torch.Tensor]] = []
         if self.grid is not False:
@@ -329,7 +331,7 @@ class Patches(Field):
 
 
 def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int | None], Any]]:
-    """The images and clips of a batch, each with its sample and, in a list, its place there."""
+    """Yields the images and clips of a batch, each with its sample number and position in a list."""
     for number, sample in enumerate(samples):
         if isinstance(sample, list | tuple):
             for part, image in enumerate(sample):
@@ -338,7 +340,7 @@ def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int |
             yield (number, None), as_array(sample, False, name, number)
 
 
-# transformers' image processors whose arithmetic this is: what their settings don't say.
+# Families of transformers' image processors by arithmetic, which their settings don't show.
 _BY_PIXELS = ("Qwen2VL", "MiniMaxM3VL", "Ernie4_5_VLMoe", "VideoLlama3")
 _ROW_BY_ROW = ("HunYuanVL", "HYV4VL")  # the patches of a merged block stand apart
 _BY_PIXELS_OF_ALL_FRAMES = ("Glm4v", "Glm46V")
@@ -347,7 +349,7 @@ _RESAMPLING = {2: "bilinear", 3: "bicubic"}
 
 
 def _settings(processor: Any) -> dict[str, Any]:
-    """The arguments of `Patches` for an image processor of transformers."""
+    """Returns the arguments of `Patches` for an image processor of transformers."""
     kind = type(processor).__name__
     family = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
     families = (*_BY_PIXELS, *_ROW_BY_ROW, *_BY_PIXELS_OF_ALL_FRAMES, *_BY_PATCHES)
@@ -355,7 +357,7 @@ def _settings(processor: Any) -> dict[str, Any]:
         names = ", ".join(f"{family}ImageProcessor" for family in families)
         raise TypeError(
             f"Patches: processor must be one of {names}, or have one, got {kind}; where sizes and order "
-            "of the patches are alike, give the arguments of Patches"
+            "of the patches are the same, pass the arguments of Patches"
         )
 
     def refuse(setting: str, expected: str) -> None:

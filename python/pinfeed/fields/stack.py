@@ -1,4 +1,4 @@
-"""Entries of one shape, stacked."""
+"""The `Stack` field."""
 
 from __future__ import annotations
 
@@ -30,41 +30,40 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Selection, Source
 from pinfeed.structure import entries, is_container
 
-# Torch stacks small tensors faster, for nobody has to look at each. Buffers that are used again and
-# streaming stores make up for that in batches of this size, or of this size made of large tensors.
+# torch.stack is faster for small tensors because it skips per-tensor validation. Reused buffers and
+# streaming stores win from these batch sizes on: of any tensors, and of large tensors.
 _LARGE_BYTES = 8 << 20
 _LARGE_BYTES_OF_LARGE = 256 << 10
 _LARGE_SAMPLE_BYTES = 32 << 10
-#: The hint where samples differ in length, as native code has it.
+#: The hint for samples that differ in length; native code has the same text.
 TAKE_ANY_LENGTH = (
     "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
 )
-#: Numbers of Python and NumPy, and what NumPy makes of them.
+#: Number types of Python and NumPy, with the dtype that NumPy gives them.
 _NUMBERS: dict[type, np.dtype[Any]] = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 _NUMBERS |= {bool: np.dtype(np.bool_)} | {np.dtype(c).type: np.dtype(c) for c in "?bBhHiIlLqQefdFD"}
-#: Types that are no more than their values.
+#: Types that consist of their values alone.
 _PLAIN = PLAIN_ARRAYS.union(_NUMBERS)
 
 
 class Stack(Field):
-    """Arrays, tensors or numbers of one shape and dtype, as one tensor with a batch axis in front.
+    """Stacks arrays, tensors or numbers of one shape and dtype into a tensor with a batch axis first.
 
-    The field of every entry that has no other. Entries that are not arrays become what torch's
-    ``default_collate`` makes of them: numbers a tensor, strings a list. Types that carry more than
-    their values, such as a mask, a unit, column names or the format of boxes, raise TypeError.
-    Tensors of a class that stacks what it carries keep that class. An attribute that you set on a plain
-    tensor is lost, as ``torch.stack`` loses it.
+    This is the default field. Other types are handled by torch's ``default_collate``: strings become
+    a list. Types that carry more than their values, such as a mask, a unit, column names or a box
+    format, raise TypeError. Tensor subclasses that stack their attributes keep their class.
+    Attributes set on a plain tensor are lost, as with ``torch.stack``.
 
     Args:
-        dtype: The batch's dtype, if not the samples' own: one that ``torch.can_cast`` allows, with
-            the values that ``Tensor.to`` gives. Lists of numbers count as arrays then.
-        scale: What integers are multiplied with as they become floats, as in `pinfeed.functional.pad`.
+        dtype: Dtype of the batch, if not the samples' own. ``torch.can_cast`` must allow the cast; values
+            are the same as from ``Tensor.to``. Lists of numbers then count as arrays.
+        scale: Factor for integers that become floats, as in `pinfeed.functional.pad`.
 
     Raises:
-        TypeError: ``dtype`` is no torch.dtype, ``scale`` no number, or they don't fit. When samples
-            are collated: ``torch.can_cast`` says no, because the cast would lose information (float
-            to int, complex to real, number to bool); or what is to be scaled are no integers.
-        ValueError: ``scale`` is 0 or not finite. When samples are collated: shapes differ, or an
+        TypeError: If ``dtype`` is not a torch.dtype, ``scale`` not a number, or they don't fit together.
+            When samples are collated: if the cast would lose information (float to int, complex to
+            real, number to bool), or samples to be scaled are not integers.
+        ValueError: If ``scale`` is 0 or not finite. When samples are collated: if shapes differ, or an
             integer does not fit in ``dtype``; 65,520 and more don't fit in float16.
 
     Example:
@@ -91,17 +90,17 @@ class Stack(Field):
                 try:
                     return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
                 except (RuntimeError, TypeError):
-                    pass  # which is told below
+                    pass  # the code below raises a clearer error
         if self.dtype is not None and isinstance(first, list | tuple):
             return self._stack(_as_arrays(samples, context), None, context)
-        # Torch stacks tensors on devices and those of other classes, which stay what they are.
+        # torch stacks tensors on devices, and tensor subclasses, which keep their class.
         if not isinstance(first, np.ndarray) and not (
             kind is torch.Tensor and is_of_one_type and first.is_cpu and _is_dense(first)
         ):
             return self._stack_by_torch(samples, context)
         try:
             return self._stack(samples, None, context)
-        except TypeError as error:  # torch mixes dtypes, and knows some that the other does not
+        except TypeError as error:  # torch promotes mixed dtypes, and supports more of them
             return self._stack_by_torch(samples, context, error)
 
     @override
@@ -156,18 +155,18 @@ class Stack(Field):
         return _core.gather(samples, indices, *cast, target, context.name, threads)
 
     def _is_small(self, first: torch.Tensor, samples: Sequence[Any], context: FieldContext) -> bool:
-        """Whether torch stacks tensors at least as fast, in memory of its own."""
+        """Whether ``torch.stack`` is at least as fast."""
         return (
             self.dtype is None
             and first.is_cpu
-            and _is_dense(first)  # others may have no nbytes
+            and _is_dense(first)  # sparse tensors have no nbytes
             and first.nbytes * len(samples)
             < (_LARGE_BYTES if first.nbytes < _LARGE_SAMPLE_BYTES else _LARGE_BYTES_OF_LARGE)
             and batch_allocator(context.pin) is torch.Tensor
         )
 
     def _stack_numbers(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        """Python's numbers as ``default_collate`` has them; NumPy reads them faster than torch."""
+        """Stacks numbers as ``default_collate`` does, but with NumPy, which reads them faster."""
         array = np.array(samples)
         if array.dtype != _NUMBERS[type(samples[0])]:  # integers of more than 64 bits
             return self._stack_by_torch(samples, context)  # which says so
@@ -178,15 +177,15 @@ class Stack(Field):
     def _stack_by_torch(
         self, samples: Sequence[Any], context: FieldContext, refusal: Exception | None = None
     ) -> Any:
-        """What ``default_collate`` makes of samples that the native side has not taken.
+        """Stacks samples that native code doesn't support, with ``default_collate``.
 
-        It takes whatever torch makes a tensor of, so what would be lost is looked for here.
+        It raises if torch would drop information that a sample carries.
         """
         first = samples[0]
         if isinstance(first, str | bytes) and self.dtype is None:
             return samples
         for position, sample in enumerate(samples):
-            for _, value in entries(sample):  # more than one under a Stack().allow_missing(), say
+            for _, value in entries(sample):  # samples can be containers here
                 if not _is_its_values(value, value is not sample):
                     self._refuse(value, position, first, context)
         try:
@@ -216,7 +215,7 @@ class Stack(Field):
         return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
 
     def _refuse(self, value: Any, position: int, first: Any, context: FieldContext) -> None:
-        """Raises TypeError for what is more than its values, or has none."""
+        """Raises TypeError for a sample that carries more than its values, or has none."""
         expected = "an array, a tensor or a number"
         if self.dtype is None:
             expected = "an array, a tensor, a number or a string"
@@ -234,7 +233,7 @@ class Stack(Field):
         raise TypeError(problem)
 
     def _cast(self, batch: Any, first: Any, context: FieldContext) -> torch.Tensor:
-        """A batch that torch has made, in another dtype."""
+        """Casts a batch that torch stacked."""
         if not isinstance(batch, torch.Tensor):
             expected, hint = f"arrays or numbers for {self!r}", "Keep() leaves samples as they are"
             raise TypeError(Problem(context.name, expected, type(first).__name__, hint))
@@ -249,7 +248,7 @@ class Stack(Field):
 
 
 def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:
-    """Lists of numbers as arrays."""
+    """Converts lists of numbers to arrays."""
     arrays = []
     for position, sample in enumerate(samples):
         if other := _other_than_numbers(sample):
@@ -263,7 +262,7 @@ def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:
 
 
 def _other_than_numbers(sample: Any) -> type | None:
-    """The type of something in nested lists that NumPy may take without what it means."""
+    """Returns the first type in nested lists that NumPy would accept but strip of its meaning."""
     if type(sample) in (list, tuple):
         kinds = {*map(type, sample)} - _PLAIN
         parts = (_other_than_numbers(part) for part in sample) if kinds else ()
@@ -277,7 +276,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _is_its_values(value: Any, is_part: bool) -> bool:
-    """Whether torch makes a tensor of all that it is; `_carries` looks at classes of tensors."""
+    """Whether a tensor of the values loses nothing; `_carries` checks tensor subclasses."""
     if isinstance(value, torch.Tensor):
         return _is_dense(value) and not (is_part and _attributes(value))
     if type(value) in _PLAIN:
@@ -288,9 +287,9 @@ def _is_its_values(value: Any, is_part: bool) -> bool:
 
 
 def _carries(batch: Any, sample: Any) -> bool:
-    """Whether a batch has the attributes of a sample, a tensor of a class of its own.
+    """Whether a batch has the attributes of a sample that is a tensor subclass.
 
-    Such a class stacks the tensors among them, and what else they are is that of all samples.
+    Such a class stacks tensor attributes; other attributes must be equal in all samples.
     """
     if type(sample) in _PLAIN or not isinstance(sample, torch.Tensor):
         return True

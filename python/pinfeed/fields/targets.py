@@ -1,4 +1,4 @@
-"""Boxes, points and masks of the objects in images, which go where the images show them."""
+"""The fields `Boxes`, `Points` and `InstanceMasks`, transformed together with their images."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from pinfeed.sources.source import Source
 
 _MASKS = (torch.uint8, torch.bool)
 
-# Pixels by which x2 may lie before x1, in annotations that were computed.
+# Pixels by which x2 may be less than x1, because computed annotations are rounded.
 _ROUNDING = 1e-3
 
 
 class Target(Field):
-    """What follows the images under a key of the same dict.
+    """Base class of fields that depend on the images under a key of the same dict.
 
-    Its ``collate`` reads and checks the samples; ``moved`` makes the batch when that of the images is there.
+    ``collate`` reads and checks the samples; ``moved`` creates the batch after the batch of images.
     """
 
     def __init__(self, image: str) -> None:
@@ -56,13 +56,13 @@ class Target(Field):
     def moved(
         self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
-        """The batch.
+        """Returns the batch.
 
         Args:
-            read: What `collate` or `gather` returned.
-            seen: What the images show; None: the batch has none.
-            objects: The boxes of their objects, of which some remain; None: nobody has boxes.
-            context: As for `collate`.
+            read: Result of `collate` or `gather`.
+            seen: Crops of the images; None if the batch has no images.
+            objects: Boxes of the objects, and which of them remain; None without boxes.
+            context: Context, as in `collate`.
         """
 
     def _require_no_objects(self, offsets: Any, context: FieldContext) -> None:
@@ -77,39 +77,37 @@ class Target(Field):
 
 
 class _Boxes(NamedTuple):
-    """What `Boxes` reads: the boxes, and the sizes of images that samples carry with them."""
+    """Samples of `Boxes`: the boxes, and the image sizes that samples carry."""
 
     objects: Objects
     canvases: list[Any] | None
 
 
 class Boxes(Target):
-    """Boxes of the objects in images, moved along with what `Image` does: a `JaggedBatch`.
+    """Transforms bounding boxes together with an `Image` of the same dict. Returns a `JaggedBatch`.
 
-    They are cropped, flipped and resized with their image, and clipped to what is seen of it. Boxes
-    of which too little remains are dropped, by the rule of torchvision's ``ClampBoundingBoxes`` and
-    ``SanitizeBoundingBoxes``, and with them their labels, and the `Points` and `InstanceMasks` that
-    follow the same images. It stands in a dict, beside the images.
+    Boxes are cropped, flipped, resized and clipped with their image. Boxes that become too small are
+    dropped, as torchvision's ``ClampBoundingBoxes`` and ``SanitizeBoundingBoxes`` do, together with
+    their labels, and the `Points` and `InstanceMasks` of the same images.
 
     Args:
-        image: The key of the images in the same dict.
-        format: The four numbers of a box, in pixels of its image, not in fractions of it: ``"xyxy"``, two corners;
-            ``"xywh"``, the upper left corner, width and height, as COCO has them; ``"cxcywh"``, the
-            centre, width and height.
-        output: The same for the batch. None: as ``format``.
-        normalized: False: the batch has pixels. True: fractions of the batch's height and width.
-            ``"image"``: of each image's own, without its padding.
-        min_size: A box whose width or height is less, in pixels of the batch, is dropped.
-        min_area: The same for its area.
-        labels: The keys in the same dict that have a value for each box, such as
-            ``("labels", "area", "iscrowd")``. They become `JaggedBatch`es without the dropped boxes',
-            or, with the field `Keep`, lists without them: names, polygons.
+        image: Key of the images in the same dict.
+        format: Format of samples, in pixels: ``"xyxy"`` (corners), ``"xywh"`` (upper left corner, width,
+            height; COCO's format) or ``"cxcywh"`` (center, width, height).
+        output: Format of the batch. None: the same as ``format``.
+        normalized: Unit of the batch. False: pixels. True: fractions of the batch's height and width.
+            ``"image"``: fractions of each image without its padding.
+        min_size: Minimum width and height in pixels of the batch; smaller boxes are dropped.
+        min_area: Minimum area in square pixels of the batch; smaller boxes are dropped.
+        labels: Keys in the same dict with one value per box, such as ``("labels", "area", "iscrowd")``.
+            They become `JaggedBatch`es without the values of dropped boxes; with the field `Keep`,
+            lists, for names or polygons.
 
     Raises:
-        TypeError, ValueError: An argument does not fit. When samples are collated: boxes have no four
-            numbers, or there are not as many labels as boxes; x2 < x1 or y2 < y1; boxes are
-            fractions, lie beyond their images as another format would not have them, or are
-            torchvision's ``BoundingBoxes`` of another format or canvas.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if boxes don't have
+            four numbers, x2 < x1 or y2 < y1, boxes are fractions, boxes are outside their image and
+            another format would fit, torchvision's ``BoundingBoxes`` have another format or canvas,
+            or the numbers of labels and boxes differ.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -227,22 +225,21 @@ class Boxes(Target):
 
 
 class Points(Target):
-    """Points in images, such as key points, moved along with what `Image` does: a `JaggedBatch`.
+    """Transforms points, such as keypoints, together with an `Image`. Returns a `JaggedBatch`.
 
-    Coordinates go from 0 at the left and upper border of an image to its width and height, so the
-    centre of its first pixel is (0.5, 0.5): add 0.5 to those that number pixels, as COCO's do. Points
-    are not clipped, and what is left of an object stays so by name when it is mirrored. Those of an object go when `Boxes`
-    that follow the same images drop its box.
+    Samples have shape (n, 2) or (n, points, 2), with x and y in pixels; or a third number, as in COCO,
+    which is 0 for unknown points and becomes 0 for points outside the crop. The center of the first
+    pixel is (0.5, 0.5): add 0.5 to coordinates that number pixels, as COCO's do.
+
+    Points are not clipped, and flips don't swap left and right keypoints. If `Boxes` of the same images
+    drop a box, the points of its object are dropped too.
 
     Args:
-        image: The key of the images in the same dict.
-
-    Samples are of shape (n, 2) or (n, points, 2), with x and y in pixels of the image; or with a third
-    number, as COCO has it: 0 where a point is not known. It becomes 0 where a point is no longer seen.
+        image: Key of the images in the same dict.
 
     Raises:
-        TypeError, ValueError: An argument does not fit. When samples are collated: points have not two
-            or three numbers, or there are not as many objects as boxes.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if points don't
+            have two or three numbers, or the numbers of objects and boxes differ.
 
     Example:
         >>> view = pinfeed.augment.CenterCrop(4)
@@ -293,20 +290,19 @@ class Points(Target):
 
 
 class InstanceMasks(Target):
-    """A mask for each object in an image, which shows what its `Image` shows: a `JaggedBatch`.
+    """Transforms one mask per object together with an `Image`. Returns a `JaggedBatch`.
 
-    Masks are resized with ``"nearest-exact"``, and padded with zeros to the size of the images' batch: the
-    values are (total, H, W). Those of objects go when `Boxes` that follow the same images drop the box.
+    Samples have shape (n, H, W), uint8 or bool, with the size of their image. Masks are resized with
+    ``"nearest-exact"`` and padded with zeros to the size of the batch of images: values are
+    (total, H, W). If `Boxes` of the same images drop a box, its mask is dropped too.
 
     Args:
-        image: The key of the images in the same dict.
-        dtype: ``torch.uint8`` or ``torch.bool``.
-
-    Samples are of shape (n, H, W), uint8 or bool, as large as their image.
+        image: Key of the images in the same dict.
+        dtype: Dtype of the batch: ``torch.uint8`` or ``torch.bool``.
 
     Raises:
-        TypeError, ValueError: An argument does not fit. When samples are collated: masks are not as
-            large as their image, or not as many as its boxes.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if masks and image
+            differ in size, or the numbers of masks and boxes differ.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -364,7 +360,7 @@ class InstanceMasks(Target):
                 raise ValueError(Problem(context.name, expected, got, sample=position))
         remain = _those_that_remain(objects, offsets, context.name)
         rows = np.repeat(np.arange(len(read)), counts)[remain]
-        kept = np.append(0, np.cumsum(remain))[offsets]
+        remaining_offsets = np.append(0, np.cumsum(remain))[offsets]
         is_bool = self.dtype == torch.bool
         masks = [mask for masks in read for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
@@ -386,7 +382,7 @@ class InstanceMasks(Target):
             ).values
         else:
             values = torch.zeros((0, *seen.size), dtype=torch.uint8, device="cpu")
-        return self._batch(values, kept)
+        return self._batch(values, remaining_offsets)
 
     def _batch(self, values: torch.Tensor, offsets: Any) -> JaggedBatch:
         return JaggedBatch(values.view(self.dtype), torch.from_numpy(offsets))
@@ -394,26 +390,26 @@ class InstanceMasks(Target):
 
 @functools.lru_cache(maxsize=64)
 def _options(geometry: Geometry | None) -> _core.AugmentOptions:
-    """How masks are seen through a geometry."""
+    """Returns the native options for masks under a geometry."""
     steps = {} if geometry is None else geometry.native([0])
     return _core.AugmentOptions(**steps, interpolation="nearest-exact", in_floats=False)
 
 
 def _as_floats(source: Any, offsets: Any, indices: Any, context: FieldContext) -> tuple[Any, Any]:
-    """Samples of numbers one after the other as float64, and where each begins."""
+    """Returns samples of numbers, concatenated as float64, and their offsets."""
     where = np.ndarray, context.name, get_num_threads()
     return _core.join(source, offsets, indices, *where, dtype="float64")
 
 
 def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name: str) -> ValueError:
-    """The error for a box of the batch."""
+    """Returns the error for a box of the batch."""
     sample = int(np.searchsorted(offsets, row, "right")) - 1
     got = f"{box.tolist()} of box {row - int(offsets[sample])}"
     return ValueError(Problem(name, expected, got, hint, sample=sample))
 
 
 def _way_from_flat(points: Any, offsets: Any) -> str:
-    """The hint for points in one row of numbers, as COCO has x, y and visibility."""
+    """Returns the hint for points in one row of numbers, which COCO stores as x, y, visibility."""
     if points.ndim == 1 and not (np.diff(offsets) % 3).any():
         return "np.reshape(points, (-1, 3)) makes points of COCO's lists x, y, visibility, x, ..."
     if points.ndim == 2 and points.shape[1] % 3 == 0:
@@ -425,32 +421,32 @@ def _way_from_flat(points: Any, offsets: Any) -> str:
 def _wrong_shape(
     context: FieldContext, expected: str, items: Any, offsets: Any, hint: str = ""
 ) -> ValueError:
-    """The error for items of a wrong shape, about the first sample that has any."""
+    """Returns the error for items of a wrong shape, which names the first sample with items."""
     sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
     got = f"an array of shape {(int(offsets[sample + 1] - offsets[sample]), *items.shape[1:])}"
     return ValueError(Problem(context.name, expected, got, hint, sample=sample))
 
 
 def _is_empty(sample: Any) -> bool:
-    """Whether there is no object."""
+    """Whether a sample has no objects."""
     return hasattr(sample, "__len__") and len(sample) == 0
 
 
 def _joined(
     samples: Sequence[Any], item_shape: tuple[int, ...], context: FieldContext
 ) -> tuple[Any, Any]:
-    """As `_as_floats`, of samples that may be lists, or empty in any shape."""
+    """Does the same as `_as_floats` for samples that can be lists, or empty in any shape."""
     try:
         values, offsets = _as_floats(list(samples), None, None, context)
         if values.ndim > 1:
             return values, offsets
     except (TypeError, ValueError):
-        pass  # which is told below
+        pass  # _arrays raises a clearer error
     return _as_floats(_arrays(samples, item_shape, context.name), None, None, context)
 
 
 def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> list[Any]:
-    """Samples as arrays; a list of no objects gets the shape of others, or that for an item."""
+    """Returns samples as arrays. Empty ones get the shape of the other samples, or ``item_shape``."""
     arrays = []
     for position, sample in enumerate(samples):
         array = sample
@@ -471,7 +467,7 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
 
 
 def _as_bytes(masks: Any, is_bool: bool) -> Any:
-    """Masks as uint8, of which those that become bool have to be 0 or 1."""
+    """Returns masks as uint8, with 0 and 1 for bool batches."""
     if is_bool and not _is_empty(masks):
         masks = masks != 0
     if isinstance(masks, torch.Tensor):
@@ -480,7 +476,7 @@ def _as_bytes(masks: Any, is_bool: bool) -> Any:
 
 
 def _those_that_remain(objects: Objects | None, offsets: Any, name: str) -> npt.NDArray[np.bool_]:
-    """Which objects remain: all, unless boxes say more."""
+    """Returns which objects remain: all without boxes."""
     if objects is None:
         return np.ones(int(offsets[-1]), np.bool_)
     require_as_many(offsets, objects.offsets, name)
@@ -488,7 +484,7 @@ def _those_that_remain(objects: Objects | None, offsets: Any, name: str) -> npt.
 
 
 def require_as_many(offsets: Any, expected: Any, name: str) -> None:
-    """Raises ValueError unless each sample has an entry for each of its boxes."""
+    """Raises ValueError unless each sample has one item per box."""
     if np.array_equal(offsets, expected):
         return
     counts, boxes = np.diff(offsets), np.diff(expected)
