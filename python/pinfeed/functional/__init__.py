@@ -1,4 +1,4 @@
-"""The kernels as plain functions of arrays and tensors."""
+"""Functions on NumPy arrays and tensors. The output has the same type as the input."""
 
 from typing import TYPE_CHECKING
 

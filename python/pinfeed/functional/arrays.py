@@ -63,33 +63,33 @@ def normalize(
     results round that float32 to nearest even. Values are the same on every machine.
 
     Args:
-        images: uint8, uint16, int16, float16, bfloat16 or float32, of the shape that ``input`` names;
-            any strides, read-only too, and any number of images, 0 included. A CUDA tensor of uint8 is normalized there, on the current
-            stream. Other dtypes, and clips: on the CPU, and not while torch.compile traces.
+        images: Array of uint8, uint16, int16, float16, bfloat16 or float32, in the layout ``input``,
+            with any strides and any number of images, including 0. CUDA tensors of uint8 are
+            normalized on the device, on the current stream. Other dtypes, and clips, must be on the
+            CPU, and can't be traced by torch.compile.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
-        std: The same. None is 1.
-        scale: Factor applied first. None: one over the largest value of an integer dtype, so that
-            bytes become 0..1; 1 for floats, which then must not go beyond 16 in some rows of the first
-            image that isn't dark, if there is a mean or std: 0..255 takes ``scale=1/255``. Values on a
-            CUDA device are not looked at.
-        input: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grey). None is ``"NHWC"``, but images that look
-            channels first, because they would have more than 4 channels and as many as rows or
-            columns, are an error. Clips have a T for their frames: ``"NTHWC"``, ``"NTCHW"``,
-            ``"NCTHW"`` or ``"NTHW"``.
-        output: ``"NCHW"`` or ``"NHWC"``. Of clips ``"NCTHW"``, ``"NTCHW"`` or ``"NTHWC"``. Without the
-            C, what has no channels gets none: ``"NHW"``, ``"NTHW"``.
-        dtype: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors only). A result
-            that float16 can't hold becomes infinite; an integer that is neither scaled nor shifted
-            raises, as in `pinfeed.functional.pad`.
-        out: Where to write: a tensor or an ndarray of the result's shape and dtype, C-contiguous or, for ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
+        std: Number or one per channel, in units of ``x * scale``. None is 1.
+        scale: Factor applied first. None is 1 / dtype maximum for integers, so bytes become 0..1, and 1
+            for floats. Floats that look like 0..255 together with a mean or std raise an error; pass
+            ``scale=1/255``. Values on a CUDA device are not checked.
+        input: Layout of ``images``: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grayscale); for clips
+            ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``. None is ``"NHWC"``, but images that look
+            channels-first raise an error.
+        output: Layout of the result: ``"NCHW"`` or ``"NHWC"``; for clips ``"NCTHW"``, ``"NTCHW"`` or
+            ``"NTHWC"``; ``"NHW"`` and ``"NTHW"`` for images without channels.
+        dtype: Dtype of the result: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors
+            only). A result that float16 can't hold becomes infinite; an integer that is neither scaled
+            nor shifted raises, as in `pinfeed.functional.pad`.
+        out: Array for the result, of its shape and dtype: a tensor or an ndarray, C-contiguous or, for
+            ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.
 
     Returns:
-        ``out``, or a new array of the shape that ``output`` names, in a pooled buffer.
+        ``out``, or a new array in the layout ``output``, in a pooled buffer.
 
     Raises:
-        TypeError: ``images`` is no such array on the CPU or on CUDA, or a dtype does not fit.
-        ValueError: A shape, a length, a layout or a constant does not fit.
+        TypeError: If ``images`` isn't a supported array on CPU or CUDA, or a dtype is unsupported.
+        ValueError: If a shape, a length, a layout or a constant is invalid.
 
     Example:
         >>> images = np.full((2, 4, 4, 3), 255, np.uint8)
@@ -100,7 +100,7 @@ def normalize(
     if input is None:
         require_channels_last(getattr(images, "shape", ()), "normalize: images", "N")
         input = "NHWC"
-    if (input, output) != ("NHWC", "NCHW"):  # the usual ones take no time
+    if (input, output) != ("NHWC", "NCHW"):  # skip the check for the defaults
         input, output = checked_layouts(input, output, "normalize", "N")
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
@@ -133,22 +133,22 @@ def permute(
     *,
     out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Array:
-    """Copies an array with its axes in another order, into contiguous memory.
+    """Permutes the axes of an array and copies it into contiguous memory.
 
     Args:
-        images: Any numeric dtype or bool, any strides, on the CPU or on CUDA; one axis per letter of
-            ``input``.
-        input: A letter for each axis, for instance ``"NHWC"`` or ``"NTHWC"``.
-        output: The same letters in the order wanted.
-        out: Where to write: a tensor or an ndarray of the dtype of ``images``, C-contiguous, of the
-            result's shape, not overlapping ``images``. For CUDA tensors the result is copied into it.
+        images: Array of any numeric dtype or bool, with any strides, on the CPU or on CUDA; one axis per
+            letter of ``input``.
+        input: Letters of the axes, such as ``"NHWC"`` or ``"NTHWC"``.
+        output: The same letters in the new order.
+        out: Array for the result, of its shape and dtype: a tensor or an ndarray, C-contiguous, not
+            overlapping ``images``. For CUDA tensors the result is copied into it.
 
     Returns:
         ``out``, or a new array in a pooled buffer.
 
     Raises:
-        TypeError: ``images`` is no numeric array on the CPU or on CUDA.
-        ValueError: The letters or a shape don't fit.
+        TypeError: If ``images`` is not a numeric array on the CPU or on CUDA.
+        ValueError: If the letters or a shape don't match.
 
     Example:
         >>> pinfeed.functional.permute(np.zeros((2, 4, 5, 3), np.float32)).shape
@@ -191,27 +191,27 @@ def gather(
     """Copies the rows ``array[indices]``.
 
     Args:
-        array: Any numeric dtype or bool, any strides, at least 1-D; rows are along axis 0.
-        indices: 1-D integers (list, ndarray or CPU tensor); negative ones count from the end.
-        dtype: Of the result, NumPy's or torch's, to which values are cast as `Stack` casts them. None:
-            that of ``array``.
-        out: Where to write: a tensor or an ndarray of that dtype, C-contiguous, of shape
+        array: Array of any numeric dtype or bool, with any strides, at least 1-D; rows are along axis 0.
+        indices: Row indices, 1-D (list, ndarray or CPU tensor); negative ones count from the end.
+        dtype: Dtype of the result, from NumPy or torch; values are cast as in `Stack`. None: the dtype
+            of ``array``.
+        out: Array for the result: a tensor or an ndarray of that dtype, C-contiguous, of shape
             (len(indices), *array.shape[1:]), not overlapping ``array``.
 
     Returns:
         ``out``, or a new array in a pooled buffer.
 
     Raises:
-        TypeError: ``array`` is no numeric array on the CPU, or the indices are no integers; the
-            dtype would lose fractions.
-        IndexError: An index is out of range.
-        ValueError: ``out`` does not fit.
+        TypeError: If ``array`` is not a numeric array on the CPU, the indices are not integers, or the
+            cast would lose fractions.
+        IndexError: If an index is out of range.
+        ValueError: If ``out`` has another shape.
 
     Example:
         >>> pinfeed.functional.gather(np.arange(5) * 10, [3, -1])
         array([30, 40])
 
-        Windows of tokens, as one line:
+        Windows of tokens:
 
         >>> tokens = np.arange(100, dtype=np.uint16)
         >>> windows = np.lib.stride_tricks.sliding_window_view(tokens, 4)
@@ -230,10 +230,10 @@ def gather(
 
 
 def require_array(array: Any, name: str) -> Any:
-    """The array; raises TypeError for what is none, and for a tensor with gradients."""
+    """Returns the array; raises TypeError for other types, and for tensors with gradients."""
     if not isinstance(array, ARRAYS):
         hint = "np.stack(...) makes one of a list of arrays" if isinstance(array, list) else ""
-        if hasattr(array, "__array_interface__"):  # PIL's images
+        if hasattr(array, "__array_interface__"):  # PIL images
             hint = "np.asarray(...) makes one of it"
         kind = type(array).__name__
         raise TypeError(Problem(name, "a NumPy array or a torch tensor", kind, hint))
@@ -243,14 +243,14 @@ def require_array(array: Any, name: str) -> Any:
 
 
 def written(result: Any, out: Any) -> Any:
-    """The result, which stands in ``out``: autograd notices if it saved this for a backward pass."""
+    """Returns ``out`` or the result, and tells autograd that a tensor ``out`` was modified in place."""
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return result if out is None else out
 
 
 def alike(array: Any, out: Any, function: str) -> tuple[Any, Any]:
-    """An input and the place for its result, both of NumPy or both tensors, over the same memory."""
+    """Returns an input and its ``out`` as both ndarrays or both tensors, over the same memory."""
     is_mixed = isinstance(array, ARRAYS) and isinstance(array, torch.Tensor) != isinstance(
         out, torch.Tensor
     )
@@ -265,13 +265,13 @@ def alike(array: Any, out: Any, function: str) -> tuple[Any, Any]:
         raise TypeError(f"{function}: out must be {where} like the input, got {got}")
     if tensor is array:
         return array, torch.from_numpy(out)
-    if out.dtype == torch.bfloat16:  # which NumPy does not have
+    if out.dtype == torch.bfloat16:  # NumPy has no bfloat16
         return torch.from_numpy(np.require(array, requirements=["C", "W"])), out
     return array, tensor.numpy()
 
 
 def require_same_kind(out: Any, array: Any, function: str) -> None:
-    """Raises TypeError unless ``out`` is None, or an array as the input is: of NumPy or a tensor."""
+    """Raises TypeError unless ``out`` is None, or an ndarray or a tensor like the input."""
     if out is not None and isinstance(out, torch.Tensor) != isinstance(array, torch.Tensor):
         raise TypeError(
             f"{function}: out must be of the same kind as the input, "

@@ -25,8 +25,8 @@ class Normalization:
     """``(x * scale - mean) / std`` as one fused multiply-add per value.
 
     ``fma(float(x), scale / std, -mean / std)``: both constants are computed in float64 and rounded
-    to float32 once, natively, because the default scale is that of the images' dtype: one over the
-    largest value of integers, 1 for floats. ``mean`` is 0 by default and ``std`` 1.
+    to float32 once, in native code, because the default scale depends on the images' dtype:
+    1 / maximum for integers, 1 for floats. ``mean`` defaults to 0 and ``std`` to 1.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Normalization:
                 f"{function}: mean and std must have the same length, "
                 f"got {means.size} and {stds.size}"
             )
-        #: The same numbers as the ops take them: one for all channels or one for each.
+        #: The numbers for torch operations: one for all channels or one for each.
         self.means: list[float] = means.reshape(-1).tolist()
         self.stds: list[float] = stds.reshape(-1).tolist()
         self.factor = BYTE_SCALE if scale is None else float(factor)
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
-        with np.errstate(over="ignore"):  # an overflow is told below
+        with np.errstate(over="ignore"):  # an overflow raises below
             constants = [(factor / stds).astype(np.float32), (-means / stds).astype(np.float32)]
         if not all(np.isfinite(values).all() for values in constants):
             raise ValueError(
@@ -75,10 +75,14 @@ class Normalization:
         is_guess: bool = False,
         remembers: bool = False,
     ) -> _core.ImageFormat:
-        """What native code takes. ``input`` and ``output`` have a letter for each axis of an image.
+        """Returns the native options.
 
-        ``is_guess``: nobody said ``input``, so images that look like another one are refused.
-        ``remembers``: a dark batch of 16-bit images is taken once a brighter one was seen.
+        Args:
+            input: Letters of the axes of an image.
+            output: Letters of the axes of the result.
+            dtype: Name of the result's dtype.
+            is_guess: Whether ``input`` is a default, so images that look like another layout raise.
+            remembers: Whether dark 16-bit batches are accepted after a brighter one.
         """
         key = input, output, dtype, is_guess, remembers
         format = self._formats.get(key)
@@ -97,12 +101,12 @@ class Normalization:
         return format
 
     def of(self, value: float) -> list[float]:
-        """What a value of a byte image becomes: one number for all channels or one for each."""
+        """Returns the normalized value of a byte: one number for all channels or one for each."""
         pairs = np.broadcast(self.means, self.stds)
         return [(value * self.factor - mean) / std for mean, std in pairs]
 
     def check_units(self, name: str) -> None:
-        """Raises ValueError for constants of values 0..1, where a scale leaves bytes as they are."""
+        """Raises ValueError if the scale keeps bytes, and mean and std are for values 0..1."""
         numbers = np.array([*self.means, *self.stds])
         are_fractions = (abs(numbers) <= 1.5).all() and (numbers != np.rint(numbers)).any()
         if are_fractions and abs(self.factor) > 16 * BYTE_SCALE:
@@ -112,7 +116,7 @@ class Normalization:
             )
 
     def check_channels(self, channels: int, name: str) -> None:
-        """Raises ValueError if there are constants for another number of channels."""
+        """Raises ValueError if mean or std have another number of channels."""
         for values in self._native[:2]:
             if values.ndim == 1 and values.size != channels:
                 raise ValueError(
@@ -122,9 +126,9 @@ class Normalization:
 
 
 def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> tuple[str, str]:
-    """Both layouts of images or clips, with the letter of the ``batch`` axis or without it.
+    """Returns both layouts, checked, beginning with ``batch``, which is ``"N"`` or empty.
 
-    Users may write ``"NHWC"`` or ``"HWC"``, whichever of both is asked for.
+    Users can write ``"NHWC"`` or ``"HWC"`` in both cases.
     """
     if isinstance(input, str) and isinstance(output, str):
         input, output = batch + input.removeprefix("N"), batch + output.removeprefix("N")
@@ -142,7 +146,7 @@ def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> 
 
 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
-    """Raises ValueError if images, whose layout nobody named, look like (N, C, H, W)."""
+    """Raises ValueError if images without an explicit layout look like (N, C, H, W)."""
     if len(shape) == 4 and shape[3] > 4 and shape[3] >= min(shape[1:3]):
         got = f"{tuple(shape)}, as (N, C, H, W) has it"
         hint = f'say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'

@@ -1,4 +1,4 @@
-"""Attention that stays within documents: masks made of the document of each token."""
+"""Attention masks that separate packed documents."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 
 
 def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
-    """A mask: each token sees itself and those before it in its document, and no other.
+    """Returns a causal attention mask that separates packed documents.
 
     Args:
-        document_ids: (rows, seq_length) integers, as `Pack` makes them, on any device. Equal numbers
-            in a row are one document; so is the padding.
+        document_ids: Integers (rows, seq_length), as from `Pack`, on any device. Equal numbers in a row
+            are one document, and so is the padding.
 
     Returns:
-        bool of shape (rows, 1, seq_length, seq_length), True where attention is, for
-        ``torch.nn.functional.scaled_dot_product_attention`` and all heads. It has
-        ``seq_length ** 2`` entries for each row; `mask_mod` needs none of them.
+        Mask of shape (rows, 1, seq_length, seq_length), bool, True where a token attends, for
+        ``torch.nn.functional.scaled_dot_product_attention``; it broadcasts over heads. It takes
+        ``seq_length ** 2`` bytes per row; use `mask_mod` to avoid them.
 
     Raises:
-        TypeError: ``document_ids`` is no tensor of integers.
-        ValueError: It is not of shape (rows, seq_length).
+        TypeError: If ``document_ids`` is not a tensor of integers.
+        ValueError: If its shape is not (rows, seq_length).
 
     Example:
         >>> pinfeed.packing.attention_mask(torch.tensor([[0, 0, 1, -1]])).int()[0, 0]
@@ -37,17 +37,17 @@ def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
 
 
 def mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
-    """`attention_mask` as a ``mask_mod`` of FlexAttention, which skips blocks nobody may see.
+    """Returns `attention_mask` as a FlexAttention ``mask_mod``, which skips fully masked blocks.
 
     Args:
-        document_ids: As for `attention_mask`, on the device that attention runs on.
+        document_ids: Integers (rows, seq_length), as in `attention_mask`, on the device of attention.
 
     Returns:
-        What ``torch.nn.attention.flex_attention.create_block_mask`` takes, with ``B=rows``,
+        Function for ``torch.nn.attention.flex_attention.create_block_mask``, with ``B=rows``,
         ``H=None`` and ``Q_LEN=KV_LEN=seq_length``.
 
     Raises:
-        TypeError, ValueError: As `attention_mask`.
+        TypeError, ValueError: As in `attention_mask`.
 
     Example:
         >>> from torch.nn.attention.flex_attention import create_block_mask

@@ -1,4 +1,4 @@
-"""How samples of different sizes become one box: the keywords of `pinfeed.functional.pad` and `pinfeed.Pad`."""
+"""The keywords of `pinfeed.functional.pad` and `pinfeed.Pad`, and the inverse of padding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Padding:
     """The keywords of `pinfeed.functional.pad`, checked.
 
     Attributes:
-        options: The same as native code takes them.
+        options: The keywords in native form.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ def _number(value: Any, function: str) -> bool | int | float | complex:
         value = value.item()
     if not isinstance(value, _NUMBERS):
         hint = ""
-        if value is None:  # of the tokenizers of GPT-2 and its kin
+        if value is None:  # pad_token_id of GPT-2 and related tokenizers
             hint = (
                 "if it is tokenizer.pad_token_id, the tokenizer has none: tokenizer.pad_token = "
                 "tokenizer.eos_token gives it one"
@@ -101,12 +101,12 @@ def _axes(axes: Any, function: str) -> Axes:
 
 
 def check_side(side: Any, function: str) -> None:
-    """Raises ValueError for what is no side."""
+    """Raises ValueError unless the side is ``"right"`` or ``"left"``."""
     require_choice(side, ("right", "left"), f"{function}: side")
 
 
 def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:
-    """Views of the data in a padded array; see `pinfeed.functional.unpad`."""
+    """Returns views of the data in a padded array; see `pinfeed.functional.unpad`."""
     if padded.ndim < 2:
         raise ValueError(
             f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"
@@ -115,8 +115,8 @@ def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -
     rows = checked_lengths(
         lengths, padded.shape[:1] + tuple(padded.shape[1 + i] for i in order), function
     )
-    # Each view by an index of its own. torch would make all of them at once (unbind, split) in half
-    # the time, but autograd then forbids to change one in place.
+    # Index each view separately. unbind and split take half the time, but autograd then forbids
+    # in-place changes to the views.
     if rows and isinstance(rows[0], int) and order[0] == 0:
         size = padded.shape[1]
         starts = [size - length if side == "left" else 0 for length in rows]
@@ -135,7 +135,7 @@ def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -
 
 
 def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
-    """The axes that lengths are about; None: the first ones, as many as there are lengths."""
+    """Returns the padded axes; all axes in order if ``axes`` is None."""
     axes = _axes(axes, function)
     if axes is None:
         return tuple(range(count))
@@ -146,7 +146,7 @@ def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
 
 
 def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:
-    """Lengths (B,) or (B, n) as Python integers, or lists of them; ``shape`` is (B, L, ...)."""
+    """Returns lengths (B,) or (B, n) as Python integers or lists of them; ``shape`` is (B, L, ...)."""
     if isinstance(lengths, torch.Tensor):
         lengths = lengths.detach().cpu().numpy()
     try:
@@ -156,7 +156,7 @@ def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list
             f"{function}: lengths must have shape ({shape[0]},) or ({shape[0]}, n), got {lengths!r}"
         ) from error
     if array.size == 0 and not isinstance(lengths, np.ndarray):
-        array = array.astype(np.int64)  # NumPy takes an empty list for floats
+        array = array.astype(np.int64)  # np.asarray([]) is float64
     if array.dtype.kind not in "iu":
         raise TypeError(f"{function}: lengths must be integers, got {array.dtype}")
     if array.ndim not in (1, 2) or len(array) != shape[0]:

@@ -1,4 +1,4 @@
-"""Images cut into the patches that vision transformers of native resolution take."""
+"""Cuts images into patches, for vision transformers of native resolution."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _DTYPES = ("float32", "float16", "bfloat16", "uint8")
 
 
 class Patching:
-    """How images become patches; `pinfeed.Patches` explains the arguments.
+    """Arguments of `pinfeed.Patches` and `patchify`, checked.
 
     Attributes:
-        input: A letter for each axis of an image; of a clip, a T too.
-        format: What native code takes for the values of an image, or of a clip's frame.
-        options: What it takes for the patches.
-        channels: How many an image is meant to have, as far as mean and std tell.
-        views: What it takes for what is seen of each image.
+        input: Letters of the axes of an image or clip.
+        format: Native options for the values of an image, or of a clip's frame.
+        options: Native options for the patches.
+        channels: Number of channels that mean and std imply; 3 if they are single numbers.
+        views: Native options for crops and resizes.
     """
 
     def __init__(
@@ -93,10 +93,16 @@ class Patching:
         key: int = 0,
         samples: npt.NDArray[np.int64] | None = None,
     ) -> tuple[Any, Any]:
-        """The patches of images, or of clips of so many ``frames`` each, and their grid.
+        """Returns the patches of images or clips, and their grid.
 
-        ``indices`` says which of the images, None all of them. Random numbers follow from ``key`` and
-        each image's entry of ``samples``.
+        Args:
+            images: Images, or the frames of all clips.
+            indices: Indices of the images to use; None uses all.
+            frames: Number of frames of each clip; None for images.
+            target: Memory for the batch.
+            name: Name in messages.
+            key: Key of the random draws.
+            samples: Sample number of each image, for the random draws.
         """
         if samples is None:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
@@ -115,7 +121,7 @@ class Patching:
         )
 
     def frames_of(self, clip: Any) -> Sequence[Any]:
-        """The images that a clip is made of; an image is one."""
+        """Returns the frames of a clip, or a list with the image."""
         if "T" not in self.input or getattr(clip, "ndim", 0) != len(self.input):
             return [clip]
         axis = self.input.index("T")
@@ -135,7 +141,7 @@ def checked_sizes(
     max_patches: int | None = None,
     min_side: int = 1,
 ) -> _core.PatchSizes:
-    """The rule for sizes, as native code takes it."""
+    """Returns the rule for sizes in native form."""
     merge = checked_integer(merge, f"{function}: merge", 1, 2**15)
     multiple = merge if multiple_of is None else multiple_of
     multiple = checked_integer(multiple, f"{function}: multiple_of", 1, 2**15)
@@ -171,7 +177,7 @@ def checked_sizes(
 
 
 def grid_of(height: Any, width: Any, sizes: _core.PatchSizes, function: str) -> tuple[Any, Any]:
-    """The rows and columns of the patches of images: of one, or of arrays of heights and widths."""
+    """Returns the rows and columns of patches, for one height and width or for arrays of them."""
     heights, widths = np.broadcast_arrays(height, width)
     if heights.dtype.kind not in "iu" or widths.dtype.kind not in "iu":
         raise TypeError(f"{function}: height and width must be integers, got {height!r}, {width!r}")
@@ -195,28 +201,27 @@ def patch_grid(
     max_patches: int | None = None,
     min_side: int = 1,
 ) -> tuple[Any, Any]:
-    """How many rows and columns of patches an image gets, from its height and width alone.
+    """Returns the number of rows and columns of patches of an image, from its height and width.
 
-    `Patches` explains the arguments. A model that merges patches makes
-    ``rows * columns // merge**2`` tokens of an image.
+    A model that merges patches sees ``rows * columns // merge**2`` tokens per image.
 
     Args:
-        height: In pixels: an integer, or an array of them.
-        width: The same.
-        patch_size: Rows and columns of a patch.
-        merge: Sides are multiples of so many patches.
-        multiple_of: The same, if it is more than ``merge``.
-        min_pixels: With ``max_pixels``: the least that an image is resized to.
-        max_pixels: The most.
-        max_patches: The most patches that an image is resized to.
-        min_side: Images with a shorter side are refused.
+        height: Height in pixels: an integer or an array.
+        width: Width in pixels: an integer or an array.
+        patch_size: Rows and columns of a patch, in pixels.
+        merge: Number of patches that sides are multiples of, as in `Patches`.
+        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
+        max_pixels: Maximum number of pixels after the resize.
+        max_patches: Maximum number of patches after the resize.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
 
     Returns:
         Two integers, or two int64 arrays.
 
     Raises:
-        TypeError: An argument is no integer.
-        ValueError: An argument is out of range; an image can't be cut, with its number.
+        TypeError: If an argument is not an integer.
+        ValueError: If an argument is out of range, or an image can't be cut; the message names it.
 
     Example:
         >>> pinfeed.functional.patch_grid(
@@ -261,35 +266,35 @@ def patchify(
     min_side: int = 1,
     out: Any = None,
 ) -> tuple[Any, npt.NDArray[np.int64] | torch.Tensor]:
-    """Normalizes images and cuts them into patches, in one pass: `Patches` without a Collate.
+    """Normalizes images and cuts them into patches, in one pass, as `Patches` does.
 
     Args:
-        images: A list of images or clips, ndarrays or CPU tensors, of any sizes; or one array of
-            them.
-        patch_size: Rows and columns of a patch.
+        images: Images or clips of any size, a list of ndarrays or CPU tensors; or one array of them.
+        patch_size: Rows and columns of a patch, in pixels.
         mean: Number or one per channel, as in `normalize`.
-        std: The same.
-        scale: The same.
-        input: How an image lies in memory, as `Image` takes it.
-        order: The axes of a patch, with the frame after the channel, or before it all.
-        dtype: float32, float16 or bfloat16; uint8 keeps values as they are.
-        merge: Patches come in blocks of merge × merge.
-        temporal: How many frames a patch has. The last frame is repeated.
-        interpolation: How images are resized.
-        multiple_of: As in `Patches`, like the rest of the rule for sizes.
-        min_pixels: Without this and ``max_patches``, sides are multiples already.
-        max_pixels: Goes with it.
-        max_patches: Another rule.
-        min_side: Images with a shorter side are refused.
-        out: Where to write the values: of their shape and dtype, C-contiguous.
+        std: Number or one per channel, as in `normalize`.
+        scale: Factor applied first, as in `normalize`.
+        input: Memory layout of an image, as in `Image`.
+        order: Order of the axes within a patch, as in `Patches`.
+        dtype: Dtype of the patches: float32, float16 or bfloat16; uint8 keeps values unchanged.
+        merge: Size of merge × merge patch blocks, as in `Patches`.
+        temporal: Number of frames per patch; the last frame is repeated to fill one.
+        interpolation: Resampling, as in `Patches`.
+        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Without these
+            two and ``max_patches``, sides must be multiples already.
+        max_pixels: Maximum number of pixels per frame.
+        max_patches: Maximum number of patches.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
+        out: Array for the patches, of their shape and dtype, C-contiguous.
 
     Returns:
-        The patches of all images, one behind the other, (N, C · temporal · patch_size²), and int64
-        (images, 3): how many there are in time, height and width.
+        The patches of all images, concatenated, (N, C · temporal · patch_size²), and their number in
+        time, height and width, int64 (images, 3).
 
     Raises:
-        TypeError: An argument or an image is of the wrong kind.
-        ValueError: An argument or an image does not fit; which image, the message says.
+        TypeError: If an argument or an image has the wrong type.
+        ValueError: If an argument is invalid, or an image doesn't fit; the message names it.
 
     Example:
         >>> images = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
@@ -334,6 +339,6 @@ def patchify(
         return patching.batch(every, None, frames, out, "patchify: images")
     except (TypeError, ValueError) as error:
         problem = Problem.of(error)
-        if problem is not None and problem.sample is not None:  # of a frame: that of its clip
+        if problem is not None and problem.sample is not None:  # from frame number to clip number
             problem.sample = int(np.searchsorted(frames.cumsum(), problem.sample, "right"))
         raise

@@ -1,4 +1,4 @@
-"""Casts, and integers times a number as they become floats: ``scale`` of `pinfeed.functional.pad` and fields.
+"""Casting and scaling of integers: ``dtype`` and ``scale`` of `pinfeed.functional.pad` and fields.
 
 ``float32(x) * float32(scale)``, rounded as float32, and then to the batch's dtype.
 """
@@ -16,7 +16,7 @@ _DTYPES = ("float32", "float16", "bfloat16")
 
 
 def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float | None, str | None]:
-    """The scale as float32 has it, and the batch's dtype, which is float32 if nobody named one."""
+    """Returns the scale rounded to float32, and the dtype of the batch, which defaults to float32."""
     if scale is None:
         return None, dtype
     if isinstance(scale, np.generic) or (isinstance(scale, torch.Tensor) and scale.ndim == 0):
@@ -40,7 +40,7 @@ def checked_scale(scale: Any, dtype: str | None, function: str) -> tuple[float |
 def scaled(
     values: torch.Tensor, scale: float | None, dtype: torch.dtype, name: str
 ) -> torch.Tensor:
-    """The values in another dtype, where torch casts to it, by torch's operations on any device."""
+    """Casts or scales values with torch operations, on any device."""
     if scale is None:
         if not torch.can_cast(values.dtype, dtype):
             raise TypeError(

@@ -1,4 +1,4 @@
-"""Samples of different sizes: padded into one array, or one after the other, and the ways back."""
+"""Samples of different sizes, padded or concatenated, and the inverse operations."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ from pinfeed.sources.source import Source
 
 
 class _Parts(NamedTuple):
-    values: Any  # of the kind of the input: arrays of NumPy or tensors
+    values: Any  # ndarrays or tensors, like the input
     lengths: Any = None
     mask: Any = None
 
 
 class Padded(_Parts):
-    """Padded samples, and what says where the data is: a NamedTuple ``(values, lengths, mask)``.
+    """Padded samples with lengths and a mask: a NamedTuple ``(values, lengths, mask)``.
 
     Attributes:
-        values: (B, L, ...) tensor or ndarray, every sample in one box of the largest size.
-        lengths: int64 of shape (B,), or (B, n) for n axes: how much of each sample is data. None
-            where nobody asked for them.
-        mask: bool of shape (B, L) or one axis for each that varies, True where data is; or None.
+        values: Padded samples, a tensor or ndarray of shape (B, L, ...).
+        lengths: Lengths of the data, int64 of shape (B,), or (B, n) for n axes; None unless requested.
+        mask: Mask of the data, bool of shape (B, L), or with every padded axis; None unless requested.
 
     Example:
         >>> padded = pinfeed.Padded(np.zeros((1, 2)), np.array([2]))
@@ -52,18 +51,18 @@ class Padded(_Parts):
 
     __slots__ = ()
 
-    #: The axes of a sample that lengths and mask are about; None: the first ones.
+    #: The padded axes of a sample; None: the first ones.
     axes: ClassVar[tuple[int, ...] | None] = None
 
-    #: Where the padding is, as far as who made this said so.
+    #: The side of the padding.
     side: ClassVar[Side] = "right"
 
     def unbind(self, *, side: Side | None = None, axes: Axes = None) -> list[Any]:
-        """The data of each sample, as views; `pinfeed.functional.unpad` says what the keywords mean.
+        """Returns the data of each sample as views. The keywords are as in `pinfeed.functional.unpad`.
 
         Raises:
-            TypeError: There are no lengths.
-            ValueError: They don't fit to the values.
+            TypeError: If there are no lengths.
+            ValueError: If lengths don't match the values.
 
         Example:
             >>> pinfeed.functional.pad([[5, 6, 7], [8]]).unbind()
@@ -73,25 +72,25 @@ class Padded(_Parts):
 
 
 class LeftPadded(Padded):
-    """`Padded` on the left."""
+    """A `Padded` with padding on the left."""
 
     __slots__ = ()
     side = "left"
 
 
 class PaddedImages(Padded):
-    """A batch (B, C, H, W) of `Image` with sizes."""
+    """A `Padded` of images, (B, C, H, W), as from `Image` with ``sizes``."""
 
     __slots__ = ()
     axes = (1, 2)
 
 
 class JaggedBatch(NamedTuple):
-    """Samples one after the other: sample i is ``values[offsets[i]:offsets[i + 1]]``.
+    """Concatenated samples of different lengths: sample i is ``values[offsets[i]:offsets[i + 1]]``.
 
     Attributes:
-        values: (total, ...) tensor or ndarray.
-        offsets: int64 of shape (B + 1,), from 0 to total.
+        values: Concatenated samples, a tensor or ndarray of shape (total, ...).
+        offsets: Sample boundaries, int64 of shape (B + 1,), from 0 to total.
 
     Example:
         >>> batch = pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]])
@@ -107,11 +106,11 @@ class JaggedBatch(NamedTuple):
 
     @property
     def lengths(self) -> Any:
-        """int64 of shape (B,)."""
+        """The length of each sample, int64 of shape (B,)."""
         return self.offsets[1:] - self.offsets[:-1]
 
     def unbind(self) -> list[Any]:
-        """The samples, as views of ``values``; offsets on a device are waited for.
+        """Returns the samples as views of ``values``. If offsets are on a device, it waits for them.
 
         Example:
             >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
@@ -120,10 +119,10 @@ class JaggedBatch(NamedTuple):
         return [self.values[i:j] for i, j in itertools.pairwise(self.offsets.tolist())]
 
     def cu_seqlens(self) -> Any:
-        """The offsets as int32, as variable-length attention kernels take them.
+        """Returns the offsets as int32, for variable-length attention kernels.
 
         Raises:
-            ValueError: The batch has 2**31 items or more.
+            ValueError: If the batch has 2**31 items or more.
         """
         total = int(self.offsets[-1])
         if total >= 2**31:
@@ -136,7 +135,7 @@ class JaggedBatch(NamedTuple):
         return self.offsets.astype(np.int32)
 
     def to_nested(self) -> torch.Tensor:
-        """A nested tensor of torch's jagged layout, over the same memory."""
+        """Returns a nested tensor of torch's jagged layout, over the same memory."""
         values, offsets = (
             part if isinstance(part, torch.Tensor) else torch.as_tensor(part, device="cpu")
             for part in self
@@ -144,23 +143,24 @@ class JaggedBatch(NamedTuple):
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     def to_padded(self, pad_value: Any = 0, **keywords: Any) -> Any:
-        """The same batch padded to its longest sample: `pinfeed.functional.pad` of it, with the same keywords."""
+        """Pads the batch to its longest sample. The keywords are as in `pinfeed.functional.pad`."""
         return pad(self, pad_value, **keywords)
 
     @classmethod
     def from_padded(
         cls, padded: Any, lengths: Any = None, *, side: Side | None = None
     ) -> JaggedBatch:
-        """The data of a batch padded along axis 0 of its samples, copied together in one pass.
+        """Creates a JaggedBatch from a batch padded along axis 0 of its samples, in one pass.
 
         Args:
-            padded: (B, L, ...) ndarray or tensor on the CPU or on CUDA, or a `Padded` that has lengths.
-            lengths: (B,) or (B, 1) integers; not needed for a `Padded`.
-            side: Where the padding is. None: where a `Padded` says, else ``"right"``.
+            padded: Padded batch (B, L, ...), an ndarray or a tensor on the CPU or on CUDA; or a `Padded`
+                with lengths.
+            lengths: Lengths of the samples, integers (B,) or (B, 1); not needed for a `Padded`.
+            side: Side of the padding. None: the side of a `Padded`, else ``"right"``.
 
         Raises:
-            TypeError: ``padded`` is no array, or lengths are no integers.
-            ValueError: There are not B lengths, or one is not from 0 to L.
+            TypeError: If ``padded`` is not an array, or lengths are not integers.
+            ValueError: If there are not B lengths, or a length is not between 0 and L.
         """
         padded, lengths, side, _ = _padded_parts(padded, lengths, side, None, "from_padded")
         if not isinstance(padded, ARRAYS) or padded.ndim < 2:
@@ -201,45 +201,40 @@ def pad(
     mask: bool = False,
     out: npt.NDArray[Any] | torch.Tensor | None = None,
 ) -> Any:
-    """Puts samples of different sizes into one array, padded to the longest, in one pass.
+    """Pads samples of different sizes into one array, in one pass.
 
     Args:
-        sequences: A list of ndarrays, CPU tensors or lists of numbers (as tokenizers give), all of
-            one rank, (L, ...), and one dtype; or a `RaggedArray`, `Rows` of one, or a
-            `JaggedBatch`. Lists of integers count as int64, of floats as float32. A `JaggedBatch` may
-            be on CUDA; if its offsets are there too, this waits for the device once.
-        pad_value: What padding is made of: a number that the batch's dtype can hold.
-        side: ``"right"``: data at the beginning of every axis, padding at its end; ``"left"``: the
-            other way round.
-        axes: The axes of a sample that may differ, an integer or a tuple of them: ``axes=(1, 2)``
-            for images of shape (C, H, W). None: all may, and the keywords below are about axis 0.
-        max_length: Samples that are longer along ``axes`` are cut, on the side where padding goes.
-        multiple_of: The sizes along ``axes`` are rounded up to a multiple of it, at least one; a tuple
-            has a number for each of ``axes``.
-        dtype: Cast to it in the same pass, where ``torch.can_cast`` allows it; samples of several
-            dtypes are welcome then. Integers that don't fit are an error; on CUDA they
-            wrap, as with ``Tensor.to``.
-        scale: Multiply integers with it in the same pass: ``scale=2**-15`` maps int16 to -1..1. They
-            become float32 if ``dtype`` is None, else float32, float16 or bfloat16. The product
-            ``float32(x) * float32(scale)`` is rounded as float32, then to the dtype. Padding is
-            not scaled.
-        lengths: Whether to return how much of each sample is data.
-        mask: Whether to return where data is.
-        out: Where to write the values: of the result's shape and dtype, C-contiguous. It may be
-            longer along ``axes`` than needed; what is beyond is padding, too. For CUDA tensors the result
-            is copied into it.
+        sequences: Samples (L, ...) of one rank and dtype: a list of ndarrays, CPU tensors or lists of
+            numbers; a `RaggedArray`, `Rows` of one, or a `JaggedBatch`. Lists of integers count as
+            int64, lists of floats as float32. A `JaggedBatch` can be on CUDA; if its offsets are there
+            too, this waits for the device once.
+        pad_value: Padding value; must fit the dtype.
+        side: Side to pad, on every axis: ``"right"`` or ``"left"``.
+        axes: Axes of a sample that can differ, an integer or a tuple: ``axes=(1, 2)`` for images of
+            shape (C, H, W). None: all axes; ``max_length`` and ``multiple_of`` then apply to axis 0.
+        max_length: Maximum length along ``axes``; longer samples are cut on the padded side.
+        multiple_of: Number to a multiple of which sizes along ``axes`` are rounded up, to at least one
+            multiple; a tuple has a number for each of ``axes``.
+        dtype: Dtype of the result, if ``torch.can_cast`` allows the cast; samples can then differ in
+            dtype. Integers that don't fit raise an error; on CUDA they wrap, as with ``Tensor.to``.
+        scale: Factor for integers: ``scale=2**-15`` maps int16 to -1..1. The result is float32 unless
+            ``dtype`` is float16 or bfloat16. The product ``float32(x) * float32(scale)`` is rounded to
+            float32, then to the dtype. Padding is not scaled.
+        lengths: Whether to return the lengths of samples.
+        mask: Whether to return a mask of the data.
+        out: Array for the values, of their shape and dtype, C-contiguous. Along ``axes`` it can be
+            longer; the rest is padded. For CUDA tensors the result is copied into it.
 
     Returns:
-        `Padded`: ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
-        of shape (B,), or (B, n) if ``axes`` is a tuple of n; ``mask``, bool of shape (B, L) or with
-        an axis for each of ``axes``, False also in what ``multiple_of`` added. What was not asked
-        for is None; without lengths and mask, the values alone. ndarrays if the first sample is
-        one, else tensors.
+        `Padded` with ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
+        of shape (B,), or (B, n) if ``axes`` is a tuple of n; and ``mask``, bool of shape (B, L), or with
+        an axis for each of ``axes``, True for data. Parts that are not requested are None; without
+        lengths and mask it returns the values alone. ndarrays if the first sample is one, else tensors.
 
     Raises:
-        TypeError: A sample is no array of numbers on the CPU, or dtypes differ without ``dtype``.
-        ValueError: No samples, a 0-d sample, ranks that differ, axes that may not differ but do, a
-            ``pad_value`` or an integer that the dtype can't hold, an ``out`` that does not fit.
+        TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
+        ValueError: If there are no samples, a sample is 0-d, ranks differ, other axes than ``axes``
+            differ, ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
 
     Example:
         >>> tokens, lengths, _ = pinfeed.functional.pad([[5, 6, 7], [8]], pad_value=-1)
@@ -264,17 +259,17 @@ def pad(
     if out is not None:
         require_array(out, "pad: out")
     source, offsets, indices = _sequences(sequences)
-    asked: Any = {"lengths": lengths, "mask": mask}
+    outputs: Any = {"lengths": lengths, "mask": mask}
     if offsets is not None and by_ops(source):
         require_same_kind(out, source, "pad")
-        longest = longest_sample(offsets, "pad")  # which a device is waited for
+        longest = longest_sample(offsets, "pad")  # waits for offsets on a device
         offsets = offsets.to(source.device, non_blocking=True)
-        asked |= {"name": "pad", "out": out}
-        parts: Any = pad_tensor(padding, source, offsets, longest, **asked)
+        outputs |= {"name": "pad", "out": out}
+        parts: Any = pad_tensor(padding, source, offsets, longest, **outputs)
     else:
-        given, threads = (source, offsets, indices), get_num_threads()
-        asked["mask"] = "bool" if mask else ""
-        parts = _core.pad(*given, padding.options, out, "pad", threads, "sequences", **asked)
+        samples, threads = (source, offsets, indices), get_num_threads()
+        outputs["mask"] = "bool" if mask else ""
+        parts = _core.pad(*samples, padding.options, out, "pad", threads, "sequences", **outputs)
     values = written(parts[0], out)
     if not (lengths or mask):
         return values
@@ -289,24 +284,23 @@ def unpad(
     side: Literal["right", "left"] | None = None,
     axes: int | tuple[int, ...] | None = None,
 ) -> list[Any]:
-    """The data of each sample of a padded batch, as views: the way back from `pad`.
+    """Returns views of the data of each sample in a padded batch, the inverse of `pad`.
 
     Args:
-        padded: (B, L, ...) ndarray or tensor on any device, or a `Padded` that has lengths. That of
-            `Image` knows its axes, that of `pad` and `Pad` its side.
-        lengths: (B,) integers, or (B, n) for n axes of the samples; not needed for a `Padded`.
-        side: Where the padding is. None: where a `Padded` says, else ``"right"``; one that you made
-            yourself doesn't know.
-        axes: The axes that were padded: an integer or a tuple, as for `pad`. They have to be said
-            again. None: height and width for images, else the first ones, as many as there are
-            lengths of a sample.
+        padded: Padded batch (B, L, ...), an ndarray or a tensor on any device; or a `Padded` with
+            lengths, which knows its axes if it comes from `Image`, and its side if from `pad` or `Pad`.
+        lengths: Lengths of the samples, integers (B,), or (B, n) for n axes; not needed for a `Padded`.
+        side: Side of the padding. None: the side of a `Padded` (``"right"`` if you created it), else
+            ``"right"``.
+        axes: Padded axes, an integer or a tuple, the same as for `pad`. None: height and width for
+            images, else the first n axes.
 
     Returns:
         B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
 
     Raises:
-        TypeError: ``padded`` is no array, or lengths are no integers.
-        ValueError: There are not B lengths, or one is not from 0 to the size of its axis.
+        TypeError: If ``padded`` is not an array, or lengths are not integers.
+        ValueError: If there are not B lengths, or a length is not between 0 and the size of its axis.
 
     Example:
         >>> pinfeed.functional.unpad(np.array([[5, 6, 7], [8, 0, 0]]), [3, 1])
@@ -323,14 +317,14 @@ def _unpad(padded: Any, lengths: Any, side: Side | None, axes: Axes, function: s
             f"got {type(padded).__name__}"
         )
     if isinstance(padded, np.ndarray):
-        padded = np.asarray(padded)  # a matrix has two axes whatever one takes of it
+        padded = np.asarray(padded)  # rows of an np.matrix would have two axes
     return unpadded(padded, lengths, side, axes, function)
 
 
 def _padded_parts(
     padded: Any, lengths: Any, side: Side | None, axes: Axes, function: str
 ) -> tuple[Any, Any, Side, Axes]:
-    """Values, lengths, side and axes: those that were said, else those that a `Padded` knows."""
+    """Returns values, lengths, side and axes: the arguments, or else the parts of a `Padded`."""
     if isinstance(padded, Padded):
         lengths = padded.lengths if lengths is None else lengths
         side = padded.side if side is None else side
@@ -346,8 +340,8 @@ def _padded_parts(
 
 
 def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
-    """What native code takes: samples or an array that holds them, offsets, indices."""
-    if isinstance(sequences, list):  # mostly
+    """Returns samples in native form: samples or an array that holds them, offsets, indices."""
+    if isinstance(sequences, list):  # the common case
         return sequences, None, None
     if isinstance(sequences, JaggedBatch | RaggedArray):
         return sequences.values, sequences.offsets, None

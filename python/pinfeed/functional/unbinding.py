@@ -1,4 +1,4 @@
-"""The samples of a batch."""
+"""Splits a batch into its samples."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from pinfeed.arguments import ARRAYS
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.structure import children, is_container, parts, rebuild
 
-#: In how many ways a part of a batch may be read as so many samples; None: as any number of them.
+#: The number of readings of a part of a batch, by its number of samples; None: any number of samples.
 _Ways = dict[int | None, int]
 
 
 def unbind(batch: Any) -> list[Any]:
-    """The samples of a batch, in its structure: of a dict a list of dicts, as detection models take.
+    """Splits a batch into its samples, such as a dict batch into a list of dicts for detection models.
 
     Args:
         batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with equally many samples:
-            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list is
-            either such a structure, as of samples that are tuples, or has an item for each sample,
-            such as strings and the objects of `Keep`: whichever fits with everything beside it. A
-            batch that is a list itself is a structure if it can be.
+            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list is read
+            as such a structure, or as one item per sample, such as strings and the lists of `Keep`,
+            depending on the other entries. If the batch itself is a list, structure comes first.
 
     Returns:
-        B structures, whose arrays share the memory of the batch. Tuples are lists, as in batches.
+        B samples, whose arrays share the memory of the batch. Tuples become lists, as in batches.
 
     Raises:
-        TypeError: Something in it has no samples.
-        ValueError: Arrays have different numbers of samples; values and offsets have keys of their own, as
-            of ``Jagged(offsets=...)``; or a list may be both, one item for each sample and a structure,
-            and nothing beside it tells.
+        TypeError: If an entry has no samples.
+        ValueError: If arrays differ in the number of samples; values and offsets have separate keys, as
+            with ``Jagged(offsets=...)``; or a list is ambiguous.
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})
@@ -63,7 +61,7 @@ def unbind(batch: Any) -> list[Any]:
 
 
 def _ways(node: Any) -> _Ways:
-    """How a batch or a part of one may be read."""
+    """Returns the readings of a batch or a part of one."""
     if isinstance(node, JaggedBatch):
         return {len(node.offsets) - 1: 1}
     if isinstance(node, Padded):
@@ -79,7 +77,7 @@ def _ways(node: Any) -> _Ways:
 
 
 def _ways_of_structure(node: Any) -> _Ways:
-    """The same of a container that samples have, too."""
+    """Returns the readings of a container as a structure of the samples."""
     ways: _Ways = {None: 1}
     for part in parts(node):
         before, ways = ways, {}
@@ -94,13 +92,13 @@ def _ways_of_structure(node: Any) -> _Ways:
 
 
 def _may_be_of_items(node: Any) -> bool:
-    """Whether a container may have an item for each sample: strings of tuples are a tuple in batches."""
+    """Whether a container can have one item per sample. Collated strings of tuples are a tuple."""
     is_of_strings = type(node) is tuple and len(node) > 0 and isinstance(node[0], str | bytes)
     return is_of_strings or (isinstance(node, list) and len(node) > 0)
 
 
 def _samples(node: Any, count: int) -> list[Any]:
-    """The samples of a batch or a part of one, which has so many."""
+    """Returns the ``count`` samples of a batch or a part of one."""
     if isinstance(node, JaggedBatch | Padded):
         return node.unbind()
     if isinstance(node, ARRAYS) or not _ways_of_structure(node).keys() & {count, None}:
@@ -109,12 +107,12 @@ def _samples(node: Any, count: int) -> list[Any]:
     return [rebuild(node, [column[i] for column in columns]) for i in range(count)]
 
 
-# What the key of offsets is called, where nothing else tells them from a number for each sample.
+# Names of keys for offsets, to distinguish them from one number per sample.
 _OFFSETS = "offset|cu_|seqlens|starts?$|ptr|splits?$|bound"
 
 
 def _refuse_offsets(node: Any, path: str, names: str) -> None:
-    """Raises ValueError for offsets under a key of this kind, and values beside them."""
+    """Raises ValueError for offsets under a key that matches ``names``, with values under another key."""
     for step, part in children(node) if is_container(node) else ():
         _refuse_offsets(part, path + step, names)
     if not isinstance(node, Mapping):
@@ -137,7 +135,7 @@ def _refuse_offsets(node: Any, path: str, names: str) -> None:
 
 
 def _refuse(node: Any, path: str) -> None:
-    """Raises what is wrong with a batch that can't be read in any way."""
+    """Raises the error for a batch without a reading."""
     known: dict[str, _Ways] = {}
     for step, part in children(node) if is_container(node) else ():
         ways = _ways(part)
@@ -161,7 +159,7 @@ def _refuse(node: Any, path: str) -> None:
 
 
 def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
-    """Raises for the first list in a batch that may be read in several of the ways of the whole."""
+    """Raises for the first list with several readings that fit the whole batch."""
     for step, part in children(node) if is_container(node) else ():
         ways = {count: n for count, n in _ways(part).items() if count is None or count in possible}
         if sum(ways.values()) > 1 and _may_be_of_items(part):
