@@ -1,4 +1,4 @@
-"""Public names that are imported when first used, because most programs need few of them."""
+"""Lazy imports of public names, because most programs need few of them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def is_dataclass(node: Any) -> bool:
-    """Whether ``node`` is an instance of a dataclass, but not an array that is one, as zarr's are."""
+    """Whether ``node`` is an instance of a dataclass, but not an array such as zarr's."""
     if not dataclasses.is_dataclass(node) or isinstance(node, type):
         return False
     return not all(hasattr(type(node), name) for name in ("__array__", "shape", "dtype"))
@@ -24,14 +24,14 @@ def is_namedtuple(node: Any) -> bool:
 
 
 def is_container(node: Any) -> bool:
-    """Whether ``node`` holds other nodes; strings and arrays are entries."""
+    """Whether ``node`` contains other nodes; strings and arrays are entries."""
     if isinstance(node, str | bytes | array.array):
         return False
     return isinstance(node, Mapping | Sequence) or is_dataclass(node)
 
 
 def children(node: Any) -> list[tuple[str, Any]]:
-    """The nodes in a container, each with the step that leads to it: ``"['image']"``, ``".x"``."""
+    """Returns the nodes in a container, each with its step: ``"['image']"``, ``".x"``."""
     if isinstance(node, Mapping):
         return [(f"[{key!r}]", child) for key, child in node.items()]
     if is_dataclass(node):
@@ -42,7 +42,7 @@ def children(node: Any) -> list[tuple[str, Any]]:
 
 
 def parts(node: Any) -> list[Any]:
-    """The nodes in a container, as `children` has them, without the steps."""
+    """Returns the nodes in a container in the order of `children`, without steps."""
     if isinstance(node, Mapping):
         return list(node.values())
     if is_dataclass(node):
@@ -57,9 +57,9 @@ def _is_not_entry(node: Any) -> bool:
 def entries(
     node: Any, is_entry: Callable[[Any], bool] = _is_not_entry, steps: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The entries of a structure, each behind the steps that lead to it from where ``steps`` lead.
+    """Yields the entries of a structure, each with its steps, which begin with ``steps``.
 
-    All that is no container is an entry, and so are the containers of which ``is_leaf`` says so.
+    Entries are nodes that are not containers, and containers for which ``is_entry`` is true.
     """
     if is_entry(node) or not is_container(node):
         yield steps, node
@@ -71,9 +71,9 @@ def entries(
 def map_entries(
     function: Callable[[Any], Any], node: Any, is_entry: Callable[[Any], bool] = _is_not_entry
 ) -> Any:
-    """The structure with ``function(entry)`` for each entry, in the order of `entries`.
+    """Returns the structure with ``function(entry)`` for each entry, in the order of `entries`.
 
-    A container in which nothing has changed stays the object that it is.
+    Unchanged containers are returned as the same object.
     """
     if is_entry(node) or not is_container(node):
         return function(node)
@@ -85,13 +85,13 @@ def map_entries(
 
 
 def step_name(step: str) -> str:
-    """A step as people write it: ``image`` for ``['image']``, ``0`` for ``[0]``, ``x`` for ``.x``."""
+    """Returns a step without its syntax: ``image`` for ``['image']``, ``0`` for ``[0]``, ``x`` for ``.x``."""
     text = step[1:] if step.startswith(".") else step[1:-1]
     return str(ast.literal_eval(text)) if text[0] in "'\"" else text
 
 
 def rebuild(node: Any, values: list[Any]) -> Any:
-    """A container like ``node`` that holds ``values`` instead of its children."""
+    """Returns a container like ``node`` with ``values`` instead of its children."""
     if type(node) is dict:
         return dict(zip(node, values, strict=True))
     if type(node) is tuple:
@@ -108,11 +108,11 @@ def rebuild(node: Any, values: list[Any]) -> Any:
 
 
 def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """A mapping like ``node`` with these ``items``."""
+    """Returns a mapping like ``node`` with these ``items``."""
     if type(node) is dict:
         return items
-    # As torch's default_collate: a clone keeps whatever else the mapping carries; a type that can't
-    # be made again becomes a dict.
+    # As in torch's default_collate: a clone keeps the mapping's attributes; a type that can't be
+    # rebuilt becomes a dict.
     try:
         if isinstance(node, MutableMapping):
             clone = copy.copy(node)
@@ -120,7 +120,7 @@ def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
                 clone.update(items)
             except TypeError:
                 return items
-            except Exception:  # noqa: BLE001 # transformers' outputs forbid update(), and only that
+            except Exception:  # noqa: BLE001 # transformers' outputs forbid update() alone
                 for key, value in items.items():
                     clone[key] = value
             for key in [key for key in clone if key not in items]:
@@ -144,8 +144,8 @@ def _rebuild_sequence(node: Sequence[Any], values: list[Any]) -> Any:
 
 
 def _rebuild_dataclass(node: Any, values: list[Any]) -> Any:
-    # Not dataclasses.replace: it runs __post_init__, which may check for a single sample, and
-    # refuses fields that are not arguments of __init__. object.__setattr__ serves frozen ones too.
+    # dataclasses.replace would run __post_init__, which can check for single samples, and rejects
+    # fields that are not arguments of __init__. object.__setattr__ also works on frozen classes.
     clone = copy.copy(node)
     for field, value in zip(dataclasses.fields(node), values, strict=True):
         object.__setattr__(clone, field.name, value)

@@ -1,4 +1,4 @@
-"""The images of a dict and what follows them: boxes, points, masks, and what has a value for each box."""
+"""Groups of images and the entries that depend on them: boxes, points, masks, and labels of boxes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pinfeed.fields.pad import Pad
 from pinfeed.fields.targets import Boxes, Target, require_as_many
 from pinfeed.functional.sequences import JaggedBatch, Padded
 
-# What detection datasets have for each box. Under other names, this many images tell, or fewer where
-# there is a row for each box: other columns have other lengths in one of them.
+# Names of entries with one value per box in detection datasets. Other names are recognized by their
+# lengths after this many images, or fewer if there is a row per box.
 _OF_BOXES = re.compile(
     "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|names|"
     "annotation|track|polygon|segment|ignore|^ids?$",
@@ -29,16 +29,16 @@ _ENOUGH, _ENOUGH_ROWS = 4, 2
 
 
 def followed_by(field: Any) -> str | None:
-    """The key in the same dict that a field follows; None: it follows none."""
+    """Returns the key in the same dict that a field depends on, or None."""
     if isinstance(field, Target):
         return field.image
     return field.like or None if isinstance(field, Pad) else None
 
 
 def with_labels(fields: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The fields, with `Jagged` for entries without one that have a value for each box.
+    """Returns the fields, with `Jagged` for labels of boxes that have no field.
 
-    Of all ``given`` fields: labels are of one type whether samples have optional boxes or not.
+    It reads labels from all ``given`` fields, so their type doesn't depend on optional boxes.
     """
     labels = {
         key for field in given.values() if isinstance(field, Boxes) for key in field.labels_of
@@ -49,16 +49,16 @@ def with_labels(fields: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any
 
 
 class ImageGroup:
-    """One entry of images, and the entries of the same dict that follow it.
+    """An entry of images, and the entries of the same dict that depend on it.
 
     Args:
-        image: The key of the images.
-        fields: Those of all entries of the dict.
-        entries: What these are told.
+        image: Key of the images.
+        fields: Fields of all entries of the dict.
+        contexts: Contexts of all entries of the dict.
 
     Attributes:
-        keys: Those of all entries that it makes.
-        labels: Those of the entries with a value for each box.
+        keys: Keys of the entries in the group.
+        labels: Keys of the entries with one value per box.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class ImageGroup:
         self._boxes = next((key for key in followers if isinstance(followers[key], Boxes)), None)
         self._followers = sorted(followers, key=lambda key: key != self._boxes)
         self.labels = () if self._boxes is None else fields[self._boxes].labels_of
-        # How many boxes some images had, by the keys of each entry that had as many values in all
-        # batches so far; None: it had not.
+        # For each entry, the numbers of boxes in some images, if it had equally many values in all
+        # batches so far; otherwise None.
         self._alike: dict[tuple[Any, ...], list[int] | None] = {}
         self.keys = {key for key in (image, *followers, *self.labels) if key in fields}
 
     def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Objects | None]:
-        """The batch of each of its entries, and the boxes, if there are any.
+        """Returns the batch of each entry in the group, and the boxes, if there are any.
 
-        ``make`` makes the batch of a key; of the images it is told that they are followed, and the boxes.
+        ``make`` returns the batch of a key; for images it also takes ``followed`` and the boxes.
         """
         fields, contexts, boxes = self._fields, self._entries, self._boxes
         batches = dict.fromkeys(self.keys, ABSENT)
@@ -90,7 +90,7 @@ class ImageGroup:
         if self._image in self.keys:
             batches[self._image], seen = make(self._image, True, objects)
         batches |= {key: make(key) for key in self.labels}
-        for key, items in read.items():  # boxes first: they say which objects remain
+        for key, items in read.items():  # boxes first, because they determine which objects remain
             batches[key] = fields[key].moved(items, seen, objects, contexts[key])
         if objects is None:
             return batches, None
@@ -99,11 +99,11 @@ class ImageGroup:
         return batches, objects
 
     def require_named(self, others: Mapping[Any, Any], objects: Objects) -> None:
-        """Raises ValueError for another entry of the dict with a value for each box, some of which are dropped.
+        """Raises ValueError if boxes are dropped and an entry with one value per box is not a label.
 
         Args:
-            others: The batches of the entries that belong to no group.
-            objects: As `collate` returns them.
+            others: Batches of the entries outside all groups.
+            objects: Boxes, as `collate` returns them.
         """
         counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
         for first, given in others.items():
@@ -142,7 +142,7 @@ class ImageGroup:
 def _columns(
     batch: Any, field: Any, keys: tuple[Any, ...]
 ) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
-    """The entries in a part of a batch: their keys, their batch and their field."""
+    """Yields the keys, batch and field of each entry in a part of a batch."""
     if isinstance(batch, Mapping):
         fields = field if isinstance(field, Mapping) else {}
         for key, child in batch.items():
@@ -157,16 +157,17 @@ def image_groups(
     contexts: Mapping[Any, FieldContext],
     name: str,
 ) -> list[ImageGroup]:
-    """The groups of a dict whose entries have these fields.
-
-    A ValueError says that a field follows what shows no images, that two say which objects remain,
-    or that an entry that should have a value for each object is not there.
+    """Returns the groups of a dict of fields.
 
     Args:
-        fields: By the keys of the batch.
-        given: All that the user gave, also those that samples lack.
-        contexts: What the entries are told.
-        name: What messages call the dict's fields.
+        fields: Fields by the keys of the batch.
+        given: All fields from the user, including optional ones that samples lack.
+        contexts: Contexts of the entries.
+        name: Name of the dict of fields in messages.
+
+    Raises:
+        ValueError: If a field depends on an entry without images, two fields have boxes of the same
+            images, or a label is missing.
     """
     followers = {key: field for key, field in fields.items() if isinstance(field, Target)}
     keys = list(fields)
@@ -204,7 +205,7 @@ def image_groups(
 
 
 def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGroup]) -> None:
-    """Says which field takes an entry beside images whose samples differ in length."""
+    """Adds the hint for an entry beside images whose samples differ in length."""
     if getattr(sample, "ndim", 0) == 3:
         problem.hint = "masks of objects take InstanceMasks()"
     elif _is_of_boxes(key):
@@ -212,17 +213,17 @@ def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGr
 
 
 def _is_of_boxes(key: Any) -> bool:
-    """Whether detection datasets have a value for each box under such a key."""
+    """Whether detection datasets use such a key for one value per box."""
     return isinstance(key, str) and bool(_OF_BOXES.search(key))
 
 
 def _drops(key: Any, labels: Sequence[Any]) -> str:
-    """The hint to name another label."""
+    """Returns the hint to add a label."""
     return f"Boxes(labels={(*labels, key)!r}) drops values with their boxes"
 
 
 def _counts(batch: Any, boxes: Any, is_named: bool) -> Any:
-    """How many items each sample has; None if nobody knows. ``boxes``: how many boxes each has."""
+    """Returns the number of items of each sample, None if unknown. ``boxes`` has the box counts."""
     samples = len(boxes)
     if isinstance(batch, list) and batch:  # of lists of numbers or strings, which have one length
         shapes = {(len(x),) if isinstance(x, tuple) else getattr(x, "shape", None) for x in batch}
@@ -232,14 +233,14 @@ def _counts(batch: Any, boxes: Any, is_named: bool) -> Any:
     if isinstance(batch, Padded) and batch.lengths is not None:
         return np.asarray(batch.lengths)
     if isinstance(batch, torch.Tensor) and batch.ndim > 1:
-        if is_named and batch.shape[1] == boxes.max():  # as a Pad() without lengths has them
+        if is_named and batch.shape[1] == boxes.max():  # such as a Pad() without lengths
             return boxes
         return np.full(len(batch), batch.shape[1])
     return None
 
 
 def _remaining(batch: Any, objects: Objects, name: str) -> Any:
-    """The values of objects that remain."""
+    """Returns the values of objects that remain."""
     _, offsets, remain = objects
     if isinstance(batch, list):  # of Keep()
         for position, sample in enumerate(batch):
@@ -262,12 +263,12 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
     if remain.all():
         return batch
     keep = torch.from_numpy(np.array(remain))
-    kept = torch.nn.functional.pad(keep.cumsum(0), (1, 0))  # how many of those before each one
-    return JaggedBatch(batch.values[keep], kept[batch.offsets])
+    counts = torch.nn.functional.pad(keep.cumsum(0), (1, 0))  # remaining objects before each one
+    return JaggedBatch(batch.values[keep], counts[batch.offsets])
 
 
 def _kept(sample: Any, remain: Any) -> Any:
-    """The items of a sample that remain."""
+    """Returns the items of a sample that remain."""
     if isinstance(sample, ARRAYS):
         return sample[remain if isinstance(sample, np.ndarray) else torch.from_numpy(remain)]
     return [item for item, remains in zip(sample, remain.tolist(), strict=True) if remains]

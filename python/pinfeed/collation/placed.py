@@ -25,13 +25,13 @@ def placed(
     *,
     in_dict: bool = False,
 ) -> Any:
-    """The given fields, each as it behaves where it stands.
+    """Checks fields and returns them set up for their positions.
 
     Args:
-        fields: What the user gave; None stands for no field, at any place.
-        name: What messages call the fields, such as ``"Collate: fields"``.
-        check: Raises for a field that may not stand there; it also takes what messages call it.
-        in_dict: Whether they stand directly in a dict.
+        fields: Fields from the user; None means no field, at any position.
+        name: Name of the fields in messages, such as ``"Collate: fields"``.
+        check: Function of a field and its name that raises for unsupported fields.
+        in_dict: Whether they are directly in a dict.
     """
     if fields is None:
         return None
@@ -69,13 +69,13 @@ def placed(
 
 
 def _field_for(given: Any) -> str:
-    """What to write instead of something that is no field."""
+    """Returns the hint for an object that is not a field."""
     if isinstance(given, type):
         return "create it with parentheses"
     if isinstance(given, ARRAYS):
         return "for samples create it with parentheses: collate_fn=Collate()"
     if isinstance(given, torch.dtype):
-        return f"Stack({given}) makes batches of a dtype"
+        return f"Stack({given}) sets the dtype of batches"
     if isinstance(given, Transform):
         return f"Image(augment={given}) applies it"
     if type(given).__name__ == "Collate":
@@ -97,26 +97,26 @@ def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None
 
 
 def batch_plan(fields: Any) -> Entry:
-    """The plan of a `DeviceLoader`, whose fields have the structure of a batch.
+    """Returns the plan of a `DeviceLoader`, whose fields have the structure of a batch.
 
-    Entries without a field stay as they are. A tuple stands for a list, too, as which
-    ``default_collate`` returns it.
+    Entries without a field stay as they are. A tuple of fields also matches a list, because
+    ``default_collate`` turns tuples into lists.
     """
     return Entry("DeviceLoader", placed(fields, "DeviceLoader: fields", _require_applicable))
 
 
 def require_same_padding(plan: Entry, collated: Any) -> None:
-    """Raises ValueError if a field of a plan changes the padding of batches that have been collated.
+    """Raises ValueError if a field of a plan changes the padding of collated batches.
 
     Args:
-        plan: That of a `DeviceLoader`.
-        collated: The fields of the `Collate`.
+        plan: Plan of a `DeviceLoader`.
+        collated: Fields of the `Collate`.
     """
     is_field = lambda node: isinstance(node, Field)
     padded = dict(entries(collated, is_field))
     for steps, field in entries(plan.fields, is_field):
         if isinstance(field, Image):
-            # An image with sizes is a Padded, whose values have a step of their own.
+            # An image with sizes is a Padded, so the path to its values has one more step.
             before = padded.get(steps) or padded.get(steps[:-1])
             if isinstance(before, Field):
                 field.require_same_padding(before, f"DeviceLoader: fields{''.join(steps)}")

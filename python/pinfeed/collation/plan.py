@@ -1,6 +1,6 @@
-"""How samples become a batch: a tree of entries and groups, compiled from the fields and the first samples.
+"""The plan of a batch: a tree of entries and groups, compiled from the fields and the first samples.
 
-An `Entry` is one place in the structure of samples or batches, a `Group` the container that stands there.
+An `Entry` is a node in the structure of samples or batches; a `Group` holds the entries of a container.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ WITHOUT_NONE = (
 )
 
 
-#: What fields mirror, by who batches.
+#: The structure that fields mirror, by the owner of the plan.
 _MIRRORED = {"Collate": "samples", "DeviceLoader": "batches"}
 
-#: What a `Entry` says of its batch: ``chance``, ``packing``, ``epoch``, ``followed`` and ``objects``.
+#: The last attributes of a `FieldContext`: ``chance``, ``packing``, ``epoch``, ``followed``, ``objects``.
 Context = tuple[Chance | None, Packing | None, int | None, bool, Objects | None]
 UNKNOWN: Context = (None, None, None, False, None)
 
 
 class Entry:
-    """One place in the structure of samples or batches.
+    """A node in the structure of samples or batches.
 
-    What is found out about samples is kept for the next batch, because samples mostly are alike. Any
-    number of threads may do that at once: all of them find the same.
+    It caches the structure of samples for the next batch. Threads can do that concurrently, because
+    all of them store the same.
 
     Args:
-        owner: Whose plan it is: ``"Collate"`` or ``"DeviceLoader"``.
-        fields: The field, or the fields of the parts, of this place; None leaves both to the samples.
-        path: From the sample to this place, such as ``"['image']"``.
-        pin: Whether batches are to be pinned, unless this is a worker.
+        owner: Owner of the plan: ``"Collate"`` or ``"DeviceLoader"``.
+        fields: Field of this node, or the fields of its parts; None: the samples decide.
+        path: Path from the sample to this node, such as ``"['image']"``.
+        pin: Whether to pin batches, unless this is a worker.
     """
 
     def __init__(self, owner: str, fields: Any, path: str = "", pin: Pin = False) -> None:
@@ -69,11 +69,11 @@ class Entry:
         self.fields = fields
         self.field = fields if isinstance(fields, Field) else None
         self._owner = owner
-        self._kinds: set[type] = set()  # those of samples and of sources that hold no others
+        self._kinds: set[type] = set()  # types of samples and sources that are not containers
         self._groups: dict[type, Group] = {}
 
     def collate(self, samples: Sequence[Any], context: Context) -> Any:
-        """The batch of what stands at this place in each sample."""
+        """Returns the batch of this node in all samples."""
         field, field_context = self.field, self.field_context
         if field is None:
             first = samples[0]
@@ -95,7 +95,7 @@ class Entry:
             raise
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
-        """The batch of rows of a dataset's arrays at this place."""
+        """Returns the batch of rows of a dataset's arrays at this node."""
         field = self.field
         if type(sources) in self._kinds:
             if field is None:
@@ -114,7 +114,7 @@ class Entry:
         return self._group(sources, indices=indices).gather(sources, indices, context)
 
     def apply(self, node: Any, host: Any) -> Any:
-        """The batch with its fields applied; ``host`` is the same before it was moved elsewhere."""
+        """Applies the fields to a batch; ``host`` is the batch before the transfer."""
         if self.fields is None:
             return node
         if self.field is None:
@@ -134,7 +134,7 @@ class Entry:
         if chance is None and packing is None and not followed:
             if (
                 epoch != field_context.epoch
-            ):  # kept for the next batch, which mostly is of the same epoch
+            ):  # cached, because the next batch usually has the same epoch
                 self.field_context = field_context = field_context._replace(epoch=epoch)
             return field_context
         return FieldContext(field_context.name, field_context.path, field_context.pin, *context)
@@ -159,7 +159,7 @@ class Entry:
         return not present
 
     def _require_no_fields(self, got: str) -> None:
-        """Raises ValueError for fields of the parts of something that has none."""
+        """Raises ValueError if there are fields for the parts of a node that has no parts."""
         if self.fields is not self.field:
             mirrored, kind = _MIRRORED[self._owner], type(self.fields).__name__
             wrong = f"{self._owner}: fields{self.field_context.path} is a {kind}, but {mirrored} have a {got} there"
@@ -167,9 +167,9 @@ class Entry:
             raise ValueError(Problem("", wrong, hint=hint))
 
     def _group(self, node: Any, samples: Sequence[Any] = (), indices: Any = None) -> Group:
-        """The group of a container, as in the last batch if it has the same places.
+        """Returns the group of a container, cached if it has the same keys as before.
 
-        Of a container of sources, ``indices`` are those of the samples.
+        For a container of sources, ``indices`` are the sample indices.
         """
         known = self._groups.get(type(node))
         if known is not None and known.keys == _keys(node):
@@ -184,21 +184,21 @@ class Entry:
 
 
 class Group:
-    """The entries of the container that samples or batches have at one place.
+    """The entries of a container in samples or batches.
 
     Attributes:
-        keys: What a container of the same type has, too, if it has the same entries.
+        keys: Keys or length; equal for containers of the same type with the same entries.
     """
 
     def __init__(self, owner: str, fields: Any, node: Any, field_context: FieldContext) -> None:
         self._kind, self.keys = type(node), _keys(node)
         self._owner, self._context = owner, field_context
-        # default_collate makes lists of plain tuples, and code in the wild relies on it.
+        # default_collate turns plain tuples into lists, and existing code relies on it.
         is_tuple = isinstance(node, tuple) and not is_namedtuple(node)
         self._becomes_list = is_tuple and owner == "Collate"
         self._changes_keys = False
         self._images: list[ImageGroup] = []
-        self._compared: list[tuple[Any, Pad, Any]] = []  # of a Pad: its key, and that of another
+        self._compared: list[tuple[Any, Pad, Any]] = []  # key of a Pad, the Pad, key of another Pad
         name, of = f"{owner}: fields{field_context.path}", _MIRRORED[owner]
         if not isinstance(node, Mapping):
             steps = [step for step, _ in children(node)]
@@ -229,7 +229,7 @@ class Group:
         ]
 
     def _plain_contexts(self) -> list[FieldContext]:
-        """The contexts of all entries; none if a field is given for one."""
+        """Returns the contexts of all entries; empty if an entry has a field."""
         is_plain = all(entry.fields is None for entry in self._entries)
         return [entry.field_context for entry in self._entries] if is_plain else []
 
@@ -237,7 +237,7 @@ class Group:
         return Entry(self._owner, field, self._context.path + step, self._context.pin)
 
     def collate(self, samples: Sequence[Any], context: Context) -> Any:
-        """The batch of the containers of all samples."""
+        """Returns the batch of the containers of all samples."""
         columns = self._columns(samples)
         if self._images or self._compared:
             values = self._together(Entry.collate, columns, context)
@@ -247,7 +247,7 @@ class Group:
         return self._container(samples[0], values)
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
-        """The batch of rows of the arrays in a container."""
+        """Returns the batch of rows of the arrays in a container."""
         is_mapping = type(sources) is dict or isinstance(sources, Mapping)
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain and {*map(type, columns)} == {ArraySource}:
@@ -261,18 +261,18 @@ class Group:
         return self._container(sources, values)
 
     def apply(self, node: Any, host: Any) -> Any:
-        """A batch with the fields of its entries applied."""
+        """Applies the fields of the entries to a batch."""
         found = zip(self._entries, parts(node), parts(host), strict=True)
         return self._container(node, [entry.apply(part, before) for entry, part, before in found])
 
     def _together(
         self, make: Callable[[Entry, Any, Context], Any], columns: Sequence[Any], context: Context
     ) -> list[Any]:
-        """The batch of each entry, where some follow others: boxes images, labels tokens."""
-        places = dict(zip(self._names, zip(self._entries, columns, strict=True), strict=True))
+        """Returns the batch of each entry, if entries depend on others: boxes on images, labels on tokens."""
+        pairs = dict(zip(self._names, zip(self._entries, columns, strict=True), strict=True))
 
-        def made_of(key: Any, followed: bool = False, objects: Any = None) -> Any:
-            entry, column = places[key]
+        def batch_of(key: Any, followed: bool = False, objects: Any = None) -> Any:
+            entry, column = pairs[key]
             try:
                 batch = make(entry, column, (*context[:3], followed, objects))
                 return (ABSENT, None) if followed and batch is ABSENT else batch
@@ -282,34 +282,32 @@ class Group:
                     name_field(problem, key, column[0], self._images)
                 raise
 
-        # Images that are followed come first: others may see what they see.
-        made: dict[Any, Any] = {}
-        found = []
+        # Images with dependent entries come first, because others can share their crops.
+        grouped: dict[Any, Any] = {}
+        with_boxes = []
         for images in self._images:
-            batches, objects = images.collate(made_of)
-            made |= batches
-            found += [] if objects is None else [(images, objects)]
+            batches, objects = images.collate(batch_of)
+            grouped |= batches
+            with_boxes += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
         measured = {key for one, _, other in self._compared for key in (one, other)}
         for key in self._names:
             if key in measured:
-                others[key], lengths[key] = made_of(key, True)
-            elif key not in made:
-                others[key] = made_of(key)
+                others[key], lengths[key] = batch_of(key, True)
+            elif key not in grouped:
+                others[key] = batch_of(key)
         for key, pad, other in self._compared:
             if lengths[key] is not None and lengths[other] is not None:
-                field = places[other][0].field
-                pad.compare(
-                    lengths[key], other, lengths[other], field, places[key][0].field_context
-                )
-        for images, objects in found:
+                field = pairs[other][0].field
+                pad.compare(lengths[key], other, lengths[other], field, pairs[key][0].field_context)
+        for images, objects in with_boxes:
             images.require_named(others, objects)
-        made |= others
-        return [made[key] for key in self._names]
+        grouped |= others
+        return [grouped[key] for key in self._names]
 
     def _container(self, node: Any, values: list[Any]) -> Any:
-        """A container like ``node`` of the batches of its entries, and of what they bring along."""
+        """Returns a container like ``node`` with the batches of its entries and their extra entries."""
         if self._becomes_list:
             return values
         if not self._changes_keys:
@@ -327,13 +325,13 @@ class Group:
         return rebuild_mapping(node, items)
 
     def _columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """For each entry, what every sample has there."""
+        """Returns the column of each entry: its values in all samples."""
         if {*map(type, samples)} == {self._kind}:
             if self._kind is dict and {*map(len, samples)} == {len(self.keys)}:
                 try:
                     return [[sample[key] for sample in samples] for key in self._sources]
                 except KeyError:
-                    pass  # which is told below
+                    pass  # _checked_columns raises
             elif issubclass(self._kind, tuple | list) and {*map(len, samples)} == {self.keys}:
                 return list(zip(*samples, strict=True))
         return self._checked_columns(samples)
@@ -367,7 +365,7 @@ class Group:
 
 
 def _keys(node: Any) -> Any:
-    """What a container of the same type has in common with one that has the same places."""
+    """Returns the keys or length of a container, which show whether a cached group fits."""
     if type(node) is dict or isinstance(node, Mapping):
         return tuple(node)
     return None if is_dataclass(node) else len(node)
@@ -376,9 +374,9 @@ def _keys(node: Any) -> Any:
 def _mapping_fields(
     fields: Any, node: Mapping[Any, Any], name: str, owner: str
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """Of each entry that becomes of a mapping: the key that it is made of; by its key its field or fields.
+    """Returns the source key of each entry of the batch, and the field or fields by key.
 
-    Arguments as in `_child_fields`.
+    Arguments are as in `_child_fields`.
     """
     by_key = dict(fields) if isinstance(fields, Mapping) else {}
     made, absent = {}, set()
@@ -406,13 +404,13 @@ def _mapping_fields(
 
 
 def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
-    """What ``fields`` has for each child of a container, None where there is none.
+    """Returns the field or fields of each child of a container, None if there are none.
 
     Args:
-        fields: What stands for the container in the given fields: no field itself.
+        fields: The part of the fields for this container, not a field itself.
         node: The container: a sample, a batch, or a part of one.
-        name: What messages call that place, such as ``"Collate: fields['x']"``.
-        owner: What they mirror: ``"samples"`` or ``"batches"``.
+        name: Name of the node in messages, such as ``"Collate: fields['x']"``.
+        owner: The structure that fields mirror: ``"samples"`` or ``"batches"``.
     """
     steps = [step for step, _ in children(node)]
     if fields is None:
@@ -424,9 +422,9 @@ def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
 
 
 def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
-    """How fields differ from the container that they stand for; arguments as above."""
+    """Returns the difference between fields and their container; arguments are as above."""
     mirrors = f"fields must mirror the structure of {owner}"
-    asked, steps = ([step for step, _ in children(container)] for container in (fields, node))
+    field_steps, steps = ([step for step, _ in children(container)] for container in (fields, node))
     is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)
     if is_one_a_dict or _has_names(fields) != _has_names(node):
         kinds = [f"a {type(container).__name__}" for container in (node, fields)]
@@ -434,24 +432,24 @@ def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
     if not _has_names(node):
         expected = f"{len(steps)} entries, as {owner} have there"
         return Problem(
-            name, expected, str(len(asked)), f"{mirrors}; None is for what needs no field"
+            name, expected, str(len(field_steps)), f"{mirrors}; None is for what needs no field"
         )
     names = [step_name(step) for step in steps]
-    wrong = next(step_name(step) for step in asked if step not in steps)
+    wrong = next(step_name(step) for step in field_steps if step not in steps)
     hint = nearest(wrong, names) or mirrors
     return Problem(name, f"keys that {owner} have there, {names}", repr(wrong), hint)
 
 
 def _has_names(node: Any) -> bool:
-    """Whether a container has keys or attributes, and not only an order."""
+    """Whether a container has keys or attributes."""
     return isinstance(node, Mapping) or is_dataclass(node) or is_namedtuple(node)
 
 
 def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldContext) -> str:
-    """What to do about samples that are nothing for a field; empty if nobody knows."""
+    """Returns the hint for samples that a field doesn't support; empty if there is none."""
     first = samples[0]
-    is_asked = field_context.path.endswith("']") and field is not _STACK
-    if is_asked and all(sample is None for sample in samples):
+    has_field = field_context.path.endswith("']") and field is not _STACK
+    if has_field and all(sample is None for sample in samples):
         return (
             f"{type(field).__name__}(...).allow_missing() leaves out an entry that all samples lack"
         )
@@ -472,13 +470,13 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
     if isinstance(first, int | float) and field.pads:
         return "single numbers need no field: leave it out"
     if isinstance(first, (*ARRAYS, str, list, int, float)) or isinstance(field, Stack):
-        return ""  # which is told there
+        return ""  # the field's own message is clear
     way = way_to_values(first)
     return "" if way.startswith("Keep") else way
 
 
 def _mirror_hint(field: Field, node: Any, owner: str) -> str:
-    """What to do about a field that stands where there are several entries: a dict, a tuple or a list."""
+    """Returns the hint for one field in place of several: for a dict, a tuple or a list."""
     text = f"{type(field).__name__}(...)"
     example = (
         f"{{{next(iter(node), '')!r}: {text}}}" if isinstance(node, Mapping) else f"({text}, None)"

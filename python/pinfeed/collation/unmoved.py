@@ -1,4 +1,4 @@
-"""Boxes, points and masks beside images that are cropped, flipped or resized: unmoved, or blended."""
+"""Checks for boxes, points and masks that don't follow their augmented images, or get blended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pinfeed.fields.stack import Stack
 from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 
-# Keys that end in such a word: box_class and joint_angles are something else, and so is num_points.
+# Keys that end in such a word. box_class, joint_angles and num_points are something else.
 _NAME = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})(?:_?(?:xyxy|xywh|cxcywh|xyv?|2d))?$"
 _BOXES = re.compile(_NAME.format("b?box(?:es)?|rects?|rois?"), re.IGNORECASE)
 _POINTS = re.compile(
@@ -33,9 +33,9 @@ _POINTS = re.compile(
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
-# So many samples are looked at, because the first ones may be of images without objects.
+# Number of samples to check, because images of the first ones can be without objects.
 _SAMPLES = 256
-# And so many masks; the number of classes in one, which has fewer values than a photo has.
+# Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MOST_CLASSES = 8, 32
 
 
@@ -43,11 +43,11 @@ class _Entry(NamedTuple):
     """An entry of a sample.
 
     Attributes:
-        path: The steps from the sample to the entry, such as ``"['image']"``.
-        parent: The path of the container that it is in.
-        key: The last key on the path that is a string; empty if there is none.
-        fields: The fields that are made of the entry, each behind its own key.
-        value: What the sample has there.
+        path: Steps from the sample to the entry, such as ``"['image']"``.
+        parent: Path of the container that it is in.
+        key: Last string key on the path; empty if there is none.
+        fields: Keys and fields that read the entry.
+        value: Value in the sample.
     """
 
     path: str
@@ -58,15 +58,16 @@ class _Entry(NamedTuple):
 
 
 def require_moved(fields: Any, samples: Sequence[Any]) -> None:
-    """Raises ValueError for an entry that should follow an augmented image, and does not.
+    """Raises ValueError for an entry that should be transformed with an image, and is not.
 
-    It looks like boxes, points or a mask of an image that an `Image` crops, flips or resizes, and has
-    no field. Boxes, points and masks of classes whose field leaves them where they are count too, where
-    the geometry is random: nobody can move them later. Where it is not, boxes and points get a warning.
+    Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
+    resizes, and has no field. If the geometry is random, boxes, points and class masks whose field
+    doesn't transform them raise too, because they can't be transformed later. If it isn't random,
+    boxes and points get a warning.
 
     Args:
-        fields: As `Collate` has them.
-        samples: Those of a batch.
+        fields: Fields of the `Collate`.
+        samples: Samples of a batch.
     """
     found: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
@@ -88,7 +89,7 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
             if problem is not None:
                 found.setdefault(entry.path, problem)
             elif not _is_named(entry.key) and not _is_empty(entry.value):
-                others.add(entry.path)  # a coincidence of some samples
+                others.add(entry.path)  # other samples only looked like it
     for path, (what, is_error) in found.items():
         if path not in others:
             if is_error:
@@ -99,7 +100,7 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
 
 
 def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
-    """Warns of masks of classes beside an image of the same size that are resized as images are."""
+    """Warns about class masks beside an image of the same size that are resized like images."""
     found: dict[str, tuple[Image, set[int]]] = {}
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
@@ -109,7 +110,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
             if size is None or not is_beside or not isinstance(field, Image):
                 continue
-            # Maps of floats may be whole numbers, which are meant to be blended where that is said.
+            # Float maps can have whole numbers; an explicit interpolation means blending is intended.
             kinds = "ui" if field.interpolation else "uif"
             classes = _classes(entry.value, size, kinds) if _blends(field) else set()
             if not classes:
@@ -117,7 +118,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             found.setdefault(entry.path, (field, set()))[1].update(classes)
     for path in found.keys() - images if images else ():
         field, classes = found[path]
-        # A mask of one class may be meant to become soft.
+        # Blending a mask of one class into a soft mask can be intended.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             text = f"looks like a mask of classes {sorted(classes)[:4]}"
             hint = "Mask() keeps classes"
@@ -129,7 +130,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
 
 
 def _blends(field: Image) -> bool:
-    """Whether a field resizes images that may be classes by means of several pixels."""
+    """Whether a field resizes possible classes with an interpolation that blends pixels."""
     steps = () if field.geometry is None else field.geometry.steps
     is_resized = any(isinstance(step, Resizing) for step in steps)
     is_exact = field.dtype in INTEGERS[1:] or "nearest" in str(field.interpolation)
@@ -138,7 +139,7 @@ def _blends(field: Image) -> bool:
 
 
 def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
-    """The values of an image of one channel if they may be classes; empty if they are not."""
+    """Returns the values of an image of one channel if they can be classes, else an empty set."""
     if isinstance(image, torch.Tensor):
         image = image.detach() if image.is_cpu else np.zeros(0)
         image = image.float() if image.dtype is torch.bfloat16 else image
@@ -152,7 +153,7 @@ def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
 
 
 def _is_moved(image: Any, field: Image | Patches) -> bool:
-    """Whether a geometry moves anything: a resize to the size that an image has already does not."""
+    """Whether a geometry changes an image; a resize to the image's own size does not."""
     size = _size(image, field) or (0, 0)
     same = (size, [*size], min(size))
     steps = () if field.geometry is None else field.geometry.steps
@@ -160,7 +161,7 @@ def _is_moved(image: Any, field: Image | Patches) -> bool:
 
 
 def _is_named(key: str) -> bool:
-    """Whether a key says that its values are boxes, points or masks."""
+    """Whether a key is a name of boxes, points or masks."""
     return any(name.search(key) for name in (_BOXES, _POINTS, _MASKS))
 
 
@@ -172,7 +173,7 @@ def _is_empty(value: Any) -> bool:
 def _problem(
     entry: _Entry, entries: Sequence[_Entry], image: _Entry, key: Any, field: Image | Patches
 ) -> tuple[Problem, bool] | None:
-    """What is wrong with an entry beside an image, and whether it can't be meant."""
+    """Returns the problem of an entry beside an image, and whether it is certainly an error."""
     others = [other for _, other in entry.fields]
     array, size = _numbers(entry.value), _size(image.value, field)
     if any(isinstance(f, Pad) and f.like for f in others) or _is_of_tokens(entry, entries):
@@ -182,14 +183,14 @@ def _problem(
     is_random = any(step.is_random for step in field.geometry.steps)
     is_mask = is_random and all(_is_still_mask(f, entry.key) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
-        array = np.broadcast_to(np.uint8(0), size)  # which a PIL image is, too
+        array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
     elif array is None or any(isinstance(f, Keep | Image | Patches | Target) for f in others):
         return None
     what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
     if not what:
         return None
     if others and (isinstance(others[0], Stack) or what == "another image"):
-        return None  # which a table may have; but Jagged() and Pad() are for objects
+        return None  # Stack() can be a table column; Jagged() and Pad() are for objects
     if isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
@@ -202,13 +203,13 @@ def _problem(
 
 
 def _is_of_tokens(entry: _Entry, entries: Sequence[_Entry]) -> bool:
-    """Whether an entry has a row for each token beside it, as layout models have boxes of words."""
+    """Whether an entry has one row per token, such as the word boxes of layout models."""
     lengths = [known_length(e.value) for e in entries if e.key == "input_ids"]
     return known_length(entry.value) in lengths
 
 
 def _is_still_mask(field: Field, key: str) -> bool:
-    """Whether a field makes a mask of classes, and moves nothing."""
+    """Whether a field batches class masks without transforming them."""
     if not isinstance(field, Image) or field.geometry is not None or field.output != "HW":
         return False
     is_of_classes = not field.dtype.is_floating_point and field.dtype != torch.uint8
@@ -218,7 +219,7 @@ def _is_still_mask(field: Field, key: str) -> bool:
 def _entries(
     fields: Any, node: Any, path: str, parent: str, key: str, made: Sequence[Any] = ()
 ) -> Iterator[_Entry]:
-    """The entries of a sample; ``made``: the fields that `Field.from_key` makes of this one."""
+    """Yields the entries of a sample; ``made`` has the `Field.from_key` fields that read this node."""
     if isinstance(fields, Field):
         yield _Entry(path, parent, key, ((key, fields), *made), node)
     elif made or not is_container(node) or _numbers(node) is not None:
@@ -234,7 +235,7 @@ def _entries(
 
 
 def _numbers(value: Any) -> Any:
-    """An array, or a list of numbers as one; None for anything else."""
+    """Returns an array, or a list of numbers as an array; None for anything else."""
     if isinstance(value, ARRAYS):
         return value
     first = value
@@ -250,7 +251,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _size(image: Any, field: Field) -> tuple[int, int] | None:
-    """Height and width of an image."""
+    """Returns the height and width of an image, None if unknown."""
     if isinstance(image, list | tuple) and len(image) == 1:  # of a document
         image = image[0]
     if isinstance(image, ARRAYS) and isinstance(field, Image | Patches):
@@ -265,7 +266,7 @@ def _size(image: Any, field: Field) -> tuple[int, int] | None:
 def _kind(
     array: Any, key: str, size: tuple[int, int], image: str, is_random: bool
 ) -> tuple[str, str]:
-    """What an array looks like beside an image of this size, and the way to move it; empty: nothing."""
+    """Returns what an array looks like beside an image of this size, and the hint; empty if nothing."""
     shape = tuple(array.shape)
     is_empty = shape == (0,)
     if _BOXES.search(key) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
@@ -287,7 +288,7 @@ def _kind(
                 return "points", way
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):
-        return "", ""  # such as weights of as many items
+        return "", ""  # such as a square matrix of weights
     if len(shape) == 3 and shape[1:] == size and not is_float:
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
         return "masks", f"the field InstanceMasks({image}) moves masks along{classes}"
@@ -307,7 +308,7 @@ def _kind(
 
 
 def _are_boxes(array: Any, size: tuple[int, int]) -> bool:
-    """Whether all are corners in pixels of an image of this size."""
+    """Whether all rows are corners in pixels of an image of this size."""
     boxes = np.asarray(array, np.float64)
     limits = size[1], size[0]
     is_inside = (boxes >= 0).all() and (boxes[:, 2:] <= limits).all()
@@ -317,7 +318,7 @@ def _are_boxes(array: Any, size: tuple[int, int]) -> bool:
 
 
 def _are_classes_and_boxes(array: Any) -> bool:
-    """Whether all are a class, center and size in fractions, as YOLO has them."""
+    """Whether all rows are a class, center and size in fractions (YOLO's format)."""
     rows = np.asarray(array, np.float64)
     classes, boxes = rows[:, 0], rows[:, 1:]
     are_classes = (classes >= 0).all() and (classes == np.rint(classes)).all()
@@ -326,7 +327,7 @@ def _are_classes_and_boxes(array: Any) -> bool:
 
 
 def _are_points(array: Any, size: tuple[int, int]) -> bool:
-    """Whether they may be points in an image of this size, with a flag or without."""
+    """Whether these can be points in an image of this size, with or without a flag."""
     if array.ndim not in (1, 2, 3) or array.shape[-1] not in (2, 3):
         return False
     points = np.asarray(array, np.float64).reshape(-1, array.shape[-1])
