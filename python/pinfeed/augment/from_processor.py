@@ -1,4 +1,4 @@
-"""The image processors of transformers whose whole images an `Image` can make."""
+"""Converts image processors of transformers to arguments of `Image` and `Mask`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESAMPLING = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
 
 
 def mask_arguments(processor: Any) -> dict[str, Any]:
-    """The arguments of a `Mask` for what such a processor does to segmentation maps."""
+    """Returns the arguments of a `Mask` for a processor's treatment of segmentation maps."""
     settings = _Settings(getattr(processor, "image_processor", processor))
     if settings.family not in _WITH_MASKS:
         settings.refuse_kind([f"{family}ImageProcessor" for family in _WITH_MASKS])
@@ -33,7 +33,7 @@ def mask_arguments(processor: Any) -> dict[str, Any]:
 
 
 def processor_arguments(processor: Any) -> dict[str, Any]:
-    """The arguments of an `Image` for an image processor of transformers, or for what has one."""
+    """Returns the arguments of an `Image` for an image processor, or a processor that has one."""
     settings = _Settings(getattr(processor, "image_processor", processor))
     arguments = settings.values() | settings.geometry()
     if settings.on("do_resize"):
@@ -47,7 +47,7 @@ def processor_arguments(processor: Any) -> dict[str, Any]:
 
 
 class _Settings:
-    """The settings of a processor, which messages name."""
+    """The settings of a processor, with errors that name them."""
 
     def __init__(self, processor: Any) -> None:
         kind = type(processor).__name__
@@ -82,7 +82,7 @@ class _Settings:
         )
 
     def values(self) -> dict[str, Any]:
-        """What becomes of the values."""
+        """Returns the arguments for values: mean, std and scale."""
         arguments: dict[str, Any] = {}
         if self.on("do_normalize"):
             for key, value in (("mean", self["image_mean"]), ("std", self["image_std"])):
@@ -93,14 +93,14 @@ class _Settings:
         return arguments if scale == 1 / 255 else arguments | {"scale": scale}
 
     def geometry(self) -> dict[str, Any]:
-        """What is seen of the images."""
+        """Returns the resize and crop."""
         steps = [*self.resizing(), *self.cropping()]
         if not steps:
             return {}
         return {"augment": steps[0] if len(steps) == 1 else Compose(steps)}
 
     def _size(self, key: str) -> dict[str, int]:
-        """The sizes under this key that are set."""
+        """Returns the sizes under this key that are set."""
         size = self[key]
         items = size.items() if isinstance(size, Mapping) else vars(size or {}).items()
         return {name: int(number) for name, number in items if number}

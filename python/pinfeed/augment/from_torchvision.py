@@ -48,7 +48,7 @@ _OF_FLOATS = (
 
 
 class _NotFused(Exception):
-    """A transform that an `Image` can't do where it is, why, and a better advice than to move it."""
+    """A transform that an `Image` can't do at its position, the reason, and a better hint than moving it."""
 
     def __init__(self, transform: Any, why: str, fix: str = "") -> None:
         super().__init__(why)
@@ -56,7 +56,7 @@ class _NotFused(Exception):
 
 
 def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
-    """What `Image.from_torchvision` returns; ``kind`` is the class of the field."""
+    """Returns the result of `Image.from_torchvision`; ``kind`` is the class of the field."""
     transforms = _flat(transform)
     if not any(_library(one) for one in transforms):
         names = ", ".join(type(one).__name__ for one in transforms)
@@ -89,7 +89,7 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
 
 
 def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
-    """What to do with a transform that an `Image` can't do after the first that makes floats."""
+    """Returns the hint for a transform that an `Image` can't do after the conversion to floats."""
     place = max(i for i, one in enumerate(transforms) if one is error.transform)
     name, converter = (type(transforms[i]).__name__ for i in (place, first))
     text = f"{name}: {error}" if place == first else f"{name} comes after {converter}, and {error}"
@@ -113,12 +113,12 @@ def _takes_bytes(transform: Any) -> bool:
 
 
 def _is_conversion(transform: Any) -> bool:
-    """Whether it changes values or containers of all pixels alike, and not their places."""
+    """Whether it changes values or containers of all pixels equally, without moving them."""
     return _KNOWN.get(_name(transform)) in (_keep, _add_identity, _add_conversion, _add_normalize)
 
 
 def _library(transform: Any) -> str:
-    """Torchvision or timm, if the class is one of theirs."""
+    """Returns ``"torchvision"`` or ``"timm"`` for their classes."""
     module = type(transform).__module__
     for library in ("torchvision.transforms", "timm.data"):
         if module == library or module.startswith(f"{library}."):
@@ -127,7 +127,7 @@ def _library(transform: Any) -> str:
 
 
 def _name(transform: Any) -> str:
-    """The name of the class, with timm's own ``ToTensor``, which does not scale, as another one."""
+    """Returns the class name; timm's ``ToTensor``, which doesn't scale, has another name."""
     if isinstance(transform, torch.nn.Identity):
         return "Identity"
     library, name = _library(transform), type(transform).__name__
@@ -137,7 +137,7 @@ def _name(transform: Any) -> str:
 
 
 def _flat(transform: Any) -> list[Any]:
-    """The single transforms, one after the other."""
+    """Returns the single transforms, in order."""
     if isinstance(transform, list | tuple | torch.nn.Sequential):
         return [one for part in transform for one in _flat(part)]
     if _name(transform) == "Compose":
@@ -148,7 +148,7 @@ def _flat(transform: Any) -> list[Any]:
 
 
 def _of_weights(preset: Any) -> list[Any]:
-    """The steps of the ``transforms()`` of a model's weights."""
+    """Returns the steps of the ``transforms()`` of a model's weights."""
     theirs: Any = sys.modules["torchvision.transforms"]
     name, steps = type(preset).__name__, []
     if name not in ("ImageClassification", "SemanticSegmentation", "ObjectDetection"):
@@ -168,7 +168,7 @@ def _of_weights(preset: Any) -> list[Any]:
 
 
 def _like(transform: Any, rest: list[Any]) -> Any:
-    """The transforms that are left, in the kind of container that the user has."""
+    """Returns the remaining transforms in a container of the user's type."""
     is_v2 = any(".v2." in type(one).__module__ for one in _flat(transform))
     if not rest and is_v2:  # takes any number of arguments, as the others of v2
         return sys.modules["torchvision.transforms.v2"].Identity()
@@ -215,7 +215,7 @@ def _layouts(transforms: list[Any], given: str) -> list[str]:
 
 
 def _dtype_of(transform: Any) -> torch.dtype | None:
-    """The dtype that a conversion gives images; None if it can't be told."""
+    """Returns the dtype that a conversion gives images, None if unknown."""
     dtype = transform.dtype
     if isinstance(dtype, dict):  # of v2, by the types of what there is in a sample
         by_name = {getattr(key, "__name__", key): value for key, value in dtype.items()}
@@ -225,7 +225,7 @@ def _dtype_of(transform: Any) -> torch.dtype | None:
 
 @dataclass
 class _Plan:
-    """The arguments of an `Image`, as they become known from one transform after the other."""
+    """The arguments of an `Image`, collected from one transform after the other."""
 
     layout: str = ""
     steps: list[Geometry] = field(default_factory=list)
@@ -269,7 +269,7 @@ class _Plan:
 
 
 def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int) -> dict[str, Any]:
-    """The arguments of the field for all transforms from ``start`` on."""
+    """Returns the arguments of the field for all transforms from ``start`` on."""
     plan = _Plan()
     if start > 0 and _KNOWN.get(_name(transforms[start - 1])) is _keep:
         plan.values = "bytes"
@@ -306,7 +306,7 @@ def _require_bytes(plan: _Plan, transform: Any) -> None:
 
 
 def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
-    """A geometry; it must see the image as it was before colors and erasing, unless it flips."""
+    """Adds a geometric transform. Unless it is a flip, it must come before colors and erasing."""
     if plan.colors or plan.erasing is not None:
         fix = "put it before the erasing" if plan.erasing is not None else ""
         raise _NotFused(transform, "an Image does it before colors and erasing", fix)
@@ -338,7 +338,7 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
 
 
 def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
-    """A number in units of the images' bytes, or one for each channel."""
+    """Returns a number in units of bytes, or one per channel."""
     numbers = [0] if fill is None else _numbers(fill)
     if numbers is None:
         raise _NotFused(transform, f"an Image takes numbers as fill, not {fill!r}")
@@ -362,7 +362,7 @@ def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
 
 
 def _before_normalization(plan: _Plan, numbers: Sequence[float]) -> Any:
-    """The bytes that become these numbers, one for each channel; None if there are none."""
+    """Returns the bytes that become these numbers, one per channel; None if there are none."""
     assert plan.normalization is not None
     mean, std = (np.atleast_1d(np.asarray(part, float)) for part in plan.normalization)
     if len(numbers) not in (1, len(mean)):
@@ -375,7 +375,7 @@ def _before_normalization(plan: _Plan, numbers: Sequence[float]) -> Any:
 
 
 def _numbers(values: Any) -> list[float] | None:
-    """As Python's numbers; those of a float32 tensor are the shortest that stand for them."""
+    """Returns Python numbers; for a float32 tensor, the shortest decimals with the same float32."""
     if isinstance(values, torch.Tensor | np.ndarray):
         flat = np.asarray(values).reshape(-1)
         return [float(str(number)) for number in flat] if flat.dtype.kind in "iuf" else None
@@ -386,7 +386,7 @@ def _numbers(values: Any) -> list[float] | None:
 
 
 def _per_channel(values: Sequence[float]) -> Any:
-    """One number, or one for each channel."""
+    """Returns one number, or one per channel."""
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -398,7 +398,7 @@ def _add_pad(plan: _Plan, transform: Any) -> None:
 
 
 def _sides(transform: Any) -> Any:
-    """Padding on the left, top, right and bottom."""
+    """Returns the padding on the left, top, right and bottom."""
     padding = transform.padding
     if isinstance(padding, list | tuple) and len(padding) == 4 and _is_parsed(transform):
         left, right, top, bottom = padding
@@ -410,7 +410,7 @@ def _sides(transform: Any) -> Any:
 
 
 def _is_parsed(transform: Any) -> bool:
-    """Whether the padding has the order of ``torch.nn.functional.pad``, as v2's RandomCrop keeps it."""
+    """Whether the padding is stored in the order of ``torch.nn.functional.pad``, as in v2's RandomCrop."""
     return ".v2." in type(transform).__module__ and type(transform).__name__ == "RandomCrop"
 
 
@@ -501,7 +501,7 @@ def _add_color(plan: _Plan, transform: Any, color: Coloring) -> None:
 
 
 def _add_with_chance(plan: _Plan, transform: Any) -> None:
-    """A RandomApply of one transform that has a probability of its own here."""
+    """Adds a RandomApply of one transform that has a probability in pinfeed."""
     several = _flat([*transform.transforms])
     if len(several) != 1 or _name(several[0]) not in _WITH_CHANCE:
         raise _NotFused(transform, f"an Image applies only {', '.join(_WITH_CHANCE)} at random")
@@ -511,7 +511,7 @@ def _add_with_chance(plan: _Plan, transform: Any) -> None:
 
 
 def _keep(plan: _Plan, transform: Any) -> None:
-    """Pixels in another container."""
+    """Adds a conversion of pixels to another container."""
     if plan.is_float and _name(transform) == "ToPILImage":
         raise _NotFused(transform, "an Image makes floats last")
     if getattr(transform, "mode", None) is not None:
@@ -569,7 +569,7 @@ def _add_normalize(plan: _Plan, transform: Any) -> None:
 
 
 def _convert_erasing(plan: _Plan, transform: Any, convert: Any) -> None:
-    """The value of an erasing that came before, in the units after this transform."""
+    """Returns the value of an earlier erasing in the units after this transform."""
     if plan.erasing is None:
         return
     value = plan.erasing["value"]
@@ -610,7 +610,7 @@ def _add_erasing(plan: _Plan, transform: Any) -> None:
 
 
 def _sized(size: Any) -> Any:
-    """A size as geometries take it: one number is the shorter edge's."""
+    """Returns a size for pinfeed's transforms; one number is the length of the shorter edge."""
     if isinstance(size, list | tuple):
         return size[0] if len(size) == 1 else tuple(size)
     return size

@@ -1,4 +1,4 @@
-"""Coordinates of boxes and points that can be told to have another unit or format than was said."""
+"""Checks that detect boxes and points in a wrong unit or format."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from pinfeed.arguments import Problem
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
-#: Those of a box: two corners; the upper left corner, width and height; the center, width and height.
+#: Box formats: two corners; upper left corner, width, height; center, width, height.
 FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
 
-# Samples that say nothing of their image.
+# Types of samples without information about their image.
 _PLAIN = {np.ndarray, torch.Tensor, list, tuple}
-# What torchvision's say of their image.
+# Attributes of torchvision's boxes and points.
 _KNOWN = {"format", "canvas_size", "clamping_mode"}
 # Annotations are rounded, and some datasets count pixels from 1.
 _TOLERANCE = 1
-# The number of boxes or points that make a suspicion, and their share.
+# The minimum number and fraction of boxes or points outside their image for an error.
 _FEW, _SHARE = 3, 0.25
-# Fewer boxes that reach beyond their image may all be inside in another format by chance.
+# Fewer boxes can all be inside in another format by coincidence.
 _CERTAIN = 12
-# So many boxes or points of the first batches are looked at together.
+# Number of boxes or points of the first batches to check together.
 _ENOUGH = 64
 
 
 def require_pixels(numbers: npt.NDArray[Any], what: str, name: str) -> None:
-    """Raises ValueError for fractions of an image; ``what`` they are: ``"boxes"``, ``"points"``."""
+    """Raises ValueError for fractions of an image; ``what`` is ``"boxes"`` or ``"points"``."""
     if not np.fmax.reduce(np.abs(numbers), axis=None, initial=0) <= 1.01:
         return
     finite = numbers[np.isfinite(numbers)]
     if (2 * finite == np.rint(2 * finite)).all():
-        return  # a single pixel, or its center, or zeros where nothing is known
+        return  # a single pixel, its center, or zeros for unknown points
     got = f"fractions, at most {finite.max():g}"
     hint = "multiply them by width and height; Boxes(normalized=True) is about the batch"
     raise ValueError(Problem(name, f"{what} in pixels of their image", got, hint))
 
 
 def canvases(samples: Sequence[Any]) -> list[Any] | None:
-    """The sizes of images that samples carry with them, as torchvision's do; None: they carry none."""
+    """Returns the image sizes that samples carry, as torchvision's do, or None."""
     if {*map(type, samples)} <= _PLAIN:
         return None
     return [getattr(sample, "canvas_size", None) for sample in samples]
 
 
 def plain(samples: Sequence[Any]) -> Sequence[Any]:
-    """Samples as they are, and torchvision's, whose format and canvas are looked at, as tensors."""
+    """Returns the samples, with torchvision's boxes and points as plain tensors."""
     if {*map(type, samples)} <= _PLAIN:
         return samples
     return [
@@ -63,7 +63,7 @@ def plain(samples: Sequence[Any]) -> Sequence[Any]:
 
 
 def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str) -> None:
-    """Raises ValueError if a sample is of an image of another size than its image has."""
+    """Raises ValueError if a sample carries another image size than its image has."""
     for position, canvas in enumerate(canvases or ()):
         if canvas is not None and tuple(canvas) != tuple(sizes[position]):
             expected = f"coordinates in an image of {tuple(sizes[position])}, as their image has it"
@@ -73,21 +73,21 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
 
 
 class Earlier:
-    """Items of the first batches, with their limits: one or two boxes of a batch say little.
+    """Items of the first batches with their limits, because few boxes of one batch are not conclusive.
 
-    Later batches are not judged, because a few items of one may look wrong by chance.
+    Later batches are not checked, because a few items can look wrong by coincidence.
     """
 
     def __init__(self) -> None:
         self._batches: list[tuple[Any, Any]] = []
 
     def add(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> None:
-        """Keeps the items of a batch, until there are enough."""
+        """Stores the items of a batch until there are enough."""
         if len(items) and sum(len(known) for known, _ in self._batches) < _ENOUGH:
             self._batches = [*self._batches, (items.copy(), limits)]
 
     def looks(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> list[tuple[Any, Any]]:
-        """The items of the first batches, up to this one; empty for a later one."""
+        """Returns the items of the first batches, including this one; empty for later batches."""
         if sum(len(known) for known, _ in self._batches) >= _ENOUGH:
             return []
         pairs = zip(*self._batches, (items, limits), strict=True)
@@ -102,19 +102,19 @@ def require_inside(
     earlier: Earlier,
     name: str,
 ) -> None:
-    """Raises ValueError for boxes beyond their images that another format would have inside.
+    """Raises ValueError for boxes outside their images that are inside in another format.
 
-    Some boxes reach beyond their image in good annotations; hardly any has its center there. One such
-    box is enough, or many that reach beyond, where all boxes of the batch are inside by another format;
-    or all of the first batches.
+    Good annotations have some boxes that extend beyond their image, but hardly any with its center
+    outside. It raises for one such center, or many boxes that extend beyond their images, if all
+    boxes of the batch, or of the first batches, are inside in another format.
 
     Args:
         corners: Boxes as x1, y1, x2, y2, float64 of shape (n, 4).
-        offsets: Where the boxes of each image begin.
-        sizes: The height and width of each image.
-        format: How samples have them.
+        offsets: Start of each image's boxes.
+        sizes: Height and width of each image.
+        format: Format of the samples.
         earlier: Boxes of earlier batches.
-        name: What messages call the entry.
+        name: Name of the entry in messages.
     """
     limits = _limits(sizes, offsets)
     is_beyond = _is_beyond(corners, limits)
@@ -129,7 +129,7 @@ def require_inside(
 
 
 def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFormat) -> str:
-    """What boxes may be that are not what they are said to be; empty: nothing tells."""
+    """Returns the hint for boxes that seem to have another format; empty if there is none."""
     is_beyond = _is_beyond(corners, limits)
     is_far = is_beyond & _is_center_outside(corners, limits)
     are_many = len(corners) >= _CERTAIN and _are_many(is_beyond, _SHARE)
@@ -168,7 +168,7 @@ def require_points_inside(
 def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     """The same of points, of shape (n, 2)."""
     is_beyond = _is_outside(points, limits)
-    share = _SHARE if len(points) < _ENOUGH // 4 else 0.15  # hardly so many are inside by chance
+    share = _SHARE if len(points) < _ENOUGH // 4 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
         return "all points so far are inside with x and y exchanged"
     if _are_many(is_beyond, 0.5):
@@ -177,12 +177,12 @@ def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
 
 
 def known_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Where points are known: all of them, unless a third number says more."""
+    """Returns the known points: all, or those whose third number is not 0."""
     return points[..., :2] if points.shape[-1] == 2 else points[points[..., 2] != 0][:, :2]
 
 
 def in_format(corners: npt.NDArray[Any], format: str) -> npt.NDArray[Any]:
-    """Corners as samples have them."""
+    """Returns corners in the format of the samples."""
     boxes = corners.copy()
     if format != "xyxy":
         boxes[:, 2:] -= boxes[:, :2]
@@ -192,7 +192,7 @@ def in_format(corners: npt.NDArray[Any], format: str) -> npt.NDArray[Any]:
 
 
 def _limits(sizes: Sequence[Any], offsets: Any) -> npt.NDArray[Any]:
-    """The width and height of the image of each item."""
+    """Returns the width and height of the image of each item."""
     return np.repeat(np.array(sizes, np.float64)[:, ::-1], np.diff(offsets), axis=0)
 
 
@@ -220,7 +220,7 @@ def _are_many(flags: npt.NDArray[np.bool_], share: float) -> bool:
 def _beyond(
     flags: Any, items: Any, offsets: Any, sizes: Sequence[Any], hint: str, name: str
 ) -> ValueError:
-    """The error for the first item that is flagged."""
+    """Returns the error for the first flagged item."""
     row = int(np.flatnonzero(flags)[0])
     sample = int(np.searchsorted(offsets, row, "right")) - 1
     height, width = sizes[sample]

@@ -1,4 +1,4 @@
-"""What autograd knows of the ops: the gradient of each is another op."""
+"""Gradients of the ops; the gradient of each op is another op."""
 
 from __future__ import annotations
 

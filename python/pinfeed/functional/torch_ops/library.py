@@ -25,14 +25,14 @@ _HOW_TO_BUILD = (
     "this pinfeed was built without torch; build it where torch 2.11 or later is installed: "
     f"{_BUILD}"
 )
-# What was registered with it lives as long as it does.
+# Registrations live as long as this object.
 _REGISTRATIONS: Any = None
-# Why there are no CUDA kernels, and what to do; None where there are.
+# The reason for missing CUDA kernels, and the fix; None if they are present.
 _no_cuda: str | None = "the ops were not loaded"
 
 
 def load() -> None:
-    """Registers the ops; without their library, whoever asks for one is told what to do."""
+    """Registers the ops; without their library, using an op raises an error with a fix."""
     global _REGISTRATIONS, _no_cuda
     ops: Any = torch.ops
     if not _LIBRARY.exists():
@@ -61,7 +61,7 @@ def _load_cuda() -> str | None:
 
 
 def status() -> str:
-    """Which ops there are, and why there are no others."""
+    """Returns which ops are available, and why others are missing."""
     if not _LIBRARY.exists():
         return f"none: {_HOW_TO_BUILD}"
     return "CPU, CUDA" if _no_cuda is None else f"CPU; no CUDA kernels: {_no_cuda}"
@@ -79,7 +79,7 @@ def has_kernels(device: torch.device) -> bool:
 
 @functools.cache
 def _can_run(device_index: int) -> bool:
-    """Whether this device runs our kernels; a warning tells, once, why it does not.
+    """Whether this device can run pinfeed's kernels; warns once with the reason if not.
 
     torch may be built for an older driver and for older GPUs than the kernels are.
     """
@@ -99,7 +99,7 @@ def _can_run(device_index: int) -> bool:
 
 
 def require(function: str, device: torch.device) -> None:
-    """Raises RuntimeError if there are no ops for tensors on a device."""
+    """Raises RuntimeError if ops don't support tensors on a device."""
     if not _LIBRARY.exists():
         raise RuntimeError(f"{function}: tensors on {device} need torch ops: {_HOW_TO_BUILD}")
     if device.type == "cuda" and _no_cuda is not None:

@@ -1,4 +1,4 @@
-"""pinfeed's functions by way of ``torch.ops.pinfeed``: for tensors on devices and in graphs."""
+"""pinfeed's functions through ``torch.ops.pinfeed``, for tensors on devices and in graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
 
 
 def by_ops(array: Any) -> bool:
-    """Whether a function has to go by way of the ops: for tensors on devices that have kernels."""
+    """Whether to use the ops: for tensors on devices with kernels."""
     return isinstance(array, torch.Tensor) and array.is_cuda
 
 
@@ -53,7 +53,7 @@ def normalize_tensor(
 
 
 def permute_tensor(images: Any, axes: list[int], out: Any) -> Any:
-    """``torch.ops.pinfeed.permute`` by numbers of axes."""
+    """Calls ``torch.ops.pinfeed.permute`` with axis numbers."""
     require("permute", images.device)
     input = string.ascii_letters[: len(axes)]
     output = "".join(input[axis] for axis in axes)
@@ -76,7 +76,7 @@ def pad_tensor(
     name: str,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `pinfeed.functional.pad` makes of a jagged batch, bit for bit: values, lengths or None, mask or None.
+    """Pads a jagged batch like `pinfeed.functional.pad`, bit for bit: values, lengths or None, mask or None.
 
     It pads axis 0 of the samples, which is all that such a batch has. ``offsets`` are on the device
     of the values.
@@ -119,7 +119,7 @@ def pad_tensor(
 def unpad_tensor(
     padded: Any, lengths: npt.NDArray[np.int64], side: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values and offsets of the data in a padded batch (B, L, ...); lengths are from 0 to L."""
+    """Returns values and offsets of the data in a padded batch (B, L, ...); lengths are from 0 to L."""
     require("from_padded", padded.device)
     offsets = torch.zeros(len(lengths) + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(torch.from_numpy(lengths), 0, out=offsets[1:])
@@ -130,14 +130,14 @@ def unpad_tensor(
 
 
 def longest_sample(offsets: torch.Tensor, name: str) -> int:
-    """The length of the longest; offsets on a device have to be waited for."""
+    """Returns the length of the longest sample. If offsets are on a device, it waits for them."""
     if len(offsets) < 2:
         raise ValueError(f"{name}: expected at least one sample, got an empty batch")
     return int((offsets[1:] - offsets[:-1]).max())
 
 
 def _as_float64(value: Any, dtype: torch.dtype, device: torch.device, name: str) -> float:
-    """The value as the ops take it; raises ValueError if they would round it, or can't hold it."""
+    """Returns the value for the ops; raises ValueError if they would round it, or can't hold it."""
     _core.check_value(value, torch_dtype_name(dtype), name, "pad_value")
     real = value.real  # of any number
     is_rounded_anyway = dtype.is_floating_point or dtype.is_complex
@@ -177,7 +177,7 @@ def traced_permute(
 
 
 def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> torch.Tensor:
-    """The result, or ``out`` with a copy of it; raises ValueError where they differ in more than values."""
+    """Returns the result, or ``out`` with a copy of it; raises ValueError unless shape, dtype and device match."""
     if out is None:
         return result
     if (out.shape, out.dtype, out.device) != (result.shape, result.dtype, result.device):
@@ -217,13 +217,13 @@ def _call(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     except RuntimeError as error:
         if _FAILED_TO_ALLOCATE in str(error):
             _allocate_output(op, args, kwargs)
-        raise  # they fit by now, or it was something else that did not
+        raise  # torch could allocate it by now, or the error has another cause
 
 
 def _allocate_output(
     op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Asks torch for the memory of the output."""
+    """Allocates the output with torch, which raises ``torch.OutOfMemoryError`` if it can't."""
     device = next(one.device for one in args if isinstance(one, torch.Tensor))
     fake = op(*map(_on_meta, args), **kwargs)
     torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=device)
