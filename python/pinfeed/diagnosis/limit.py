@@ -50,7 +50,7 @@ CURES = {
     "hand_off": "use a DeviceLoader without workers, Collate, or fewer and larger tensors",
     "batch": "use a larger batch_size, or from_numpy for arrays",
     "start": "set persistent_workers=True",
-    "stragglers": "repair the samples that are named, or use more workers",
+    "stragglers": "fix the samples that the report names, or use more workers",
     "lock": "give each worker a lock, connection or file of its own",
     "cpus": "do less for each sample: decode once, smaller images, native kernels",
     "gil": "use workers instead of the thread",
