@@ -1,1 +1,1 @@
-"""Benchmarks: pinfeed beside what else one would use, and beside a reference."""
+"""Benchmarks: pinfeed against the alternatives and a reference."""

@@ -1,4 +1,4 @@
-"""Crops and flips, in the pass that normalizes and beside it."""
+"""Crops and flips, in the normalizing pass and on their own."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ PADDING = 4
 
 
 def drawn_windows(photos):
-    """Top, left, height, width and whether it is flipped, of what is seen of each photograph."""
+    """Returns top, left, height, width and whether it is flipped, for the view of each image."""
     size = np.array(photos.shape[2:0:-1])
     corners = np.broadcast_to([[0, 0], size], (len(photos), 2, 2))
     fields = {"image": pinfeed.Image(augment=VIEW), "corners": pinfeed.Points()}
@@ -37,12 +37,12 @@ def drawn_windows(photos):
         1.9,
         "to float32",
         "to float32, 2 threads",
-        why=(1.55, "the two CPUs share what other machines on the same host leave of its memory"),
+        why=(1.55, "both CPUs share the host's memory with other machines"),
     ),
     at_least(5, "torchvision"),
 )
 def crops():
-    """64 photographs of 500×375: random crops resized to 224×224, flipped, normalized."""
+    """64 images of 500×375: random crops resized to 224×224, flipped, normalized."""
     photos, out = smooth_images(64, 375, 500), torch.empty(64, 3, *SIZE)
     rows = pinfeed.ArrayDataset(photos).__getitems__(np.arange(64))
 
@@ -54,7 +54,7 @@ def crops():
     collate = pinfeed.Collate(pinfeed.Image(MEAN, STD))
 
     def each(images, view, flip, finish):
-        """One window after the other, the same that pinfeed draws."""
+        """Crops image by image, with the windows that pinfeed draws."""
 
         def one(image, window):
             *window, is_flipped = window
@@ -63,7 +63,7 @@ def crops():
         return lambda: finish([*map(one, images, windows)])
 
     def torchvision():
-        """Its fastest form: uint8 until the end, in channels_last."""
+        """torchvision's fastest form: uint8 until the end, in channels_last."""
         v2 = peers.v2()
         steps = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD, inplace=True)]
         finish, resize = v2.Compose(steps), partial(v2.functional.resized_crop, antialias=True)
@@ -119,7 +119,7 @@ def crops():
         1.25,
         why=(
             1.58,
-            "to draw and find 256 views takes 60 µs, beside 95 to normalize so small images",
+            "drawing 256 views takes 60 µs, and normalizing such small images 95",
         ),
     ),
     at_least(60, "DataLoader, torchvision"),
@@ -131,7 +131,7 @@ def epoch_augmented():
     view, table = augment.Compose(steps), normalize_table()
 
     def error(batches):
-        """The first image of each batch has to be one of its windows, flipped or not."""
+        """Returns 0 if the first image of each batch is one of its windows, flipped or not."""
         seen, worst = [], 0.0
         for images, labels in batches:
             seen.append(labels.clone())
@@ -146,7 +146,7 @@ def epoch_augmented():
     def by_numba():
         import numba
 
-        values, random = table.numpy().T.copy(), np.random  # of which numba compiles the old ones
+        values, random = table.numpy().T.copy(), np.random  # numba compiles the old functions only
         floats = np.empty((BATCH, size, size, 3), np.float32)
 
         @numba.njit(boundscheck=False)

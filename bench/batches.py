@@ -1,4 +1,4 @@
-"""What a batch costs however small it is, and batches of several sizes in turns."""
+"""The fixed cost of a batch, and batches of alternating sizes."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ KINDS, COUNTS = ("tensors", "ndarrays", "ints", "rows"), (8, 256)
 
 
 def columns(count):
-    """Arrays of four kinds."""
+    """Returns arrays of four kinds."""
     rng = np.random.default_rng(0)
     images, features = rng.random((count, 3, 32, 32), np.float32), rng.random((count, 16))
     labels, weights = rng.integers(0, 1000, count), rng.random(count)
@@ -22,7 +22,7 @@ def columns(count):
 
 
 def samples_of(kind, count):
-    """Samples of four leaves, or ints."""
+    """Returns samples of four entries, or ints."""
     arrays = columns(count)
     if kind == "ints":
         return arrays["label"].tolist()
@@ -46,7 +46,7 @@ def samples_of(kind, count):
     )
 )
 def small_batches():
-    """Samples of four leaves, or ints, collated: what a drop-in costs."""
+    """Samples of four entries, or ints, collated: the cost of a drop-in."""
     ways = []
     for kind in KINDS:
         for count in COUNTS:
@@ -60,18 +60,18 @@ def small_batches():
 
 @workload(
     at_most(
-        25, "8 rows", unit="µs", why=(38, "four leaves are four calls and four tensors, 7 µs each")
+        25, "8 rows", unit="µs", why=(38, "four entries are four calls and four tensors, 7 µs each")
     ),
     at_most(
         60,
         "8 rows, nothing in the CPU's caches",
         unit="µs",
-        why=(300, "what is cold is the code and the objects of Python and torch, not the rows"),
+        why=(300, "Python's and torch's code and objects are cold, not the rows"),
     ),
     at_most(1.2, "256 rows of a tensor", "256 rows of an ndarray"),
 )
 def rows():
-    """Rows of an ArrayDataset, by default of four leaves."""
+    """Rows of an ArrayDataset, by default of four entries."""
     dataset, collate, arrays = pinfeed.ArrayDataset(columns(1000)), pinfeed.Collate(), columns(1000)
     table = np.random.default_rng(0).random((10_000, 16), np.float32)
     tensor, indices = torch.from_numpy(table), np.random.default_rng(1).integers(0, 10_000, 256)
@@ -115,7 +115,7 @@ TURNS = (
     ),
 )
 def mixtures():
-    """Batches of several sizes in turns, each dropped before the next: page faults."""
+    """Batches of alternating sizes, each dropped before the next: page faults."""
     photos, small = np.zeros((64, 224, 224, 3), np.uint8), [*torch.rand(64, 3, 32, 32)]
     tokens = pinfeed.RaggedArray.from_sequences([np.arange(2_000)] * 64)
     entries = {"image": photos, "features": np.zeros((64, 20_000), np.float32), "tokens": tokens}
@@ -130,7 +130,7 @@ def mixtures():
         return lambda: [len(collate(dataset.__getitems__(np.arange(n)))) for n in counts]
 
     def turns(name, make, *numbers):
-        """What is made says how large it is."""
+        """The batches, whose sizes are verified."""
         made = make(*numbers)
         return ours(name, made, job=name, expected=lambda sizes: float(sizes != [*numbers]))
 

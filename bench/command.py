@@ -1,4 +1,4 @@
-"""Runs workloads, writes their tables, and compares them with their targets."""
+"""Runs workloads, writes their tables, and checks their targets."""
 
 import argparse
 import json
@@ -33,14 +33,14 @@ def _arguments(module: str) -> argparse.Namespace:
 
 
 def _nothing(name: str, status: str, note: str) -> dict[str, Any]:
-    """Return the record of a workload that has none."""
+    """Returns the record of a workload that has not run."""
     way = {"name": "the whole workload", "role": "other", "job": ""}
     way |= {"status": status, "note": note}
     return {"name": name, "title": WORKLOADS[name].title, "returns": "", "ways": [way]}
 
 
 def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure a workload in a fresh process, so that none finds what another left behind."""
+    """Measures a workload in a fresh process, so that workloads don't affect each other."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "record.json")
         command = [sys.executable, "-m", module, name, "--here", str(path)]
@@ -52,7 +52,7 @@ def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_here(name: str, seconds: float) -> dict[str, Any]:
-    warnings.simplefilter("ignore")  # nobody trains with these loops
+    warnings.simplefilter("ignore")  # these loops train nothing
     try:
         return measure(WORKLOADS[name], seconds)
     except ImportError as error:
@@ -60,7 +60,7 @@ def _measure_here(name: str, seconds: float) -> dict[str, Any]:
 
 
 def _write_page(path: Path, text: str) -> None:
-    """Replace what stands between the marks."""
+    """Replaces the text between the two comments."""
     before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
@@ -69,7 +69,7 @@ def _write_page(path: Path, text: str) -> None:
 
 
 def main(module: str) -> int:
-    """Do what the command line asks for; `module` is what Python was asked to run."""
+    """Runs the command line; `module` is the module that Python ran."""
     options = _arguments(module)
     names = [n for n in WORKLOADS if any(fnmatch(n, pattern) for pattern in options.names)]
     if not names:
@@ -86,7 +86,7 @@ def main(module: str) -> int:
     saved = json.loads(path.read_text()) if path.exists() else {}
     if not options.last:
         facts, earlier = report.machine_facts(), saved
-        # Those of other workloads stay, if they are of the same machine and the same versions.
+        # Results of other workloads stay if machine and versions are the same.
         saved = {"facts": facts, "workloads": {}}
         if earlier.get("facts") == facts and len(names) < len(WORKLOADS):
             saved["workloads"] = earlier["workloads"]
@@ -95,7 +95,8 @@ def main(module: str) -> int:
         for name in names:
             record = saved["workloads"][name] = _run(module, name, options)
             print(f"\n{report.result_table(record)}", flush=True)
-            path.write_text(json.dumps(saved))  # after each, so that an interrupt loses nothing
+            # after each workload, so that an interrupt loses nothing
+            path.write_text(json.dumps(saved))
     if not saved:
         raise SystemExit(f"no results in {options.results}; run without --last first")
 

@@ -1,4 +1,4 @@
-"""Between libraries: PyTorch, NumPy, TensorFlow, Ray."""
+"""Conversions between PyTorch, NumPy, TensorFlow and Ray."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ LARGE = "196 × (256, 3, 32, 32)"
         1.3,
         f"`to_numpy`, {LARGE}",
         f"copy {LARGE}",
-        why=(1.47, "the copy writes to memory that it has; the result's pages are new each time"),
+        why=(1.47, "the copy writes to existing memory; the result's pages are new each time"),
     ),
     at_most(1.05, f"`to_numpy`, {LARGE}", f"copy {LARGE}", quantity="peak"),
     at_most(1.05, "`to_numpy` of an iterator", f"copy {LARGE}", quantity="peak"),
@@ -58,7 +58,7 @@ def to_numpy():
         1,
         "`Dataset.from_generator`",
         "`to_tensorflow`",
-        why=(0.8, "both copy 154 MB, and nothing else takes long"),
+        why=(0.8, "both mostly copy 154 MB"),
     ),
 )
 def to_tensorflow():
@@ -67,7 +67,7 @@ def to_tensorflow():
 
     batch = torch.rand(256, 3, 224, 224)
     out, moved = torch.empty_like(batch), batch.permute(0, 2, 3, 1)
-    endless = [batch] * 1_000_000  # one pass over it is longer than any measurement
+    endless = [batch] * 1_000_000  # one pass takes longer than any measurement
     nchw, nhwc = (pinfeed.to_tensorflow(endless, channels_last=last) for last in (False, True))
     arrays = partial(map, torch.Tensor.numpy, endless)
     signature = tf.TensorSpec(batch.shape, tf.float32)
@@ -117,7 +117,7 @@ def ray():
     default, out = DefaultCollateFn(combine_chunks=True), torch.zeros(256, 3, 224, 224)
 
     def rows_of_ray():
-        """As Ray hands them to a plain function."""
+        """Ray's batches, as it passes them to a plain function."""
         return BlockAccessor.for_block(tokens).to_batch_format("numpy")["tokens"]
 
     def best():

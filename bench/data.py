@@ -1,4 +1,4 @@
-"""Samples to work on, what has to come of them, and files that are not in memory."""
+"""Samples, their expected batches, and files that are not in memory."""
 
 from functools import cache
 from typing import Any
@@ -8,20 +8,20 @@ import torch
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-# One rounding of the largest normalized value, 2.64: others round elsewhere than pinfeed does.
+# One rounding of the largest normalized value, 2.64: other libraries round at other steps.
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2.0**-6}
-# What a difference of one in an image of bytes becomes.
+# The normalized difference of 1 in an image of bytes.
 ONE = 1 / 255 / min(STD)
 
 
 def random_bytes(*shape: int) -> np.ndarray:
-    """Return random uint8."""
+    """Returns random uint8."""
     size = int(np.prod(shape))
     return np.frombuffer(bytearray(np.random.default_rng(0).bytes(size)), np.uint8).reshape(shape)
 
 
 def smooth_images(count: int, height: int, width: int) -> np.ndarray:
-    """Return images of which ways that interpolate differently make similar pixels."""
+    """Returns smooth images, whose pixels are similar under different interpolations."""
     coarse = torch.from_numpy(random_bytes(count, 3, 6, 8))
     sizes: dict[str, Any] = {"size": (height, width), "mode": "bicubic", "antialias": True}
     images = torch.nn.functional.interpolate(coarse, **sizes)
@@ -30,10 +30,10 @@ def smooth_images(count: int, height: int, width: int) -> np.ndarray:
 
 @cache
 def normalize_table(std: tuple[float, ...] = STD) -> torch.Tensor:
-    """Return what each byte becomes in each channel: float32 (256, 3).
+    """Returns the normalized value of each byte in each channel: float32 (256, 3).
 
-    Computed in float64 from the two float32 constants of the documented arithmetic, so that the
-    only rounding left is the last one.
+    Computed in float64 from the two float32 constants of the documented arithmetic, so that only
+    the last rounding remains.
     """
     scale = (np.float64(1 / 255) / np.asarray(std)).astype(np.float32)
     bias = (-np.asarray(MEAN) / np.asarray(std)).astype(np.float32)
@@ -44,7 +44,7 @@ def normalize_table(std: tuple[float, ...] = STD) -> torch.Tensor:
 def normalized(
     images: np.ndarray, dtype: torch.dtype = torch.float32, std: tuple[float, ...] = STD
 ) -> torch.Tensor:
-    """Return (N, H, W, 3) bytes as (N, 3, H, W), normalized by the table."""
+    """Returns (N, H, W, 3) bytes as (N, 3, H, W), normalized by the table."""
     count, height, width, _ = images.shape
     result = torch.empty((count, 3, height, width), dtype=dtype)
     table, channels = normalize_table(std), torch.arange(3)
@@ -56,14 +56,14 @@ def normalized(
 
 
 def sequences(count: int, longest: int, *item: int, dtype: Any = np.int64) -> list[np.ndarray]:
-    """Return arrays of 1 to `longest` items, the first the longest."""
+    """Returns arrays of 1 to `longest` items, the first the longest."""
     rng = np.random.default_rng(0)
     sizes = [longest, *rng.integers(1, longest + 1, count - 1).tolist()]
     return [rng.integers(1, 50_000, (size, *item)).astype(dtype) for size in sizes]
 
 
 def padded(arrays: list[np.ndarray]) -> torch.Tensor:
-    """Return what padding them with 0 has to give."""
+    """Returns the arrays padded with 0."""
     shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
     result = np.zeros(shape, arrays[0].dtype)
     for row, array in zip(result, arrays, strict=True):
@@ -72,23 +72,23 @@ def padded(arrays: list[np.ndarray]) -> torch.Tensor:
 
 
 def lengths_of(samples: Any) -> torch.Tensor:
-    """Return the lengths as one writes it in torch."""
+    """Returns the lengths, computed in the usual torch way."""
     return torch.tensor([len(sample) for sample in samples])
 
 
 def document_lengths(count: int, mean: float, longest: int) -> np.ndarray:
-    """Return lognormal lengths; `mean` is of their logarithm."""
+    """Returns lognormal lengths; `mean` is of their logarithm."""
     lengths = np.random.default_rng(0).lognormal(mean, 1.1, count)
     return lengths.astype(np.int64).clip(1, longest)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Return where each begins, and where the last ends."""
+    """Returns the beginnings of the documents, and the end of the last."""
     return np.append(0, np.cumsum(lengths))
 
 
 class Draw:
-    """Indices that are drawn anew before each sample, so that rows come from memory, not the cache.
+    """Random indices, redrawn before each sample, so that rows come from memory, not the cache.
 
     Attributes:
         batches: int64 (batches, size). `array` is the first of them.
@@ -102,7 +102,7 @@ class Draw:
         self.again()
 
     def again(self) -> None:
-        """Draw."""
+        """Draws new indices."""
         self.batches[:] = self._rng.integers(0, self._rows, self.batches.shape)
 
 
@@ -112,5 +112,5 @@ def _much() -> np.ndarray:
 
 
 def empty_caches() -> None:
-    """Have the CPU's caches hold something else."""
+    """Evicts the samples from the CPU's caches."""
     _much()[:] += 1

@@ -26,13 +26,13 @@ VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomH
 
 
 def some_boxes(random: np.random.Generator, objects: int) -> np.ndarray:
-    """Boxes in a photograph of 480×640."""
+    """Returns boxes in an image of 480×640."""
     low = random.uniform(0, 300, (objects, 2))
     return np.concatenate([low, low + random.uniform(20, 150, (objects, 2))], 1)
 
 
 def photographs(count: int, objects: int) -> list[dict]:
-    """Photographs of 480×640 with boxes, labels and masks."""
+    """Images of 480×640 with boxes, labels and masks."""
     random, samples = np.random.default_rng(0), []
     for image in smooth_images(count, 480, 640):
         boxes = some_boxes(random, objects)
@@ -45,7 +45,7 @@ def photographs(count: int, objects: int) -> list[dict]:
 
 
 def collated(samples, field, **fields):
-    """A way that takes of the samples what it has fields for."""
+    """Returns a way that collates the keys of its fields."""
     keys = {"image", *fields} | ({"labels"} if "boxes" in fields else set())
     rows = pinfeed.IndexedDataset([{key: sample[key] for key in keys} for sample in samples])
     collate = pinfeed.Collate({"image": field, **fields}, seed=0)
@@ -62,11 +62,11 @@ def collated(samples, field, **fields):
         3.5,
         "images, boxes and masks",
         "images, padded",
-        why=(5.1, "masks write 139 MB beside the images' 167, and are resized one by one"),
+        why=(5.1, "masks write 139 MB in addition to the images' 167, and are resized one by one"),
     ),
 )
 def detection():
-    """16 photographs of 480×640, shortest side 480–800, flipped, normalized, padded; 10 objects each."""
+    """16 images of 480×640, shortest side 480–800, flipped, normalized, padded; 10 objects each."""
     samples = photographs(16, 10)
     field = pinfeed.Image(MEAN, STD, augment=VIEW, pad_value=0, multiple_of=32, sizes="sizes")
     masks = {"masks": pinfeed.InstanceMasks()}
@@ -82,7 +82,7 @@ def detection():
     ]
 
     def torchvision(with_masks):
-        """Per sample, with what pinfeed drew, and a collate function that pads."""
+        """Transforms each sample with pinfeed's draws; a collate function pads."""
         v2 = peers.v2()
         from torchvision import tv_tensors
 
@@ -138,9 +138,9 @@ def detection():
     )
 
 
-@workload(at_most(60, unit="µs", why=(86, "55 µs where nothing else disturbs the CPU")))
+@workload(at_most(60, unit="µs", why=(86, "55 µs on a quiet CPU")))
 def boxes():
-    """Boxes of 64 images, 50 each: cropped, flipped, clipped, dropped; the images are made before."""
+    """Boxes of 64 images, 50 each: cropped, flipped, clipped, dropped; without the images."""
     random = np.random.default_rng(0)
     samples = [some_boxes(random, 50).astype(np.float32) for _ in range(64)]
     view = augment.Compose([augment.RandomCrop(400), augment.RandomHorizontalFlip()])

@@ -1,9 +1,9 @@
-"""`python -m bench.diagnosis [names]`: loaders whose limit is known, and what `pinfeed.diagnose` says.
+"""`python -m bench.diagnosis [names]`: runs `pinfeed.diagnose` on loaders with known bottlenecks.
 
-One is the example of docs/profile-your-loader.md, the others are built of real parts so that the limit is where it was put.
-The table has the built limit, the named one, and the changes that were tried, with a star if they are recommended.
+One is the example of docs/profile-your-loader.md; the others consist of real parts with a bottleneck by construction.
+The table shows the constructed and the reported bottleneck, and the tried changes, with a star if recommended.
 
-With `--page docs/profile-your-loader.md` the outputs that the page shows become what was printed now.
+`--page docs/profile-your-loader.md` replaces the outputs on the page with the current ones.
 """
 
 import argparse
@@ -35,8 +35,9 @@ from bench import peers
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profile-your-loader.md"
-# `<!-- report of NAME -->` stands before a whole report, `<!-- report of NAME: BEGINNING | BEGINNING -->` before
-# its lines that begin so.
+# `<!-- report of NAME -->` precedes a whole report, `<!-- report of NAME: BEGINNING | BEGINNING
+# -->` its lines
+# with these beginnings.
 EXCERPT = re.compile(
     r"(^<!-- report of (\w+)(?:: ([^\n]*?))? -->\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE
 )
@@ -46,11 +47,11 @@ class Case(NamedTuple):
     """A loader with a known bottleneck.
 
     Attributes:
-        loader: It.
-        limits: The names that are right.
+        loader: The loader.
+        limits: The correct names of the bottleneck.
         step: The training step.
-        can_gain: Whether a change that must be found helps; None if that depends on the machine.
-        time: The part of the seconds that it gets.
+        can_gain: Whether a required change helps; None if that depends on the machine.
+        time: The fraction of the seconds to spend on it.
     """
 
     loader: Any
@@ -61,7 +62,7 @@ class Case(NamedTuple):
 
 
 class Samples:
-    """A dataset of `length` samples, each made by a function of its index."""
+    """A dataset of `length` samples, computed from their indices."""
 
     def __init__(self, make: Callable[[int], Any], length: int = 20_000) -> None:
         self.make = make
@@ -83,24 +84,24 @@ class Generated(IterableDataset):
 
 
 def count_to(steps: int) -> int:
-    """Python that holds the GIL."""
+    """Runs Python that holds the GIL."""
     total = 0
     for i in range(steps):
         total += i & 3
     return total
 
 
-#: A second of `count_to` on this machine.
+#: `count_to` for one second on this machine.
 A_SECOND = int(1e6 / min(timeit.repeat(lambda: count_to(1_000_000), number=1)))
 
 
 def python_work(ms: float) -> int:
-    """Takes about so long in Python, with the GIL held."""
+    """Runs Python for about this long, with the GIL held."""
     return count_to(int(ms / 1000 * A_SECOND))
 
 
 def sleep(ms: float, size: int) -> Callable[[Any], None]:
-    """A step that takes so long for a batch of that size, and in proportion for others."""
+    """A step that takes this long for a batch of that size, in proportion for others."""
 
     def step(batch: Any) -> None:
         first = next(iter(batch)) if isinstance(batch, list | tuple) else batch
@@ -114,7 +115,7 @@ def python_step(batch: Any) -> None:
 
 
 def example(folder: Path) -> Case:
-    """The first one of the page."""
+    """The first example of the page."""
     code = PAGE.read_text(encoding="utf-8").split("```python\n")[1].split("if __name__")[0]
     page: dict[str, Any] = {"__name__": "train"}
     exec(compile(code, "train.py", "exec"), page)
@@ -127,7 +128,7 @@ def slow_python(folder: Path) -> Case:
 
 
 def jpeg(seed: int) -> bytes:
-    """A picture of 640 × 480 pixels, smooth enough to be like a photograph."""
+    """An image of 640 × 480 pixels, as smooth as a photograph."""
     pixels = np.random.default_rng(seed).integers(0, 256, (60, 80, 3), np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).resize((640, 480)).save(buffer, "jpeg", quality=90)
@@ -162,7 +163,7 @@ def large_batches(folder: Path) -> Case:
 def cold_files(folder: Path) -> Case:
     size, count, path = 16_384, 1 << 17, folder / "rows"
     with path.open("wb") as file:
-        for _ in range(64):  # more than is read meanwhile, or it would all be in memory in the end
+        for _ in range(64):  # more than is read meanwhile, else all would end up in memory
             file.write(bytes(size * count // 64))
     rows = os.open(path, os.O_RDONLY)
     os.fsync(rows)
@@ -230,11 +231,11 @@ def image_folder(folder: Path) -> Case:
     return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8), time=0.5)
 
 
-# Twelve that the rules were not written for.
+# Twelve loaders that the rules were not written for.
 
 
 def evicted_map(folder: Path) -> Case:
-    """Rows of a mapped file that is larger than memory: what was read ahead is gone when it is needed."""
+    """Rows of a mapped file larger than memory: read-ahead rows are evicted before they are used."""
     path = folder / "rows.npy"
     rows = np.lib.format.open_memmap(path, "w+", np.uint8, (1 << 15, 1 << 14))
     rows[:] = 1
@@ -258,7 +259,7 @@ class EvictedRows(Samples):
 
 
 class SlowSampler:
-    """0.8 ms an index."""
+    """0.8 ms per index."""
 
     def __len__(self) -> int:
         return 2000
@@ -285,7 +286,7 @@ def rare_straggler(folder: Path) -> Case:
 
 
 def locked_decoder(folder: Path) -> Case:
-    """Four workers take turns, and no list of indices is taken: nothing to try helps."""
+    """Four workers alternate, and a list of indices is not accepted: no tried change helps."""
     lock = multiprocessing.Lock()
 
     def make(index: int) -> torch.Tensor:
@@ -298,7 +299,7 @@ def locked_decoder(folder: Path) -> Case:
 
 
 class SlowToFree:
-    """A batch whose end takes 20 ms, in no stage."""
+    """A batch that takes 20 ms to free, in no stage."""
 
     def __init__(self, samples: list[Any]) -> None:
         self.samples = samples
@@ -343,7 +344,7 @@ def rows_of_database(folder: Path) -> Case:
 
 
 class Table:
-    """A dataset as people write it around arrays."""
+    """A common hand-written dataset of arrays."""
 
     def __init__(self) -> None:
         self.x = np.random.default_rng(0).random((20_000, 32), np.float32)
@@ -361,7 +362,7 @@ def table(folder: Path) -> Case:
 
 
 def remote_files(folder: Path) -> Case:
-    """10 ms a sample, and a step that is slower than four workers."""
+    """10 ms per sample, and a step that is slower than four workers."""
     dataset = Samples(lambda i: time.sleep(0.01) or torch.tensor(i))
     return Case(DataLoader(dataset, 8, num_workers=4), {"step"}, sleep(60, 8), can_gain=False)
 
@@ -417,7 +418,7 @@ CASES = {
 
 
 def wrong(case: Case, report: Any) -> list[str]:
-    """What is not as it must be."""
+    """Returns the errors of a report."""
     found = []
     if report.limit not in case.limits:
         found.append(f"the limit is {' or '.join(case.limits)}, and not {report.limit}")
@@ -431,7 +432,7 @@ def wrong(case: Case, report: Any) -> list[str]:
 
 
 def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
-    """The rows of the table: one for each change that was tried, with a star if it is recommended."""
+    """Returns the rows of the table: one per tried change, with a star if recommended."""
     start = [name, " or ".join(sorted(case.limits)), report.limit, f"{report.measured.load:.0%}"]
     for change in report.changes:
         if change.tried is not None:
@@ -445,7 +446,7 @@ def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
 
 
 def with_excerpts(page: str, reports: dict[str, Any]) -> str:
-    """The page with lines of these reports in the place of those that it shows of the same loaders."""
+    """Returns the page with its report lines replaced by those of these reports."""
 
     def excerpt(match: re.Match[str]) -> str:
         start, name, beginnings = match.groups()

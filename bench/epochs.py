@@ -1,4 +1,4 @@
-"""Whole epochs through torch's DataLoader, and the orders that samplers give to them."""
+"""Whole epochs through torch's DataLoader, and the orders of samplers."""
 
 import tempfile
 from functools import partial
@@ -35,18 +35,18 @@ ALONE = "DataLoader alone (indices only)"
 
 
 def iterated(make):
-    """Build a loader when its way is verified, and begin an epoch of it with each call."""
+    """Builds a loader when its way is verified; each call begins an epoch."""
     return built(lambda: partial(iter, make()))
 
 
 def once_each(batches, expected):
-    """Return 0 if these indices, together, are those expected, else infinity."""
+    """Returns 0 if these indices, together, are the expected ones, else infinity."""
     indices = np.sort(np.concatenate([np.asarray(batch) for batch in batches]))
     return 0.0 if np.array_equal(indices, expected) else float("inf")
 
 
 class Indices:
-    """A dataset whose samples are their own indices: what is left is DataLoader itself."""
+    """A dataset whose samples are their indices: the cost of DataLoader itself."""
 
     def __init__(self, count):
         self.count = count
@@ -59,7 +59,7 @@ class Indices:
 
 
 class ImageEpoch:
-    """Images with their own indices as labels, so that every shuffled batch can be checked."""
+    """Images with their indices as labels, so that every shuffled batch can be checked."""
 
     def __init__(self, count):
         self.images, self.labels = data.random_bytes(count, 32, 32, 3), np.arange(count)
@@ -67,28 +67,28 @@ class ImageEpoch:
         self.mean, self.std = peers.constants()
 
     def normalize(self, images):
-        """Normalize a batch as one does in torch."""
+        """Normalizes a batch in the usual torch way."""
         return images.permute(peers.ORDER).float().sub_(self.mean).div_(self.std)
 
     def loader(self, dataset, collate=None, **options):
-        """Return torch's, shuffling."""
+        """Returns torch's loader, shuffling."""
         return DataLoader(dataset, BATCH, shuffle=True, collate_fn=collate, **options)
 
     def pinfeed(self, view=None, **options):
-        """Return a loader of pinfeed's classes."""
+        """Returns a loader of pinfeed's classes."""
         image = pinfeed.Image(MEAN, STD, augment=view)
         dataset = pinfeed.ArrayDataset((self.images, self.labels))
         return self.loader(dataset, pinfeed.Collate((image, None), seed=0), **options)
 
     def each(self, transform):
-        """Return a loader of samples that are transformed one by one."""
+        """Returns a loader that transforms samples one by one."""
         samples = list(zip(self.images, self.labels, strict=True))
         return self.loader(
             samples, lambda some: default_collate([(transform(x), y) for x, y in some])
         )
 
     def error(self, batches):
-        """Return the largest error of all batches; infinity unless each image comes up once."""
+        """Returns the largest error of all batches; infinity unless each image occurs once."""
         seen, worst = [], 0.0
         for images, labels in batches:
             seen.append(labels.clone())
@@ -97,7 +97,7 @@ class ImageEpoch:
 
 
 @workload(
-    at_most(1.5, why=(1.82, "DataLoader and sampler alone take 0.2 of the reference")),
+    at_most(1.5, why=(1.82, "DataLoader and sampler alone take 0.2× the reference")),
     at_least(10, "DataLoader(TensorDataset)"),
     at_least(60, "DataLoader, torchvision"),
     usual="DataLoader, torchvision v2 per sample",
@@ -133,7 +133,7 @@ def epoch():
 
 
 class Part:
-    """The same indices in a new order for each epoch, as costly as what `shuffle=True` takes."""
+    """The same indices in a new order per epoch, at the cost of `shuffle=True`."""
 
     def __init__(self, indices):
         self.indices = indices
@@ -153,7 +153,7 @@ def epoch_sequences():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 257, 1_000_000)
     offsets = data.offsets_of(lengths)
-    values = np.arange(offsets[-1])  # they count on, so that every batch can be checked
+    values = np.arange(offsets[-1])  # consecutive, so that every batch can be checked
     part = torch.from_numpy(rng.permutation(len(lengths))[:250_000])
     step = len(values) // len(lengths) * BATCH
     target = torch.zeros(step, dtype=torch.int64)
@@ -166,7 +166,7 @@ def epoch_sequences():
         return loader(dataset, pinfeed.Collate(pinfeed.Pad()))
 
     def by_tensors():
-        # Views of one memory, in order: no list of tensors lies better.
+        # Views of consecutive memory: the best case for a list of tensors.
         tensors = list(torch.from_numpy(values).split(lengths.tolist()))
         return loader(tensors, lambda batch: (pad_sequence(batch, True), data.lengths_of(batch)))
 
@@ -182,7 +182,7 @@ def epoch_sequences():
 
     copied = torch.from_numpy(values).split(step)[: len(part) // BATCH]
     return Job(
-        reference("copy as many values in order", lambda: map(target.copy_, copied)),
+        reference("copy the same values in order", lambda: map(target.copy_, copied)),
         reference(ALONE, partial(iter, loader(Indices(len(lengths)), list))),
         ours("`ArrayDataset(RaggedArray)`, `Collate(Pad())`", iterated(by_pinfeed)),
         other("list of tensors, `pad_sequence`", iterated(by_tensors)),
@@ -218,7 +218,8 @@ def epoch_arrow():
         seen = []
         for batch in batches:
             seen.append(batch["label"].numpy())
-            for name, column in columns.items():  # the formats of datasets make them all int64
+            # the formats of datasets convert all of them to int64
+            for name, column in columns.items():
                 if not np.array_equal(batch[name].numpy(), column[seen[-1]]):
                     return float("inf")
         return once_each(seen, labels)
@@ -243,15 +244,15 @@ def epoch_packed():
     tokens = np.random.default_rng(0).integers(1, 50_000, offsets[-1], np.uint16)
     with tempfile.TemporaryDirectory(prefix="pinfeed-bench-") as folder:
         pinfeed.RaggedArray(tokens, offsets).save(f"{folder}/tokens")
-        ragged = pinfeed.RaggedArray.open(f"{folder}/tokens")  # mapped: the file may go
+        ragged = pinfeed.RaggedArray.open(f"{folder}/tokens")  # mapped: the folder may be removed
 
     def by_pinfeed(sampler, field):
-        """Every epoch plans anew: a sampler is made for it."""
+        """Plans every epoch anew, with a new sampler."""
         dataset, collate = pinfeed.ArrayDataset(ragged), pinfeed.Collate(field)
         return lambda: iter(DataLoader(dataset, batch_sampler=sampler(ragged), collate_fn=collate))
 
     def by_trl():
-        peers.v2()  # or what TRL imports fails on torchvision
+        peers.v2()  # or TRL's imports fail in torchvision
         import pyarrow as pa
         from datasets import Dataset, disable_progress_bars
         from trl import pack_dataset
@@ -270,7 +271,7 @@ def epoch_packed():
         return epoch
 
     def error(batches):
-        """Every token comes once, and nothing else but zeros."""
+        """Returns 0 if every token occurs once, and all else is zeros."""
         found = np.array([(int(batch.count_nonzero()), int(batch.sum())) for batch in batches])
         return float(abs(found.sum(0) - (len(tokens), int(tokens.sum(dtype=np.int64)))).sum())
 
@@ -296,7 +297,7 @@ def epoch_packed():
     at_least(1, "`torch.multinomial`", "`WeightedSampler`"),
 )
 def samplers():
-    """Batches of indices."""
+    """Iterates over batches of indices."""
     count, draws = 2_000_000, 1_000_000
     indices, weights = np.arange(count), np.random.default_rng(0).random(10_000_000)
     out, tensor = np.empty_like(indices), torch.from_numpy(weights)
@@ -304,7 +305,7 @@ def samplers():
     endless = pinfeed.samplers.ShuffleSampler(1_000_000_000, BATCH)
     weighted = pinfeed.samplers.WeightedSampler(weights, num_samples=draws, batch_size=BATCH)
     random = BatchSampler(RandomSampler(range(count)), BATCH, drop_last=False)
-    mean = float((weights * weights).sum() / weights.sum())  # of the weights that are drawn
+    mean = float((weights * weights).sum() / weights.sum())  # of the drawn weights
 
     def mean_error(batches):
         drawn = weights[np.concatenate([np.asarray(batch) for batch in batches])]

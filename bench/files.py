@@ -1,4 +1,4 @@
-"""Random rows of files: from a cold disk, from the page cache, and of many files as one array."""
+"""Random rows of files: cold, cached, and of many files as one array."""
 
 import ctypes
 import mmap
@@ -24,7 +24,7 @@ TAKE = "NumPy `take` of a memmap"
 
 
 def unmap(folder):
-    """Let go of the pages of a folder's files that this process has mapped: the system keeps those."""
+    """Unmaps the pages of a folder's files in this process; the system keeps them cached."""
     libc = ctypes.CDLL(None, use_errno=True)
     for line in Path("/proc/self/maps").read_text().splitlines():
         addresses, *_, path = line.split(maxsplit=5)
@@ -37,14 +37,14 @@ def unmap(folder):
 
 
 def drop(path):
-    """Have the system forget a file's pages."""
+    """Drops a file's pages from the page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
 
 
 def held_percent(path):
-    """How much of a file is in memory, by a hundred of its pages."""
+    """Returns the fraction of a file that is in memory, from a hundred of its pages."""
     descriptor, size, held = os.open(path, os.O_RDONLY), path.stat().st_size, 0
     for offset in range(0, size, -(-size // 100)):
         with suppress(BlockingIOError):
@@ -54,13 +54,13 @@ def held_percent(path):
 
 
 class Rows:
-    """Batches of random rows of a file, which are drawn anew before each sample.
+    """Batches of random rows of a file, redrawn before each sample.
 
     Args:
         row: Shape of a row.
-        size: Bytes of the file, about.
-        parts: Into how many .npy files the same rows are written as well.
-        batches: In one call.
+        size: Bytes of the file, approximately.
+        parts: Number of .npy files to which the same rows are written too.
+        batches: Batches per call.
     """
 
     def __init__(self, row, size, parts=0, batches=1):
@@ -76,14 +76,14 @@ class Rows:
         self.draw = Draw(count, BATCH, batches)
 
     def hot(self):
-        """See to it that the system has all pages in memory."""
+        """Reads all pages into memory."""
         for path in (self.path, *self.parts):
             with open(path, "rb") as file:
                 while file.read(1 << 24):
                     pass
 
     def cold(self):
-        """Draw rows, and see to it that the system has no page in memory."""
+        """Draws rows, and drops all pages from memory."""
         self.draw.again()
         unmap(self.folder.name)
         for path in (self.path, *self.parts):
@@ -91,16 +91,16 @@ class Rows:
         for _ in range(100):
             if (held := held_percent(self.path)) <= 1:
                 return
-            time.sleep(0.05)  # a page that is on its way into memory can't be dropped
+            time.sleep(0.05)  # a page that is being read can't be dropped
             drop(self.path)
         raise RuntimeError(f"{held} % of {self.path} stayed in memory")
 
     def last(self):
-        """The last batch."""
+        """Returns the last batch."""
         return np.array(self.rows[self.draw.batches[-1]])
 
     def collated(self, source, passes=0):
-        """By pinfeed, after so many passes over all rows."""
+        """pinfeed, after this many passes over all rows."""
         dataset, collate = pinfeed.ArrayDataset(source), pinfeed.Collate()
         for start in [*range(0, len(dataset), BATCH)] * passes:
             collate(dataset.__getitems__(range(start, min(start + BATCH, len(dataset)))))
@@ -113,13 +113,13 @@ class Rows:
         return run
 
     def taken(self, array):
-        """By NumPy, in its fastest form."""
+        """NumPy, in its fastest form."""
         for indices in self.draw.batches:
             np.take(array, indices, axis=0, out=self.out.numpy(), mode="clip")
         return self.out
 
     def read(self, readers):
-        """By threads that each read one row after the other."""
+        """Threads that each read one row after the other."""
         descriptor, pool = os.open(self.path, os.O_RDONLY), ThreadPoolExecutor(readers)
         out, offset, size = self.out.numpy(), self.rows.offset, self.rows[0].nbytes
 
@@ -172,7 +172,7 @@ def cold_rows_small():
         1.1,
         CONCAT,
         "of the file",
-        why=(1.5, "a row's file is searched, and 8 batches are of 1,800 files"),
+        why=(1.5, "each row's file is searched, and 8 batches use 1,800 files"),
     ),
     at_least(
         1,
@@ -186,7 +186,7 @@ def cold_rows_small():
 def hot_rows():
     """8 batches of 256 random rows of 3 KB of a file of 500 MB in the page cache, and in memory."""
     rows = Rows((32, 32, 3), 500_000_000, PARTS, batches=8)
-    # NumPy asks for pages of 2 MB for its arrays, torch doesn't, and files have none.
+    # NumPy requests pages of 2 MB for its arrays, torch doesn't, and files have none.
     memory, tensor = np.array(rows.rows), torch.empty(rows.rows.shape, dtype=torch.uint8)
     np.copyto(tensor.numpy(), memory)
     rows.hot()

@@ -1,4 +1,4 @@
-"""What only a fresh process shows: the time of an import, the memory of a dataset with workers."""
+"""Measurements in a fresh process: import time, memory of a dataset with workers."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ PATHS, WORKERS, CHARACTERS = 1_000_000, 4, 53
 
 
 def printed_by(code):
-    """What a fresh Python prints as a number."""
+    """Returns the number that a fresh Python prints."""
 
     def run():
         command, folder = [sys.executable, "-c", code], Path(__file__).parents[1]
@@ -36,7 +36,7 @@ def importing():
         timed = f"start = time.perf_counter()\nimport {module}\nprint(time.perf_counter() - start)"
         return printed_by(f"import time\n{before}\n{timed}")
 
-    # Else Python looks through all that torch has made, at whatever is imported next.
+    # Otherwise a garbage collection of all of torch's objects would fall into the import.
     collected = "import gc, numpy, torch\ngc.collect()"
     return Job(
         ours("`import pinfeed`, after torch and a garbage collection", after(collected, "pinfeed")),
@@ -64,7 +64,7 @@ def paths():
 
 
 def path_bytes(kind):
-    """Return the memory for each path, of the main process and its workers together, after an epoch."""
+    """Returns the bytes per path, of the main process and its workers together, after an epoch."""
     name = "/data/imagenet/train/n{0:08d}/n{0:08d}_{1:07}.JPEG"
     drawn = (name.format(i % 1000 * 7919, i) for i in range(PATHS))
     options = {
@@ -84,7 +84,7 @@ def path_bytes(kind):
     loader = DataLoader(
         dataset,
         batch_sampler=pinfeed.samplers.ShuffleSampler(PATHS, 1000),
-        collate_fn=lambda samples: sum(map(len, stack(samples))),  # all of them are read
+        collate_fn=lambda samples: sum(map(len, stack(samples))),  # reads every path
         **options,
     )
     characters = sum(loader)
@@ -94,7 +94,7 @@ def path_bytes(kind):
 
 
 def held_bytes():
-    """Return the proportional set size of this process and its children (Linux)."""
+    """Returns the proportional set size of this process and its children (Linux)."""
     processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
     texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
     lines = [line for text in texts for line in text.splitlines() if line.startswith("Pss:")]

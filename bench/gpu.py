@@ -1,6 +1,6 @@
 """`python -m bench.gpu`: kernels, launches, epochs and training on a GPU, with torch and NumPy alone.
 
-Without a GPU `--quick` runs small workloads on the CPU, only to see that they run.
+Without a GPU, `--quick` runs small workloads on the CPU to check that they run.
 """
 
 import itertools
@@ -35,18 +35,16 @@ compiled = partial(torch.compile, mode="max-autotune-no-cudagraphs")
 
 
 def copying(name, size):
-    """A copy within the device that reads and writes so many bytes together."""
+    """A copy within the device that reads and writes the same number of bytes."""
     source = torch.zeros(size // 2, dtype=torch.uint8, device=DEVICE)
-    return reference(
-        f"copy as many bytes as {name}", partial(torch.empty_like(source).copy_, source)
-    )
+    return reference(f"copy the bytes of {name}", partial(torch.empty_like(source).copy_, source))
 
 
 KINDS = [(dtype, layout) for dtype in ("float32", "bfloat16") for layout in ("NCHW", "NHWC")]
 
 
 @workload(
-    *(at_most(1 / 0.85, f"{d} {x}", f"copy as many bytes as {d} {x}") for d, x in KINDS),
+    *(at_most(1 / 0.85, f"{d} {x}", f"copy the bytes of {d} {x}") for d, x in KINDS),
     *(at_least(1, f"`torch.compile`, {d} {x}", f"{d} {x}") for d, x in KINDS),
 )
 def images():
@@ -107,7 +105,7 @@ def pad():
 
 @workload(at_most(15, unit="µs"))
 def launch():
-    """The host's time for a launch, which does not wait for the device."""
+    """Returns the host time of a launch, which does not wait for the device."""
     images = torch.zeros(1, 8, 8, 3, dtype=torch.uint8, device=DEVICE)
     mean, std = [*MEAN], [*STD]
     function = partial(pinfeed.functional.normalize, images, MEAN, STD)
@@ -132,7 +130,7 @@ def epoch():
     block = random_bytes(100, SIDE, SIDE, 3)
     for start in range(0, count, len(block)):
         images[start : start + len(block)] = block
-    # An image tells which one it is, so that mixed-up batches are noticed.
+    # Each image encodes its index, so that mixed-up batches are detected.
     numbers = np.arange(count, dtype="<u4").view(np.uint8).reshape(-1, 4)
     images.reshape(count, -1)[:, :4] = numbers
     tensors = torch.from_numpy(images), torch.from_numpy(labels)
@@ -156,7 +154,7 @@ def epoch():
             yield there, y.to(DEVICE, non_blocking=True)
 
     def some(run, units):
-        """So many batches of an epoch."""
+        """Returns this many batches of an epoch."""
         return {"run": lambda: itertools.islice(run(), units), "units": units}
 
     def error(batches):
@@ -204,7 +202,7 @@ def training():
             loss.backward()
             optimizer.step()
             if HAS_GPU:
-                synchronize()  # or the next batch would be asked for long before it is needed
+                synchronize()  # or the next batch would be requested long before it is needed
         return loss.isfinite()
 
     return Job(

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 STORED = Path(__file__).with_suffix(".json")
-TOLERANCE = 1.15  # what other CPUs and other releases of NumPy and Python change, with a margin
-WARM_UP = 4  # calls, after which caches are filled and pools have buffers
+TOLERANCE = 1.15  # the effect of other CPUs and releases of NumPy and Python, with a margin
+WARM_UP = 4  # calls until caches are filled and pools have buffers
 
 REQUESTS = """
 #include <valgrind/callgrind.h>
@@ -178,7 +178,7 @@ def count() -> dict[str, int]:
 
 
 def main() -> int:
-    """Counts, compares with what is stored, and prints the table."""
+    """Counts, compares with the stored counts, and prints the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.guard", description=__doc__)
     parser.add_argument("--write", action="store_true", help="store the counts")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)

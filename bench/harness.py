@@ -1,6 +1,6 @@
-"""Times several ways of doing one job: verified first, interleaved, beside a reference.
+"""Times several ways of doing one job: verifies them, interleaves them, and compares with a reference.
 
-A workload is a function with targets, under `workload`, that returns a `Job`. Its name is the
+A workload is a function, decorated with `workload(*targets)`, that returns a `Job`. Its name is the
 workload's, its docstring the title.
 """
 
@@ -25,27 +25,27 @@ import torch
 import pinfeed
 
 SAMPLE_SECONDS = 4e-3  # a sample repeats its call until it is at least this long
-FEWEST, MOST = 3, 60  # samples of a way
-QUICKEST = "quickest other way"
+FEWEST, MOST = 3, 60  # samples per way
+QUICKEST = "fastest alternative"
 
 Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of doing a job; `reference`, `ours` and `other` make them.
+    """One way of doing a job, created by `reference`, `ours` or `other`.
 
     Attributes:
-        name: What a table calls it.
-        run: Does the job and returns the result. An iterator, an epoch say, is gone through.
+        name: Its name in tables.
+        run: Does the job and returns the result. An iterator, such as an epoch, is exhausted.
         role: "reference", "pinfeed" or "other". A reference's result is not verified: its name says
             what it measures.
-        job: Which of the workload's jobs, if it has several. Only ways of one job are compared.
-        tolerance: Largest absolute difference from what is expected; the job's if None.
-        expected: What the result has to be, if not what the job expects.
+        job: The workload's job that it does, if there are several. Only ways of one job are compared.
+        tolerance: Largest accepted absolute error; None for the job's.
+        expected: The expected result; None for the job's.
         prepare: Called before each sample, outside the timed region. A sample is one call then.
-        threads: Of torch and of pinfeed.
-        units: Into how many units of the job one call is divided: batches of an epoch, say.
+        threads: Threads of torch and of pinfeed.
+        units: Number of units of the job per call, such as batches of an epoch.
     """
 
     name: str
@@ -65,22 +65,22 @@ other = partial(Way, role="other")
 
 
 def built(make: Callable[..., Run], *args: Any, **options: Any) -> Run:
-    """Set a way up when it is verified: an ImportError is "not installed" then."""
+    """Sets a way up when it is verified: then an ImportError means "not installed"."""
     made = functools.cache(partial(make, *args, **options))
     return lambda: made()()
 
 
 class Job:
-    """The ways of doing a job, in the order of the table, and what they share.
+    """The ways of doing a job, in the order of the table, and their common arguments.
 
     Args:
-        ways: Ratios refer to the first reference and to the first way of pinfeed.
-        expected: What a result has to be, as `difference` takes it; or a function that takes the
+        ways: Ways. Ratios refer to the first reference and to pinfeed's first way.
+        expected: The expected result, as `difference` accepts it; or a function that takes the
             result and returns its largest absolute difference from the reference.
-        tolerance: What ways of others may differ by.
-        outputs: Buffers that several ways write into. They are spoilt before each is verified.
+        tolerance: Largest accepted absolute error of other ways than pinfeed's.
+        outputs: Buffers that several ways write. They are overwritten before each is verified.
         prepare: As in `Way`, for all ways.
-        wait: Waits for what was begun, inside the timed region.
+        wait: Waits for asynchronous work, inside the timed region.
         returns: "s" or "bytes" if ways measure something themselves and return it.
     """
 
@@ -100,18 +100,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Target:
-    """A promise about a workload; `at_most` and `at_least` make them.
+    """A promise about a workload, created by `at_most` or `at_least`.
 
     Attributes:
         sign: "≤" or "≥".
-        bound: Of a ratio, or of an absolute value if there is a unit.
-        way: Beginning of the name of the way that is measured; "" the first of pinfeed's.
-        of: Beginning of the name of the way that it is compared with.
-        quantity: What is compared: "seconds", "faults" (page faults), "cpu" (of all processes),
+        bound: Bound of a ratio, or of an absolute value if there is a unit.
+        way: Beginning of the name of the measured way; "" is pinfeed's first.
+        of: Beginning of the name of the way to compare with.
+        quantity: The measured quantity: "seconds", "faults" (page faults), "cpu" (of all processes),
             "own_cpu" (of this one), "peak" (memory).
-        unit: Of an absolute value, a key of `UNITS`.
-        why: If it is not met on the machine that the README speaks of: the worst figure that is
-            accepted, and the reason, measured or "not known".
+        unit: Unit of an absolute value, a key of `UNITS`.
+        why: If the target is missed on the README's machine: the worst accepted figure, and the
+            reason, measured or "not known".
     """
 
     sign: str
@@ -123,8 +123,8 @@ class Target:
     why: tuple[float, str] | None = None
 
 
-# A reason: met in another run on the same machine.
-DISTURBED = "not known; met in another run"
+# The reason for a target that was met in another run on the same machine.
+DISTURBED = "not known; passed in another run"
 
 UNITS = {
     "s": ("seconds", 1.0),
@@ -137,25 +137,25 @@ UNITS = {
 
 
 def at_most(bound: float, way: str = "", of: str = "", **options: Any) -> Target:
-    """A way takes at most so many times what another takes: by default pinfeed's, of the reference."""
+    """A way takes at most `bound` times as long as another: by default pinfeed's and the reference."""
     return Target("≤", bound, way, of, **options)
 
 
 def at_least(bound: float, way: str = QUICKEST, of: str = "", **options: Any) -> Target:
-    """A way takes at least so many times what another takes: by default pinfeed's."""
+    """A way takes at least `bound` times as long as another: by default the fastest and pinfeed's."""
     return Target("≥", bound, way, of, **options)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What `workload` registers.
+    """A registered workload.
 
     Attributes:
-        name: For the command line and the results.
+        name: Name on the command line and in the results.
         title: One line.
         make: Returns the job.
-        targets: What is promised.
-        usual: In the README, the way that most people take; "" if it isn't there.
+        targets: Its promises.
+        usual: Beginning of the name of the usual PyTorch way, for README.md; "" leaves the workload out.
     """
 
     name: str
@@ -169,7 +169,7 @@ WORKLOADS: dict[str, Workload] = {}
 
 
 def workload(*targets: Target, usual: str = "") -> Callable[[Callable[[], Job]], Any]:
-    """Register a function that returns a job."""
+    """Registers a function that returns a job."""
 
     def register(make: Callable[[], Job]) -> Callable[[], Job]:
         name, title = make.__name__.replace("_", "-"), " ".join((make.__doc__ or "").split())
@@ -180,10 +180,10 @@ def workload(*targets: Target, usual: str = "") -> Callable[[Callable[[], Job]],
 
 
 def difference(result: Any, expected: Any) -> float:
-    """Return the largest absolute difference of arrays, tensors, and structures of them.
+    """Returns the largest absolute difference of arrays, tensors, and structures of them.
 
-    It is infinity where shapes or dtypes differ, and NaN if there is one. What a tuple has beyond
-    what is expected has to be None.
+    Infinite if shapes or dtypes differ, and NaN if there is one. Further items of a tuple must be
+    None.
     """
     if isinstance(expected, Mapping):
         pairs = [(result[key], expected[key]) for key in expected]
@@ -204,7 +204,7 @@ def difference(result: Any, expected: Any) -> float:
 
 
 def use_threads(count: int) -> None:
-    """Give torch and pinfeed so many threads each."""
+    """Sets the thread counts of torch and pinfeed."""
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
     if pinfeed.get_num_threads() != count:
@@ -212,14 +212,14 @@ def use_threads(count: int) -> None:
 
 
 def _use_up(result: Any) -> Any:
-    """Let a result die, as a training loop does with the batch before."""
+    """Drops a result, as a training loop does with the previous batch."""
     if isinstance(result, Iterator):
         for _ in result:
             pass
 
 
 def _counts() -> dict[str, float]:
-    """Return what is counted, the clock last, so that reading the others takes none of its time."""
+    """Returns the counters, the clock last, so that reading the others takes none of its time."""
     own = all_of_them = time.process_time()
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
@@ -236,7 +236,7 @@ def _prepare(way: Way, job: Job) -> None:
 
 
 def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
-    """Return what a call costs: the counts, and as "spent" the seconds of all, preparing included."""
+    """Returns the cost of a call, and as "spent" the seconds of all calls, including preparation."""
     start = time.perf_counter()
     _prepare(way, job)
     run, before = way.run, _counts()
@@ -254,7 +254,7 @@ def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
 
 
 def _verify(way: Way, job: Job) -> dict[str, Any]:
-    """Check a way's result, and choose how many calls make one sample."""
+    """Checks a way's result, and chooses the number of calls per sample."""
     record = {"name": way.name, "role": way.role, "job": way.job, "status": "ok", "note": ""}
     record |= {"calls": 1, "error": None, "peak": 0, "samples": {}}
     tolerance = job.tolerance if way.tolerance is None else way.tolerance
@@ -273,7 +273,7 @@ def _verify(way: Way, job: Job) -> dict[str, Any]:
                 return record | {"status": "wrong", "note": note}
         if not (way.prepare or job.prepare or job.returns):
             once = _sample(way, job, 1)["seconds"] * way.units
-            if once < SAMPLE_SECONDS:  # that one may have had more to do than the next
+            if once < SAMPLE_SECONDS:  # the first call may have done extra work
                 once = min(once, _sample(way, job, 1)["seconds"] * way.units)
             record["calls"] = max(1, round(SAMPLE_SECONDS / once))
     except Exception as error:
@@ -284,7 +284,7 @@ def _verify(way: Way, job: Job) -> dict[str, Any]:
 
 
 def _peak(way: Way, job: Job) -> int:
-    """Return how much memory one call takes beyond what the process has, in bytes (Linux)."""
+    """Returns the memory that one call takes in addition to the process's, in bytes (Linux)."""
 
     def status(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -299,11 +299,11 @@ def _peak(way: Way, job: Job) -> int:
 
 
 def measure(workload: Workload, seconds: float) -> dict[str, Any]:
-    """Verify every way of a workload, then time them in turn.
+    """Verifies every way of a workload, then times them in turn.
 
-    Each round takes one sample of every way, in an order drawn anew, so that none of them always
-    runs after the same neighbour and a slow spell of the machine falls on all of them alike. A way
-    that has used up its share of the seconds takes part no more, once it has a few samples.
+    Each round takes one sample of every way, in a random order, so that noise hits all of them
+    equally and none always follows the same one. A way that has used up its share of the seconds
+    ends, once it has a few samples.
     """
     use_threads(1)
     job = workload.make()
@@ -326,20 +326,20 @@ def measure(workload: Workload, seconds: float) -> dict[str, Any]:
 
 
 def ratio(one: Mapping[str, Any], two: Mapping[str, Any], quantity: str = "seconds") -> float:
-    """Return the ratio of the medians, which are what the tables show."""
+    """Returns the ratio of the medians, which the tables show."""
     if quantity == "peak":
         return one["peak"] / two["peak"]
     return statistics.median(one["samples"][quantity]) / statistics.median(two["samples"][quantity])
 
 
 class NotMeasured(Exception):
-    """The workload did not run, or the way in it did not."""
+    """The workload, or the way in it, did not run."""
 
 
 def find(
     record: Mapping[str, Any], name: str, role: str, job: str | None = None
 ) -> Mapping[str, Any]:
-    """Return the way whose name begins so; without a name, the first of a role. None: of any job."""
+    """Returns the way whose name begins like this; without a name, the first of a role. None: any job."""
     ways = [way for way in record["ways"] if way["role"] == role or name]
     ways = [way for way in ways if job is None or way["job"] == job]
     if name == QUICKEST:
@@ -353,7 +353,7 @@ def find(
 
 
 def measured(target: Target, record: Mapping[str, Any]) -> float:
-    """Return what a target speaks of, from a workload's record."""
+    """Returns the value of a target, from a workload's record."""
     way = find(record, target.way, "pinfeed")
     if target.unit:
         quantity, scale = UNITS[target.unit]

@@ -40,7 +40,7 @@ FILL = "fill the output (`out.fill_`)"
     usual="torch, as usually written",
 )
 def images():
-    """256 photographs of 224×224: uint8 NHWC → float32 NCHW, normalized."""
+    """256 images of 224×224: uint8 NHWC → float32 NCHW, normalized."""
     photos = random_bytes(256, 224, 224, 3)
     given, out = torch.from_numpy(photos), torch.zeros(256, 3, 224, 224)
     # Where `np.empty` begins, 16 bytes after the beginning of a cache line.
@@ -67,10 +67,10 @@ def images():
 
 @workload(
     at_least(1, "torch, best", why=(0.9, "6 of 9 µs check the arguments")),
-    at_least(1, why=(0.21, "that loop checks no argument, and writes NHWC")),
+    at_least(1, why=(0.21, "the loop checks no arguments and writes NHWC")),
 )
 def one_image():
-    """One image of 32×32, normalized, where the call itself is the cost."""
+    """One image of 32×32, normalized: the cost of the call itself."""
     photos, out = random_bytes(1, 32, 32, 3), torch.zeros(1, 3, 32, 32)
     run = partial(pinfeed.functional.normalize, photos, MEAN, STD, out=out.numpy())
     return Job(
@@ -85,7 +85,7 @@ def one_image():
 
 @workload(at_most(1.35), at_least(4, "torch, best"), at_least(15, "torchvision"))
 def gathered():
-    """256 of 8,000 photographs of 224×224 in memory by random index, normalized."""
+    """256 random images of 8,000 of 224×224 in memory, normalized."""
     photos = random_bytes(8000, 224, 224, 3)
     tensor, draw, out = torch.from_numpy(photos), Draw(8000), torch.zeros(256, 3, 224, 224)
     dataset, collate = pinfeed.ArrayDataset(photos), pinfeed.Collate(pinfeed.Image(MEAN, STD))
@@ -115,26 +115,26 @@ def gathered():
     at_most(
         1.30,
         "to bfloat16",
-        "fill as many bfloat16",
+        "fill the same bfloat16 bytes",
         why=(1.61, "AVX2 rounds to bfloat16 by integer operations"),
     ),
     at_most(
         1.20,
         "of uint16",
-        "read as many uint16",
-        why=(1.32, "1.2 where other machines leave the memory alone"),
+        "read the same bytes of uint16",
+        why=(1.32, "1.2 on a quiet host"),
     ),
-    at_most(1.20, "of float32", "read as many float32"),
+    at_most(1.20, "of float32", "read the same bytes of float32"),
     at_most(1.05, "clips", "to float32"),
     at_most(
         1.05,
         "half of them flipped",
         "to float32",
-        why=(1.25, "a flipped row is a run of its own, where an unflipped image is one"),
+        why=(1.25, "each flipped row is a run; an unflipped image is a single run"),
     ),
 )
 def image_kinds():
-    """128 photographs of 224×224: other dtypes, clips, flips."""
+    """128 images of 224×224: other dtypes, clips, flips."""
     photos = random_bytes(128, 224, 224, 3)
     whole, halves = normalized(photos), torch.zeros(128, 3, 224, 224, dtype=torch.bfloat16)
     wide, floats = photos.astype(np.uint16) * 257, photos.astype(np.float32) / 255
@@ -158,9 +158,9 @@ def image_kinds():
     in_clips = {"expected": whole.view(8, 16, 3, 224, 224).transpose(1, 2)}
     flips = collated(photos, augment=augment.RandomHorizontalFlip())
     return Job(
-        reference("fill as many bfloat16", lambda: halves.fill_(1)),
-        reference("read as many uint16 and fill", read_and_fill(wide)),
-        reference("read as many float32 and fill", read_and_fill(floats)),
+        reference("fill the same bfloat16 bytes", lambda: halves.fill_(1)),
+        reference("read the same bytes of uint16 and fill", read_and_fill(wide)),
+        reference("read the same bytes of float32 and fill", read_and_fill(floats)),
         ours("to float32", collated(photos)),
         ours("to bfloat16", collated(photos, dtype=torch.bfloat16), expected=rounded),
         ours("of uint16", collated(wide), tolerance=ROUNDED),
@@ -194,7 +194,7 @@ def mixed_sizes():
     return Job(
         reference(FILL, lambda: out.fill_(1)),
         ours("`Collate(Image(pad_value=0))`", lambda: collate(photos)),
-        other("torchvision v2 per image + copy into a canvas of zeros", built(by_torchvision)),
+        other("torchvision v2 per image + copy into zeros", built(by_torchvision)),
         expected=expected,
         tolerance=ROUNDED,
     )

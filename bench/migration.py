@@ -1,4 +1,4 @@
-"""Loops as users have them, and after the two lines that docs/migrate.md changes."""
+"""Users' loops, before and after the two changed lines of docs/migrate.md."""
 
 import warnings
 from functools import partial
@@ -14,11 +14,11 @@ from bench.data import MEAN, ONE, STD, normalized, smooth_images
 from bench.harness import Job, at_least, difference, other, ours, reference, workload
 
 BATCH, COUNT = 32, 64
-LEVELS = 2.02  # in which Pillow and torch round differently
+LEVELS = 2.02  # levels of difference, because Pillow and torch round differently
 
 
 class Photographs:
-    """PIL images that are decoded already, with a transform and a label."""
+    """Decoded PIL images with a transform and a label."""
 
     def __init__(self, images: list[Any], transform: Any = None) -> None:
         self.images, self.transform = images, transform
@@ -32,15 +32,15 @@ class Photographs:
 
 
 def of_timm() -> Any:
-    """Return timm's transform for evaluation: Resize(256), CenterCrop(224)."""
+    """Returns timm's transform for evaluation: Resize(256), CenterCrop(224)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of how it imports torchvision
+        warnings.simplefilter("ignore")  # about its imports of torchvision
         from timm.data import create_transform
     return create_transform(224)
 
 
 def of_torchvision() -> Any:
-    """Return the transform of a tutorial, for evaluation."""
+    """Returns the transform of a tutorial, for evaluation."""
     peers.v2()
     from torchvision import transforms
 
@@ -49,7 +49,7 @@ def of_torchvision() -> Any:
 
 
 def by_processor(processor: Any, samples: list[Any]) -> Any:
-    """Return a batch as collate functions for transformers make it."""
+    """Returns a batch in the form of collate functions for transformers."""
     images, labels = zip(*samples, strict=True)
     values = processor(list(images), return_tensors="pt")["pixel_values"]
     return values, torch.tensor(labels)
@@ -69,7 +69,7 @@ def migrate():
     out = torch.empty(BATCH, 3, 224, 224)
 
     def shown(size, window):
-        """Each photograph as Pillow resizes and crops it, as bytes."""
+        """Returns each image, resized and cropped by Pillow, as bytes."""
         resized = (photo.resize(size, PIL.Image.Resampling.BILINEAR) for photo in photos)
         return np.stack([np.asarray(photo.crop(window)) for photo in resized])
 

@@ -1,4 +1,4 @@
-"""Patches for vision transformers: beside the fill of the output, `Image` and transformers."""
+"""Patches for vision transformers: compared with a fill, `Image` and transformers."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ RULE = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
 
 
 def cut(images, temporal):
-    """(B, C, H, W) in patches, as transformers writes it."""
+    """Cuts (B, C, H, W) into patches, with transformers' code."""
     count, channels, height, width = images.shape
     rows, columns = height // PATCH, width // PATCH
     blocks = (rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH)
@@ -25,7 +25,7 @@ def cut(images, temporal):
 
 
 def patchified(count, side):
-    """Ways of cutting images that have their size already, two frames to a patch."""
+    """Ways of cutting images that need no resize, two frames per patch."""
     images = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
@@ -51,8 +51,8 @@ def patchified(count, side):
 
 
 def processor():
-    """transformers', which makes the same patches, one frame each."""
-    peers.v2()  # torchvision, also where it is built for another torch
+    """transformers' processor: the same patches, one frame each."""
+    peers.v2()  # torchvision, even if it was built for another torch
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
     return Qwen2VLImageProcessor(image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE)
@@ -77,9 +77,9 @@ def patches_1008():
 
 
 @workload(
-    at_most(1.1, of="`Image", why=(1.21, "what is resized is copied into patches once more")),
+    at_most(1.1, of="`Image", why=(1.21, "resized rows are copied into patches once more")),
     at_least(
-        10, "Qwen2VLImageProcessor", why=(7.3, "nearly all of the time is the resizing of bytes")
+        10, "Qwen2VLImageProcessor", why=(7.3, "nearly all of the time is spent resizing bytes")
     ),
 )
 def patches_resized():

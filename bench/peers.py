@@ -1,7 +1,7 @@
-"""What one would pick instead to normalize images: one adapter for each library, in its best form.
+"""Other libraries' ways to normalize images, each in its best form.
 
-Each takes uint8 images (N, H, W, 3) and, where it can write into one, a float32 output (N, 3, H, W),
-and returns what does the job once.
+Each function takes uint8 images (N, H, W, 3) and, if it can write into one, a float32 output (N, 3, H, W),
+and returns a function that does the job once.
 """
 
 import os
@@ -19,7 +19,7 @@ ORDER = (0, 3, 1, 2)
 
 
 def normalizing(images: np.ndarray, out: torch.Tensor) -> list[Way]:
-    """Return all ways. They round elsewhere than pinfeed does, some of them twice."""
+    """Returns all ways. They round at other steps than pinfeed, some of them twice."""
     one_std = {"expected": normalized(images, std=(ONE_STD,) * 3)}
     return [
         other("torch, best by hand (`copy_`, `sub_`, `div_` into `out`)", torch_best(images, out)),
@@ -34,18 +34,18 @@ def normalizing(images: np.ndarray, out: torch.Tensor) -> list[Way]:
 
 
 def constants() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and std of bytes, which broadcast over the channels of (N, 3, H, W)."""
+    """Returns mean and std of bytes, which broadcast over the channels of (N, 3, H, W)."""
     return torch.tensor(MEAN).view(1, 3, 1, 1) * 255, torch.tensor(STD).view(1, 3, 1, 1) * 255
 
 
 def torch_best(images: np.ndarray, out: torch.Tensor) -> Run:
-    """Three passes over the output, none over fresh memory."""
+    """Three passes over the output, without fresh memory."""
     (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
     return lambda: out.copy_(given).sub_(mean).div_(std)
 
 
 def torch_usual(images: np.ndarray) -> Run:
-    """A pass and fresh memory for each operation."""
+    """A pass and fresh memory per operation."""
     (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
     return lambda: given.float().sub_(mean).div_(std).contiguous()
 
@@ -70,12 +70,12 @@ def numpy_best(images: np.ndarray, out: torch.Tensor) -> Run:
 
 
 def v2() -> Any:
-    """Import `torchvision.transforms.v2`, also where its compiled operators don't match torch."""
+    """Imports `torchvision.transforms.v2`, even if its compiled operators don't match torch."""
     try:
         from torchvision.transforms import v2
     except RuntimeError:
-        # Importing a wheel that was built against another torch fails on the fake kernels of its
-        # operators. The transforms need none of them, only their schemas.
+        # A wheel built for another torch fails to import at the fake kernels of its operators. The
+        # transforms need only the schemas of these operators.
         schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", schema)
@@ -90,14 +90,14 @@ def to_normalized(*before: Any) -> Any:
 
 
 def torchvision(images: np.ndarray) -> Run:
-    """One image after the other; there is no `out=`."""
+    """Image by image; there is no `out=`."""
     transform = to_normalized()
     return lambda: default_collate([transform(image) for image in images])
 
 
 def albumentations(images: np.ndarray) -> Run:
-    """One image after the other; there is no `out=`."""
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or importing it asks the network
+    """Image by image; there is no `out=`."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import accesses the network
     from albumentations import Normalize
 
     transform = Normalize(MEAN, STD)
@@ -109,7 +109,7 @@ def albumentations(images: np.ndarray) -> Run:
 
 
 def opencv(images: np.ndarray) -> Run:
-    """It knows one standard deviation for all channels; there is no `out=`."""
+    """Only one standard deviation for all channels; there is no `out=`."""
     import cv2
 
     cv2.setNumThreads(torch.get_num_threads())
@@ -119,14 +119,14 @@ def opencv(images: np.ndarray) -> Run:
 
 
 def ffcv(images: np.ndarray) -> Run:
-    """Bytes looked up in a table; NHWC to NHWC, which torch calls NCHW in `channels_last` order."""
+    """A table lookup of bytes; NHWC to NHWC, which torch calls NCHW in `channels_last` order."""
     import numba
 
     table = np.ascontiguousarray(normalize_table().numpy().T)
     out = np.zeros(images.shape, np.float32)
     result = torch.from_numpy(out).permute(ORDER)
 
-    # FFCV compiles for three channels as well; written out, the channels need no inner loop.
+    # FFCV compiles for three channels too; unrolled, the channels need no inner loop.
     @numba.njit(boundscheck=False)
     def look_up(images, table, out):
         for sample in range(images.shape[0]):

@@ -1,4 +1,4 @@
-"""What is printed and written: the machine, tables of workloads, targets beside what was measured."""
+"""The report: the machine, tables of workloads, targets and measured values."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the CPU, how many may be used, the system, versions, and the instruction set in use."""
+    """Returns the CPU, the number of usable CPUs, the system, versions, and the instruction set."""
     cpu = platform.processor() or platform.machine()
     if sys.platform == "linux":
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -41,27 +41,27 @@ def machine_facts() -> dict[str, Any]:
 
 
 def facts_line(facts: Record) -> str:
-    """Return the machine and the versions in one line."""
+    """Returns the machine and the versions in one line."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
     machine = f"{facts['cpu']}, {facts['cpus']} CPUs, {facts['system']}, Python {facts['python']}"
     return f"{machine}, {packages}; instruction set: {facts['isa']}"
 
 
 def short_facts_line(facts: Record) -> str:
-    """Return the machine and the versions that matter most in one line."""
+    """Returns the machine and the most important versions in one line."""
     machine = f"{facts['cpu']} ({facts['isa'].upper()}), {facts['cpus']} CPUs, {facts['system']}"
     return f"{machine}, Python {facts['python']}, torch {facts['packages']['torch']}"
 
 
 def _digits(value: float) -> str:
-    """Write a number to three digits, without an exponent."""
+    """Formats a number with three digits, without an exponent."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _amount(value: float, unit: str) -> str:
-    """Write a time with the unit that suits it, or bytes."""
+    """Formats a time in the unit that suits it, or bytes."""
     if unit == "bytes":
         return f"{_digits(value)} B"
     for name, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -75,7 +75,7 @@ def _median(way: Record, quantity: str = "seconds") -> float:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """Return a markdown table that lines up in plain text too; so many columns are words."""
+    """Returns a Markdown table that lines up in plain text too; the first `words` columns are text."""
     lines = [list(header), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * width if i < words else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
@@ -87,7 +87,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
 
 
 def _times(record: Record, way: Record, role: str) -> str:
-    """Write how many times what the first way of a role takes a way takes."""
+    """Formats the ratio of a way's time to that of a role's first way."""
     try:
         return f"{_digits(ratio(way, find(record, '', role, way['job'])))} x"
     except NotMeasured:
@@ -95,7 +95,7 @@ def _times(record: Record, way: Record, role: str) -> str:
 
 
 def result_table(record: Record) -> str:
-    """Return all ways of a workload under its heading, with what did not run and why."""
+    """Returns all ways of a workload under its heading, and those that did not run, with the reason."""
     rows, notes = [], []
     for way in record["ways"]:
         if way["status"] != "ok":
@@ -113,9 +113,9 @@ def result_table(record: Record) -> str:
 
 
 class Verdict(NamedTuple):
-    """A target of a workload, what was measured or why nothing was, and whether that meets it.
+    """A target of a workload, the measured value or why there is none, and whether it is met.
 
-    A target that is missed by no more than is known is accepted.
+    A target that is missed by no more than its accepted figure is accepted.
     """
 
     workload: str
@@ -140,7 +140,7 @@ def _meets(value: float, sign: str, bound: float) -> bool:
 
 
 def check(record: Record) -> list[Verdict]:
-    """Compare a workload's targets with its record, at the two decimals that are shown."""
+    """Compares a workload's targets with its record, at the two decimals that are shown."""
     verdicts = []
     for target in WORKLOADS[record["name"]].targets:
         try:
@@ -157,7 +157,7 @@ def check(record: Record) -> list[Verdict]:
 
 
 def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
-    """Return the targets, or only those that are not met, and how many there are."""
+    """Returns the targets, or only the missed ones, and their number."""
     words = {True: "met", False: "not met", None: "not measured"}
     rows = [
         [
@@ -176,7 +176,7 @@ def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
 
 
 def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str]:
-    """Return what failed or was wrong, and the targets that are missed by more than is accepted."""
+    """Returns failed and wrong ways, and targets that are missed by more than is accepted."""
     lines = [
         f"{record['name']}: {way['name']}: {way['status']} ({way['note']})"
         for record in records
@@ -187,7 +187,7 @@ def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str
 
 
 def _time(record: Record, name: str, role: str, job: str | None = None) -> str:
-    """Return a way's time; of the ways of others, how many times pinfeed's that is, and its name."""
+    """Returns a way's time; for other ways also its ratio to pinfeed's and its name."""
     try:
         way = find(record, name, role, job)
     except NotMeasured:
@@ -199,7 +199,7 @@ def _time(record: Record, name: str, role: str, job: str | None = None) -> str:
 
 
 def main_table(records: Mapping[str, Record]) -> str:
-    """Return one row for each job."""
+    """Returns one row per job."""
     ways = (("", "pinfeed"), ("", "reference"), (QUICKEST, "other"))
     rows = [
         [
@@ -210,11 +210,11 @@ def main_table(records: Mapping[str, Record]) -> str:
         for name, record in records.items()
         for job in dict.fromkeys(way["job"] for way in record["ways"])
     ]
-    return table(["workload", "job", "pinfeed", "reference", "quickest other way"], rows, words=2)
+    return table(["workload", "job", "pinfeed", "reference", "fastest alternative"], rows, words=2)
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
-    """Return the workloads that have a usual way: pinfeed's time, and how much longer others take."""
+    """Returns the workloads that have a usual way: pinfeed's time, and the factors of others."""
     rows = [
         [
             record["title"],

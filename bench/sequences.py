@@ -1,4 +1,4 @@
-"""Sequences of different lengths: padded, joined, packed."""
+"""Sequences of different lengths: padded, concatenated, packed."""
 
 import copy
 import importlib
@@ -30,7 +30,7 @@ FILL = "fill the output (`out.fill_`)"
 
 
 def by_torch(tensors):
-    """Pad as one does in torch, lengths included."""
+    """Pads in the usual torch way, including lengths."""
     return pad_sequence(tensors, batch_first=True), lengths_of(tensors)
 
 
@@ -65,9 +65,7 @@ def pad():
 
 
 @workload(
-    at_least(
-        100, "transformers", why=(66, "65,000 Python ints are read one by one, which takes 450 µs")
-    ),
+    at_least(100, "transformers", why=(66, "reading 65,000 Python ints one by one takes 450 µs")),
     at_least(2),
 )
 def pad_lists():
@@ -91,7 +89,7 @@ def pad_lists():
     def transformers():
         theirs = importlib.import_module("transformers")
         tokenizer = theirs.ByT5Tokenizer()
-        tokenizer.model_input_names = ["input_ids"]  # without its mask, the faster form
+        tokenizer.model_input_names = ["input_ids"]  # without its mask: the faster form
         collate = theirs.DataCollatorWithPadding(tokenizer)
         samples = [{"input_ids": numbers} for numbers in lists]
         return lambda: (collate(samples)["input_ids"], lengths())
@@ -114,12 +112,12 @@ def pad_lists():
         "torch `pad_sequence`",
         why=(
             2.8,
-            "a tensor's object, storage and numbers are three places in memory, which both wait for",
+            "both wait for a tensor's object, storage and numbers, at three addresses",
         ),
     )
 )
 def pad_cold():
-    """256 of 20,000 sequences of 1–511 tokens that no cache of the CPU holds, padded."""
+    """256 of 20,000 sequences of 1–511 tokens, not in the CPU's caches, padded."""
     tensors = [*map(torch.from_numpy, data.sequences(20_000, 511))]
     draw, chosen, out = data.Draw(len(tensors)), [], torch.zeros(256, 511, dtype=torch.int64)
 
@@ -143,9 +141,9 @@ def pad_cold():
 @workload(
     at_most(1.35, "`pad`, pooled", "fill the padded output"),
     at_least(1.7, "torch `pad_sequence`", "`pad`, pooled"),
-    at_most(1.2, "`Collate(Jagged())`", "copy as many values"),
-    at_most(1.2, "`JaggedBatch.from_padded`", "copy as many values"),
-    at_most(1.2, "`unpad`", "copy as many values"),
+    at_most(1.2, "`Collate(Jagged())`", "copy the same values"),
+    at_most(1.2, "`JaggedBatch.from_padded`", "copy the same values"),
+    at_most(1.2, "`unpad`", "copy the same values"),
 )
 def frames():
     """64 sequences of (1–1499, 80) float32: padded, joined with offsets, and back."""
@@ -172,7 +170,7 @@ def frames():
     rows = {"expected": (in_rows, lengths)}
     return Job(
         reference("fill the padded output (`out.fill_`)", lambda: out.fill_(1)),
-        reference("copy as many values (`copy_`)", lambda: target.copy_(joined)),
+        reference("copy the same values (`copy_`)", lambda: target.copy_(joined)),
         ours("`pad`, pooled", lambda: pinfeed.functional.pad(tensors), **rows),
         ours("`Collate(Jagged())`", jagged(collate, tensors)),
         ours("`JaggedBatch.from_padded`", from_padded),
@@ -184,7 +182,7 @@ def frames():
     )
 
 
-# Collators of transformers: what a feature has beside tokens and mask, and its value for a text.
+# transformers' collators: the entries of a feature beside tokens and mask, as values for one text.
 COLLATORS = {
     "DataCollatorWithPadding": ("label", len),
     "DataCollatorForTokenClassification": ("labels", list),
@@ -201,7 +199,7 @@ ON_ROWS = "`DataCollatorForLanguageModeling` on an ArrayDataset"
         2,
         ON_ROWS,
         "`Collate(Pad())`",
-        why=(2.4, "it writes labels and an int64 mask too, 2.7 times as much memory"),
+        why=(2.4, "it also writes labels and an int64 mask, 2.7× the memory"),
     ),
 )
 def collators():
@@ -276,7 +274,7 @@ def pack_plan():
         ),
         ours("the epoch's first batch", **resumed(0)),
         ours("batch 100,000", **resumed(100_000)),
-        # At most 1 % more rows than have to be.
+        # At most 1 % more rows than necessary.
         expected=lambda rows: max(rows / least - 1.01, 0.0),
     )
 
@@ -285,14 +283,14 @@ def pack_plan():
     at_most(
         1.3,
         "tokens alone",
-        "copy as many bytes",
+        "copy the same bytes",
         why=(5.4, "the call takes some 20 µs, the copy 9"),
     ),
     at_most(
         2,
-        "with all that models take",
-        "copy as many, marks included",
-        why=(3.6, "the call takes some 20 µs, and asks for four more outputs"),
+        "with all outputs",
+        "copy the same bytes, all outputs",
+        why=(3.6, "the call takes some 20 µs, and has four more outputs"),
     ),
 )
 def pack_fill():
@@ -316,7 +314,7 @@ def pack_fill():
         return partial(torch.empty_like(source).copy_, source)
 
     def by_numpy():
-        """Documents into rows one after the other, where the sampler put them."""
+        """Copies documents into rows in turn, at the sampler's positions."""
         out, row, place = np.zeros((ROWS, SEQ_LENGTH), np.int64), 0, 0
         for document in (ragged[i] for i in indices):
             if place + len(document) > SEQ_LENGTH:
@@ -328,10 +326,10 @@ def pack_fill():
     expected = by_numpy()["input_ids"]
     alone, marked = by_pinfeed(), by_pinfeed(**dict.fromkeys(marks, True))
     return Job(
-        reference("copy as many bytes", copies(alone)),
-        reference("copy as many, marks included", copies(marked)),
+        reference("copy the same bytes", copies(alone)),
+        reference("copy the same bytes, all outputs", copies(marked)),
         ours("tokens alone", alone),
-        ours("with all that models take", marked),
+        ours("with all outputs", marked),
         other("NumPy, document by document", by_numpy),
         expected=lambda batch: difference(batch["input_ids"], expected),
     )

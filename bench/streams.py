@@ -16,7 +16,7 @@ BUFFERED = f"`StreamDataset`, buffer of {BUFFER:,}"
 
 
 def read_lines(path):
-    """Samples of a shard."""
+    """Yields the samples of a shard."""
     with path.open() as lines:
         for line in lines:
             yield json.loads(line)
@@ -24,7 +24,7 @@ def read_lines(path):
 
 @workload(
     at_most(1.11),
-    at_most(1.11, BUFFERED, "the source", why=(1.49, "to keep and to find a sample takes 0.5 µs")),
+    at_most(1.11, BUFFERED, "the source", why=(1.49, "buffering costs 0.5 µs per sample")),
     at_most(1.05, BUFFERED, "a generator with a buffer", why=(1.23, DISTURBED)),
 )
 def stream():
@@ -59,6 +59,6 @@ def stream():
         reference("the source, shard after shard", source),
         ours("`StreamDataset`", by_pinfeed(0)),
         ours(BUFFERED, by_pinfeed(BUFFER)),
-        other("a generator with a buffer as large, its places drawn in blocks", by_hand),
+        other("a generator with an equal buffer, positions drawn in blocks", by_hand),
         expected=error,
     )

@@ -1,4 +1,4 @@
-"""Threads of one process that make batches at the same time, beside worker processes."""
+"""Threads of one process that make batches at the same time, compared with worker processes."""
 
 import multiprocessing
 import os
@@ -21,15 +21,15 @@ THREADS, WORKERS = "two threads, `ThreadPoolExecutor`", "two worker processes, `
 
 
 def pool_of(threads):
-    """Threads with a CPU each, or the system may leave two of them on one."""
+    """Threads with a CPU each, because the system may leave two of them on one."""
     cpus = sorted(os.sched_getaffinity(0))[:threads]
     return ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {cpus.pop()}))
 
 
 def gathered(width, count):
-    """So many batches of 256 rows of float32, made by one thread, or by two of which each makes half.
+    """Batches of 256 rows of float32, made by one thread, or by two that each make half.
 
-    They are ndarrays, since torch lets go of the GIL where a tensor dies.
+    They are ndarrays, because torch releases the GIL when a tensor dies.
     """
     generator = np.random.default_rng(0)
     rows, indices = generator.random((1024, width), np.float32), generator.integers(0, 1024, 256)
@@ -51,7 +51,7 @@ def gathered(width, count):
 
 @workload(at_most(1.2, TWO, ONE))
 def threads_small():
-    """Batches of 64 KiB, by threads that would lose if they handed the GIL to and fro."""
+    """Batches of 64 KiB by threads, where releasing the GIL costs more than the work."""
     return gathered(64, 2000)
 
 
@@ -77,7 +77,7 @@ class Words:
 
 
 def from_threads(dataset, size, collate):
-    """The batches of a dataset in order, made by two threads that are four batches ahead."""
+    """Yields the batches of a dataset in order, made by two threads that are four batches ahead."""
 
     def batch(begin):
         return collate([dataset[i] for i in range(begin, begin + size)])
@@ -110,18 +110,18 @@ def beside_workers(dataset, collate, size=32):
     at_most(1.1, THREADS, WORKERS, why=(1.21, "decoding in Pillow holds the GIL now and then"))
 )
 def threads_jpeg():
-    """32 random crops of 224×224 of JPEGs, decoded with Pillow, which lets go of the GIL."""
+    """32 random crops of 224×224 of JPEGs, decoded with Pillow, which releases the GIL."""
     return beside_workers(Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD)))
 
 
 @workload(at_least(1.5, THREADS, WORKERS))
 def threads_python():
-    """32 lines of 256 words, looked up in Python: threads have one GIL, processes one each."""
+    """32 lines of 256 words, looked up in Python: threads share one GIL."""
     return beside_workers(Words(), pinfeed.Collate())
 
 
 def memory_of(make):
-    """Bytes that the process and its workers take together while an epoch is under way."""
+    """Returns the bytes of the process and its workers together, during an epoch."""
     batches = make()
     next(batches)
     processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
@@ -131,7 +131,7 @@ def memory_of(make):
 
 @workload(at_most(0.9, THREADS, WORKERS))
 def threads_memory():
-    """Memory of the process and its workers, while they decode JPEGs as above."""
+    """Memory of the process and its workers, while they decode the JPEGs of `threads-jpeg`."""
     dataset, collate = Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD))
     loader = DataLoader(dataset, 32, collate_fn=collate, num_workers=2)
     ways = (THREADS, partial(from_threads, dataset, 32, collate)), (WORKERS, partial(iter, loader))

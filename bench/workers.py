@@ -1,4 +1,4 @@
-"""DataLoader with two worker processes: what it takes to get a batch from them."""
+"""DataLoader with two worker processes: the cost of a batch from them."""
 
 import random
 from functools import partial
@@ -18,7 +18,7 @@ PER_SAMPLE = "DataLoader, torch per sample"
 
 
 class Repeated:
-    """Tensors that are in memory as they should be: a worker only stacks them."""
+    """Tensors that are ready in memory: a worker only stacks them."""
 
     def __init__(self, tensors, times):
         self.tensors, self.times = tensors, times
@@ -31,7 +31,7 @@ class Repeated:
 
 
 class Photographs:
-    """The photographs that scikit-learn ships, decoded and cropped anew for each sample."""
+    """Photographs from scikit-learn, decoded and cropped anew for each sample."""
 
     def __init__(self, is_normalized=False):
         import sklearn.datasets
@@ -56,7 +56,7 @@ class Photographs:
 
 
 def last(batches):
-    """The last batch of an epoch, while the others die."""
+    """Returns the last batch of an epoch, while the others die."""
     for batch in batches:  # noqa: B007
         pass
     return batch

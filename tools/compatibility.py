@@ -1,8 +1,8 @@
-"""Runs tests and writes what came out into the table of docs/compatibility.md.
+"""Runs tests and adds the result to the table of docs/compatibility.md.
 
-Usage: PYTHON tools/compatibility.py NAME [PYTEST ARGUMENTS], with the Python that is to be tried and the
-name of these tests. A row of compatibility.json, which the table is made of, is replaced by the next run of
-the same tests with the same versions.
+Usage: PYTHON tools/compatibility.py NAME [PYTEST ARGUMENTS], with the Python to test and a name for these
+tests. The row in compatibility.json, the source of the table, is replaced by the next run of the same tests
+with the same versions.
 """
 
 import collections
@@ -23,20 +23,20 @@ MARK = "<!-- compatibility: {} -->\n"
 
 
 class Outcomes:
-    """Counts the tests that passed, failed and were skipped; an error around a test, or a file, counts as one."""
+    """Counts passed, failed and skipped tests; an error around a test, or in a file, counts as one."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
         self._broken: set[str] = set()  # files, which each process reports
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """What pytest calls with each file or folder."""
+        """Receives pytest's hook for each file or folder."""
         if report.failed and report.nodeid not in self._broken:
             self._broken.add(report.nodeid)
             self.counts["failed"] += 1
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """What pytest calls with each part of a test."""
+        """Receives pytest's hook for each phase of a test."""
         if report.when == "call" or report.outcome != "passed":
             self.counts[report.outcome] += 1
 
@@ -60,7 +60,7 @@ def main(name: str, arguments: list[str]) -> int:
 
 
 def write(row: dict[str, str | int]) -> None:
-    """Puts a row in place of the one with the same versions, and writes the table."""
+    """Replaces the row with the same versions, and writes the table."""
     rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     rows = [other for other in rows if any(other[name] != row[name] for name in COLUMNS[:5])]
     rows.append(row)
