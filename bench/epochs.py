@@ -297,7 +297,7 @@ def epoch_packed():
     at_least(1, "`torch.multinomial`", "`WeightedSampler`"),
 )
 def samplers():
-    """Iterates over batches of indices."""
+    """Batches of indices."""
     count, draws = 2_000_000, 1_000_000
     indices, weights = np.arange(count), np.random.default_rng(0).random(10_000_000)
     out, tensor = np.empty_like(indices), torch.from_numpy(weights)
