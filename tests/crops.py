@@ -1,4 +1,4 @@
-"""Images of which each epoch has other crops, and what becomes of each of them."""
+"""Images with new crops each epoch, and the crops that a batch should have."""
 
 import functools
 from typing import Any

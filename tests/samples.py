@@ -32,7 +32,7 @@ class FrozenRecord:
 
 
 class Bag(Mapping[str, Any]):
-    """A Mapping that is no dict and can't be changed."""
+    """A Mapping that is not a dict and can't be changed."""
 
     def __init__(self, items):
         self._items = dict(items)
@@ -54,7 +54,7 @@ class TaggedDict(dict):
 
 
 class Couple(Sequence[Any]):
-    """A Sequence that is no list."""
+    """A Sequence that is not a list."""
 
     def __init__(self, items):
         self._items = list(items)

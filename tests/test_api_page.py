@@ -141,7 +141,7 @@ def test_every_public_name_is_on_a_page_once():
 
 
 def test_the_index_links_to_every_name():
-    """But to those of the pages that it names as a whole."""
+    """Except to the pages that it names as a whole."""
     index = (PAGES / "index.md").read_text(encoding="utf-8")
     for page in sorted(PAGES.glob("*.md")):
         if page.stem in ("integrations", "runtime"):

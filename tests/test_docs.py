@@ -113,7 +113,7 @@ def _run_on_two_ranks(code, path):
 
 
 def _code(text, blocks):
-    """The page with all lines empty but those of its code: a traceback names the line of the file."""
+    """The page with all lines empty except its code, so that tracebacks have the file's line numbers."""
     lines = [""] * text.count("\n")
     for block in blocks:
         start = text.count("\n", 0, block.start(1))

@@ -1,4 +1,4 @@
-// Plain copies of bytes, with a choice the C library doesn't give: write around the cache.
+// Copies of bytes that can bypass the cache, which the C library doesn't offer.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@ void copy_bytes(void* out, const void* in, std::size_t count, bool streaming);
 // Bytes of a cache line.
 inline constexpr std::size_t kLine = 64;
 
-// From so many bytes on a streaming copy goes through several pages at once.
+// From this size on, a streaming copy interleaves several pages.
 inline constexpr std::size_t kPagesInTurn = std::size_t{16} << 10;
 
-// Whether memcpy of `count` bytes doesn't read the output either, which is what streaming is for.
+// Whether memcpy of `count` bytes avoids reading the output, like streaming stores.
 bool memcpy_streams(std::size_t count);
 
-// Writes the kLine bytes at `line` to `lines` lines in a row, around the cache. `out` begins a
-// line.
+// Writes the kLine bytes at `line` to `lines` consecutive lines, bypassing the cache. `out` is
+// aligned to a line.
 void repeat_line(void* out, const void* line, std::size_t lines);
 
-// Copies `lines` lines around the cache. Both sides begin one.
+// Copies `lines` lines, bypassing the cache. Both sides are aligned to a line.
 void copy_lines(void* out, const void* in, std::size_t lines);
 
-// Orders streaming stores before whatever the thread does next.
+// Orders streaming stores before later stores of the thread.
 void stores_done();
 
 }  // namespace pinfeed::kernels

@@ -1,8 +1,8 @@
-// Blocks of 16 image values for AVX2 + FMA + F16C. The AVX-512 file includes this one too and
-// replaces what it does better.
+// Blocks of 16 image values for AVX2 + FMA + F16C. The AVX-512 file includes this file and replaces
+// some functions.
 //
-// The including files are compiled for the baseline; each function opens its own target, so that
-// no inline library code compiled for a wider machine can leak into the portable path.
+// The including files are compiled for the baseline CPU; each function sets its own target, so that
+// no inline library code for a newer CPU can leak into the portable path.
 #pragma once
 
 #include <immintrin.h>
@@ -57,7 +57,7 @@ PINFEED_AVX2_INLINE __m128i shuffled(const __m128i (&in)[Step],
   return (shuffled_part<Table, To, From>(in[From]) | ...);
 }
 
-// Writes a whole block as Table says: out[to] = its bytes from all in[from].
+// Writes a whole block by Table: out[to] = its bytes from all in[from].
 template <auto& Table, bool Streaming, int Step, int... To>
 PINFEED_AVX2_INLINE void store_shuffled(const __m128i (&in)[Step], std::uint8_t* out,
                                         std::ptrdiff_t out_stride,
@@ -66,8 +66,8 @@ PINFEED_AVX2_INLINE void store_shuffled(const __m128i (&in)[Step], std::uint8_t*
   (store16<Streaming>(out + To * out_stride, shuffled<Table, To>(in, all)), ...);
 }
 
-// Eight pixels in two halves of four; `part` says which. bfloat16 is packed from two vectors within
-// 128-bit lanes, so it takes pixels 0-3 | 8-11 and 4-7 | 12-15, the others 0-7 and 8-15. Backwards,
+// Eight pixels in two halves of four, chosen by `part`. bfloat16 is packed from two vectors within
+// 128-bit lanes, so it uses pixels 0-3 | 8-11 and 4-7 | 12-15, other types 0-7 and 8-15. Backwards,
 // these are counted from the last.
 template <PixelType Type, bool Backwards>
 constexpr int half_of(int part, int half) {
@@ -75,8 +75,8 @@ constexpr int half_of(int part, int half) {
   return Backwards ? 3 - quarter : quarter;
 }
 
-// Where pixels 4 * quarter .. 4 * quarter + 3 are loaded from: 16 bytes that hold them and do not
-// reach past pixel 15.
+// The load address for pixels 4 * quarter .. 4 * quarter + 3: 16 bytes that contain them and don't
+// extend past pixel 15.
 template <int Step>
 constexpr int load_offset(int quarter) {
   const int first = quarter * 4 * Step;
@@ -128,7 +128,7 @@ PINFEED_AVX2_INLINE Floats load_floats(const float* values) {
   return {_mm256_loadu_ps(values), _mm256_loadu_ps(values + 8)};
 }
 
-// Of eight pixels of three values: in which lanes a vector of them has a channel.
+// For eight pixels of three values: the lanes of a vector that have a channel.
 constexpr int channel_lanes(int vector, int channel) {
   int lanes = 0;
   for (int lane = 0; lane < 8; ++lane) lanes |= (8 * vector + lane) % 3 == channel ? 1 << lane : 0;
@@ -150,14 +150,14 @@ PINFEED_AVX2_INLINE __m256 load_eight(const float* pixels) {
   if constexpr (Step == 1) {
     return Backwards ? ordered(first, [](int pixel) { return pixel; }) : first;
   } else if constexpr (Step == 3) {
-    // No two pixels have it in the same lane.
+    // No two pixels share a lane.
     constexpr int in_second = channel_lanes(1, Channel), in_third = channel_lanes(2, Channel);
     const __m256 mixed =
         _mm256_blend_ps(_mm256_blend_ps(first, _mm256_loadu_ps(pixels + 8), in_second),
                         _mm256_loadu_ps(pixels + 16), in_third);
     return ordered(mixed, [](int pixel) { return (3 * pixel + Channel) % 8; });
   } else {
-    // Pixels 0, 2, 4, 6 come together in the lower lane, the others in the upper one.
+    // Pixels 0, 2, 4, 6 go to the lower lane, the others to the upper one.
     const __m256 second = _mm256_loadu_ps(pixels + 8), third = _mm256_loadu_ps(pixels + 16);
     const __m256 fourth = _mm256_loadu_ps(pixels + 24);
     const __m256 low =
@@ -176,8 +176,8 @@ PINFEED_AVX2_INLINE Floats load_channel(const float* pixels) {
   return Backwards ? Floats{second, first} : Floats{first, second};
 }
 
-// to_bfloat16_bits in 32-bit lanes, for numbers and infinities: finite constants make no NaN of a
-// byte. Floats may be one, quiet after the multiply-add: its upper half stays.
+// to_bfloat16_bits in 32-bit lanes, for numbers and infinities: a byte never becomes NaN, because
+// constants are finite. A float may be NaN, quiet after the multiply-add: its upper half stays.
 template <class Value>
 PINFEED_AVX2_INLINE __m256i round_bfloat16(__m256 value) {
   const __m256i bits = _mm256_castps_si256(value);
@@ -221,7 +221,7 @@ PINFEED_AVX2 void plane_blocks_avx2(const std::uint8_t* pixels, std::size_t bloc
   }
 }
 
-// The same, of values in order.
+// The same, for values in order.
 template <PixelType Type, bool Streaming, class Value>
 PINFEED_AVX2_INLINE void store_in_order(void* out, Floats values) {
   if constexpr (Type == PixelType::bfloat16) {
@@ -237,7 +237,7 @@ struct Avx2 {
   static constexpr const CastTable* casts = &kCastAvx2;
   static constexpr const PermuteRuns* permute = &kPermuteAvx2;
 
-  // Of float32: one channel after the other.
+  // For float32: one channel after the other.
   template <PixelType Type, int Step, int Channels, bool Streaming, bool Backwards>
   PINFEED_AVX2 static void planes_blocks(const float* pixels, std::size_t blocks,
                                          const float* scale, const float* bias, std::byte* out,
@@ -316,7 +316,8 @@ struct Avx2 {
   PINFEED_AVX2 static void copy_rows(const std::uint8_t* from, std::ptrdiff_t from_stride,
                                      std::size_t bytes, std::size_t rows, std::uint8_t* to,
                                      std::ptrdiff_t to_stride) {
-    // Long rows come from memory, where 32 bytes at a time, half of them in two lines, took longer.
+    // Long rows come from memory, where 32 bytes at a time were slower, because half of them span
+    // two lines.
     constexpr std::size_t kVector = 32, kLong = 256;
     if (bytes < kVector || bytes > kLong)
       return copy_by<16>(from, from_stride, bytes, rows, to, to_stride);
@@ -339,7 +340,7 @@ struct Avx2 {
       const __m256i order = _mm256_load_si256(reinterpret_cast<const __m256i*>(
           kJoinedWords<2>[to_step < 0][std::abs(to_step) / 4].data()));
       const std::ptrdiff_t begin = to_step < 0 ? -std::ptrdiff_t{kPicked} : 0;
-      // What is stored beyond two blocks is stored again by the blocks after them.
+      // Bytes stored beyond two blocks are overwritten by the next blocks.
       for (; blocks > kPicked / 4; blocks -= 2, from += 2 * from_step, to += 2 * to_step) {
         const __m256i in = _mm256_set_m128i(load16(from + from_step), load16(from));
         store32<false>(to + begin,

@@ -1,6 +1,5 @@
-// Image primitives for AVX-512 (F, BW): those that make 16-bit floats of bytes, which are bound by
-// instructions on narrower vectors. float32 outputs are bound by memory with AVX2 already, so the
-// rest is AVX2's.
+// Image primitives for AVX-512 (F, BW): bytes to 16-bit floats, which are bound by instructions on
+// narrower vectors. float32 outputs are memory-bound with AVX2 already, so all else is AVX2's.
 #include "kernels/image_avx2.h"
 #include "kernels/image_blocks.h"
 
@@ -27,7 +26,7 @@ PINFEED_AVX512_INLINE void store64(void* out, __m512i value) {
 // numbers to zero.
 PINFEED_AVX512_INLINE __m512i round_bfloat16_high(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
-  // Half a unit, or just less where the last bit that stays is even: a tie goes to even.
+  // Half a unit, or just less if the last remaining bit is even: ties go to even.
   const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
   const __m512i half =
       _mm512_mask_blend_epi32(odd, _mm512_set1_epi32(0x7fff), _mm512_set1_epi32(0x8000));
@@ -70,7 +69,7 @@ PINFEED_AVX512_INLINE __m512i load_pixels(const std::uint8_t* pixels) {
     const __m512i spread =
         Backwards ? _mm512_setr_epi32(9, 10, 11, 11, 6, 7, 8, 8, 3, 4, 5, 5, 0, 1, 2, 2)
                   : _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
-    // Two loads that end where the block ends; one masked load took three times as long here.
+    // Two loads that end at the end of the block; one masked load took three times as long here.
     const __m256i head = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(pixels));
     const __m256i tail = _mm256_castsi128_si256(load16(pixels + 32));
     return _mm512_permutexvar_epi32(spread,

@@ -1,14 +1,13 @@
-// Stretches of an image, cut into runs of adjacent bytes for an instruction set's primitives.
+// Parts of an image, cut into runs of adjacent bytes for an instruction set's primitives.
 //
 // Note [Tiles]
-// Images whose pixels don't stand next to each other in memory (crops, mirrored views, planes that
-// must be interleaved) are first copied, a tile at a time, into the order that a primitive reads.
-// A tile fits in the L1 cache, so that this pass costs instructions but no memory traffic. A
-// source that is already in order is read where it lies. A window that leaves its image is put
-// together in the tile as well: pixels beyond an edge are some with other strides. A mirrored
-// source stands in the tile as it does in memory, its last row first, and planes are made of the
-// whole tile backwards. Images of other types than bytes become float32 in the tile, or integers as
-// large as the output's, so that no type needs primitives of its own.
+// Pixels that are not adjacent in memory (crops, mirrored views, planes to be interleaved) are
+// first copied, a tile at a time, into the order that a primitive reads. A tile fits in the L1
+// cache, so this pass costs instructions but no memory traffic. A source that is already in order
+// is read in place. A window that extends beyond its image is assembled in the tile too: pixels
+// beyond an edge have other strides. A mirrored source keeps its memory order in the tile, last row
+// first, and planes are made from the whole tile backwards. Images of other types become float32 in
+// the tile, or integers of the output's size, so a type needs no primitives of its own.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +33,8 @@ std::byte* advance(void* out, std::size_t index, PixelType type) {
   return static_cast<std::byte*>(out) + index * pixel_size(type);
 }
 
-// `count` pixels in a row, of adjacent channels and maybe another value, which the last one lacks.
-// Backwards: the last one of the band comes first.
+// A row of `count` pixels with adjacent channels and possibly one more value, which the last one
+// lacks. Backwards: the band's last pixel comes first.
 template <class Value>
 struct Tile {
   Value* data;
@@ -47,8 +46,8 @@ struct Tile {
   std::size_t pixel() const { return channels + gap; }
 };
 
-// Rows [row, row + rows) of an image as wide as its place, or one row of a narrower one. `Value` is
-// what a tile holds: bytes; float32; or larger integers, which are only copied.
+// Rows [row, row + rows) of an image as wide as its slot, or one row of a narrower image. `Value`
+// is the type in the tile: bytes; float32; or larger integers, which are only copied.
 template <class Value>
 class Band {
  public:
@@ -81,13 +80,13 @@ class Band {
     }
   }
 
-  // Whether the source's bytes follow each other in memory as those of an HWC output do.
+  // Whether the source's bytes are adjacent in the order of an HWC output.
   bool linear_hwc() const {
     return one_run_ && source_.column_stride == pixel_stride() &&
            (source_.channel_stride == item_ || channels_ == 1);
   }
 
-  // Takes along the images after this one: `images` in all, whose bytes follow each other.
+  // Extends the band to `images` images whose bytes are adjacent.
   void extend(std::size_t images) { pixels_ *= images; }
 
  private:
@@ -96,7 +95,7 @@ class Band {
   static constexpr ScalarType kTileType =
       kCopied ? copied_as(sizeof(Value)).in : ScalarType::float32;
   static constexpr std::size_t kTile = kTileValues<Value>;
-  static constexpr float kNone[4] = {};  // scale and bias of a plain permutation, which has none
+  static constexpr float kNone[4] = {};  // no scale and bias: a plain permutation
 
   void write_chw() const {
     const bool packed = packed_either_way();
@@ -116,8 +115,8 @@ class Band {
   void write_hwc(const PackedConstants& constants) const {
     const std::size_t tile = std::max(kTile / channels_ & ~std::size_t{63}, std::size_t{1});
     alignas(64) Value buffer[kTile];
-    // Bytes that stay as they are need no tile, unless the cache is better avoided: on a Zen 5 they
-    // took 41 µs for an image of 500 by 375 through a tile, and 27 without it.
+    // Bytes that are only copied need no tile, unless stores bypass the cache: on a Zen 5 an image
+    // of 500 by 375 took 41 µs through a tile, and 27 without it.
     const bool is_direct =
         kBytes && !scaled() && (!batch_.streaming || memcpy_streams(pixels_ * channels_));
     const std::size_t step = is_direct && one_run_ ? pixels_ : tile;
@@ -129,8 +128,8 @@ class Band {
   }
 
   // Calls write(begin, count) for all pixels, at most `tile` at a time. The first tile is shorter,
-  // so that all others begin where a cache line of the output does; `items` of a pixel stand
-  // together there.
+  // so that all others begin at a cache line of the output; `items` items of a pixel are adjacent
+  // there.
   template <class Write>
   void for_each_tile(std::size_t tile, std::size_t items, const Write& write) const {
     std::size_t count = tile;
@@ -139,7 +138,7 @@ class Band {
       const std::size_t index = (image_ * planes * batch_.height + row_) * batch_.width;
       const auto address = reinterpret_cast<std::uintptr_t>(batch_.out) + index * pixel;
       while (count > tile - kLine && (address + count * pixel) % kLine != 0) --count;
-      if (count == tile - kLine) count = tile;  // no pixel begins a line
+      if (count == tile - kLine) count = tile;  // no pixel begins at a line
     }
     for (std::size_t begin = 0; begin < pixels_; begin += count, count = tile) {
       count = std::min(count, pixels_ - begin);
@@ -148,8 +147,8 @@ class Band {
     }
   }
 
-  // Requests pixels while those before them are written. Rows of a crop stand apart in memory,
-  // where the hardware doesn't foresee the next one.
+  // Prefetches pixels while earlier ones are written. Rows of a crop are far apart, so the hardware
+  // doesn't predict the next one.
   void prefetch(std::size_t begin, std::size_t count) const {
     if (source_.window != nullptr || std::abs(source_.column_stride) > std::ptrdiff_t{kLine})
       return;
@@ -163,7 +162,7 @@ class Band {
     }
   }
 
-  // Where the band's pixel number `pixel` goes in an HWC output.
+  // The address of the band's pixel number `pixel` in an HWC output.
   std::byte* packed_at(std::size_t pixel) const {
     const std::size_t index = ((image_ * batch_.height + row_) * batch_.width + pixel) * channels_;
     return advance(batch_.out, index, batch_.out_type);
@@ -181,15 +180,15 @@ class Band {
     }
   }
 
-  // Pixels of 3 or 4 adjacent values, in either channel order (RGB or BGR), with or without a
-  // gap behind them.
+  // Pixels of 3 or 4 adjacent values, in either channel order (RGB or BGR), with or without a gap
+  // behind them.
   bool packed_either_way() const {
     const std::ptrdiff_t gap = std::abs(source_.column_stride) - pixel_stride();
     return step_ > 0 && gap >= 0 && gap <= item_ && std::abs(source_.channel_stride) == item_;
   }
 
-  // Values between three channels and those of the next pixel, if they are taken along. A window's
-  // fill has none.
+  // The values between three channels and the next pixel's, if they are copied too. A window's fill
+  // has none.
   std::ptrdiff_t gap() const {
     return channels_ == 3 && source_.window == nullptr && packed_either_way() &&
                    std::abs(source_.column_stride) > pixel_stride()
@@ -271,7 +270,7 @@ class Band {
   // Bytes of a pixel whose values are adjacent.
   std::ptrdiff_t pixel_stride() const { return static_cast<std::ptrdiff_t>(channels_) * item_; }
 
-  // Of a source whose items are what the primitives read.
+  // Whether the source's items have the type that primitives read.
   static const Value* values_at(const std::uint8_t* items) {
     return reinterpret_cast<const Value*>(items);
   }
@@ -282,10 +281,10 @@ class Band {
            static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
   }
 
-  // Whether planes are made of tiles that hold the pixels from the last to the first.
+  // Whether planes are made from tiles with the pixels in reverse order.
   bool backwards() const { return !kCopied && source_.column_stride < 0; }
 
-  // Puts the band's pixels from `begin` on together: those that `of` makes of the image's.
+  // Assembles the band's pixels from `begin` on; `of` maps them to the image's pixels.
   template <class Of>
   void fill(const Tile<Value>& tile, std::size_t begin, const Of& of) const {
     const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.pixel());
@@ -299,8 +298,8 @@ class Band {
     });
   }
 
-  // Calls piece(offset, pixels) for all that a tile is made of: the first one of each piece is the
-  // tile's pixel number `offset`.
+  // Calls piece(offset, pixels) for each piece of a tile, which begins at pixel number `offset` of
+  // the tile.
   template <class Piece>
   void for_each_piece(const Tile<Value>& tile, std::size_t begin, const Piece& piece) const {
     if (one_run_) return piece(0, pixels(at(begin), 1, tile.count));
@@ -320,7 +319,8 @@ class Band {
     }
   }
 
-  // The same for some rows and columns of a window: what is beyond the image, then what is in it.
+  // The same for some rows and columns of a window: first the outside of the image, then the
+  // inside.
   template <class Part>
   void for_each_part(const ImageWindow& window, const Tile<Value>& tile, std::size_t y,
                      std::size_t x, std::size_t rows, std::size_t columns, const Part& part) const {
@@ -376,7 +376,7 @@ class Band {
             columns};
   }
 
-  // Puts pixels together as those of a tile, at `to`.
+  // Assembles pixels at `to`, in the order of a tile.
   void pack(const PixelRows& from, const Tile<Value>& tile, Value* to,
             std::ptrdiff_t to_stride) const {
     const auto size = static_cast<std::ptrdiff_t>(tile.pixel()) * item_;
@@ -398,7 +398,7 @@ class Band {
     }
   }
 
-  // `count` items of any type in a row.
+  // A row of `count` items of any type.
   void pack_items(const PixelRows& row, std::size_t channels, bool adjacent, std::size_t count,
                   Value* to) const {
     alignas(64) std::byte gathered[kTile * sizeof(std::int64_t)];
@@ -451,8 +451,8 @@ class Band {
   std::size_t pixels_;
   std::size_t channels_;
   int step_;
-  std::ptrdiff_t item_;  // bytes of one of the source
-  bool in_place_;        // a primitive may read the source where it lies
+  std::ptrdiff_t item_;  // bytes of a source item
+  bool in_place_;        // a primitive may read the source in place
   bool one_run_;         // consecutive pixels are column_stride apart, across rows too
 };
 

@@ -1,6 +1,6 @@
-// From blocks to runs: everything about a primitive of image_runs.h that does not depend on the
-// instruction set, which is head, tail and alignment. An instruction set `Isa` has the tables
-// `casts` and `permute`, and supplies, the first two for values that are bytes or float32,
+// From blocks to runs: the part of image_runs.h's primitives that does not depend on the
+// instruction set: head, tail and alignment. An instruction set `Isa` has the tables `casts` and
+// `permute`, and supplies, the first two for bytes and for float32,
 //
 //   planes_blocks<Type, Step, Channels, Streaming, Backwards>(pixels, blocks, scale, bias, out,
 //   plane_stride) packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
@@ -8,9 +8,9 @@
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
 //   copy_rows(from, from_stride, bytes, rows, to, to_stride)       which is copy_by its vectors
 //
-// all but the last two on whole blocks of kBlock values, of which `pixels` is the one that is read
-// first: the last one in memory if Backwards, where pixels are counted from their end. Streaming
-// stores find `out` aligned to a cache line.
+// all except the last two on whole blocks of kBlock values. `pixels` is the block that is read
+// first: the last one in memory if Backwards, where pixels are counted from their end. For
+// streaming stores, `out` is aligned to a cache line.
 #pragma once
 
 #include <algorithm>
@@ -27,9 +27,9 @@ namespace pinfeed::kernels {
 // Covers `count` values with calls of blocks(streaming, first value, number of blocks) and, for
 // fewer values than a block, part(first value, number of values).
 //
-// Streaming stores write whole cache lines and nothing else touches those: a line that an ordinary
-// store shares with streaming ones is written to memory in pieces, and the core waits for each.
-// What stands before the first whole line and after the last is written like a run of its own.
+// Streaming stores write whole cache lines that no other store touches: a line that regular and
+// streaming stores share is written to memory in pieces, and the core waits for each. The values
+// before the first whole line and after the last are written like separate runs.
 template <PixelType Type, class Blocks, class Part>
 void cover_run(std::size_t count, const void* out, bool streaming, const Blocks& blocks,
                const Part& part) {
@@ -38,8 +38,8 @@ void cover_run(std::size_t count, const void* out, bool streaming, const Blocks&
     if (values == 0) return;
     if (values < kBlock) return part(first, values);
     blocks(std::false_type{}, first, values / kBlock);
-    // The last block overlaps the one before it instead of leaving single values over: writing a
-    // value twice is cheaper than a scalar loop, and it is the same value.
+    // The last block overlaps the one before it, so no single values remain: writing a value twice
+    // is faster than a scalar loop, and both writes are the same.
     if (values % kBlock != 0) blocks(std::false_type{}, first + values - kBlock, 1);
   };
   const std::size_t head = -reinterpret_cast<std::uintptr_t>(out) % kLine;
@@ -58,14 +58,14 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
   const auto plane = [&](std::size_t c) {
     return static_cast<std::byte*>(out) + static_cast<std::ptrdiff_t>(c) * plane_stride;
   };
-  // Where the pixels begin that become `values` of each plane from `first` on.
+  // The address of the pixels that become `values` of each plane from `first` on.
   const auto source = [&](std::size_t first, std::size_t values) {
     return pixels + (backwards ? count - first - values : first) * Step;
   };
   if (Step > 1 && streaming && plane_stride % static_cast<std::ptrdiff_t>(kLine) != 0) {
-    // The planes disagree on where a cache line begins. So a stretch is converted in the L1 cache,
-    // each plane as far from the beginning of a line as it is in the output, and streamed from
-    // there; what it entries of a line stands in front of the next stretch.
+    // The planes are aligned differently to cache lines. So a part of the run is converted in the
+    // L1 cache, each plane with the alignment of the output, and streamed from there; an incomplete
+    // line is written with the next part.
     constexpr std::size_t kStretchBytes = 4096, kStretch = kStretchBytes / size;
     alignas(kLine) std::byte stage[Channels * (kStretchBytes + 2 * kLine)];
     const auto lead = [](const std::byte* address) {
@@ -112,7 +112,7 @@ void planes_run(const Value* pixels, std::size_t count, const float* scale, cons
   cover_run<Type>(
       count, out, streaming,
       [&](auto stream, std::size_t first, std::size_t blocks) {
-        // The gap behind the last pixel may be no memory.
+        // The gap behind the last pixel may be unmapped memory.
         const bool is_last = kGap > 0 && !backwards && first + blocks * kBlock == count;
         if (is_last) write_part(count - kBlock, kBlock);
         write(stream, source(first, kBlock), blocks - (is_last ? 1 : 0), plane(0) + first * size,
@@ -146,7 +146,7 @@ inline void packed_run_uint8(const std::uint8_t* values, std::size_t count, cons
   copy_bytes(out, values, count, streaming);
 }
 
-// Which bytes pixels are picked from, and how many at a time.
+// The bytes from which pixels are picked, and the number of pixels at a time.
 struct PickTable {
   std::ptrdiff_t column_stride = 0;
   std::ptrdiff_t channel_stride = 0;
@@ -181,14 +181,14 @@ inline PickTable make_pick_table(const PixelRows& from, std::size_t channels, st
 template <class Isa>
 void pick_run(const PixelRows& from, std::size_t channels, std::size_t item, std::uint8_t* to,
               std::ptrdiff_t to_stride) {
-  // Rows of one image are alike.
+  // All rows of an image are the same.
   thread_local PickTable table;
   if (!table.is_of(from, channels, item)) table = make_pick_table(from, channels, item);
   const bool mirrored = from.column_stride < 0, swapped = from.channel_stride < 0;
   const auto pixel = static_cast<std::size_t>(std::abs(from.column_stride));
   const std::size_t span = pixel_span(from, channels, item), packed = channels * item;
-  // So many pixels are read and written at a time. What is not theirs of the bytes that are written
-  // is written again by the next ones.
+  // This many pixels are read and written at a time. Excess bytes are overwritten by the next
+  // pixels.
   const std::size_t step = table.step;
   const auto to_step = static_cast<std::ptrdiff_t>(step * packed) * (mirrored ? -1 : 1);
   const std::size_t bytes = (from.columns - 1) * pixel + span, out_bytes = from.columns * packed;
@@ -232,8 +232,8 @@ void interleave_run(const std::uint8_t* planes, std::ptrdiff_t plane_stride, std
   }
 }
 
-// CopyRows by vectors of `Bytes`. Not by memcpy, a call of which costs more than a short copy; long
-// ones from memory took it longer, too.
+// CopyRows by vectors of `Bytes`. Not by memcpy, because a call costs more than a short copy, and
+// long copies from memory were slower too.
 template <std::size_t Bytes>
 __attribute__((always_inline)) inline void copy_by(const std::uint8_t* from,
                                                    std::ptrdiff_t from_stride, std::size_t bytes,

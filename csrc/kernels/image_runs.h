@@ -1,6 +1,6 @@
-// What one instruction set supplies for images: primitives over runs of values that stand next to
-// each other, bytes or float32. `walk_images` cuts a batch into such runs, so that strides, sizes
-// and layouts are handled in one place and the wide code stays small.
+// The primitives of an instruction set for images: they process runs of adjacent values, bytes or
+// float32. `walk_images` cuts a batch into such runs, so strides, sizes and layouts are handled in
+// one place and SIMD code stays small.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +13,23 @@
 
 namespace pinfeed::kernels {
 
-// Values that a primitive converts at a time. Buffers handed to a primitive need no padding: the
-// last, partial block goes through a copy.
+// The number of values that a primitive converts at a time. Buffers need no padding: a primitive
+// copies the last, partial block first.
 inline constexpr std::size_t kBlock = 16;
 
-// From one block of pixels to the next, in values.
+// The values from one block of pixels to the next.
 template <int Step, bool Backwards>
 inline constexpr std::ptrdiff_t kNext = (Backwards ? -Step : Step) * std::ptrdiff_t{kBlock};
 
-// `count` pixels of Step adjacent values, each channel converted into its own plane: channel c with
-// scale[c] and bias[c] into the plane that begins c * plane_stride bytes after `out`. `backwards`:
-// the last pixel first.
+// Converts `count` pixels of Step adjacent values to planes: channel c, with scale[c] and bias[c],
+// into the plane at c * plane_stride bytes after `out`. `backwards`: the last pixel first.
 template <class Value>
 using PlanesRun = void (*)(const Value* pixels, std::size_t count, const float* scale,
                            const float* bias, void* out, std::ptrdiff_t plane_stride,
                            bool streaming, bool backwards);
 
-// `count` consecutive values whose scale and bias repeat every `period` values. The tables hold
-// `period` + kBlock entries, so that a block can be loaded at any phase.
+// Converts `count` consecutive values whose scale and bias repeat every `period` values. The tables
+// have `period` + kBlock entries, so that a block can be loaded at any phase.
 struct PackedConstants {
   const float* scale;
   const float* bias;
@@ -40,7 +39,7 @@ template <class Value>
 using PackedRun = void (*)(const Value* values, std::size_t count, const PackedConstants& constants,
                            void* out, bool streaming);
 
-// Pixels of some rows, as far apart as the strides say.
+// Pixels of some rows, with these strides.
 struct PixelRows {
   const std::uint8_t* data;
   std::ptrdiff_t row_stride;
@@ -71,11 +70,10 @@ struct PixelRows {
   }
 };
 
-// Pixels that are near each other, one after the other without gaps: mirrored ones, BGR, the
-// first three channels of four. Items have 1, 2, 4 or 8 bytes. Reads forwards and writes mirrored
-// rows backwards: the source comes from memory, whose prefetcher likes it that way, the output
-// stays in the cache. Reads nothing outside of the pixels, not even the fourth channel of the last
-// one.
+// Copies pixels without gaps: mirrored ones, BGR, the first three channels of four. Items have 1,
+// 2, 4 or 8 bytes. Reads forwards and writes mirrored rows backwards, because the source comes from
+// memory, where the prefetcher expects that, while the output stays in the cache. Reads nothing
+// outside the pixels, not even the fourth channel of the last one.
 using PickPixels = void (*)(const PixelRows& from, std::size_t channels, std::size_t item,
                             std::uint8_t* to, std::ptrdiff_t to_stride);
 
@@ -88,7 +86,7 @@ void pick_pixels_neon(const PixelRows& from, std::size_t channels, std::size_t i
 
 inline constexpr std::size_t kPicked = 16;  // bytes at a time
 
-// From the first to the last byte of a pixel.
+// The number of bytes from the first to the last of a pixel.
 inline std::size_t pixel_span(const PixelRows& pixels, std::size_t channels, std::size_t item) {
   return (channels - 1) * static_cast<std::size_t>(std::abs(pixels.channel_stride)) + item;
 }
@@ -99,16 +97,16 @@ inline bool can_pick(const PixelRows& from, std::size_t channels, std::size_t it
          pixel_span(from, channels, item) <= kPicked;
 }
 
-// Planes that are `plane_stride` bytes apart, interleaved.
+// Interleaves planes that are `plane_stride` bytes apart.
 using InterleavePlanes = void (*)(const std::uint8_t* planes, std::ptrdiff_t plane_stride,
                                   std::size_t count, std::uint8_t* out);
 
-// Copies `rows` rows of `bytes` bytes, of which there is at least one.
+// Copies `rows` rows (at least one) of `bytes` bytes.
 using CopyRows = void (*)(const std::uint8_t* from, std::ptrdiff_t from_stride, std::size_t bytes,
                           std::size_t rows, std::uint8_t* to, std::ptrdiff_t to_stride);
 
-// Pixels of 4 values the first three of which are converted; there may be no fourth of the last
-// one, unless they are read backwards.
+// Pixels of 4 values, of which the first three are converted; the last pixel may lack a fourth,
+// unless they are read backwards.
 inline constexpr int kThreeOfFour = 3;
 
 // Indexed by PixelType, and for pixels of 1, 3 and 4 values by step_index().
@@ -122,7 +120,7 @@ struct ImageRuns {
   ValueRuns<std::uint8_t> bytes;
   ValueRuns<float> floats;  // none to uint8
   PickPixels pick_pixels;
-  InterleavePlanes interleave[3];  // [0] unused: one plane is interleaved already
+  InterleavePlanes interleave[3];  // [0] unused: a single plane needs no interleaving
   CopyRows copy_rows;
   const CastTable* casts;
   const PermuteRuns* permute;

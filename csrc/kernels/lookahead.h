@@ -1,4 +1,4 @@
-// Samples that lie anywhere, asked for while those before them are written.
+// Prefetches samples at random addresses while earlier ones are written.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 
 namespace pinfeed::kernels {
 
-// Asks for the cache line at `address`, which need not be there.
+// Prefetches the cache line at `address`, which may be unmapped.
 inline void prefetch_line(const void* address) {
   __builtin_prefetch(address);
-  // To GCC a prefetch is no effect: it drops calls of a function that does nothing else.
+  // GCC treats a prefetch as having no effect: it drops calls of a function that does nothing else.
   asm volatile("");
 }
 
@@ -29,9 +29,9 @@ inline void prefetch_line_to_write(const void* address) {
   asm volatile("");
 }
 
-// The hardware's own prefetchers can't foresee where the next sample of a gather is. So those up to
-// some kilobytes ahead are asked for. One sample ahead was too late for short ones: rows of 64
-// bytes took 2.3 to 2.9 times as long, of 1,024 bytes 1.3 to 1.6 times.
+// The hardware prefetchers can't predict the next sample of a gather, so samples up to some
+// kilobytes ahead are prefetched. One sample ahead was too late for short ones: rows of 64 bytes
+// took 2.3 to 2.9 times as long, rows of 1,024 bytes 1.3 to 1.6 times.
 class Lookahead {
  public:
   // For samples [begin, end) of about `bytes` bytes each.
@@ -47,19 +47,20 @@ class Lookahead {
     next_ = std::max(next_, i);
     const std::size_t last = std::min(i + distance_ + 1, end_);
     for (; next_ < last; ++next_) {
-      // A whole row is more than the processor asks for at a time, so its lines would wait behind
-      // the search for its pages. That begins one row earlier: 0.7 to 0.8 of the time for rows of
-      // 4,096 bytes.
+      // A whole row is more than the processor prefetches at a time, so its lines would wait behind
+      // the lookup of its pages. Prefetching its first line one row earlier takes 0.7 to 0.8 of the
+      // time for rows of 4,096 bytes.
       if (pages_early_ && next_ + 1 < end_) ask_pages(memory_of(next_ + 1));
       ask(memory_of(next_));
     }
   }
 
  private:
-  static constexpr std::size_t kOnTheirWay = 6144;  // bytes, about
+  static constexpr std::size_t kOnTheirWay = 6144;  // bytes, approximately
   static constexpr std::size_t kMost = 32;          // samples
   static constexpr std::size_t kLong = 1024;        // bytes of a sample
-  static constexpr std::size_t kBeginning = 4096;   // of one; by then the hardware has noticed
+  // of a sample; then the hardware prefetcher takes over
+  static constexpr std::size_t kBeginning = 4096;
 
   static std::span<const std::byte> beginning_of(std::span<const std::byte> memory) {
     return memory.first(std::min(memory.size(), kBeginning));
@@ -74,13 +75,13 @@ class Lookahead {
   static void ask(std::span<const std::byte> memory) {
     if (memory.empty()) return;
     const std::byte* const last = &beginning_of(memory).back();
-    // NumPy's memory seldom begins a line, so a row of 64 bytes lies in two.
+    // NumPy's memory is rarely aligned to a line, so a row of 64 bytes spans two.
     const std::byte* line = memory.data();
     line -= reinterpret_cast<std::uintptr_t>(line) % kLine;
     for (; line <= last; line += kLine) prefetch_line(line);
   }
 
-  std::size_t next_;  // the first that was not asked for
+  std::size_t next_;  // the first that was not prefetched
   std::size_t end_;
   std::size_t distance_;
   bool pages_early_;

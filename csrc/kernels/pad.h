@@ -1,4 +1,5 @@
-// Samples of different sizes, each written into one corner of a box; the rest of the box is filled.
+// Pads samples of different sizes: each is written into one corner of a box, and the rest is
+// filled.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace pinfeed::kernels {
 
-// A second output: an int64 batch with one value in another's place.
+// A second output: an int64 batch in which one value is replaced by another.
 struct Replacement {
   std::int64_t value;
   std::int64_t by;
@@ -24,10 +25,10 @@ struct PadBatch {
   std::size_t axes;
   const std::int64_t* box;    // items along each axis
   const std::int64_t* inner;  // items of the box in one step along each axis
-  bool left;                  // data stands at the end of each axis, else at its beginning
-  const Fill* fill;           // its item size is the output's
+  bool left;                  // padding comes before the data, else after it
+  const Fill* fill;           // of the output's item size
   std::byte* out;
-  bool streaming;  // write around the cache: the core won't read the output again
+  bool streaming;                         // bypass the cache: the core won't read the output again
   const Replacement* replaced = nullptr;  // not for streaming
 
   std::size_t box_bytes() const {
@@ -35,8 +36,8 @@ struct PadBatch {
   }
 };
 
-// The axis from which on a sample is one block of the output: it fills the box along all later
-// axes.
+// The first axis from which the sample is one block of the output, because it fills the box along
+// all later axes.
 std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::size_t axes);
 
 // Writes boxes [begin, end). The samples' plans are for their axes from block_axis() on. Disjoint

@@ -1,6 +1,6 @@
-// What one instruction set supplies for permutations: pixels of 2, 3 or 4 adjacent items to planes
-// and back, items of 1, 2, 4 or 8 bytes. Everything else about axes is StridedCopy's. And for
-// copies in which one value stands for another.
+// The primitives of an instruction set for permutations: pixels of 2, 3 or 4 adjacent items to
+// planes and back, for items of 1, 2, 4 or 8 bytes. StridedCopy handles all other permutations.
+// Also copies that replace one value by another.
 #pragma once
 
 #include <bit>
@@ -14,11 +14,11 @@ namespace pinfeed::kernels {
 using Deinterleave = void (*)(const std::byte* pixels, std::size_t count, std::byte* planes,
                               std::ptrdiff_t plane_stride, bool streaming);
 
-// The way back.
+// The inverse.
 using Interleave = void (*)(const std::byte* planes, std::ptrdiff_t plane_stride, std::size_t count,
                             std::byte* pixels, bool streaming);
 
-// Copies `count` int64, with `by` in the place of each `value`.
+// Copies `count` int64, with `by` instead of each `value`.
 using ReplaceItems = void (*)(const std::byte* from, std::size_t count, std::int64_t value,
                               std::int64_t by, std::byte* to);
 
@@ -30,7 +30,7 @@ struct PermuteRuns {
   Interleave interleave[kPermuteItems][kPermuteChannels];
   ReplaceItems replace;
 
-  // Null where no such primitive exists.
+  // Null if there is no such primitive.
   Deinterleave find_deinterleave(std::size_t item_size, std::size_t channels) const {
     return has(item_size, channels) ? deinterleave[std::countr_zero(item_size)][channels - 2]
                                     : nullptr;
@@ -67,7 +67,7 @@ constexpr PermuteRuns make_permute_runs() {
   return runs;
 }
 
-// In portable loops: the definition, and the tail of wider code.
+// In portable loops: the definition, and the tail of SIMD code.
 template <std::size_t Item, std::size_t Channels>
 void deinterleave_scalar(const std::byte* pixels, std::size_t count, std::byte* planes,
                          std::ptrdiff_t plane_stride) {
@@ -89,7 +89,7 @@ void interleave_scalar(const std::byte* planes, std::ptrdiff_t plane_stride, std
   }
 }
 
-// The compiler makes vectors of it where the function that it becomes a part of may have them.
+// The compiler vectorizes it for the target of the function that inlines it.
 __attribute__((always_inline)) inline void replace_items(const std::byte* from, std::size_t count,
                                                          std::int64_t value, std::int64_t by,
                                                          std::byte* to) {

@@ -45,11 +45,11 @@ void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::
   pick_pixels(bytes, bytes);
 }
 
-// Resizes one image after the other. A source row is read once, resized along the row, and kept as
-// long as rows of the output are made of it.
+// Resizes one image after the other. A source row is read once, resized horizontally, and kept
+// while output rows need it.
 class Resizer {
  public:
-  // Before write_row(): for all rows of the image's place.
+  // Call before write_row(), for all rows of the image's slot.
   void begin(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image) {
     const ImageBatch& images = batch.images;
     const ImageResize& resize = *batch.resizes[image];
@@ -80,7 +80,7 @@ class Resizer {
     row_.resize((columns_.source_size() + 2 * columns_.pairs()) * pixel_ + kRunSlack);
   }
 
-  // Row y of the place, to its pixels and up to kRunSlack bytes behind them.
+  // Row y of the slot, and up to kRunSlack bytes behind it.
   void write_row(std::size_t y, std::uint8_t* to) {
     const std::size_t skipped = columns_.skipped(), outputs = columns_.outputs();
     if (y < rows_.skipped() || y >= rows_.skipped() + rows_.outputs()) {
@@ -94,7 +94,7 @@ class Resizer {
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
-  // Rows of a window stand apart in memory, where the hardware doesn't foresee the next one.
+  // Rows of a window are far apart, so the hardware doesn't predict the next one.
   static constexpr std::ptrdiff_t kRowsAhead = 4;
 
   void write_outputs(std::size_t output, std::uint8_t* to) {
@@ -110,7 +110,7 @@ class Resizer {
     sums_->along_columns(rows_, output, row_pointers_.data(), bytes, to);
   }
 
-  // A row of the source, counted from the first that is used, resized.
+  // A row of the source, counted from the first used row, resized.
   const std::uint8_t* resized_row(std::size_t row) {
     const std::size_t slot = row % held_.size();
     std::uint8_t* const resized = &resized_[slot * slot_bytes_];
@@ -125,7 +125,7 @@ class Resizer {
     return resized;
   }
 
-  // Puts the pixels of a source row that are used next to each other, in the type that is resized.
+  // Makes the used pixels of a source row adjacent, in the type that is resized.
   void read_row(std::size_t row) {
     ImageWindow window;
     const ImageSource source =
@@ -177,9 +177,9 @@ class Resizer {
   const ImageSource* source_ = nullptr;
   const ImageResize* resize_ = nullptr;
   std::size_t item_ = 0;  // bytes
-  Copied types_ = {};     // of the source, and what is resized
+  Copied types_ = {};     // of the source, and of the resized values
   std::size_t channels_ = 0;
-  std::size_t pixel_ = 0;     // bytes of what is resized
+  std::size_t pixel_ = 0;     // bytes of a resized pixel
   std::vector<float> scale_;  // constants that
   std::vector<float> bias_;   // keep every value: a bias of 0 would not keep -0
   std::size_t width_ = 0;
@@ -188,13 +188,13 @@ class Resizer {
   Taps columns_;
   std::vector<std::uint8_t> row_;
   std::size_t slot_bytes_ = 0;
-  std::vector<std::uint8_t> resized_;  // as many rows as an output has taps
-  std::vector<std::size_t> held_;      // which
+  std::vector<std::uint8_t> resized_;  // one row per tap of an output
+  std::vector<std::size_t> held_;      // their source rows
   std::vector<const std::uint8_t*> row_pointers_;
 };
 
-// Of gray pixels if there are three channels, else of all values; divided by their number in
-// float32, as torchvision does it, whose sum is exact up to 2^24. This one always is.
+// The mean of the gray of pixels if there are three channels, else of all values; divided by their
+// number in float32, like torchvision, whose sum is exact up to 2^24. This sum is always exact.
 float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pixels,
               std::size_t channels) {
   const std::size_t count = channels == 3 ? pixels : pixels * channels;
@@ -223,7 +223,7 @@ void normalize(const ResizeRuns& runs, const ResizedBatch& batch, const ImageBat
   write_patches(runs.normalize, *batch.patches, images, begin, end);
 }
 
-// Rows [begin, end) of one image, which write_rows(y, count, to) puts on a stage first.
+// Rows [begin, end) of one image; write_rows(y, count, to) writes them to a stage first.
 template <class WriteRows>
 void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t image,
                   std::size_t begin, std::size_t end, const WriteRows& write_rows) {
@@ -233,9 +233,9 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const ImageSize size = images.size_of(image);
   const std::size_t height = size.height, width = size.width;
   const std::size_t row_bytes = width * pixel;
-  // For a mean, all rows of the image at once, also those that another thread writes.
+  // A mean needs all rows of the image at once, including those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
-  // As many as fit, but patches are made of whole ones.
+  // The rows that fit, but whole patches.
   const std::size_t step = batch.patches == nullptr ? 1 : batch.patches->rows();
   const std::size_t rows =
       need_mean
@@ -290,7 +290,7 @@ void write_resized(const ResizeRuns& runs, const ResizedBatch& batch, std::size_
   try {
     resizer.begin(runs, batch, image);
   } catch (...) {
-    resizer = {};  // of what it has begun, nothing serves the next image
+    resizer = {};  // the next image shares none of its state
     throw;
   }
   const std::size_t row_bytes =

@@ -1,4 +1,4 @@
-// Rows of pixels resized with AVX2: of bytes, sums of products of 16-bit numbers, two taps at a
+// Resizes rows of pixels with AVX2: bytes by sums of products of 16-bit numbers, two taps at a
 // time.
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +15,8 @@ PINFEED_AVX2_INLINE __m256i load32(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
-// Of pixels of `channels` bytes in each lane: each channel of those of numbers `first` and
-// `first` + 1, widened to 16 bits, next to each other.
+// From pixels of `channels` bytes in each lane: the channels of pixels `first` and `first` + 1,
+// widened to 16 bits and interleaved.
 PINFEED_AVX2_INLINE __m256i pairing_shuffle(std::size_t channels, std::size_t first) {
   alignas(32) std::int8_t index[32];
   for (std::size_t i = 0; i < 32; ++i) {
@@ -27,7 +27,7 @@ PINFEED_AVX2_INLINE __m256i pairing_shuffle(std::size_t channels, std::size_t fi
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
 }
 
-// Of four pixels of four bytes in each lane their first `channels`, next to each other.
+// The first `channels` bytes of four pixels of four bytes in each lane, packed.
 PINFEED_AVX2_INLINE __m256i packing_shuffle(std::size_t channels) {
   alignas(32) std::int8_t index[32];
   for (std::size_t i = 0; i < 32; ++i) {
@@ -38,8 +38,8 @@ PINFEED_AVX2_INLINE __m256i packing_shuffle(std::size_t channels) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
 }
 
-// The channels of outputs x and x + 1, one in each lane; x is even. Known numbers of pairs are
-// counted by a type.
+// The channels of outputs x and x + 1, one in each lane; x is even. A constant number of pairs is a
+// type.
 template <class Pairs>
 PINFEED_AVX2_INLINE __m256i sum_taps(const Taps& taps, Pairs pairs, std::size_t x,
                                      const std::uint8_t* row, std::size_t channels,
@@ -124,7 +124,7 @@ PINFEED_AVX2 void along_columns(const Taps& taps, std::size_t output,
   }
 }
 
-// Two outputs at a time, one in each lane. A pixel whose weight is 0 adds 0, even if it is a NaN.
+// Two outputs at a time, one in each lane. A pixel with weight 0 adds 0, even if it is NaN.
 PINFEED_AVX2 void floats_along_row(const Taps& taps, const std::uint8_t* row, std::size_t channels,
                                    std::uint8_t* out) {
   if (channels > 4) return kFloatSums.along_row(taps, row, channels, out);
@@ -167,8 +167,8 @@ PINFEED_AVX2 void floats_along_columns(const Taps& taps, std::size_t output,
   }
 }
 
-// The low half of a byte picks from each sixteenth of the table, and the bits of its high half from
-// those.
+// The low half of a byte indexes each sixteenth of the table, and the bits of its high half choose
+// among the results.
 PINFEED_AVX2 void recolor_avx2(const ColorTable& table, std::uint8_t* values, std::size_t count) {
   __m256i parts[16];
   for (std::size_t k = 0; k < 16; ++k) {
@@ -193,7 +193,7 @@ PINFEED_AVX2_INLINE __m256i eight_pixels(const std::uint8_t* pixels) {
   return _mm256_set_m128i(load16(pixels + 12), load16(pixels));
 }
 
-// One channel of pixels as floats: the bytes whose places are in `bytes`.
+// One channel of pixels as floats; `bytes` has the positions of its bytes.
 PINFEED_AVX2_INLINE __m256 floats_of(__m256i pixels, __m256i bytes) {
   return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(pixels, bytes));
 }
@@ -206,7 +206,7 @@ PINFEED_AVX2_INLINE __m256i blended(__m256 gray, __m256 rest, __m256 values, __m
 }
 
 // Eight pixels at a time, four in each half of a register, and a byte that they don't fill: there
-// the bytes after them stay what they are.
+// the following bytes stay unchanged.
 PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixels,
                                 std::size_t count) {
   const __m256i red = _mm256_broadcastsi128_si256(
@@ -219,7 +219,7 @@ PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixe
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   const __m256 factor = _mm256_set1_ps(saturation.factor);
   const __m256 rest = _mm256_set1_ps(saturation.rest);
-  // Loaded before the pixels in front of them are stored, whose last store reaches into them.
+  // Loaded before the pixels in front of them are stored, because their last store overlaps them.
   __m256i next = eight_pixels(pixels);
   for (std::uint8_t* const end = pixels + 3 * count; pixels < end; pixels += 24) {
     const __m256i bytes = next;
@@ -241,9 +241,9 @@ PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixe
   }
 }
 
-// The compiler makes vectors of it, with sums of 32 bits.
+// The compiler vectorizes it, with 32-bit sums.
 PINFEED_AVX2 std::uint64_t gray_sum_avx2(const std::uint8_t* pixels, std::size_t count) {
-  constexpr std::size_t kMost = std::size_t{1} << 23;  // pixels whose sum has less than 32 bits
+  constexpr std::size_t kMost = std::size_t{1} << 23;  // pixels whose sum fits 32 bits
   std::uint64_t sum = 0;
   for (std::size_t begin = 0; begin < count; begin += kMost) {
     const std::uint8_t* const first = pixels + 3 * begin;

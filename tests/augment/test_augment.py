@@ -81,7 +81,7 @@ def step_lists(draw, channels):
 
 
 def can_be_reflected(image, steps):
-    """Whether no side gets as many pixels as there are: np.pad goes on and on, torch refuses."""
+    """Whether no side is padded by its size or more: np.pad repeats the reflection, torch raises."""
     (arguments,) = (a for _, a in steps if "padding_mode" in a)
     left, top, right, bottom = arguments["padding"]
     return all(
@@ -305,7 +305,7 @@ def test_flips_may_stand_anywhere(flips):
 def test_without_a_seed_torch_decides():
     rows = ARRAYS.__getitems__([3] * 40)
     collate = new_collate(seed=None)
-    collate.set_epoch(4)  # of which nothing follows
+    collate.set_epoch(4)  # has no effect
     batches = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)

@@ -148,7 +148,7 @@ def test_colors_come_between_geometry_and_normalization(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_large_images_and_threads(isa, threads):
-    """Rows of one image, of which several threads write some."""
+    """Rows of one image that several threads write."""
     images = np.random.default_rng(2).integers(0, 256, (2, 3, 150, 400), dtype=np.uint8)
     color = [augment.ColorJitter(0.4, 0, 0.4), augment.RandomGrayscale(0.5)]
     rows = pinfeed.ArrayDataset(images).__getitems__(range(2))

@@ -16,7 +16,7 @@ from pinfeed import augment
 
 pytestmark = pytest.mark.kernels
 
-sides = st.one_of(st.integers(4, 12), st.integers(13, 90))  # of which no resize leaves 0
+sides = st.one_of(st.integers(4, 12), st.integers(13, 90))  # no resize gives 0
 
 GEOMETRIES = [
     augment.RandomHorizontalFlip(),

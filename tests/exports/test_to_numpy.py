@@ -247,7 +247,7 @@ def test_lists_of_batches_that_can_be_joined_at_once_and_those_that_can_not():
         assert_same(to_numpy(batches), expected)
         assert_same(to_numpy(iter(batches)), expected)
     for batches, error in (
-        ([(x[:2], y[:3]), (x[2:], y[3:])], ValueError),  # as many in all, but not in each
+        ([(x[:2], y[:3]), (x[2:], y[3:])], ValueError),  # equal totals, but not per batch
         ([x, x.double()], TypeError),
         ([y, y.astype(">i2")], TypeError),
         ([x, x[:, :1, None]], ValueError),

@@ -11,7 +11,7 @@ from samples import assert_same
 
 @pytest.fixture(autouse=True)
 def tensors_are_remote(monkeypatch):
-    """Takes the tensors of the host for those of a device, whose copies come first here."""
+    """Treats the host's tensors as a device's, so that they are copied first."""
     monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
 
 

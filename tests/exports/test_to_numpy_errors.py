@@ -1,4 +1,4 @@
-"""to_numpy: what is refused, and what is left when something fails."""
+"""to_numpy: errors, and the files that remain after a failure."""
 
 import itertools
 
@@ -24,7 +24,7 @@ def nested():
     return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 
 
-# The loader, keywords, and how the message goes on behind "to_numpy: ".
+# The loader, keywords, and the message after "to_numpy: ".
 TYPES = [
     (3, {}, "loader must be an iterable of batches, got int"),
     (F4, {}, "loader must be an iterable of batches, got ndarray"),

@@ -141,12 +141,12 @@ def little_disk():
 
 
 def test_a_disk_that_fills(tmp_path, little_disk):
-    """Where the room is planned, and where it grows; test_atomic.py looks at what is left."""
+    """Planned and growing files; test_atomic.py checks the files that remain."""
     planned = DataLoader(range(2000), 100, collate_fn=lambda _: np.ones((100, 100)))
     with pytest.raises(OSError, match="too large"):
         to_numpy(planned, tmp_path / "x.npy")
     assert os.listdir(tmp_path) == []
-    # There is no room to grow in, but for what is needed.
+    # There is no space to grow beyond the required size.
     fits = to_numpy((np.ones(1000) for _ in range(120)), tmp_path / "y.npy")
     assert fits.shape == (120_000,)
 

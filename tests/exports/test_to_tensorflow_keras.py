@@ -73,7 +73,7 @@ def expected(train):
 
 
 def loader(**keywords):
-    # In another order than TensorFlow's, which is that of the alphabet.
+    # Not in TensorFlow's order, which is alphabetical.
     dataset = pinfeed.ArrayDataset(({"image": IMAGES, "age": AGES}, LABELS))
     collate = pinfeed.Collate(({"image": pinfeed.Image(MEAN, STD)}, None))
     return DataLoader(dataset, batch_size=BATCH, collate_fn=collate, **keywords)

@@ -1,4 +1,4 @@
-"""to_tensorflow: what TensorFlow is told of shapes, by the first batch, by a spec or by the user."""
+"""to_tensorflow: the shapes in the signature, from the first batch, a spec or the user."""
 
 import inspect
 
@@ -30,7 +30,7 @@ NAMED = {
 }
 ONE, TWO = (None,), (None, None)
 SIZES = [(None, 2), (None, *TWO)]
-# Samples, the fields of their Collate, those of a DeviceLoader, and the shapes of an element.
+# Samples, the fields of their Collate, the fields of a DeviceLoader, and the shapes of an element.
 SHAPES = {
     "Pad": (FRAMES, pinfeed.Pad(), None, [(*TWO, 4), ONE]),
     "Pad, mask": (FRAMES, pinfeed.Pad(mask=True), None, [(*TWO, 4), ONE, TWO]),

@@ -156,7 +156,7 @@ def test_images(tmp_path):
 
 
 class Squares(Dataset[Any]):
-    """A map-style dataset that goes on without end if asked beyond its length."""
+    """A map-style dataset that never ends if indexed beyond its length."""
 
     def __len__(self):
         return 7

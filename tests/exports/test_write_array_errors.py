@@ -23,7 +23,7 @@ def of(*samples, **options):
     return {"samples": list(samples), **options}
 
 
-# The name, what is handed over, and how the message goes on behind "write_array: ".
+# The path, the samples, and the message after "write_array: ".
 TYPES = [
     ("x", {"samples": "text"}, "samples must be an iterable of samples, got str"),
     ("x", {"samples": {"x": 1}}, r"samples must be .* got dict; to_numpy\(\[columns\], out=path"),

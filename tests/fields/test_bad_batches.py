@@ -1,4 +1,4 @@
-"""Batches and fields that don't fit: which entry of which sample, what came, and hints that make batches of them."""
+"""Batches and fields that don't fit: entry, sample and value in the message, and hints that work."""
 
 import pickle
 import re
@@ -59,7 +59,7 @@ def test_entries_that_differ(entries, error, message):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout):
-    """As a batch they are their parts; as a sample they are refused, in words that are no torch's."""
+    """As a batch they are their parts; as a sample they raise, with a message that isn't torch's."""
     parts = [torch.arange(3), torch.arange(2)]
     nested = torch.nested.nested_tensor(parts, layout=layout)
     expected = Collate(pinfeed.Pad())(parts)

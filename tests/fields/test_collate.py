@@ -1,4 +1,4 @@
-"""Collate with fields: one per entry, from Rows and from lists of samples alike."""
+"""Collate with fields: one per entry, from Rows and from lists of samples."""
 
 import collections
 import pickle

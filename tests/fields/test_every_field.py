@@ -1,4 +1,4 @@
-"""What all fields share: samples, rows and workers alike, pickling, and what they refuse."""
+"""What all fields share: equal batches from samples, rows and workers, pickling, and errors."""
 
 import pickle
 

@@ -164,7 +164,7 @@ def test_grey_images(first):
 
 
 def test_grey_bytes_are_resized():
-    """As the transform says, which knows that they are no masks."""
+    """Like the transform, which knows that they are not masks."""
     pipeline = v2.Compose([v2.Resize((9, 7)), v2.ToImage()])
     rest, image = split(pipeline)
     assert is_nothing(rest)
@@ -313,7 +313,7 @@ def test_a_fill_that_no_byte_has_stays(fill):
 
 
 class Unchecked(torch.utils.data.Dataset):
-    """Calls its transform whatever it is, as many do."""
+    """Calls its transform unconditionally, as many datasets do."""
 
     def __init__(self, transform):
         self.transform = transform
@@ -722,7 +722,7 @@ def test_random_interpolation_of_timm():
 
 @pytest.mark.parametrize("number", range(200))
 def test_any_pipeline_of_timm(number):
-    """As those of torchvision: the rest and then the field are the whole."""
+    """Like torchvision's: the rest and then the field are the whole."""
     draw = random.Random(number)
     modes = ["bilinear", "bicubic"]
     choices = [

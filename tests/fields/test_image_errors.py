@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernels
 HW = {"input": "HW", "output": "HW"}
 PADDED = {"pad_value": 0}
 
-# Constants are checked as those of normalize are, numbers to pad with and multiples as those of pad.
+# Constants are checked like normalize's, padding values and multiples like pad's.
 BAD_ARGUMENTS = {
     "input": ({"input": "HCW"}, ValueError, "input", "'HWC'", "'HCW'"),
     "input of clips": ({"input": "THWC"}, ValueError, "one of ['CTHW', 'TCHW', 'THWC']"),

@@ -134,14 +134,14 @@ def test_units_that_are_meant():
     night = [np.full((8, 8), 200, np.uint16), np.full((8, 8), 900, np.uint16)]
     batch = pinfeed.Collate(pinfeed.Image(0.008, 0.005, input="HW"))(night)
     assert batch.mean() == pytest.approx(0.08, abs=0.01)
-    own = pinfeed.Image(mean=1, std=2, scale=1, input="HW")  # integers are no fractions
+    own = pinfeed.Image(mean=1, std=2, scale=1, input="HW")  # integers are not fractions
     assert pinfeed.Collate(own)([np.full((8, 8), 5, np.uint8)]).unique().tolist() == [2]
     unit = pinfeed.Image(0.5, 0.25, scale=1, input="HW")
     assert pinfeed.Collate(unit)([np.ones((8, 8), np.float32)]).unique().tolist() == [2]
 
 
 def test_dark_batches_of_deep_images_are_no_mistake():
-    """Once a field has seen values that bytes don't have; and those of 0 and 1 are no bytes at all."""
+    """Once a field has seen values beyond a byte; values of 0 and 1 alone are not bytes."""
     deep, dark = np.full((8, 8, 1), 9000, np.int16), np.full((8, 8, 1), 200, np.int16)
     for first in (deep, -deep):
         collate = pinfeed.Collate(pinfeed.Image(mean=0.25, std=0.75 if first is deep else 0.5))
@@ -465,7 +465,7 @@ PAD_VALUES = {
 
 
 def assert_same_padding(padded, expected):
-    """The values, lengths and mask of a Padded are, bit for bit, those of the reference."""
+    """The values, lengths and mask of a Padded equal the reference's, bit for bit."""
     for part, expected_part in zip(padded, expected, strict=True):
         assert_same_bits(part, expected_part)
     assert padded.lengths.dtype == torch.int64

@@ -112,7 +112,7 @@ def test_dtypes():
         assert str(batch.dtype).endswith(str(dtype).removeprefix("torch."))
 
 
-# What pads or moves the image, of which the mask follows all.
+# Transforms that pad or move the image; the mask follows all of them.
 SHARED = augment.Compose([augment.RandomCrop((9, 11), padding=3), augment.RandomHorizontalFlip()])
 VIEWS = {
     "nothing": {},

@@ -429,7 +429,7 @@ BAD_SAMPLES = {
         "masks": torch.zeros(0, 9, 9, dtype=torch.bool),
     },
     "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (9, 8)": {
-        "boxes": [[9, 9, 9, 9]],  # of which none remains
+        "boxes": [[9, 9, 9, 9]],  # none remains
         "labels": [0],
         "masks": np.ones((1, 9, 8), np.uint8),
     },
@@ -460,7 +460,7 @@ def made(fields, **sample):
 
 
 def followed(more=None, /, **fields):
-    """Collates a photograph without objects, by these fields beside that of the image."""
+    """Collates an image without objects, with these fields beside the image's."""
     sample = photo(2, 2, boxes=[], **{"labels": []} if more is None else more)
     return lambda: collated(sample, **fields)
 
@@ -539,7 +539,7 @@ def test_labels_that_are_kept_lose_those_of_dropped_boxes(kind):
 
 
 def objects(counts, **columns):
-    """Photographs with so many boxes, the first of which a crop of the middle drops."""
+    """Images with this many boxes; a center crop drops the first box."""
     return [
         photo(20, 20, boxes=PAIR[:n], labels=[0] * n, **{k: f(n) for k, f in columns.items()})
         for n in counts

@@ -122,7 +122,7 @@ def exact_masks(images, *arguments, mode, **options):
 
 
 def crop_draws(arguments, size, uniform):
-    """The numbers that a random crop asks for: none along an axis of which it takes all."""
+    """The numbers that a random crop draws: none along an axis that it keeps whole."""
     left, top, right, bottom = arguments.get("padding", (0, 0, 0, 0))
     padded = size[0] + top + bottom, size[1] + left + right
     return [

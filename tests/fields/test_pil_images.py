@@ -35,7 +35,7 @@ def image_of(mode, seed=0, size=SIZE):
 
 @pytest.fixture(params=["one block", "blocks"])
 def blocks(request):
-    """Whether Pillow puts the rows of an image into several blocks, as those of images over 16 MB."""
+    """Whether Pillow stores the rows of an image in several blocks, like those over 16 MB."""
     size = PIL.Image.core.get_block_size()
     if request.param == "blocks":
         PIL.Image.core.set_block_size(4096)
@@ -262,7 +262,7 @@ def test_patches_convert_images_one_at_a_time():
 
 
 def test_a_subclass_that_changes_while_it_is_read():
-    """The size that was seen first is that of the memory that is read."""
+    """The first reported size determines the memory that is read."""
 
     class Growing(PIL.Image.Image):
         @property

@@ -39,7 +39,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.uint8]
 
 
 def batches(images, dtype, channels_last, geometry, **options):
-    """The batch of the images, and that of packed copies of them."""
+    """The batches of the images and of packed copies."""
     constants = {} if dtype == torch.uint8 else {"mean": 0.3, "std": 0.7}
     field = pinfeed.Image(
         **constants,

@@ -163,7 +163,7 @@ def test_a_folder_that_does_not_exist(name, write, tmp_path):
 
 
 def write_slowly(name, path, waits):
-    """Writes until it is killed; a process that it has forked goes on."""
+    """Writes until it is killed; its forked child continues."""
     if os.fork() == 0:
         time.sleep(3)
         os._exit(0)

@@ -25,7 +25,7 @@ def cluster():
     folders = [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", os.pathsep.join(folders))
-    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # of which Ray warns otherwise
+    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns
     ray.init(
         num_cpus=2,
         object_store_memory=80 * 2**20,  # the least is 75 MB; containers have little /dev/shm

@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("lightning_model.py")
 
 
 def assert_true_batches(seen):
-    """By the plain definition, each batch is that of its rows."""
+    """By definition, the batch of each rank's rows."""
     for _, batch in seen:
         values, lengths, _ = reference.pad([TOKENS[i] for i in batch["id"]], 0)
         assert_same(batch["tokens"], torch.from_numpy(values))
@@ -277,7 +277,7 @@ def test_states_that_are_not_taken_after_every_batch(tmp_path):
 def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp_path):
     callback = [ResumeLoaders()]
     seen = []
-    for rank in reversed(range(2)):  # Lightning saves that of rank 0
+    for rank in reversed(range(2)):  # Lightning saves rank 0's
         loader = sampled(kind, rank=rank, world_size=2)
         before, path = saved_after(4, loader, Model, tmp_path / str(rank), callback)
         seen += before.seen

@@ -29,7 +29,7 @@ BOXES = [rng.random((count, 4), dtype=np.float32) for count in rng.integers(1, 5
 def make_rows(batch):
     """What workers of Ray Data would make of files: columns of tensors and lists."""
     ids = batch["id"]
-    # Where all rows of a batch are alike, Ray makes another type of column than elsewhere.
+    # Ray uses another column type if all rows of a batch have one shape.
     boxes = np.empty(len(ids), object)
     boxes[:] = [BOXES[i] for i in ids]
     tokens = np.empty(len(ids), object)

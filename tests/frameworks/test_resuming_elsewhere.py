@@ -65,7 +65,7 @@ def test_accelerate(kind, world_size, size, tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1), (2, 2)])
 def test_other_workers_of_torchdata(before, after):
-    """Whose loader asserts that there are as many."""
+    """Of StatefulDataLoader, which itself asserts an equal number of workers."""
     seen, states = [], []
     for rank in range(2):
         loader = rows_loader("StatefulDataLoader", rank, 2, 4, before)

@@ -24,7 +24,7 @@ def normalize(kind="ndarray", images=IMAGES):
 
 @pytest.fixture
 def as_torch_has_it():
-    """The number of threads that pinfeed uses unless told otherwise; restored after the test."""
+    """pinfeed's default number of threads; restored after the test."""
     pinfeed.set_num_threads(None)
     yield torch.get_num_threads()
     pinfeed.set_num_threads(None)
@@ -60,7 +60,7 @@ class TestThreads:
 
 
 def lets_go_of_the_gil(run, calls=100):
-    """Whether a thread that waits for the GIL gets it while this one calls `run` so many times."""
+    """Whether a thread that waits for the GIL gets it during this many calls of `run`."""
     run()  # what is imported, and looked up, at first
     interval, go, has_run = sys.getswitchinterval(), threading.Lock(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What tensors on the wrong device are told, before anything is written."""
+"""Errors about tensors on the wrong device, before anything is written."""
 
 import pytest
 import torch

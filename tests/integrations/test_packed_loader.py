@@ -1,4 +1,4 @@
-"""Packed rows in transformers' Trainer and in TRL's: the loss is that of the documents alone."""
+"""Packed rows in transformers' and TRL's Trainers: the loss equals that of separate documents."""
 
 import datasets
 import numpy as np
@@ -72,7 +72,7 @@ def loss_of_documents(model, batch):
 
 
 def watched(kind):
-    """A Trainer that compares the loss of each step with that of the documents alone."""
+    """A Trainer that compares the loss of each step with the loss of separate documents."""
 
     class Watched(kind):
         def compute_loss(self, model, inputs, *args, **options):

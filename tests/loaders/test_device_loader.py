@@ -82,7 +82,7 @@ def test_a_batch_is_let_go_while_the_loader_works_on_the_next():
 
 
 class Modes:
-    """An iterator that goes on after an error, and yields the modes that it is asked in."""
+    """An iterator that continues after an error, and yields the grad modes of its calls."""
 
     def __init__(self):
         self.asked = 0

@@ -35,7 +35,7 @@ def test_an_error_in_the_loader(number, depth):
 
 
 class FailsOften:
-    """An iterator that goes on after an error, as a DataLoader with workers does."""
+    """An iterator that continues after an error, as a DataLoader with workers does."""
 
     def __init__(self):
         self.number = -1
@@ -167,7 +167,7 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
     monkeypatch.setattr(Feed.close, "__defaults__", (0.1,))
 
     class Exclusive:
-        """May be used by one thread at a time, as many datasets."""
+        """Not thread-safe, like many datasets."""
 
         users = most = 0
 

@@ -141,7 +141,7 @@ def test_a_state_that_is_loaded_during_a_loop(goes_on):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
-    """Whose thread has fetched ahead, and goes on asking the loader for states until it ends."""
+    """A loop whose thread prefetches, and requests states from the loader until it ends."""
     sampler = pinfeed.samplers.ShuffleSampler(80, 4)
     loader = StatefulDataLoader(np.arange(80), batch_sampler=sampler, num_workers=workers)
     batches = on_cpu(loader, prefetch=3)

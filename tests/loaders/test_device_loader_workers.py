@@ -29,7 +29,7 @@ def nothing_is_left():
 
 
 class Numbers(Dataset[Any]):
-    """0, 1, ..., of which one can be missing."""
+    """0, 1, ..., one of which may be missing."""
 
     def __init__(self, missing=None):
         self.missing = missing
@@ -95,7 +95,7 @@ def test_other_workers_start_during_a_loop():
             assert_same(list(validation), EXPECTED)
 
 
-# How a process ends. Nothing may be written then, for that is where Python complains.
+# The ways a process ends. It must not print, because Python prints complaints then.
 
 
 @pytest.mark.parametrize(

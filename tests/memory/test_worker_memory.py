@@ -33,7 +33,7 @@ SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i
 
 @pytest.fixture(autouse=True)
 def everything_is_let_go():
-    """Also the memory: that of workers which are gone is."""
+    """Also the memory of workers that have ended."""
     yield
     gc.collect()
     deadline = time.monotonic() + 10

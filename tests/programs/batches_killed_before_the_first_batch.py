@@ -1,4 +1,4 @@
-"""The main process is killed before a worker has made its first batch, for which there is no room."""
+"""The main process is killed before a worker makes its first batch, when memory is full."""
 
 import os
 import signal

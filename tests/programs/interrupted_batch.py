@@ -39,5 +39,5 @@ try:
 except KeyboardInterrupt:
     seconds = time.monotonic() - sent
 assert seconds < 10, seconds
-assert collate(rows).shape == (256, 3, 224, 224)  # and it goes on
+assert collate(rows).shape == (256, 3, 224, 224)  # later batches are complete
 print("interrupted")

@@ -42,7 +42,7 @@ while interrupts < 300:
         interrupts += 1
     try:
         assert next(loop, "end") == "end"
-    except AssertionError:  # raised by the handler outside of next(): the loop goes on
+    except AssertionError:  # raised by the handler outside of next(): the loop continues
         loop.close()
     assert next(loop, "end") == "end"
 done.set()

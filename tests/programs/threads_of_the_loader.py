@@ -1,4 +1,4 @@
-"""The thread of a DeviceLoader computes with as many threads as torch was told to use."""
+"""The thread of a DeviceLoader computes with torch's configured number of threads."""
 
 import os
 

@@ -41,7 +41,7 @@ def results(tmp_path_factory, worker_id):
 
 
 def samples_of(ranks):
-    """The samples in the batches of all ranks, which have as many batches as each other."""
+    """The samples in the batches of all ranks, which have the same number of batches."""
     assert len({len(batches) for batches in ranks}) == 1
     return list(itertools.chain(*itertools.chain(*ranks)))
 
@@ -71,7 +71,7 @@ def test_each_sample_once(job, repeated, results):
 
 @pytest.mark.parametrize("count", [640, 641])
 def test_samplers_that_accelerate_prepares(count, results):
-    """A sampler that is split already is an error; the way out gives each sample once."""
+    """A sampler that is split already raises; the suggested fix yields each sample once."""
     found = [result["prepared samplers"][str(count)] for result in results]
     for rank in found:
         assert len(rank["errors"]) == 2 * len(rank["split"])
@@ -105,7 +105,7 @@ def test_batches_that_accelerate_cuts(results):
 
 
 def test_streams_that_accelerate_prepares(results):
-    """A stream that is dealt out already is an error; the way out gives each sample once."""
+    """A stream that is split already raises; the suggested fix yields each sample once."""
     found = [result["prepared streams"] for result in results]
     assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
     for message in itertools.chain(*(rank["errors"] for rank in found)):

@@ -162,7 +162,7 @@ def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, 
 
     torch.manual_seed(0)  # the sample of the look must not come last in the pass
     if workers == 0:  # which fetch ahead
-        next(iter(loader))  # a look at the first batch is no pass
+        next(iter(loader))  # reading the first batch alone is not a pass
         assert warned(passes(1), capfd) == 0
     collate.set_epoch(0)
     assert warned(passes(1), capfd) == 0
@@ -180,7 +180,7 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
         )
         if workers == 0:  # which fetch ahead
             torch.manual_seed(0)  # the look must not come again in the first batch
-            next(iter(loader))  # a look at the first batch is no pass
+            next(iter(loader))  # reading the first batch alone is not a pass
         assert warned(lambda loader=loader: [*loader], capfd) == 0
         assert warned(lambda loader=loader: [*loader], capfd) == 1
         assert warned(lambda loader=loader: [list(loader) for _ in range(3)], capfd) == 0

@@ -55,7 +55,7 @@ def epochs(make, count, **options):
 
 
 def at(sampler, epoch, taken):
-    """The state after so many batches of an epoch; None: it is finished."""
+    """The state after this many batches of an epoch; None: it is finished."""
     sampler = copy.deepcopy(sampler)
     sampler.set_epoch(epoch)
     iterator = iter(sampler)
@@ -203,7 +203,7 @@ def test_set_epoch_while_iterating(make):
     iterator = iter(sampler)
     seen = [next(iterator), next(iterator)]
     sampler.set_epoch(1)
-    assert sampler.state_dict() == at(make(), 0, 2)  # of the pass that goes on
+    assert sampler.state_dict() == at(make(), 0, 2)  # of the running pass
     assert len(sampler) == len(expected[0])
     assert lists(seen + list(iterator)) == expected[0]
     assert sampler.state_dict() == at(make(), 1, 0)

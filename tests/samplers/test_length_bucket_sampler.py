@@ -236,7 +236,7 @@ def test_buckets_leave_little_padding(limits, world_size):
 
 
 def test_ranks_have_similar_lengths_at_a_time():
-    """In each step, if groups of 8, 24 or 48 batches are so many steps."""
+    """In each step, for groups of 8, 24 or 48 batches."""
 
     def spread(world_size, repeats, **bucket):
         lengths = np.repeat(LENGTHS, repeats)
@@ -312,7 +312,7 @@ def test_lengths_whose_sum_is_beyond_64_bits():
     assert all_batches([2**62] * 4, max_tokens=2**62) == alone
     assert all_batches([2**63 - 1] * 4, max_tokens=2**63 - 1) == alone
     assert all_batches([2**62] * 4, max_tokens=2**64) == [[0, 1, 2, 3]]
-    # Wrapped, the sum would be 5, all samples one bucket, and their order that of their lengths.
+    # Wrapped, the sum would be 5, all samples one bucket, and their order by length.
     lengths = [2**62, 1, 2**62, 1, 2**62, 1, 2**62, 1, 1]
     options = {"max_tokens": 2**63, "shuffle": False, "bucket_batches": 2}
     assert list(LengthBucketSampler(lengths, **options)) == [[1, 3, 5, 7], [0, 2], [4, 6], [8]]

@@ -76,7 +76,7 @@ def test_first_fit_is_the_rule(lengths, most, seed, epoch):
 
 @given(length_lists, st.integers(0, 9), st.integers(0, 3))
 def test_best_fit_is_the_rule(lengths, seed, epoch):
-    """Rows with the same room are alike, so the lengths in rows are those of the plain rule."""
+    """Rows with equal space are interchangeable, so row lengths equal those of the plain rule."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     expected = placed(lengths, order, 99, lambda room, row: room)
     for shuffle in (True, False):
@@ -90,7 +90,7 @@ def test_best_fit_is_the_rule(lengths, seed, epoch):
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
 def test_wrapped_rows_are_the_stream(lengths, shuffle):
     sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
-    # Whatever the order of the rows: a piece that isn't the first goes on where another ended.
+    # In any row order: a piece that isn't the first continues where another ended.
     rows = epoch_rows(sampler)
     taken = sorted(
         (document, token)

@@ -37,7 +37,7 @@ def options(draw):
 
 
 def all_ranks(options, uneven, epoch):
-    """The batches of each rank; none where there would be none, which is an error."""
+    """The batches of each rank; none where a sampler would have none and raise."""
     ranks = []
     for rank in range(options["world_size"]):
         try:

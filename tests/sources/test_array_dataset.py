@@ -280,7 +280,7 @@ def resident_bytes():
 
 
 def test_samples_of_a_subclass():
-    """DataLoader asks for a batch, so what changes samples has to change those of batches."""
+    """DataLoader requests batches, so code that changes samples must change batches too."""
 
     class Tenfold(pinfeed.ArrayDataset):
         def __getitem__(self, index):

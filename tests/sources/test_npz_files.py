@@ -1,4 +1,4 @@
-""".npz files: the arrays of np.savez where they lie, and nothing but errors for what is no such file."""
+""".npz files: the arrays of np.savez in place, and errors for all other files."""
 
 import contextlib
 import gc
@@ -120,7 +120,7 @@ def member(contents, name="x.npy"):
 
 
 def replaced(old, new):
-    """A file of which the first such bytes are others."""
+    """A file whose first matching bytes are replaced."""
 
     def write(path):
         write_zip(path)

@@ -1,4 +1,4 @@
-"""RaggedArray in files: complete or absent, and damage that is an error, never a crash."""
+"""RaggedArray in files: complete or absent, and damage that raises, never crashes."""
 
 import multiprocessing
 import os

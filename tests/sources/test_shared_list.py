@@ -227,7 +227,7 @@ def read_many(lists, datasets, results):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_many_files_for_a_child(method):
-    """A forkserver hands over 256 descriptors at most."""
+    """A forkserver passes 256 descriptors at most."""
     lists = [SharedList([i]) for i in range(300)]
     arrays = [ArrayDataset(np.full((2, 2**19), i, np.uint16)) for i in range(270)]
     jobs = multiprocessing.get_context(method)

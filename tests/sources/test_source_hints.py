@@ -1,4 +1,4 @@
-"""ArrayDataset, from_numpy and RaggedArray: what people hand over first, and what they are told."""
+"""ArrayDataset, from_numpy and RaggedArray: common first attempts, and their messages."""
 
 import glob
 

@@ -42,7 +42,7 @@ LOADERS = {"array": array_loader, "bucket": bucket_loader, "stream": stream_load
 
 
 def train(kind, workers, ahead, saved=None, most=None):
-    """All batches of two epochs, or what a job saves after so many of them; it goes on from there."""
+    """All batches of two epochs, or the state that a job saves after this many; then resumes."""
     loader, set_epoch = LOADERS[kind](num_workers=workers)
     if ahead:
         loader = DeviceLoader(loader, "cpu", prefetch=3)

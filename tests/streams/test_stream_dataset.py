@@ -42,7 +42,7 @@ def test_a_stream_in_order(size, ranks, workers, uneven):
 
 
 def require_even(parts, ranks, samples, uneven, most):
-    """Equal numbers for all ranks, worker by worker, at the price of so many samples."""
+    """Equal numbers for all ranks, worker by worker, at the cost of this many samples."""
     for (_, worker), part in parts.items():
         assert len(part) == len(parts[0, worker])
     served, whole = Counter(itertools.chain(*parts.values())), Counter(range(samples))
@@ -70,7 +70,7 @@ def test_even_numbers_of_samples(sizes, ranks, workers, buffer, epoch, uneven):
 @pytest.mark.parametrize(
     ("workers", "options", "opened"),
     [
-        (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # as many as workers: each once, in turn
+        (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # one per worker: each once, in turn
         (3, {"uneven": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
         (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
     ],

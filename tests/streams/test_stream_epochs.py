@@ -166,7 +166,7 @@ def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle():
 
 @pytest.mark.parametrize("said", [None, 2, 3])
 def test_after_a_state(said):
-    """It is the state that says of which epoch the next pass is, and set_epoch only if it comes last."""
+    """The state determines the epoch of the next pass; set_epoch does only if it is called later."""
     expected = [way[0] for way in orders(0, 6)]
     stream = make_stream()
     stream.set_epoch(2)
@@ -203,7 +203,7 @@ def make_collate():
 
 
 def require_epoch(batch, epoch):
-    """The crops are those of an epoch."""
+    """Whether the crops are one epoch's."""
     collate = make_collate()
     collate.set_epoch(epoch)
     ids = batch["id"].tolist()
@@ -239,7 +239,7 @@ def test_crops_of_one_loader_while_another_one_runs():
         require_epoch(batch, 1)
         for other in validation:
             require_epoch(other, number)
-    collate.set_epoch(3)  # what is no stream's sample is of the epoch that Collate was given
+    collate.set_epoch(3)  # a sample from elsewhere has the epoch that Collate was given
     require_epoch(collate(list(image_samples())), 3)
 
 

@@ -80,7 +80,7 @@ def test_each_sample_that_was_left_comes_once(sizes, jobs, uneven, buffer, epoch
         samples, states = job.read(counts)
         seen.update(itertools.chain(*samples))
         if uneven != "keep":
-            states = states[: max(workers, 1)]  # those of one rank will do
+            states = states[: max(workers, 1)]  # one rank's are enough
     assert set(seen) <= set(range(sum(sizes)))
     short = sum((world_size - 1) * max(workers, 1) for world_size, workers in jobs)
     if uneven == "drop":
@@ -246,7 +246,7 @@ def test_loaders_that_have_ended():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("buffer", [0, 30])
 def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, workers):
-    """As Lightning has it, which saves that of rank 0."""
+    """Like Lightning, which saves rank 0's."""
     shards = numbered([1, 2] * 90)
 
     def make(**ranks):

@@ -63,7 +63,7 @@ def test_resume_anywhere(sizes, split, buffer, uneven, data):
 
     epoch = data.draw(st.integers(0, 2))
     stops = data.draw(st.lists(st.integers(0, 12) | st.integers(0, 150), max_size=6))
-    stops.append(1000)  # more than there are: behind the end a state goes on with nothing
+    stops.append(1000)  # beyond the end, a state resumes with nothing
     with as_worker(worker, workers):
         whole = make()
         whole.set_epoch(epoch)
@@ -313,9 +313,9 @@ def begins_at(number):
         # Objects may show their address, and that is another one in every process.
         ([object(), (range(3), 1)], [object(), (range(3), 1)], [object(), (range(3), 2)]),
         ([begins_at(3)], [begins_at(3)], [begins_at(4)]),
-        # A lone surrogate is no character, but a str may hold it, and JSON too.
+        # A lone surrogate is not a character, but a str may contain it, and JSON too.
         (["\ud800b", "c\udc80"], ["\ud800b", "c\udc80"], ["\ud800b", "c\udc81"]),
-        # Those that look alike when they are joined.
+        # Names that are equal when joined.
         (["a\0b", "c"], ["a\0b", "c"], ["a", "b\0c"]),
         ([("a, b",)], [("a, b",)], [("a", "b")]),
         ([("1",)], [("1",)], [(1,)]),
