@@ -1,5 +1,5 @@
-// Batches that threads make of the same samples, and drop, at the same time: kernels, the pool of
-// threads and the pool of buffers together, as the bindings call them.
+// Threads that make batches of the same samples, and drop them, at the same time: kernels, thread
+// pool and buffer pool together, as the bindings call them.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -24,7 +24,7 @@ using runtime::BufferPool;
 
 constexpr std::size_t kSamples = 48, kItems = 3 * 4096;  // bytes of a whole sample: an image's too
 
-// Sample i has the bytes i + 1, and fills its place but for some at the end.
+// Sample i has the bytes i + 1, and fills its slot except some bytes at the end.
 struct Samples {
   Samples() {
     for (std::size_t i = 0; i < kSamples; ++i) {
@@ -118,7 +118,7 @@ void test_batches_of_threads() {
       write(samples, kind, batch);
       wrong += !(is_image ? is_right<float>(samples, kind, batch)
                           : is_right<std::uint8_t>(samples, kind, batch));
-      // Another thread made the batch that dies here.
+      // Another thread made the batch that is freed here.
       BufferPool::instance().release(last[(thread + 1) % kThreads].exchange(batch));
     }
   };

@@ -53,7 +53,7 @@ void test_reuse() {
   CHECK(buffers().stats().idle_buffers == 2);
   CHECK(buffers().stats().live_buffers == before.live_buffers);
   CHECK(buffers().acquire(3 * kMiB) == second);  // the one released last
-  CHECK(buffers().acquire(2 * kMiB) == first);   // of a larger class, but not twice too large
+  CHECK(buffers().acquire(2 * kMiB) == first);   // from a larger class, but not twice too large
   const BufferPool::Stats after = buffers().stats();
   CHECK(after.mapped_total == before.mapped_total + 2);
   CHECK(after.reused_total == before.reused_total + 2);
@@ -61,7 +61,7 @@ void test_reuse() {
   buffers().release(first);
   buffers().release(second);
 
-  void* const small = buffers().acquire(kMiB);  // a third of what is idle
+  void* const small = buffers().acquire(kMiB);  // a third of the idle memory
   CHECK(small != first && small != second);
   buffers().release(small);
   buffers().release(nullptr);
@@ -114,7 +114,7 @@ void test_odd_sizes() {
   }
 }
 
-// Asks for small buffers until the pool has forgotten how large earlier ones were.
+// Acquires small buffers until the pool has forgotten the peak of earlier ones.
 void forget_large_requests() {
   for (int round = 0; round < 500; ++round) buffers().release(buffers().acquire(64 * kKiB));
 }
@@ -122,7 +122,7 @@ void forget_large_requests() {
 void test_idle_bound() {
   forget_large_requests();
   buffers().trim();
-  // What was live at once may be idle at once: a batch of three views finds all of them again.
+  // Memory that was live at once may be idle at once: a batch of three views finds all of it again.
   std::vector<void*> held;
   for (int i = 0; i < 3; ++i) held.push_back(buffers().acquire(40 * kMiB));
   for (void* const data : held) buffers().release(data);
@@ -130,7 +130,7 @@ void test_idle_bound() {
   void* const newest = buffers().acquire(40 * kMiB);
   CHECK(newest == held.back());
   buffers().release(newest);
-  // The bound sinks at every acquire, and what exceeds it does not wait for the next release.
+  // The limit decays at every acquire, and excess memory does not wait for the next release.
   held.clear();
   for (int i = 0; i < 150; ++i) held.push_back(buffers().acquire(64 * kKiB));
   CHECK(buffers().stats().idle_bytes <= 40 * kMiB);
@@ -144,14 +144,14 @@ void test_idle_bound() {
 void test_sizes_in_turns() {
   forget_large_requests();
   buffers().trim();
-  // Sizes so far apart that neither serves for the other.
+  // Sizes so far apart that no buffer fits both.
   for (const std::size_t size : {4 * kMiB, 40 * kMiB}) buffers().release(buffers().acquire(size));
   const std::size_t mapped = buffers().stats().mapped_total;
   for (int round = 0; round < 200; ++round) {
     for (const std::size_t size : {4 * kMiB, 40 * kMiB}) buffers().release(buffers().acquire(size));
   }
   CHECK(buffers().stats().mapped_total == mapped);
-  // Each size is one more that the buffers before it can't serve.
+  // No earlier buffer fits the next size.
   for (const std::size_t size : {48, 56, 64, 80, 96, 112, 128}) {
     buffers().release(buffers().acquire(size * kMiB));
     CHECK(buffers().stats().idle_bytes <= 2 * size * kMiB);
@@ -227,7 +227,7 @@ void test_asan_sees_idle_memory() {
 #endif
 }
 
-// Each thread marks both ends of what it holds; nobody else may write there meanwhile.
+// Each thread writes both ends of its buffers; no other thread may write there meanwhile.
 void hammer(std::uint8_t mark, int rounds, std::atomic<int>& overwritten) {
   struct Held {
     std::uint8_t* data;
@@ -280,7 +280,7 @@ void test_fork_with_live_buffers() {
   std::memset(kept, 7, kMiB);
   buffers().release(buffers().acquire(2 * kMiB));  // idle, and a reaper waits for it
 #if defined(__linux__)
-  // A thread that is just being born holds locks of AddressSanitizer, which a child would inherit.
+  // A starting thread holds locks of AddressSanitizer, which a child would inherit.
   CHECK(eventually([] { return thread_exists("pinfeed-reaper"); }));
 #endif
   CHECK(passes_in_fork([&] {
@@ -307,7 +307,7 @@ void test_fork_during_acquire() {
       while (!stop) buffers().release(buffers().acquire(128 * kKiB));
     });
   }
-  bool passed = true;  // one failure is enough: each may take the whole time of the alarm
+  bool passed = true;  // one failure is enough: each may last until the alarm
   for (int round = 0; passed && round < 20; ++round) {
     passed = passes_in_fork([] {
       for (int i = 0; i < 100; ++i) buffers().release(buffers().acquire(128 * kKiB));

@@ -1,5 +1,4 @@
-// Casts, against values read and written one at a time; of strided arrays against a copy and a
-// cast.
+// Casts, against values converted one at a time; of strided arrays, against a copy and a cast.
 #include "kernels/cast.h"
 
 #include <bit>
@@ -172,7 +171,7 @@ std::string describe(ScalarType from, ScalarType to) {
          std::to_string(static_cast<int>(to));
 }
 
-// Two items are the same number, or both not one.
+// Whether two items are the same number, or both NaN.
 bool same_item(ScalarType type, const std::byte* item, const std::byte* expected) {
   if (std::memcmp(item, expected, scalar_size(type)) == 0) return true;
   const Number a = number(type, item), b = number(type, expected);
@@ -182,7 +181,7 @@ bool same_item(ScalarType type, const std::byte* item, const std::byte* expected
   return !a.is_integer && same(a.real, b.real) && same(a.imaginary, b.imaginary);
 }
 
-// Numbers at which something changes, as the bytes of every type; then any bytes at all.
+// Numbers at which the result changes, as the bytes of every type; then random bytes.
 Bytes interesting_items(ScalarType type) {
   Bytes items;
   const auto append_all = [&](const Number& value) {
@@ -246,7 +245,7 @@ void check_values(const Isa& isa, float scale) {
       Bytes expected;
       std::size_t different = 0;
       for (std::size_t i = 0; i < count; ++i) {
-        // Between equal types nothing is looked at.
+        // Between equal types nothing is checked.
         const std::byte* const item = items.data() + i * in_size;
         Number value = number(from, item);
         if (is_scaled) value = real_number(value.as<float>() * scale);
@@ -256,7 +255,7 @@ void check_values(const Isa& isa, float scale) {
         expected.insert(expected.end(), result, result + out_size);
       }
       if (different != 0) throw std::runtime_error("wrong values: " + describe(from, to));
-      CHECK(out.equals(expected));  // nothing was written beside it
+      CHECK(out.equals(expected));  // no stray writes
     }
   });
 }
@@ -340,7 +339,7 @@ void test_strided(const Isa& isa) {
         {{2, 70, 31}, {31 * 70 * size, size, 70 * size}},  // transposed
         {{45, 600}, {size, 45 * size}},                    // in parts of both axes
         {{20, 9, 5}, {13 * 5 * size, 5 * size, size}},     // cropped
-        {{9, 20, 2, 3}, {-40 * size, 2 * size, 0, -7}},    // turned round and broadcast
+        {{9, 20, 2, 3}, {-40 * size, 2 * size, 0, -7}},    // reversed and broadcast
     };
     for (const Layout& layout : layouts) check_strided(isa, memory, from, to, layout, random);
   });

@@ -33,7 +33,7 @@ inline void fail(const char* file, int line, const char* what) {
   std::fprintf(stderr, "%s:%d: failed: %s\n", file, line, what);
 }
 
-// Runs one test; it passes if no CHECK in it failed and no exception left it.
+// Runs one test; it passes if no CHECK in it fails and no exception leaves it.
 template <typename Test>
 void run(const char* name, Test&& test) {
   const int failed_before = failed_checks;
@@ -45,7 +45,7 @@ void run(const char* name, Test&& test) {
   const bool passed = failed_checks == failed_before;
   ++(passed ? passed_tests : failed_tests);
   std::printf("%s %s\n", passed ? "ok    " : "FAILED", name);
-  // A forked child must not inherit, and print again, what is still buffered here.
+  // A forked child must not inherit, and print again, buffered output.
   std::fflush(stdout);
 }
 

@@ -1,4 +1,4 @@
-// What is done to values of images that are there: saturation, and the mean of gray.
+// Color changes of existing images: saturation, and the mean of gray.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -37,15 +37,15 @@ void test_gray_sum(const Isa& isa) {
     for (std::size_t i = 0; i < count; ++i) sum += gray(pixels + 3 * i);
     CHECK(isa.resize->gray_sum(pixels, count) == sum);
   }
-  // Of more pixels than a sum of 32 bits holds.
+  // More pixels than a 32-bit sum can hold.
   constexpr std::size_t kMany = (std::size_t{1} << 23) + 5;
   const std::vector<std::uint8_t> white(3 * kMany, 255);
   CHECK(isa.resize->gray_sum(white.data(), kMany) == kMany * gray(white.data()));
 }
 
 void test_saturate(const Isa& isa) {
-  // Every red with every green, each with another blue, by factors whose sums are rounded, cut off
-  // at both ends, and the same as before.
+  // Every red with every green, each with another blue, by factors whose sums are rounded, clamped
+  // at both ends, and unchanged.
   std::vector<std::uint8_t> all;
   for (unsigned i = 0; i < 65536; ++i) {
     for (const unsigned value : {i, i >> 8, i * 37 % 251}) {

@@ -1,4 +1,4 @@
-// Waiting for other threads and for forked processes, without ever hanging.
+// Waits for other threads and for forked processes, with timeouts.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 namespace pinfeed::tests {
 
-// Waits for a condition that other threads bring about; false after 10 s.
+// Waits for a condition that other threads set; false after 10 s.
 template <typename Condition>
 bool eventually(Condition&& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -23,7 +23,7 @@ bool eventually(Condition&& condition) {
 }
 
 // Runs `child` in a forked process and returns whether all its checks passed. A child that hangs is
-// killed by its alarm, which counts as failed.
+// killed by its alarm and counts as failed.
 template <typename Child>
 bool passes_in_fork(Child&& child) {
   const pid_t pid = fork();
@@ -38,7 +38,7 @@ bool passes_in_fork(Child&& child) {
          WEXITSTATUS(status) == 0;
 }
 
-// For run_if(): ThreadSanitizer ends a child that starts threads if its parent had some.
+// For run_if(): ThreadSanitizer kills a child that starts threads if its parent had some.
 inline constexpr bool kCanFork = !PINFEED_UNDER_TSAN;
 inline constexpr const char* kWhyNoFork =
     "ThreadSanitizer has no support for threads after a fork of a process with threads";

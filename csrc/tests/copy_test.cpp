@@ -53,7 +53,7 @@ void test_copy_bytes() {
   }
 }
 
-// Outputs that lie up to a line behind their source, but for whole pages.
+// Outputs that are up to a line behind their source, modulo whole pages.
 void test_places_that_look_alike() {
   constexpr std::size_t kPage = 4096, kBytes = 9 * kPage + 100;
   for (const std::size_t size : {2000ul, 20000ul, kBytes}) {
@@ -172,8 +172,8 @@ void check_strided(const Strided& array, Random& random) {
   }
 }
 
-// Strides of a contiguous array whose axes stand in a random order in memory, some of them turned
-// round, broadcast or with a gap; or any strides at all, not even multiples of the item.
+// Strides of a contiguous array whose axes are in a random order in memory, some of them reversed,
+// broadcast or with a gap; or any strides at all, not even multiples of the item.
 std::vector<std::int64_t> random_strides(const Strided& array, Random& random) {
   const std::size_t axes = array.shape.size();
   std::vector<std::int64_t> strides(axes);
@@ -207,13 +207,13 @@ void test_strided_copy() {
   }
 }
 
-// Long enough to be cut into the stretches and squares that a transpose goes through.
+// Long enough to be cut into the ranges and squares of a transpose.
 void test_large_transposes() {
   Random random(4);
   for (const std::size_t item_size : {1, 2, 4, 8, 16}) {
     const auto item = static_cast<std::int64_t>(item_size);
     for (const std::int64_t channels : {1, 2, 2, 3, 3, 4, 4, 5, 31, 32, 33}) {
-      // Planes that agree on where a cache line begins, and such as don't.
+      // Planes with the same alignment to cache lines, and with different ones.
       const std::int64_t pixels = random() % 2 == 0 ? 1100 : 1088;
       check_strided({item_size, {channels, pixels}, {item, item * channels}}, random);
       check_strided({item_size, {pixels, channels}, {item, item * pixels}}, random);

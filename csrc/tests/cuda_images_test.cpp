@@ -20,7 +20,7 @@ using namespace pinfeed::tests;
 namespace cuda = pinfeed::cuda;
 using pinfeed::kernels::ImageTensor;
 
-// Which kernels ran, so that a test can't mean one and get another.
+// Records which kernels ran, so that a test can't test another one by mistake.
 std::string_view name_of(auto* work) {
   const std::string_view name = __PRETTY_FUNCTION__;
   (void)work;
@@ -72,7 +72,7 @@ ImageCase image_case(const char* what, std::size_t height, std::size_t width, st
   return {what, {}, height, width, channels, layout, type, random()};
 }
 
-// Runs it, compares, and says which kernel it was.
+// Runs it, compares, and returns the kernel's name.
 std::string_view check(DeviceCase test, std::size_t count, Random& random) {
   ImageCase& image = test.image;
   const Source& source = test.source;
@@ -141,8 +141,7 @@ Strides planes(std::size_t height, std::size_t width, std::size_t gap = 0) {
   return {"planes", row, 1, static_cast<std::ptrdiff_t>(height) * row};
 }
 
-// What the fast kernels are for, in sizes around those of their groups and tiles, and whether it is
-// they that run.
+// Inputs of the fast kernels, in sizes around their groups and tiles, and whether these run.
 void test_fast_kernels() {
   Random random(1);
   constexpr std::size_t kSizes[][2] = {{1, 16},  {4, 4},   {16, 16}, {7, 16},  {3, 48},
@@ -153,7 +152,7 @@ void test_fast_kernels() {
         for (const ImageLayout layout : kLayouts) {
           for (const bool packed : {false, true}) {
             for (const std::size_t gap : {0, 16}) {
-              if (gap != 0 && width % 16 != 0) continue;  // rows that are no whole groups
+              if (gap != 0 && width % 16 != 0) continue;  // rows that are not whole groups
               const Strides strides =
                   packed ? pixels(width, channels, gap) : planes(height, width, gap);
               const std::size_t count = 1 + random() % 4;
@@ -179,8 +178,7 @@ void test_fast_kernels() {
   }
 }
 
-// Any way to lie in memory, with gaps between images or without, any alignment, any number of
-// channels.
+// Any memory layout, with or without gaps between images, any alignment, any number of channels.
 void test_anything() {
   Random random(2);
   constexpr std::size_t kSome[] = {1, 2, 3, 4, 5, 8, 9, 16, 16, 17, 31, 32, 32, 33, 48, 64};

@@ -34,7 +34,7 @@ struct JaggedCase {
   }
 };
 
-// Row of the values that stands in a box, or -1.
+// The row of the values at a position of the padded batch, or -1.
 std::int64_t row_of(const JaggedCase& test, std::int64_t sample, std::int64_t step) {
   const JaggedShape& shape = test.shape;
   const std::int64_t begin = std::clamp<std::int64_t>(test.offsets[sample], 0, shape.total);
@@ -93,8 +93,8 @@ void check_pad(const JaggedCase& test, Random& random) {
   if (!out.equals(expected)) throw std::runtime_error("pad: " + test.describe());
 }
 
-// Whether each byte of `out` is one of a sample that has its row, or fill where none has. With
-// offsets that don't ascend several may.
+// Whether each byte of `out` belongs to a sample that has its row, or is fill where none has. With
+// offsets that don't ascend, several samples may.
 bool is_unpadded(const JaggedCase& test, const std::uint8_t* padded, const std::byte* out) {
   const JaggedShape& shape = test.shape;
   std::vector<std::vector<std::int64_t>> places(static_cast<std::size_t>(shape.total));

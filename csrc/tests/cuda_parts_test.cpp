@@ -1,4 +1,4 @@
-// What the CUDA kernels are made of: division, bytes and words, loads from any address, pixels.
+// Parts of the CUDA kernels: division, bytes and words, loads from any address, pixels.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,7 +65,7 @@ void test_words() {
   }
 }
 
-// 16 bytes from every address of a stretch of memory that ends at any byte.
+// 16 bytes from every address of a range of memory that ends at any byte.
 void test_unaligned_loads() {
   const pinfeed::tests::GuardedBytes memory(4096);
   const std::uint8_t* const last = memory.end();
@@ -76,7 +76,7 @@ void test_unaligned_loads() {
         for (const std::uint8_t* begin : {last - size - shift, first + shift}) {
           const Vector vector = load_unaligned(begin + at, begin, begin + size);
           CHECK(std::memcmp(vector.at, begin + at, 16) == 0);
-          if (shift != 0) continue;  // nothing may be read that is not in [begin, end)
+          if (shift != 0) continue;  // reads must stay inside [begin, end)
           std::vector<std::uint8_t> copy(begin, begin + size);
           const Vector exact = load_unaligned(copy.data() + at, copy.data(), copy.data() + size);
           CHECK(std::memcmp(exact.at, begin + at, 16) == 0);

@@ -1,5 +1,5 @@
-// The work of the CUDA kernels, thread by thread on the CPU: what they compute and which memory
-// they touch. What only a device can tell (speed, races, the launch itself) is not tested here.
+// The work of the CUDA kernels, thread by thread on the CPU: their results and memory accesses.
+// Speed, races and launches are not tested here, because they need a device.
 #include "tests/check.h"
 
 void cuda_parts_tests();

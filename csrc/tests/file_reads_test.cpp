@@ -1,4 +1,4 @@
-// The samples of a batch in files: read to their places, in chunks, or looked at where they are.
+// The samples of a batch in files: read at once, in chunks, or used where they are mapped.
 #include "runtime/file_reads.h"
 
 #include <sys/mman.h>
@@ -29,8 +29,8 @@ using pinfeed::runtime::SampleBytes;
 constexpr std::int64_t kStride = kRow;
 const std::vector<std::int64_t> kShape{kStride}, kItems{1};
 
-// The same 1,000 rows in one file, and in three; a file alone is told from the first of many by its
-// ends. In three, file i holds the bytes of byte_at(i, ...).
+// The same 1,000 rows in one file, and in three; the ends distinguish a single file from the first
+// of many. In three, file i has the bytes byte_at(i, ...).
 struct Rows {
   explicit Rows(const std::vector<std::int64_t>& counts) {
     std::vector<RowFile> files;
@@ -91,7 +91,7 @@ FileReads reads_of(const Rows& rows, std::span<const std::int64_t> chosen, bool 
   return reads;
 }
 
-// Reads rows until they are looked at where they are mapped.
+// Reads rows until they are used where they are mapped.
 bool becomes_mapped(const Rows& rows, std::span<const std::int64_t> chosen) {
   for (int round = 0; round < 100; ++round) {
     FileReads reads = reads_of(rows, chosen, true);
@@ -177,7 +177,7 @@ void test_reversed_rows() {
   }
 }
 
-// One at the very end of a file that ends with its page has no byte that could be looked at.
+// A sample at the very end of a file that ends with its page has no byte that could be checked.
 void test_rows_of_no_bytes() {
   const Rows rows({1000});
   CHECK(becomes_mapped(rows, many_rows()));

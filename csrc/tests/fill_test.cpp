@@ -45,7 +45,7 @@ void check_fill(const Fill& fill, const Bytes& item, std::size_t count, std::siz
   }
 }
 
-// Numbers of items around every number of lines up to a few, and long ones.
+// Numbers of items around a few whole lines, and long ones.
 std::set<std::size_t> item_counts(std::size_t item_size) {
   std::set<std::size_t> counts{0, 1, 2, 3, 1000};
   for (std::size_t lines = 1; lines <= 8; ++lines) {
@@ -84,7 +84,7 @@ void test_random_fills() {
   }
 }
 
-// A fill keeps an item of its own, reads no byte beyond the one it is given, and can be copied.
+// A fill keeps its own item, reads no byte beyond the given one, and can be copied.
 void test_items() {
   const GuardedBytes memory(1);
   for (const std::size_t item_size : {1, 2, 4, 8, 16}) {

@@ -1,4 +1,4 @@
-// Memory that notices an access beyond its bounds: what kernels may read, and what they may write.
+// Memory that detects accesses beyond its bounds, for inputs and outputs of kernels.
 #pragma once
 
 #include <sys/mman.h>
@@ -14,8 +14,7 @@
 
 namespace pinfeed::tests {
 
-// Random bytes between two pages that must not be touched: reading one byte beyond them ends the
-// process.
+// Random bytes between two protected pages: reading one byte beyond them ends the process.
 class GuardedBytes {
  public:
   explicit GuardedBytes(std::size_t least_size) {
@@ -38,8 +37,8 @@ class GuardedBytes {
   std::uint8_t* end() const { return begin_ + size_; }
   std::size_t size() const { return size_; }
 
-  // An address from which the bytes [lowest, highest] can be read, lowest <= 0 <= highest: by turns
-  // at the very end, at the very beginning and anywhere between.
+  // An address from which the bytes [lowest, highest] are readable, lowest <= 0 <= highest: in turn
+  // at the very end, at the very beginning and between.
   template <class Random>
   std::uint8_t* place(std::ptrdiff_t lowest, std::ptrdiff_t highest, Random& random) const {
     const auto bytes = static_cast<std::size_t>(highest - lowest) + 1;
@@ -56,7 +55,7 @@ class GuardedBytes {
   std::size_t size_;
 };
 
-// An output `misalignment` bytes after the beginning of a cache line, filled with a mark, as are
+// An output `misalignment` bytes after the beginning of a cache line, filled with a pattern, like
 // the bytes around it, so that stray writes show.
 class MarkedOutput {
  public:

@@ -1,5 +1,5 @@
-// Batches of images to test with: how they lie in memory, and the definition in kernels/image.h
-// written down once more, which every instruction set is held against bit for bit.
+// Batches of images to test with: their memory layouts, and a second implementation of the
+// definition in kernels/image.h, which every instruction set must match bit for bit.
 #pragma once
 
 #include <bit>
@@ -40,8 +40,7 @@ inline constexpr PixelType kTypes[] = {PixelType::float32, PixelType::float16, P
 inline constexpr ImageLayout kLayouts[] = {ImageLayout::chw, ImageLayout::hwc};
 inline constexpr std::size_t kChannels[] = {1, 2, 3, 4, 5, 17};
 
-// All that is no byte of colour: other numbers, and masks of integers, which become larger ones or
-// stay as they are.
+// All but color bytes: other numbers, and masks of integers, which become larger or stay.
 struct Types {
   ScalarType in;
   PixelType out;
@@ -65,8 +64,8 @@ struct ImageCase {
   ImageLayout layout;
   PixelType type;
   std::size_t first_pair = 0;
-  std::vector<ImageSize> sizes = {};  // of each image; none if all fill their places
-  std::uint64_t padding = 0;          // the padding's bits, as many as the type has
+  std::vector<ImageSize> sizes = {};  // per image; none if all fill their slots
+  std::uint64_t padding = 0;          // the padding's bits, of the type's size
   bool per_channel = false;           // other bits in each channel
   ScalarType in_type = ScalarType::uint8;
   std::size_t frames = 1;  // of each clip
@@ -86,7 +85,7 @@ struct ImageCase {
   }
 };
 
-// The number that a border gives to a row or column, walked to from the nearest in the image.
+// The index of a border's row or column, walked to from the nearest in the image.
 inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels::Border border) {
   const auto last = static_cast<std::ptrdiff_t>(size) - 1;
   const std::ptrdiff_t nearest = i < 0 ? 0 : last, beyond = i < 0 ? -i : i - last;
@@ -94,7 +93,7 @@ inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels:
   return i < 0 ? nearest + beyond : nearest - beyond;
 }
 
-// The item that is seen at row y, column x of an image's place.
+// The item at row y, column x of an image's slot.
 inline const std::uint8_t* item_at(const ImageSource& source, std::size_t y, std::size_t x,
                                    std::size_t channel, std::size_t item_size = 1) {
   auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
@@ -114,12 +113,12 @@ inline const std::uint8_t* item_at(const ImageSource& source, std::size_t y, std
          static_cast<std::ptrdiff_t>(channel) * source.channel_stride;
 }
 
-// Whether values are computed with, by constants, or only moved.
+// Whether values are computed with constants, or only copied.
 inline bool is_floating(PixelType type) { return type < PixelType::uint8; }
 
 inline constexpr std::uint32_t kNaN = 0x7fc00000;
 
-// Writes what an item becomes. Numbers come by the casts, which have tests of their own.
+// Writes the converted item. Numbers are cast by the casts, which have tests of their own.
 inline void store_item(const ImageCase& test, std::size_t channel, const std::uint8_t* item,
                        std::byte* to) {
   const std::size_t pair = test.first_pair + channel;
@@ -141,7 +140,7 @@ inline void store_item(const ImageCase& test, std::size_t channel, const std::ui
   std::memcpy(to, &bits, pixel_size(test.type));  // of a little-endian number
 }
 
-// Makes all NaNs one, as store_item() does: their payload follows no rule.
+// Makes all NaNs equal, as store_item() does: their payload is unspecified.
 inline void level_nans(PixelType type, std::byte* out, std::size_t bytes) {
   const std::size_t size = pixel_size(type);
   const unsigned shift = type == PixelType::float32 ? 0 : 16;
@@ -187,7 +186,7 @@ inline void define(const ImageCase& test, std::size_t begin, std::size_t end, st
 }
 
 // The whole batch at once with and without streaming stores, then part of its rows before the
-// others, each into an output with an alignment of its own.
+// others, each into an output with another alignment.
 inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
   std::vector<float> scale(test.channels), bias(test.channels);
   for (std::size_t c = 0; c < test.channels; ++c) {
@@ -240,7 +239,7 @@ inline void check_case(const Isa& isa, const ImageCase& test, Random& random) {
   if (!out.equals(all)) throw std::runtime_error(test.describe("the rows around a range"));
 }
 
-// A way for an image to lie in memory.
+// A memory layout of an image.
 struct Strides {
   const char* name;
   std::ptrdiff_t row;

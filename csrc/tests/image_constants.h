@@ -1,4 +1,4 @@
-// Scales and biases worth testing images with, and what becomes of every byte value under them.
+// Scales and biases for tests of images, and the value of every byte under them.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace pinfeed::tests {
 
-// Pairs of scale and bias, with what they make of every byte value.
+// Pairs of scale and bias, with the value of every byte under each.
 class Constants {
  public:
   static constexpr std::size_t kPairs = 1009;  // a prime: no period of a kernel divides it
@@ -70,7 +70,7 @@ class Constants {
     return random() % 2 == 0 ? magnitude : -magnitude;
   }
 
-  // Every other pair is an ordinary one; the others lead to ties, subnormal numbers, infinities.
+  // Every other pair is ordinary; the others lead to ties, subnormal numbers, infinities.
   static float random_scale(std::size_t pair, std::mt19937_64& random) {
     constexpr float special[] = {0x1p-9f,   0x1p-14f,  0x1p-17f, 0x1p-26f, 0x1p-140f,
                                  0x1p-149f, 0x1p+121f, 300.0f,   0.0f,     1.0f};

@@ -1,5 +1,4 @@
-// normalize_images of every instruction set with images smaller than their places in the batch, and
-// their masks.
+// normalize_images of every instruction set with images smaller than their slots, and their masks.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +26,7 @@ ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, Im
 // Adds an image, its strides `strides`-th of those there are for its size.
 void add_image(ImageCase& test, ImageSize size, std::size_t strides, Random& random) {
   test.sizes.push_back(size);
-  if (size.height * size.width == 0) {  // nothing there to be read
+  if (size.height * size.width == 0) {  // nothing to read
     test.sources.push_back({source_memory().end(), 1, 1, 1});
     return;
   }
@@ -36,12 +35,12 @@ void add_image(ImageCase& test, ImageSize size, std::size_t strides, Random& ran
       place_source(size, test.channels, all[strides % all.size()], random, test.in_type));
 }
 
-// Its place, a size that leaves only some of it, or nothing.
+// The slot's size, a smaller size, or nothing.
 std::size_t some_of(std::size_t size, Random& random) {
   return random() % 4 == 0 ? size : random() % (size + 1);
 }
 
-// Checks a batch of images in every way that they can lie in memory.
+// Checks a batch of images in all memory layouts.
 void check_all_strides(const Isa& isa, ImageCase& test, Random& random) {
   const std::size_t ways = all_strides(1, 1, test.channels).size();
   for (std::size_t strides = 0; strides < ways; ++strides) {

@@ -76,7 +76,7 @@ void test_sizes_and_strides(const Isa& isa) {
   }
 }
 
-// One image of each of many ways to lie in memory, in one batch.
+// One image of each of many memory layouts, in one batch.
 void test_mixed_sources(const Isa& isa) {
   Random random(4);
   for (const std::size_t channels : kChannels) {
@@ -93,7 +93,7 @@ void test_mixed_sources(const Isa& isa) {
   }
 }
 
-// Images out of one array: all in order, by random index, and stretches of neighbours.
+// Images of one array: all in order, by random index, and runs of neighbors.
 void test_gathered_sources(const Isa& isa) {
   Random random(5);
   constexpr std::size_t count = 40;
@@ -120,7 +120,7 @@ void test_gathered_sources(const Isa& isa) {
             index = random() % 4 == 0 ? random() % count : (index + 1) % count;
             stretches.sources.push_back(image(index));
           }
-          // The next image begins where the last one ends, but its rows lie elsewhere.
+          // The next image begins where the last one ends, but has other row strides.
           for (std::size_t i = 1; i < count; i += 7) stretches.sources[i].row_stride = 0;
           for (const ImageCase& test : {in_order, backwards, gathered, stretches}) {
             check_case(isa, test, random);
@@ -150,7 +150,7 @@ void test_many_channels(const Isa& isa) {
   }
 }
 
-// Runs as long as several stretches of the aligned buffers that streaming stores go through.
+// Runs that fill several of the aligned buffers before streaming stores.
 void test_long_rows(const Isa& isa) {
   Random random(7);
   for (const std::size_t width : {4096, 5003}) {
@@ -180,7 +180,7 @@ void test_nothing_to_do(const Isa& isa) {
   }
 }
 
-// A scale of zero hands the bias through, so that the vector code can be asked to round any number.
+// A scale of zero passes the bias through, so that the SIMD code rounds any number.
 void test_rounding(const Isa& isa) {
   std::vector<float> numbers;
   visit_rounding_edges([&](float value) {

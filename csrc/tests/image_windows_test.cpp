@@ -1,4 +1,4 @@
-// normalize_images of every instruction set where windows leave their images.
+// normalize_images of every instruction set with windows that extend beyond their images.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -30,14 +30,14 @@ std::ptrdiff_t any_first(std::size_t size, std::size_t place, Border border, Ran
          static_cast<std::ptrdiff_t>(random() % static_cast<std::size_t>(highest - lowest + 1));
 }
 
-// A size of image that the window can be of.
+// A size of image that fits the window.
 std::size_t any_size(std::size_t place, Border border, Random& random) {
   if (border == Border::reflect) return (place + 4) / 3 + random() % (place + 2);
   return (border == Border::edge ? 1 : 0) + random() % (place + 5);
 }
 
-// Images in every way that they can lie in memory and as many windows, all in one batch. One in
-// `covering` covers its place.
+// Images in all memory layouts and as many windows, all in one batch. One in `covering` covers its
+// slot.
 void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t channels,
                    ImageLayout layout, PixelType type, Random& random,
                    ScalarType in_type = ScalarType::uint8, std::size_t frames = 1,

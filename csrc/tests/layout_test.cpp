@@ -1,4 +1,4 @@
-// Shapes, strides and bytes, as both bindings check them.
+// Checks of shapes, strides and bytes for both bindings.
 #include "arrays/layout.h"
 
 #include <cstddef>

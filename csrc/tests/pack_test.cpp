@@ -24,7 +24,7 @@ using pinfeed::kernels::PackBatch;
 using pinfeed::kernels::PackMarks;
 using pinfeed::kernels::Segment;
 
-// Samples whose rows have one shape, and gaps of so many rows before the first and behind each.
+// Samples whose rows have one shape, and this many rows of gaps before the first and behind each.
 struct PackCase {
   ScalarType type;
   Shape row_shape;
@@ -73,7 +73,7 @@ void check_pack(const Isa& isa, const PackCase& test, Random& random) {
   const Fill fill(fill_item.data(), item_size), first(first_item.data(), item_size);
   const bool overwrites = random() % 2 == 0;
 
-  // The rows before the first sample are not the kernel's.
+  // The kernel does not write the rows before the first sample.
   Bytes expected(static_cast<std::size_t>(test.before) * row_items * item_size,
                  MarkedOutput::kMark);
   std::vector<std::size_t> offsets{expected.size()};
@@ -176,13 +176,13 @@ void test_marks() {
   marks.numbers = numbers.data();
   marks.attention = attention.data();
   marks.position_start = 2;
-  mark_segment({1, 2, 4, 5}, marks);  // two tokens, and room for a third
-  mark_segment({4, 0, 7, 6}, marks);  // a tail
+  mark_segment({1, 2, 4, 5}, marks);  // two tokens, and space for a third
+  mark_segment({4, 0, 7, 6}, marks);  // the end of a row
   CHECK((positions == std::vector<std::int64_t>{kUnwritten, 2, 3, 4, 2, 3, 4, kUnwritten}));
   CHECK((documents == std::vector<std::int32_t>{kUnwritten, 5, 5, 5, -1, -1, -1, kUnwritten}));
   CHECK((numbers == std::vector<std::int32_t>{kUnwritten, 5, 5, 5, 6, 6, 6, kUnwritten}));
   CHECK((attention == std::vector<unsigned char>{7, 1, 1, 0, 0, 0, 0, 7}));
-  mark_segment({0, 8, 8, 0}, PackMarks{});  // nobody asked
+  mark_segment({0, 8, 8, 0}, PackMarks{});  // nothing requested
 }
 
 }  // namespace

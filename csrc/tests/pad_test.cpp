@@ -39,7 +39,7 @@ struct PadCase {
   }
 };
 
-// Where in a sample to find an item of its box, in bytes; nowhere if that is padding.
+// The byte offset in a sample of an item of its box; none for padding.
 std::optional<std::ptrdiff_t> find_item(const PadCase& test, const SampleCase& sample,
                                         std::size_t item) {
   std::ptrdiff_t offset = 0;
@@ -117,7 +117,7 @@ void check_case(const Isa& isa, const PadCase& test, Random& random) {
   check_values(isa, test, define(isa, test), random);
 }
 
-// A batch without samples. Its padding is any bits at all, or all of one byte.
+// A batch without samples. Its padding is random bits, or one repeated byte.
 PadCase empty_case(ScalarType type, Shape box, Random& random) {
   PadCase test{type, std::move(box), random() % 2 == 0};
   test.padding.resize(scalar_size(type), static_cast<std::byte>(random() & 0xff));

@@ -1,5 +1,5 @@
-// resize_images of every instruction set against the definition in kernels/resize.h, written down
-// once more over whole images. That the weights are torch's is tested in Python.
+// resize_images of every instruction set against a second implementation of the definition in
+// kernels/resize.h, over whole images. Python tests compare the weights with torch's.
 #include "kernels/resize.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using pinfeed::kernels::ImageResize;
 using pinfeed::kernels::Interpolation;
 using pinfeed::kernels::Taps;
 
-// An image, or what is made of it, without gaps.
+// An image, or a result, without gaps.
 template <class Value>
 struct Pixels {
   std::size_t height, width, channels;
@@ -90,7 +90,7 @@ Pixels<Value> resized(const ImageSource& source, const ImageResize& resize, std:
   return result;
 }
 
-// A batch of images of bytes in all ways that they can lie in memory, each resized in its own way.
+// A batch of images of bytes in all memory layouts, each resized differently.
 template <class Value>
 void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
                    std::size_t channels, std::size_t largest, Random& random) {

@@ -1,5 +1,5 @@
-// Rounding of a float32 to a shorter binary format, from its definition: arithmetic on the value
-// where the kernels work on its bits.
+// Rounding of a float32 to a shorter binary format by its definition: arithmetic on the value,
+// while the kernels work on its bits.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::uint16_t rounded_bits(float value) {
 inline std::uint16_t float16_bits(float value) { return rounded_bits<5, 10>(value); }
 inline std::uint16_t bfloat16_bits(float value) { return rounded_bits<8, 7>(value); }
 
-// The number that a float16 stands for.
+// The number that a float16 represents.
 inline float float16_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
@@ -45,8 +45,8 @@ inline float float16_value(std::uint16_t bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-// Calls visit(value) for numbers at which rounding to 16 bits changes its mind: those that both
-// formats hold, the middle to the next one, and the neighbours of both.
+// Calls visit(value) for numbers at which the rounding to 16 bits changes: those that both formats
+// hold, the middle to the next one, and the neighbors of both.
 template <class Visit>
 void visit_rounding_edges(const Visit& visit) {
   const auto visit_near = [&](std::uint32_t bits) {

@@ -1,4 +1,4 @@
-// Rows of files that fail: missing, replaced, cut short, without descriptors or memory.
+// Rows of files that fail: missing, replaced, truncated, without descriptors or memory.
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,12 +21,12 @@
 
 namespace {
 
-// Of the calling thread: how many more allocations succeed; negative: all of them.
+// The number of allocations of this thread that still succeed; negative: all.
 thread_local int allocations_left = -1;
 
 }  // namespace
 
-// Not inlined, or g++ takes malloc() and delete, or new and free(), for a pair that does not match.
+// Not inlined, or g++ warns that malloc() and delete, or new and free(), don't match.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (allocations_left == 0) throw std::bad_alloc();
   if (allocations_left > 0) --allocations_left;
@@ -38,7 +38,7 @@ thread_local int allocations_left = -1;
 
 namespace {
 
-// Memory runs out after so many allocations of this thread.
+// Memory runs out after this many allocations of the thread.
 class FailingAllocations {
  public:
   explicit FailingAllocations(int left) { allocations_left = left; }
@@ -51,7 +51,7 @@ using namespace std::chrono_literals;
 using namespace pinfeed::tests;
 using pinfeed::runtime::OpenFiles;
 
-// Of files that were given by their paths.
+// For files opened by path.
 void test_missing_replaced_and_short() {
   Folder folder;
   std::vector<RowFile> parts;
@@ -76,7 +76,7 @@ void test_missing_replaced_and_short() {
   CHECK(change && change->reason == ReadFailure::Reason::replaced && change->read.file == 0);
 }
 
-// A descriptor that can't be read from: what the system says comes back.
+// A descriptor that can't be read: reports the system's error.
 void test_system_errors() {
   RowFiles files({{"/", {}}}, only("/"));
   Batch batch;
@@ -94,14 +94,14 @@ std::size_t open_descriptors() {
   return count;
 }
 
-// A file that somebody has a lease on is opened when he has given it back: what a file system of
-// another process does too, it takes its time, and signals come meanwhile.
+// A file with a lease is opened after its holder releases it. As with a FUSE file system, that
+// takes time, and signals arrive meanwhile.
 class Lease {
  public:
   explicit Lease(const std::string& path) : file_(open(path.c_str(), O_RDWR)) {
     struct sigaction ignore = {};
     ignore.sa_handler = SIG_IGN;
-    sigaction(SIGIO, &ignore, &before_);  // which asks for it back
+    sigaction(SIGIO, &ignore, &before_);  // which requests it back
     taken_ = fcntl(file_.fd(), F_SETLEASE, F_WRLCK) == 0;
   }
   ~Lease() {
@@ -179,7 +179,7 @@ void test_out_of_memory() {
 }
 #endif
 
-// One that is cut short while it is being read.
+// A file that is truncated while it is read.
 void test_shrinking() {
   for (const std::int64_t left : {std::int64_t{0}, std::int64_t{40960}, size_of(1000) - 1}) {
     Folder folder;

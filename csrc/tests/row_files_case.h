@@ -1,4 +1,4 @@
-// Files of rows for tests, batches of them, and what every test does with these.
+// Files of rows for tests, and batches of them.
 #pragma once
 
 #include <fcntl.h>
@@ -24,16 +24,16 @@ using runtime::RowFile;
 using runtime::RowFiles;
 using runtime::RowRead;
 
-inline constexpr std::size_t kRow = 3000;  // no multiple of a page, or of a cache line
+inline constexpr std::size_t kRow = 3000;  // not a multiple of a page, or of a cache line
 inline constexpr std::int64_t kHeader = 128;
 
-// The byte that a file holds at a place; never 0.
+// The byte at a position of a file; never 0.
 inline std::byte byte_at(std::size_t file, std::int64_t offset) {
   return static_cast<std::byte>(1 + (offset * 7 + offset / 251 + static_cast<std::int64_t>(file)) %
                                         255);
 }
 
-// Files in a folder that goes with the object.
+// Files in a folder that is removed with the object.
 class Folder {
  public:
   Folder() { CHECK(mkdtemp(path_.data()) != nullptr); }
@@ -63,8 +63,7 @@ class Folder {
 
   const std::string& path(std::size_t number) const { return paths_[number]; }
 
-  // Makes the system forget what it has of a file in memory. Pages that it is just reading stay, so
-  // all are read first.
+  // Drops a file from the page cache. Pages that are being read stay, so all are read first.
   void cool(std::size_t number) const {
     const int fd = open(paths_[number].c_str(), O_RDONLY);
     std::vector<std::byte> bytes(std::size_t{1} << 20);
@@ -82,7 +81,7 @@ class Folder {
   std::vector<std::string> paths_;
 };
 
-// A file that comes open.
+// A file passed as a descriptor.
 inline Descriptor only(const std::string& path) { return Descriptor(open(path.c_str(), O_RDONLY)); }
 
 // Rows of the files, and memory for them.
@@ -131,7 +130,7 @@ inline bool reads_right(RowFiles& files, Batch batch, std::size_t threads = 2) {
   return !failure && batch.is_right();
 }
 
-// Reads until rows are being found in memory.
+// Reads until rows are found in memory.
 inline bool becomes_hot(RowFiles& files, Batch batch) {
   for (int i = 0; i < 100 && !files.seems_hot(); ++i) {
     if (files.read(batch.reads(), 1)) return false;
@@ -139,7 +138,7 @@ inline bool becomes_hot(RowFiles& files, Batch batch) {
   return files.seems_hot();
 }
 
-// Whether rows of files that came by their paths are right where those are mapped.
+// Whether mapped rows of files opened by path are right.
 inline bool maps_right(RowFiles& files, Batch batch) {
   std::vector<const std::byte*> where;
   bool same = true;

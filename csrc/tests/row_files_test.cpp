@@ -1,4 +1,4 @@
-// Rows of files: read, mapped, asked for ahead, by many threads, across forks.
+// Rows of files: read, mapped, requested ahead, by many threads, across forks.
 #include "runtime/row_files.h"
 
 #include <dirent.h>
@@ -43,7 +43,7 @@ void test_neighbours_and_nothing() {
   Folder folder;
   folder.add(size_of(1000));
   RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
-  Batch neighbours;  // more in a row than one call of preadv takes
+  Batch neighbours;  // more adjacent rows than one call of preadv accepts
   for (std::int64_t i = 0; i < 1000; ++i) neighbours.add(0, i);
   CHECK(reads_right(files, neighbours));
   Batch nothing;
@@ -54,7 +54,7 @@ void test_neighbours_and_nothing() {
   CHECK(!files.read({}, 1));
 }
 
-// One map remains, whoever was first.
+// One map remains, of the first thread.
 void test_threads_that_map_one_file() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));
@@ -79,7 +79,7 @@ void test_threads_that_map_one_file() {
 void test_many_files() {
   Folder folder;
   std::vector<RowFile> parts;
-  constexpr std::size_t kParts = 600;  // more than are kept open
+  constexpr std::size_t kParts = 600;  // more than stay open
   for (std::size_t i = 0; i < kParts; ++i) parts.push_back(folder.add(size_of(8)));
   RowFiles files(parts, {});
   for (std::size_t i = 0; i < kParts; i += 3) folder.cool(i);
@@ -174,7 +174,7 @@ int main() {
   file_reads_tests();
   row_file_failure_tests();
   run("rows: several threads", test_threads);
-  // A child hung there once in some 2,000 forks, and in as many without a sanitizer never.
+  // A child hung there once in some 2,000 forks, and never in as many without a sanitizer.
   run_if(kCanFork && !PINFEED_UNDER_ASAN,
          "a sanitizer's own locks may stay locked in a child, if other threads allocate",
          "rows: forks while another thread reads", test_fork);

@@ -49,7 +49,7 @@ std::vector<Lengths> rows_of(const RowPlan& plan, const Lengths& lengths) {
   return rows;
 }
 
-// The rule itself: the fitting row that `better` likes most, of equal ones the last or the first.
+// The rule itself: the best fitting row by `better`; of equal rows the last or the first.
 template <class Better>
 std::vector<Lengths> placed(const Case& given, const Lengths& lengths, const Better& better) {
   std::vector<Lengths> rows;
@@ -99,8 +99,8 @@ void test_first_fit_takes_an_order() {
   CHECK((plan.offsets == std::vector<std::int64_t>{0, 2, 3}));
 }
 
-// Rows with equal room are alike but for how many documents they hold, which matters only where
-// their number is limited.
+// Rows with equal space differ only in their number of documents, which matters only if it is
+// limited.
 void test_best_fit_is_the_rule() {
   std::mt19937 random(2);
   for (int i = 0; i < 2000; ++i) {

@@ -6,7 +6,7 @@
 
 namespace pinfeed::tests {
 
-// Threads forwards or backwards, blocks likewise, for nothing may depend on their order.
+// Threads and blocks run forwards or backwards, because nothing may depend on their order.
 template <class Work>
 void run_on_cpu(const Work& work, std::mt19937_64& random) {
   const std::int64_t blocks = work.blocks();

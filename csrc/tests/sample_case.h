@@ -1,5 +1,5 @@
-// Samples to test with: of any type and size, anywhere in memory; and kernels that write them in
-// ranges.
+// Samples to test with: of any type, size and memory layout; and checks of kernels that write them
+// in ranges.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct SampleCase {
   Shape strides;  // bytes
   const std::byte* data = nullptr;
 
-  // Whether the items from an axis on stand next to each other, in order.
+  // Whether the items from an axis on are contiguous.
   bool contiguous(std::size_t first_axis) const {
     if (product(shape, first_axis) == 0) return true;
     auto step = static_cast<std::int64_t>(scalar_size(type));
@@ -63,7 +63,7 @@ struct SampleCase {
   }
 };
 
-// What becomes of one item in a batch of another type, or of the same.
+// The result of one item in a batch of another type, or of the same.
 inline void write_item(const Isa& isa, ScalarType from_type, const std::byte* from,
                        ScalarType to_type, std::byte* to) {
   if (from_type == to_type) {
@@ -73,7 +73,7 @@ inline void write_item(const Isa& isa, ScalarType from_type, const std::byte* fr
   }
 }
 
-// Memory for samples, whose ends must not be crossed.
+// Memory for samples, with protected ends.
 inline const GuardedBytes& sample_memory() {
   static const GuardedBytes memory(std::size_t{4} << 20);
   return memory;
@@ -91,8 +91,8 @@ inline ScalarType random_type(Random& random) {
   return type;
 }
 
-// Strides of a contiguous array, of a part of a larger one, of one whose axes stand in any order in
-// memory, some of them turned round or broadcast; or any strides, not even multiples of an item.
+// Strides of a contiguous array, of a part of a larger one, of one whose axes are in any order in
+// memory, some of them reversed or broadcast; or any strides, not even multiples of an item.
 inline Shape random_strides(const Shape& shape, std::size_t item_size, Random& random) {
   const std::size_t axes = shape.size();
   Shape strides(axes);
@@ -113,7 +113,7 @@ inline Shape random_strides(const Shape& shape, std::size_t item_size, Random& r
   return strides;
 }
 
-// Of the given type, or of one that it can be cast from.
+// A dtype equal to the given one, or castable to it.
 inline SampleCase random_sample(ScalarType to, Shape shape, Random& random) {
   SampleCase sample{to, std::move(shape), {}};
   if (random() % 2 == 0) {
@@ -123,7 +123,7 @@ inline SampleCase random_sample(ScalarType to, Shape shape, Random& random) {
   }
   sample.strides = random_strides(sample.shape, scalar_size(sample.type), random);
   for (std::size_t axis = 0; axis < sample.shape.size(); ++axis) {
-    // The stride of an axis of one item says nothing.
+    // The stride of an axis of one item is arbitrary.
     if (sample.shape[axis] == 1 && random() % 2 == 0) sample.strides[axis] = 1000003;
   }
   if (product(sample.shape) == 0) {  // no item that could be read, perhaps no memory
@@ -140,11 +140,11 @@ inline SampleCase random_sample(ScalarType to, Shape shape, Random& random) {
   return sample;
 }
 
-// The samples as kernels get them, with the casts and the plans that they need, and some plans that
-// they don't. Points into the cases.
+// The samples as kernels get them, with the necessary casts and plans, and some unnecessary plans.
+// Points into the cases.
 class SampleList {
  public:
-  // block_axis(shape): the axis from which on a sample is written as one block.
+  // block_axis(shape): the first axis from which the sample is one block.
   template <class BlockAxis>
   SampleList(const Isa& isa, const std::vector<SampleCase>& cases, ScalarType to,
              const BlockAxis& block_axis, Random& random) {
@@ -177,7 +177,7 @@ class SampleList {
 };
 
 // Whether a kernel writes `expected`, whose row i is the bytes [offsets[i], offsets[i + 1]): all
-// rows at once, then ranges of them in any order, each of which must leave all others alone.
+// rows at once, then ranges of them in any order, each of which must leave the others unchanged.
 // write(out, begin, end) writes rows [begin, end).
 template <class Write>
 bool writes_rows(const Bytes& expected, const std::vector<std::size_t>& offsets, Random& random,

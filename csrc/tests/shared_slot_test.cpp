@@ -31,7 +31,7 @@ using runtime::SharedSlot;
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kCapacity = 256 * kKiB;
 
-// A file with some slots, one behind the other.
+// A file with several slots.
 struct File {
   int descriptor = create_shared_file("pinfeed-test");
   std::vector<std::unique_ptr<SharedSlot>> slots;
@@ -46,7 +46,7 @@ struct File {
     const std::size_t offset = number * (SharedSlot::page_bytes() + kCapacity);
     return std::make_unique<SharedSlot>(descriptor, offset, kCapacity, is_new);
   }
-  // As the system counts it.
+  // The memory that the system counts.
   std::size_t bytes_in_memory() const {
     struct stat status;
     CHECK(fstat(descriptor, &status) == 0);
@@ -63,7 +63,7 @@ void test_a_slot_is_free_when_all_have_let_go() {
   writer.send();
   writer.send();
   writer.drop();
-  CHECK(!writer.claim() && !writer.discard());  // messages are on their way
+  CHECK(!writer.claim() && !writer.discard());  // messages are in transit
   CHECK(reader->receive() && reader->receive() && reader->readers() == 2);
   CHECK(passes_in_fork([&] { reader->let_go(); }) && reader->readers() == 2);
   CHECK(reader->data()[kCapacity - 1] == std::byte{7});
@@ -119,7 +119,7 @@ void test_memory_that_there_is_not() {
   }));
 }
 
-// Threads write and others read; slots retire in the middle of it. What is read is what was sent.
+// Threads write and others read, while slots retire. Readers get the bytes that were sent.
 void test_threads() {
   struct Message {
     std::size_t slot;
@@ -171,7 +171,7 @@ void test_threads() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (int i = 0; i < 3; ++i) {
-      // The writer of a retired slot is gone, so it writes into it no more: hold it, and retire it.
+      // The writer of a retired slot is gone and writes no more: hold it, and retire it.
       SharedSlot& slot = *file.slots[i];
       if (eventually([&] { return slot.claim(); })) slot.retire();
     }
@@ -186,7 +186,7 @@ struct Note {
   std::uint64_t mark;
 };
 
-// A worker that sends until it is killed; what it wrote is told by the mark that travels along.
+// A worker that sends until it is killed; each message carries the pattern that it wrote.
 [[noreturn]] void keep_sending(File& file, int pipe, std::uint64_t seed) {
   for (std::uint64_t i = 0;; ++i) {
     const std::size_t number = i % file.slots.size();
@@ -201,8 +201,9 @@ struct Note {
   }
 }
 
-// Workers are killed at any instruction while the trainer reads. No batch holds other bytes than
-// were sent, and what the worker held goes when the trainer has found it dead and let go.
+// Workers are killed at any instruction while the main process reads. No batch holds other bytes
+// than were sent, and a worker's memory is freed when the main process has found it dead and
+// released it.
 void test_kills_at_any_instruction() {
   std::minstd_rand random(1);
   std::size_t good = 0;
@@ -227,7 +228,7 @@ void test_kills_at_any_instruction() {
       Note note;
       if ((readable.revents & POLLIN) != 0 && ::read(pipes[0], &note, sizeof note) > 0) {
         SharedSlot& slot = *read[note.slot];
-        CHECK(slot.receive());  // also from the dead, as long as nobody retired the slot
+        CHECK(slot.receive());  // also from the dead, unless the slot was retired
         const auto* const data = reinterpret_cast<const std::uint64_t*>(slot.data());
         CHECK(std::all_of(data, data + 4000, [&](auto word) { return word == note.mark; }));
         if (!kept) {

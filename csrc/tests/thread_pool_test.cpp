@@ -42,7 +42,7 @@ bool covers(std::size_t total, std::size_t chunk, std::size_t threads) {
   return chunks_fit && std::all_of(visits.begin(), visits.end(), [](auto n) { return n == 1; });
 }
 
-// Runs `visit` on `threads` different threads at the same time: each body waits for all the others.
+// Runs `visit` on `threads` different threads at the same time: each body waits for all others.
 template <typename Visit>
 bool meet(std::size_t threads, Visit&& visit) {
   std::atomic<std::size_t> arrived{0};
@@ -173,7 +173,7 @@ void test_fork_during_a_job() {
   std::thread busy([&] {
     while (!stop) parallel_for(64, 1, 3, [](std::size_t, std::size_t) {});
   });
-  bool passed = true;  // one failure is enough: each may take the whole time of the alarm
+  bool passed = true;  // one failure is enough: each may last until the alarm
   for (int round = 0; passed && round < 20; ++round) {
     passed = passes_in_fork([] { CHECK(meet(2, [] {})); });
   }
@@ -184,8 +184,7 @@ void test_fork_during_a_job() {
 
 constexpr bool kCanLimitMemory = !PINFEED_UNDER_ASAN && !PINFEED_UNDER_TSAN;
 
-// Without address space no stack can be mapped, so pthread_create fails. Nor could a sanitizer
-// live.
+// Without address space no stack can be mapped, so pthread_create fails. Sanitizers fail too.
 void test_no_more_threads() {
   CHECK(passes_in_fork([] {
     rlimit limit{};

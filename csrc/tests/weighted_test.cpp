@@ -60,7 +60,7 @@ void test_draws_follow_from_their_numbers() {
 }
 
 void test_no_weight_of_zero_is_drawn() {
-  // Equal weights whose shares round to less than 1 leave none with more.
+  // Equal weights whose shares round to less than 1: then no share has more.
   for (std::size_t zeros = 0; zeros < 50; ++zeros) {
     for (std::size_t others = 1; others < 50; ++others) {
       std::vector<double> weights(zeros, 0);
