@@ -54,14 +54,14 @@ void FileReads::add(std::int64_t row, const std::byte* data, const SampleBytes& 
 
 void FileReads::add_rows(std::span<const std::int64_t> rows, const SampleBytes& bytes) {
   rows_.assign(rows.begin(), rows.end());
-  alike_ = bytes;
+  common_ = bytes;
 }
 
 // Listing the reads takes longer than finding mapped rows.
 void FileReads::list_reads() {
-  if (!alike_) return;
-  const SampleBytes bytes = *alike_;
-  alike_.reset();
+  if (!common_) return;
+  const SampleBytes bytes = *common_;
+  common_.reset();
   const std::vector<std::int64_t> rows = std::exchange(rows_, {});
   reserve(rows.size());
   for (const std::int64_t row : rows) add(row, memory_ + row * row_stride_, bytes);
@@ -92,9 +92,9 @@ void FileReads::require_unchanged() {
 
 // The file of a sample, and its lowest byte in it.
 std::pair<std::size_t, std::int64_t> FileReads::place_of(std::size_t sample) const {
-  if (!alike_) return {reads_[sample].file, reads_[sample].offset};
+  if (!common_) return {reads_[sample].file, reads_[sample].offset};
   const std::int64_t row = rows_[sample];
-  if (file_.ends.empty()) return {0, file_.offsets[0] + row * row_stride_ + alike_->begin};
+  if (file_.ends.empty()) return {0, file_.offsets[0] + row * row_stride_ + common_->begin};
   const std::size_t file = file_.ends.part_of(row);
   return {file, file_.offsets[file] + (row - file_.ends.first_row(file)) * row_stride_};
 }
@@ -112,8 +112,8 @@ bool FileReads::look_at_samples() {
     } else {
       return false;
     }
-    data_[i] = lowest + (alike_ ? static_cast<std::size_t>(-alike_->begin) : heads_[i]);
-    const bool has_bytes = alike_ ? alike_->used > 0 : reads_[i].bytes > 0;
+    data_[i] = lowest + (common_ ? static_cast<std::size_t>(-common_->begin) : heads_[i]);
+    const bool has_bytes = common_ ? common_->used > 0 : reads_[i].bytes > 0;
     if (i % step == 0 && has_bytes) probes.push_back(lowest);
   }
   return file_.files->are_in_memory(probes);
@@ -185,7 +185,7 @@ void FileReads::fail(const ReadFailure& failure) const {
   }
   throw FileError(
       file.path + ": the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
-          (row.empty() ? "and had " + std::to_string(file.marks.size) + " when it was opened"
+          (row.empty() ? "and had " + std::to_string(file.stamp.size) + " when it was opened"
                        : row + " ends at byte " + end),
       0);
 }

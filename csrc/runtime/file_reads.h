@@ -109,10 +109,10 @@ class FileReads {
   const FileRows& file_;
   const std::byte* memory_;
   std::int64_t row_stride_;
-  std::optional<SampleBytes> alike_;  // the common range of all samples, while reads_ isn't needed
-  std::vector<RowRead> reads_;        // one per sample
-  std::vector<std::int64_t> rows_;    // row numbers in the array; in reads_, in the file
-  std::vector<std::size_t> heads_;    // offsets from the first byte read to the sample's beginning
+  std::optional<SampleBytes> common_;  // the common range of all samples, while reads_ isn't needed
+  std::vector<RowRead> reads_;         // one per sample
+  std::vector<std::int64_t> rows_;     // row numbers in the array; in reads_, in the file
+  std::vector<std::size_t> heads_;     // offsets from the first byte read to the sample's beginning
   std::vector<const std::byte*> data_;
   std::vector<std::size_t> chunks_;
   std::unique_ptr<std::byte, Staging> staging_;

@@ -41,7 +41,7 @@ int status_of(int fd, const std::string& path, struct stat& status) noexcept {
 
 }  // namespace
 
-FileMarks marks_of(const struct stat& status) {
+FileStamp stamp_of(const struct stat& status) {
 #if defined(__APPLE__)
   const timespec& modified = status.st_mtimespec;
 #else
@@ -140,7 +140,7 @@ std::optional<ReadFailure> OpenFiles::change_of(std::size_t file) const noexcept
   if (status_of(-1, files_[file].path, status) != 0) {
     return ReadFailure{Reason::system, errno, 0, none};
   }
-  const FileMarks now = marks_of(status), then = files_[file].marks;
+  const FileStamp now = stamp_of(status), then = files_[file].stamp;
   if (now == then) return std::nullopt;
   const bool is_shorter = S_ISREG(status.st_mode) && now.size < then.size;
   const Reason reason = is_shorter ? Reason::cut_short : Reason::replaced;

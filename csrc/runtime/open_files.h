@@ -34,19 +34,19 @@ struct ReadFailure {
 };
 
 // The stamp of a file, which changes if the file is modified or replaced.
-struct FileMarks {
+struct FileStamp {
   std::uint64_t inode;
   std::int64_t size;
   std::int64_t modified_ns;
 
-  bool operator==(const FileMarks&) const = default;
+  bool operator==(const FileStamp&) const = default;
 };
 
-FileMarks marks_of(const struct stat& status);
+FileStamp stamp_of(const struct stat& status);
 
 struct RowFile {
   std::string path;
-  FileMarks marks;  // not for a file passed as a descriptor
+  FileStamp stamp;  // not for a file passed as a descriptor
 };
 
 bool is_out_of_files(int error);  // EMFILE or ENFILE

@@ -48,7 +48,7 @@ RowFiles::RowFiles(std::vector<RowFile> files, Descriptor only)
 
 RowFiles::~RowFiles() {
   for (std::size_t i = 0; i < files_.count(); ++i) {
-    if (const std::byte* const data = maps_[i].data) unmap(data, files_[i].marks.size);
+    if (const std::byte* const data = maps_[i].data) unmap(data, files_[i].stamp.size);
   }
 }
 
@@ -91,7 +91,7 @@ const std::byte* RowFiles::map(std::size_t file) noexcept {
   int ignored = 0;
   const OpenFiles::Open opened = files_.open(file, ignored);
   if (opened == nullptr) return nullptr;
-  const std::int64_t bytes = files_[file].marks.size;
+  const std::int64_t bytes = files_[file].stamp.size;
   void* const made =
       mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_SHARED, opened->fd(), 0);
   if (made == MAP_FAILED) return nullptr;

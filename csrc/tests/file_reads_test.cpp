@@ -43,7 +43,7 @@ struct Rows {
     const bool is_one = counts.size() == 1;
     Descriptor open = is_one ? only(folder.path(0)) : Descriptor();
     if (is_one) {
-      files[0].marks = {};
+      files[0].stamp = {};
       const auto size = static_cast<std::size_t>(size_of(counts[0]));
       void* const mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, open.fd(), 0);
       CHECK(mapped != MAP_FAILED);

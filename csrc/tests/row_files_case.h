@@ -18,7 +18,7 @@
 namespace pinfeed::tests {
 
 using runtime::Descriptor;
-using runtime::FileMarks;
+using runtime::FileStamp;
 using runtime::ReadFailure;
 using runtime::RowFile;
 using runtime::RowFiles;
@@ -52,13 +52,13 @@ class Folder {
     const int fd = open(paths_.back().c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600);
     CHECK(fd >= 0 && write(fd, bytes.data(), bytes.size()) == size);
     close(fd);
-    return {paths_.back(), marks(number)};
+    return {paths_.back(), stamp(number)};
   }
 
-  FileMarks marks(std::size_t number) const {
+  FileStamp stamp(std::size_t number) const {
     struct stat status{};
     CHECK(stat(path(number).c_str(), &status) == 0);
-    return runtime::marks_of(status);
+    return runtime::stamp_of(status);
   }
 
   const std::string& path(std::size_t number) const { return paths_[number]; }

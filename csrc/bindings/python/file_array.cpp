@@ -17,7 +17,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-using runtime::FileMarks;
+using runtime::FileStamp;
 using runtime::RowFile;
 using runtime::RowFiles;
 
@@ -80,7 +80,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const auto [inode, size, modified] = marks[i];
     files.push_back(
-        {system_path(paths[i]), FileMarks{static_cast<std::uint64_t>(inode), size, modified}});
+        {system_path(paths[i]), FileStamp{static_cast<std::uint64_t>(inode), size, modified}});
   }
   return {std::move(array),
           {std::make_shared<RowFiles>(std::move(files), runtime::Descriptor()), std::move(offsets),
