@@ -72,13 +72,14 @@ _GeometryKind: TypeAlias = Literal[
 ]
 _BorderKind: TypeAlias = Literal["constant", "edge", "reflect"]
 _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
-# Corners of the boxes of objects, where those of each image begin, and which of them remain.
+# Corners of the boxes of objects, the beginnings of each image's objects, and flags of those that
+# remain.
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
-# Where outputs go: an array, an allocator, or the pool: as tensors, ndarrays, or what samples are.
+# Where outputs go: an array, an allocator, or the pool, as tensors, ndarrays or the samples' type.
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 
-# Options of calls, which fields build once. All of them pickle.
+# Options of calls, which fields create once. All of them can be pickled.
 class ImageFormat:
     def __init__(
         self,
@@ -241,7 +242,7 @@ class PackOptions:
         cu_seqlens: bool,
     ) -> None: ...
 
-# What calls make; None for what was not asked for.
+# Results of calls; None for outputs that were not requested.
 class WrittenImages:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property

@@ -38,14 +38,14 @@ std::optional<ScalarKind> kind_of(char letter) {
   }
 }
 
-// What makes numbers of an array of a dtype that has none.
+// How to convert an array of an unsupported dtype to numbers.
 std::string hint_for(const py::dtype& dtype) {
   switch (dtype.kind()) {
     case 'V':
       if (dtype.has_fields()) {
         return "make an entry of each of its fields: {name: a[name] for name in a.dtype.names}";
       }
-      // Types of ml_dtypes: NumPy's own, raw bytes, have no numbers.
+      // Types of ml_dtypes: NumPy's own structured and raw types have no numbers.
       return dtype.attr("isbuiltin").cast<int>() == 2 ? "convert with .astype(np.float32)" : "";
     case 'M':
     case 'm':
@@ -77,7 +77,7 @@ DType ndarray_dtype(const py::array& array, const Subject& subject) {
       real ? "convert with .astype(np.float64)" : "convert with .astype(np.complex128)");
 }
 
-// Types of NumPy and torch that are no more than their values.
+// Types of NumPy and torch that consist of their values only.
 bool is_plain(PyTypeObject* type) {
   static constexpr std::size_t kTypes = 6;
   using Types = std::array<PyObject*, kTypes>;
@@ -92,7 +92,7 @@ bool is_plain(PyTypeObject* type) {
   return std::ranges::find(plain, reinterpret_cast<PyObject*>(type)) != plain.end();
 }
 
-// A mask or a unit would be left behind, and nobody knows what else a class of the user's means.
+// Another class could lose a mask, a unit, or other state of the user's.
 void require_plain_array(py::handle array, const Subject& subject) {
   if (is_plain(Py_TYPE(array.ptr()))) return;
   const py::handle masked = once([] { return imported("numpy.ma", "MaskedArray"); });
@@ -104,7 +104,7 @@ void require_plain_array(py::handle array, const Subject& subject) {
                    "np.asarray(a) has its values alone");
 }
 
-// So would the attributes of a tensor of another class.
+// Another tensor class could lose its attributes.
 void require_plain_tensor(py::handle tensor, const Subject& subject) {
   if (is_plain(Py_TYPE(tensor.ptr()))) return;
   const py::object attributes = py::getattr(tensor, "__dict__", py::dict());
@@ -140,9 +140,9 @@ bool call_is_true(py::handle tensor, PyObject* method) {
   return is_true(PyObject_VectorcallMethod(method, arguments, 1, nullptr));
 }
 
-// What a tensor may be beyond its memory: part of a graph of gradients, or with a conjugation or
-// negation pending, which are marks on the tensor. Integers are never any of it, and lists of
-// hundreds of them come here for every batch.
+// State of a tensor beyond its memory: a gradient graph, or a pending conjugation or negation,
+// which are flags of the tensor. Integers never have any of it, and lists of hundreds of them come
+// here for every batch.
 void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
   PyObject* const requires_grad = once([] { return PyUnicode_InternFromString("requires_grad"); });
   PyObject* const is_neg = once([] { return PyUnicode_InternFromString("is_neg"); });

@@ -1,4 +1,4 @@
-// ndarrays and CPU tensors, seen alike.
+// A common view of ndarrays and CPU tensors.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -18,7 +18,7 @@ namespace pinfeed::bindings {
 using kernels::ScalarKind;
 using kernels::ScalarType;
 
-// What the items of an array are.
+// The type of an array's items.
 struct DType {
   ScalarType type;
 
@@ -43,12 +43,12 @@ using arrays::Extent;
 using arrays::Shape;
 using arrays::shape_text;
 
-// What messages call the argument of a function; an entry of a batch, which has none, by its name.
+// A function's argument in messages; or an entry of a batch, by its name.
 inline std::string named(const std::string& function, const std::string& argument) {
   return argument.empty() ? function : function + ": " + argument;
 }
 
-// A look at an array. Valid while the object lives and nobody resizes it.
+// A view of an array. Valid while the object lives and is not resized.
 struct ArrayView {
   std::byte* data;
   DType dtype;
@@ -66,8 +66,8 @@ struct ArrayView {
   std::int64_t stride_unit_;
 };
 
-// Throws TypeError for what is no ndarray or tensor, for tensors elsewhere than on the CPU and for
-// dtypes that are not numbers in this machine's byte order.
+// Throws TypeError if the object is not an ndarray or a tensor, for tensors that are not on the
+// CPU, and for dtypes that are not numbers in this machine's byte order.
 ArrayView view_array(pybind11::handle object, const Subject& subject);
 
 inline Extent extent(const ArrayView& view) {

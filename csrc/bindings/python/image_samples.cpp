@@ -18,7 +18,7 @@ namespace {
 using kernels::ImageSize;
 using kernels::ImageSource;
 
-// The way to give images one number of channels: PIL's RGB has bytes, and cuts other values off.
+// How to give images the same number of channels: PIL's RGB has bytes, and truncates other values.
 std::string alike(DType dtype, int channel) {
   if (dtype == kUint8) return "PIL's .convert(\"RGB\") gives all images the same channels";
   const std::string axis = channel == 0 ? "0" : "-1";
@@ -27,7 +27,7 @@ std::string alike(DType dtype, int channel) {
          ") of one channel";
 }
 
-// float32 has all values of these.
+// float32 holds all values of these.
 bool becomes_float(DType dtype) {
   if (dtype.is_floating()) return dtype.item_size() <= 4;
   return dtype == kUint8 || (dtype.is_integer() && dtype.item_size() == 2);
@@ -92,7 +92,7 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
              ? "RGBA takes four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], leaves three"
              : "a single number serves all channels"));
   }
-  scales.reserve(channels);  // raises where an image of no pixels has more than there is memory for
+  scales.reserve(channels);  // raises if an image without pixels has more channels than fit memory
   biases.reserve(channels);
   for (std::int64_t c = 0; c < channels; ++c) {
     const double mean = means.data()[means.ndim() == 0 ? 0 : c];
@@ -125,7 +125,7 @@ Images::Images(py::object images, py::object indices, const ImageFormat& format,
       axes_(format.input),
       are_chosen_(!indices.is_none()),
       samples_(std::move(images), py::none(), std::move(indices), name, Common::rank) {
-  // Grey images, unless they may be the rows of a single image.
+  // Gray images, unless they may be the rows of a single image.
   if (format.is_guess && axes_.letters == "HWC" && samples_.shape().size() == 2 &&
       samples_.shape()[1] > 4 && (samples_.are_separate() || are_chosen_)) {
     axes_ = ImageAxes("HW");
@@ -180,7 +180,7 @@ std::vector<ImageSize> Images::sizes() const {
   return sizes;
 }
 
-// Separate samples agree with the first, so what does not fit is the first one.
+// Separate samples agree with the first, so the first does not fit.
 Subject Images::subject() const { return {name_, samples_.are_separate() ? 0 : -1}; }
 
 // "of shape (H, W, C)"
@@ -199,7 +199,7 @@ std::string Images::got() const {
   return samples_.dtype().name() + " " + shape_text(samples_.given_shape());
 }
 
-// A mask of bools may be filled with other bytes where it shows more than there is.
+// A mask of bools may be filled with other bytes beyond its edges.
 DType Images::dtype() const {
   return samples_.dtype() == kBool && out_.is_integer() ? kUint8 : samples_.dtype();
 }
@@ -266,8 +266,8 @@ void Images::require_finite(const Scaling& scaling, DType to, const std::byte* o
                     "pass a wider dtype, or a scale");
 }
 
-// A layout that nobody asked for must not make channels of columns. (C, H, W) taken for (H, W, C)
-// has as many channels as the image has columns; few images of many channels look like that.
+// A guessed layout must not treat columns as channels. (C, H, W) read as (H, W, C) has as many
+// channels as the image has columns; few real images have that shape.
 void Images::require_channels_last() const {
   if (channels() <= 4 || channels() < std::min(height(0), width(0))) return;
   throw wrong_value(subject(), "images of shape (H, W, C)",
@@ -291,10 +291,10 @@ void Images::require_units(const ImageFormat& format) const {
   if (!format.scale && dtype().is_integer() && dtype().item_size() == 2) require_depth(format);
 }
 
-// Fractions are the constants of values 0..1, which integers leave unless they are scaled.
+// Fractions are constants of values 0..1, which integers have only after scaling.
 void Images::require_constants(const ImageFormat& format) const {
   constexpr double kMost = 16, kMostOfFractions = 1.5;
-  if (std::abs(*format.scale) <= kMost / 255) return;  // which bytes take, in whatever dtype
+  if (std::abs(*format.scale) <= kMost / 255) return;  // accepted for bytes, in any dtype
   bool are_fractions = false;
   for (const Constants* given : {&format.mean, &format.std}) {
     for (const double number : std::span(given->data(), static_cast<std::size_t>(given->size()))) {
@@ -305,7 +305,7 @@ void Images::require_constants(const ImageFormat& format) const {
   const auto is_bright = [&](std::size_t image) { return range_in_some_rows(image).most > kMost; };
   if (!are_fractions ||
       std::ranges::none_of(std::views::iota(std::size_t{0}, count()), is_bright)) {
-    return;  // values of 0 and 1, for instance
+    return;  // such as values of 0 and 1
   }
   throw py::value_error(name_ +
                         ": expected mean and std in units of the images' own values, which scale=" +
@@ -313,8 +313,8 @@ void Images::require_constants(const ImageFormat& format) const {
                         " keeps, got constants of values 0..1; leave scale out");
 }
 
-// Integers of 16 bits that hold 8 to 12: no image goes beyond that, and one has more than half of a
-// byte; the mean is above all pixels, or the deviation above half of the largest.
+// 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a
+// byte; the mean is above all pixels, or the deviation above half of the largest pixel.
 void Images::require_depth(const ImageFormat& format) const {
   constexpr float kByte = 255, kMostBits = 4095;
   const auto largest = [](const Constants& given) { return std::ranges::max(span_of(given)); };
@@ -345,8 +345,8 @@ void Images::require_depth(const ImageFormat& format) const {
                         "; for images that are so dark say scale=1/" + of_dtype);
 }
 
-// The first image tells, unless it is dark. Some rows are enough, for hardly an image of bytes has
-// only dark ones; and all of an image that lies in a file would be read twice.
+// Checks the first image that is not dark. Some rows are enough, because images of bytes rarely
+// have only dark rows, and a whole image in a file would be read twice.
 void Images::require_fractions() const {
   constexpr float kMost = 16;  // four stops beyond white
   for (std::size_t i = 0; i < count(); ++i) {
@@ -362,7 +362,7 @@ void Images::require_fractions() const {
   }
 }
 
-// Of the finite values in 16 to 31 rows, of the first frame, and 0.
+// Of 0 and the finite values in 16 to 31 rows of the first frame.
 Images::Range Images::range_in_some_rows(std::size_t image) const {
   constexpr std::int64_t kRows = 16;
   const std::span<const std::int64_t> sizes = samples_.shape(image);

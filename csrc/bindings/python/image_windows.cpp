@@ -45,7 +45,7 @@ using kernels::Misfit;
 using kernels::View;
 using kernels::Window;
 
-// Whether the kernels can follow a window of an image, whatever steps it comes from.
+// Whether the kernels can handle a window of an image, whichever steps made it.
 bool is_sound(const Window& window, std::int64_t height, std::int64_t width, Border border) {
   const auto is_axis_sound = [&](std::int64_t begin, std::int64_t size, std::int64_t extent) {
     constexpr std::int64_t kMost = std::int64_t{1} << 61;
@@ -106,7 +106,7 @@ void require_sound(const Images& images, std::size_t image, const View& view,
        "an image of " + size_text(images.size_of(image)) + " has too few pixels for augment", "");
 }
 
-// `is_in_proportion`: no step says to which size images are resized.
+// `is_in_proportion`: no step sets the height and width directly.
 void require_no_canvas(const Images& images, std::size_t image, const View& view,
                        bool is_in_proportion) {
   const Window& seen = view.source;
@@ -222,7 +222,7 @@ ImageSize Windows::common_size() const {
 
 void Windows::apply(std::vector<ImageSource>& sources) {
   beyond_.reserve(sources.size());
-  std::int64_t widest = 0;  // of those that leave their images
+  std::int64_t widest = 0;  // of windows that extend beyond their images
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
@@ -280,11 +280,12 @@ bool Windows::any_is_resized() const {
   return std::ranges::any_of(views_->views, [](const View& view) { return view.resized; });
 }
 
-// A view is shared by images that lie upon each other.
+// Images at the same address share a view.
 void Windows::require_sizes() const {
   const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
   if (images != images_.count()) {
-    throw py::value_error(images_.name() + ": expected as many images as " + views_->entry + " has");
+    throw py::value_error(images_.name() + ": expected as many images as " + views_->entry +
+                          " has");
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
@@ -295,7 +296,7 @@ void Windows::require_sizes() const {
     }
     const ImageSize& size = views_->sources[row];
     if (size == images_.size_of(i)) {
-      require_sound(images_, i, views_->views[row], borders_);  // which may be others
+      require_sound(images_, i, views_->views[row], borders_);  // the borders may differ
       continue;
     }
     fail(images_, row,
@@ -306,7 +307,7 @@ void Windows::require_sizes() const {
   }
 }
 
-// Only bytes of colour have tables, and between other integers that stay what they are is nothing.
+// Only color bytes have tables; integers that are copied can't be interpolated.
 void Windows::require_values() const {
   const std::string got = ", got images of " + images_.dtype().name();
   if (colors() != nullptr && !images_.are_colors()) {

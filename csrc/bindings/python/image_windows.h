@@ -27,53 +27,53 @@ using Integers = pybind11::array_t<std::int64_t, pybind11::array::c_style>;
 using Corners = pybind11::array_t<double, pybind11::array::c_style>;
 using Flags = pybind11::array_t<bool, pybind11::array::c_style>;
 
-// What stands beyond the edges of images, and for a constant border a value for all channels or one
-// for each.
+// The borders of images: a mode, and for constant borders a value for all channels or one per
+// channel.
 struct BorderOptions {
   kernels::Border kind = kernels::Border::constant;
   pybind11::sequence fill = pybind11::make_tuple(0);
 };
 
-// What is seen of each image, and done to its values.
+// The options of views and of color changes.
 struct AugmentOptions {
   std::vector<kernels::GeometryStep> steps;
   BorderOptions border;          // of the image
-  BorderOptions resized_border;  // of what it is resized to
+  BorderOptions resized_border;  // of the resized image
   kernels::Interpolation interpolation = kernels::Interpolation::bilinear;
-  // Antialiased ones; if there are any, one of them is drawn for each sample.
+  // Antialiased interpolations; if there are any, one is drawn for each sample.
   std::vector<kernels::Interpolation> one_of = {};
-  bool in_floats = false;  // whether bytes are interpolated without being rounded
+  bool in_floats = false;  // whether bytes are interpolated without rounding
   std::vector<kernels::ColorStep> colors;
-  bool may_be_small = false;  // whether random crops take what there is of smaller images
-  std::string problem_with_one_channel;  // if not empty, the error for images that have one
+  bool may_be_small = false;             // whether random crops keep smaller images whole
+  std::string problem_with_one_channel;  // if not empty, the error for images with one channel
 };
 
-// Objects of the images of a batch: corners x1, y1, x2, y2 of their boxes, float64 of shape
-// (total, 4), in pixels of the images; where those of each image begin, int64 of shape (B + 1,);
-// and whether they remain, bool of shape (total,), which what is drawn may change.
+// Objects of the images of a batch: corners x1, y1, x2, y2 of their boxes, float64 of shape (total,
+// 4), in pixels of the images; the beginnings of each image's objects, int64 of shape (B + 1,); and
+// whether they remain, bool of shape (total,), which crops may change.
 using ObjectBoxes = std::tuple<Corners, Integers, Flags>;
 
 inline std::uint8_t* flags_of(const Flags& flags) {
   return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
 }
 
-// What is seen of each image of a batch, for all entries that share the geometry.
+// The views of a batch's images, for all entries that share the geometry.
 struct ImageViews {
-  std::string entry;  // for which they were found
+  std::string entry;  // the entry for which they were found
   std::vector<kernels::View> views;
   std::vector<kernels::ImageSize> sources;  // the sizes of the images
 };
 
-// What a batch's random numbers follow from.
+// The source of a batch's random numbers.
 struct Draw {
   std::uint64_t key;
   const Integers& samples;
   const ObjectBoxes* objects = nullptr;
 };
 
-// Whether padding or a resize makes too much of an image with `own` pixels: more than 2**26, and
-// than 16 times as many. A strip beside an upright one is padded to that, and a strip that is
-// resized by its shorter edge becomes a very long one.
+// Whether padding or a resize makes an image of `own` pixels too large: more than 2**26 pixels, and
+// more than 16 times `own`. A horizontal strip beside a vertical one is padded to that size, and a
+// strip that is resized by its shorter edge becomes very long.
 inline double pixels(auto height, auto width) {
   return static_cast<double>(height) * static_cast<double>(width);
 }
@@ -98,29 +98,30 @@ void require_objects(const ObjectBoxes& objects, std::size_t images, const std::
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);
 
-// Finds the views of a batch's images. Throws ValueError; a message about one image says which.
+// Finds the views of a batch's images. Throws ValueError; a message about one image names its
+// number.
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string entry);
 
 // The windows of a batch's images.
 class Windows {
  public:
-  // `rows`: which of the views is that of each image; empty: they are as many. Throws ValueError; a
-  // message about one image says which.
+  // `rows`: the view of each image, by number; empty: they are equally many. Throws ValueError; a
+  // message about one image names its number.
   Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
           std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
 
-  // Of what is seen of each image; it says so where they should be of one size and are not.
+  // The size of each view; throws if views must have one size and differ.
   std::vector<kernels::ImageSize> sizes() const;
   kernels::ImageSize common_size() const;
 
-  // What is done to their values; null: nothing.
+  // The color changes; null: none.
   const kernels::Colors* colors() const { return colors_.steps.empty() ? nullptr : &colors_; }
 
-  // Makes windows of the images that lie there.
+  // Sets the windows of the images at these addresses.
   void apply(std::vector<kernels::ImageSource>& sources);
 
-  // What becomes of these windows, one for each image; empty if none is resized.
+  // The resizes of these windows, one per image; empty if none is resized.
   std::vector<std::optional<kernels::ImageResize>> resizes() const;
   kernels::Interpolation interpolation() const { return interpolation_; }
   bool in_floats() const { return in_floats_; }
@@ -136,9 +137,9 @@ class Windows {
   const Images& images_;
   kernels::Borders borders_;
   std::array<std::vector<std::uint8_t>, 2> fills_;  // a pixel beyond each border
-  std::vector<std::uint8_t> fill_row_;              // of the first, as ImageWindow takes it
+  std::vector<std::uint8_t> fill_row_;              // the first one's, in the form of ImageWindow
   kernels::Interpolation interpolation_;
-  std::vector<std::optional<kernels::Interpolation>> drawn_;  // of each image
+  std::vector<std::optional<kernels::Interpolation>> drawn_;  // per image
   bool in_floats_;
   std::shared_ptr<const ImageViews> views_;
   std::vector<std::size_t> rows_;

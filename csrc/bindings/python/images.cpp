@@ -1,4 +1,4 @@
-// _core.normalize_images and view_images: everything that makes pixels.
+// _core.normalize_images and view_images: convert images to batches.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -34,13 +34,13 @@ using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::ResizedBatch;
 
-// How images are padded.
+// The options of padding.
 struct ImagePaddingOptions {
-  py::object value = py::none();                            // or a tuple, of each channel
+  py::object value = py::none();                            // or a tuple, one per channel
   std::pair<std::int64_t, std::int64_t> multiple_of{1, 1};  // of the height and the width
   bool sizes = false;                                       // whether to return them
   bool mask = false;
-  std::pair<std::int64_t, std::int64_t> least{0, 0};  // height and width of the batch
+  std::pair<std::int64_t, std::int64_t> least{0, 0};  // minimum height and width of the batch
 };
 
 }  // namespace
@@ -53,7 +53,7 @@ struct Checks<ImagePaddingOptions> {
   }
 };
 
-// The letters say which axes there are: without height and width there is no image.
+// The letters name the axes: without height and width it is not an image.
 template <>
 struct Checks<ImageFormat> {
   static void check(const ImageFormat& format) {
@@ -74,8 +74,8 @@ struct Checks<ImageFormat> {
 
 namespace {
 
-// How a batch of images is written. `windows`: what is seen of each, null for all of it. `padding`:
-// null for images of one size.
+// Writes a batch of images. `windows`: the view of each, null for whole images. `padding`: null for
+// images of one size.
 struct BatchRequest {
   const ImageFormat& format;
   OutputRequest output;
@@ -85,7 +85,7 @@ struct BatchRequest {
   const ImagePaddingOptions* padding = nullptr;
 };
 
-// Each image gets a place of `place`, at the top left of which it stands if `padding` is not null.
+// Each image has a slot of size `place`; with `padding` it is at the slot's top left.
 py::object write_values(Images& images, const BatchRequest& request, const ImageSize& place,
                         const ImagePadding* padding) {
   const auto height = static_cast<std::int64_t>(place.height);
@@ -110,7 +110,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   const Scaling scaling(request.format, images.dtype(), channels, images.name());
   if (bytes > 0 && !scaling.is_identity()) images.require_units(request.format);
 
-  // A channels_last tensor: (N, C, H, W) that lies in memory as (N, H, W, C).
+  // A channels_last tensor: (N, C, H, W) stored as (N, H, W, C).
   const auto item = static_cast<std::int64_t>(dtype.item_size());
   const Shape channels_last{height * width * channels * item, item, width * channels * item,
                             channels * item};
@@ -159,8 +159,8 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
     const ResizedBatch resized{batch, resizes.empty() ? nullptr : resizes.data(),
                                request.windows->interpolation(), colors,
                                request.windows->in_floats()};
-    // Threads that share an image both read the rows where they meet: they get whole ones, unless
-    // there are fewer images than threads.
+    // Threads that share a resized image both read the rows where they meet, so each gets whole
+    // images unless there are fewer images than threads.
     const std::size_t threads = std::max<std::size_t>(request.threads, 1);
     const std::size_t chunk = std::min(batch.height, (rows + threads - 1) / threads);
     const py::gil_scoped_release unlocked;
@@ -186,7 +186,7 @@ py::object write_sizes(const std::vector<ImageSize>& sizes, const OutputRequest&
   return out.array;
 }
 
-// bool of shape (B, height, width): true where an image is.
+// bool of shape (B, height, width): true for the image.
 py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& place,
                       const OutputRequest& request, const std::string& name, std::size_t threads) {
   const Shape shape{static_cast<std::int64_t>(sizes.size()),
@@ -200,7 +200,7 @@ py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& plac
   return out.array;
 }
 
-// Of the tallest and the widest image, a message says the smaller one: it stands out.
+// Of the tallest and the widest image, the message names the smaller one, which is the outlier.
 void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOptions& options,
                        std::int64_t height, std::int64_t width, const std::string& name) {
   const auto own = [](const ImageSize& size) { return pixels(size.height, size.width); };
@@ -216,8 +216,8 @@ void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOp
                     "", "leave the sample out, resize it, or take a smaller multiple_of");
 }
 
-// As large as the largest height and width, rounded up to `multiple_of`. Throws ValueError; a
-// message about one image says which.
+// The largest height and width, rounded up to `multiple_of`. Throws ValueError; a message about one
+// image names its number.
 ImageSize padded_size(const std::vector<ImageSize>& sizes, const ImagePaddingOptions& options,
                       const std::string& name) {
   auto [height, width] = options.least;
@@ -231,7 +231,7 @@ ImageSize padded_size(const std::vector<ImageSize>& sizes, const ImagePaddingOpt
   return {static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
 }
 
-// One fill for all channels or one for each.
+// One fill for all channels, or one per channel.
 std::vector<Fill> padding_fills(const ImagePaddingOptions& options, const Images& images,
                                 const BatchRequest& request) {
   const bool is_tuple = py::isinstance<py::tuple>(options.value);
@@ -248,7 +248,7 @@ std::vector<Fill> padding_fills(const ImagePaddingOptions& options, const Images
   return fills;
 }
 
-// A batch, and what was asked for beside it.
+// A batch, and its requested further outputs.
 struct WrittenImages {
   py::object values;
   py::object sizes = py::none();
@@ -279,7 +279,7 @@ WrittenImages write_batch(Images& images, const BatchRequest& request) {
   return batch;
 }
 
-// Images of one size or, with padding, of any, each at the top left of its place.
+// Images of one size or, with padding, of any size, each at the top left of its slot.
 WrittenImages normalize_images(py::object images, py::object indices, const ImageFormat& format,
                                py::object target, const std::string& function, std::size_t threads,
                                const std::string& argument,
@@ -293,9 +293,9 @@ WrittenImages normalize_images(py::object images, py::object indices, const Imag
                                .padding = padding ? &*padding : nullptr});
 }
 
-// What is seen of images of any sizes: of one size, or padded. `views`: none to find them, for the
-// entry of which messages say `entry`. `rows`: which of the views is that of each image, if they are
-// not as many.
+// The views of images of any sizes: of one size, or padded. `views`: none to find them, for the
+// entry named `entry` in messages. `rows`: the view of each image, by number, if they are not
+// equally many.
 WrittenImages view_images(py::object images, py::object indices, const ImageFormat& format,
                           const AugmentOptions& options, py::object target, const std::string& name,
                           std::size_t threads, std::uint64_t key, const Integers& samples,

@@ -1,4 +1,4 @@
-// _core.pad: samples of different sizes in one batch, with what says where the data is.
+// _core.pad: pads samples of different sizes to one batch, with lengths and masks.
 #include "kernels/pad.h"
 
 #include <pybind11/stl.h>
@@ -27,12 +27,12 @@ using AxisList = std::vector<std::int64_t>;
 // The keywords of pinfeed.functional.pad.
 struct PadOptions {
   py::object value = py::none();
-  std::optional<AxisList> axes;  // those that may differ; unset: all, and axis 0 is the one meant
+  std::optional<AxisList> axes;  // axes that may differ; unset: all, with lengths along axis 0
   bool one_axis = true;          // lengths have no axis of their own
   std::string side;
   std::optional<std::int64_t> max_length;
-  std::optional<AxisList> multiple_of;  // one for each chosen axis
-  std::optional<std::string> dtype;     // unset: that of the samples
+  std::optional<AxisList> multiple_of;  // one per chosen axis
+  std::optional<std::string> dtype;     // unset: the samples' dtype
   Scale scale;
 
   bool is_left() const { return side == "left"; }
@@ -62,7 +62,7 @@ std::string axes_text(const AxisList& axes) {
   return axes.size() == 1 ? "axes=" + std::to_string(axes[0]) : "axes=" + shape_text(axes);
 }
 
-// The axes that lengths, masks, max_length and multiple_of are about, in order.
+// The axes that lengths, masks, max_length and multiple_of refer to, in order.
 AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::string& name) {
   const auto rank = static_cast<std::int64_t>(count);
   AxisList axes = options.axes.value_or(AxisList{0});
@@ -82,9 +82,9 @@ AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::st
   return axes;
 }
 
-// The box that each sample gets, and which of its axes are meant.
+// The box of each sample, and the chosen axes.
 struct Boxes {
-  // Cuts the samples to max_length.
+  // Truncates the samples to max_length.
   Boxes(Samples& samples, const PadOptions& options, const std::string& name)
       : axes(chosen_axes(options, samples.axes(), name)) {
     const std::size_t count = samples.axes();
@@ -101,7 +101,7 @@ struct Boxes {
     }
   }
 
-  // Makes room for a given output, which may have more along the chosen axes.
+  // Grows the box to a given output, which may be longer along the chosen axes.
   void widen(const ArrayView& out) {
     if (out.axes() != box.size() + 1) return;
     for (const std::int64_t axis : axes) box[axis] = std::max(box[axis], out.shape[axis + 1]);
@@ -113,9 +113,9 @@ struct Boxes {
     return sizes;
   }
 
-  AxisList axes;  // those that are chosen
+  AxisList axes;  // the chosen axes
   Shape box;
-  std::optional<std::size_t> stray_axis;  // one that is not chosen, yet differs
+  std::optional<std::size_t> stray_axis;  // an axis that is not chosen, yet differs
 
  private:
   void set_chosen(Samples& samples, std::size_t axis, std::int64_t multiple,
@@ -157,7 +157,7 @@ Shape batch_shape(std::size_t count, const Shape& box) {
   return shape;
 }
 
-// `reads`: what reads the samples; null if they are there.
+// `reads`: reads the samples; null if they are in memory.
 void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, const Shape& box,
                  const PadOptions& options, const kernels::Fill& fill, const Output& out,
                  bool streaming, std::size_t threads,
@@ -184,7 +184,8 @@ void write_boxes(std::span<const kernels::Sample> samples, FileReads* reads, con
 void write_mask(const Shape& lengths, const Shape& box, const PadOptions& options, DType dtype,
                 const Output& out, std::size_t threads) {
   const Shape no_strides(box.size());
-  // No sample has more. They stay, for large ones would be fresh memory each time.
+  // The longest length of a sample. Ones are kept, because large ones would be fresh memory each
+  // time.
   thread_local std::vector<std::byte> ones;
   thread_local DType of = kBool;
   const std::size_t item = dtype.item_size();
@@ -278,7 +279,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   return py::make_tuple(out.array, lengths_array, mask_array, replaced_array);
 }
 
-// Throws what padding would throw for a value that does not fit.
+// Throws the error of padding with a value that does not fit.
 void check_value(py::handle value, const std::string& dtype, const std::string& function,
                  const std::string& keyword) {
   fill_value(value, dtype_named(dtype, Subject{function}), function + ": " + keyword);

@@ -1,4 +1,4 @@
-// _core.patch_images: images resized, normalized and cut into patches.
+// _core.patch_images: resizes and normalizes images, and cuts them into patches.
 #include "kernels/patches.h"
 
 #include <pybind11/numpy.h>
@@ -37,12 +37,12 @@ using kernels::ResizedBatch;
 
 using Size = std::array<std::int64_t, 2>;
 
-// How images become patches.
+// The options of the conversion to patches.
 struct PatchOptions {
   PatchSizes sizes;
   std::int64_t merge = 1;
-  std::int64_t temporal = 1;  // frames of a patch
-  std::int64_t pad_to = 0;    // patches that each image gets; 0: those of all follow one another
+  std::int64_t temporal = 1;  // frames per patch
+  std::int64_t pad_to = 0;    // patches per image; 0: all images' patches are concatenated
 };
 
 }  // namespace
@@ -81,7 +81,7 @@ struct Checks<PatchOptions> {
 
 namespace {
 
-// The height and width that an image gets. Throws ValueError.
+// The height and width to which an image is resized. Throws ValueError.
 Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t width,
                   const Subject& subject) {
   Size patched{};
@@ -103,7 +103,7 @@ Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t wid
                     got, "min_pixels and max_pixels, or max_patches, resize images to such sides");
 }
 
-// int64 of shape (N, 2), heights and widths in pixels, in patches: the same shape.
+// int64 of shape (N, 2), heights and widths in pixels; returns the same shape, in patches.
 Integers patch_grids(const Integers& images, const PatchSizes& sizes, const std::string& name,
                      bool is_single) {
   Integers grids(std::vector<py::ssize_t>{images.shape(0), 2});
@@ -117,10 +117,11 @@ Integers patch_grids(const Integers& images, const PatchSizes& sizes, const std:
 
 // Frames of one size, an image or a clip, and its patches.
 struct Clip {
-  std::size_t first;  // of the frames
+  std::size_t first;  // its first frame
   std::size_t frames;
-  std::size_t groups;  // of as many frames as a patch has; the last frame fills up the last one
-  Size size;           // in pixels, of what is seen of each
+  // groups of as many frames as a patch has; the last frame fills up the last group
+  std::size_t groups;
+  Size size;  // of the view of each frame, in pixels
   bool is_resized;
   std::size_t patches;
   std::size_t out;  // its first patch
@@ -136,7 +137,7 @@ bool have_one_size(const kernels::View& a, const kernels::View& b) {
 
 class Patches {
  public:
-  // `frames`: how many images each clip has; none: images are no clips.
+  // `frames`: the number of images per clip; empty: images are not clips.
   Patches(Images& images, const std::optional<Integers>& frames, const ImageFormat& format,
           const PatchOptions& options, const AugmentOptions& augment, const Draw& draw)
       : images_(images),
@@ -171,7 +172,7 @@ class Patches {
   }
 
  private:
-  // Gives what is seen of each image the size of whole patches.
+  // Resizes the view of each image to a size of whole patches.
   std::shared_ptr<ImageViews> find_clips(const std::optional<Integers>& frames,
                                          std::shared_ptr<ImageViews> views) {
     const std::size_t count = frames ? static_cast<std::size_t>(frames->size()) : images_.count();
@@ -216,7 +217,7 @@ class Patches {
     return views;
   }
 
-  // Rows of an image that are written together.
+  // The number of rows of an image that are written together.
   std::size_t unit() const {
     return static_cast<std::size_t>(options_.sizes.patch * options_.merge);
   }
@@ -248,7 +249,7 @@ class Patches {
       const Clip& last = clips_[end - 1];
       const std::vector<py::array> held =
           images_.read_late(clips_[begin].first, last.first + last.frames, sources);
-      std::vector<std::size_t> ends;  // of the clips' units
+      std::vector<std::size_t> ends;  // cumulative units of the clips
       for (std::size_t i = begin; i < end; ++i) {
         ends.push_back((ends.empty() ? 0 : ends.back()) + units(clips_[i]));
       }
@@ -319,7 +320,7 @@ class Patches {
     kernels::resize_images(runs, resized, row_begin, row_end);
   }
 
-  // Zeros behind a clip's patches.
+  // Zeros after a clip's patches.
   void pad(const ImageBatch& batch, const Clip& clip) const {
     if (options_.pad_to == 0) return;
     const std::size_t patch = patch_bytes(batch);

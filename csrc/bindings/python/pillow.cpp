@@ -31,9 +31,9 @@ struct ArrowArray {
   void* private_data;
 };
 
-// What a core image's __arrow_c_array__ returns, seen as an array of `channels` (0: without that
-// axis) that are `step` bytes apart, and keeps it alive. Pixels of several channels are lists of
-// four bytes there, which lie in the only child. Throws ValueError.
+// The array that a core image's __arrow_c_array__ exports, with `channels` (0: without that axis)
+// items `step` bytes apart; keeps it alive. Pixels of several channels are lists of four bytes,
+// stored in the only child. Throws ValueError.
 py::array lend_pixels(const py::object& lent, std::int64_t height, std::int64_t width,
                       std::int64_t channels, std::int64_t step, const py::dtype& dtype) {
   const auto* items =

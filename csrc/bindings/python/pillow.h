@@ -1,4 +1,4 @@
-// Pixels of Pillow's images: lent without a copy, or converted while a batch is written.
+// Pixels of Pillow's images: exported without a copy, or converted while a batch is written.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -10,17 +10,18 @@
 
 namespace pinfeed::bindings {
 
-// An image of bytes that can't lend its pixels. It is converted when its turn comes, so that the
-// images of a batch reuse the same memory, which stays in the cache.
+// An image of bytes that can't export its pixels. Images are converted in turn, so that those of a
+// batch reuse the same memory, which stays in the cache.
 class LateImage {
  public:
   // `shape`: of the array that NumPy makes of it.
   LateImage(pybind11::object image, Shape shape);
 
-  // All but the pixels: `data` is kNowhere.
+  // Everything except the pixels: `data` is kNowhere.
   ArrayView view() const;
 
-  // The array. Throws what Pillow throws, and ValueError for another shape than was said.
+  // The array. Throws Pillow's exceptions, and ValueError if the shape differs from the declared
+  // one.
   pybind11::array read() const;
 
   static const std::byte kNowhere;

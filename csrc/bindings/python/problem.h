@@ -1,4 +1,4 @@
-// What is wrong with an argument or a sample, carried to Python as data.
+// An error about an argument or a sample, passed to Python as data.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,15 +9,15 @@
 
 namespace pinfeed::bindings {
 
-// What a message is about: "normalize: images", or in a batch "Collate: entry ['image']" and the
+// The subject of a message: "normalize: images", or in a batch "Collate: entry ['image']" and the
 // number of a sample.
 struct Subject {
   const std::string& name;
   std::int64_t sample = -1;  // -1: the whole
 };
 
-// pinfeed.arguments.Problem, which puts it into words: "SUBJECT of sample 3: expected EXPECTED, got
-// GOT; HINT". Where nothing was got, EXPECTED is the whole statement.
+// pinfeed.arguments.Problem, which formats it: "SUBJECT of sample 3: expected EXPECTED, got GOT;
+// HINT". Without GOT, EXPECTED is the whole statement.
 class Problem : public std::exception {
  public:
   Problem(PyObject* type, const Subject& subject, std::string expected, std::string got,
