@@ -27,9 +27,9 @@ TORCH_DTYPES = [
 
 
 def random_array(shape, dtype=np.uint8, seed=0):
-    """Random bytes, whatever they mean in the dtype: NaNs must come through unharmed too.
+    """Returns random bytes as items of the dtype, including NaNs, which must be preserved.
 
-    The seed may be a generator, which then gives others in each call.
+    The seed may be a generator, which then yields other bytes in each call.
     """
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)

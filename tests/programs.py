@@ -24,7 +24,7 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-#: In which the server starts, whatever the first test that needs it has set for its program.
+# The server's environment, without the variables that a test sets for its program.
 _ENVIRONMENT = dict(os.environ)
 
 

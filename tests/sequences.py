@@ -155,7 +155,7 @@ def batches(draw, kinds=KINDS):
 
 
 def assert_same_padded(result, batch, room=()):
-    """The parts that were asked for, of the right types, and every bit of them."""
+    """Checks the requested parts: types, and every bit."""
     keywords = batch.keywords
     values, lengths, mask = batch.expected(room)
     asked = {"lengths": lengths, "mask": mask}
@@ -186,4 +186,4 @@ def assert_same_part(got, expected, batch):
         assert_same_bits(got, expected)
         return
     assert tuple(got.shape) == expected.shape
-    np.testing.assert_array_equal(got, expected)  # NaNs are the same whatever their payload
+    np.testing.assert_array_equal(got, expected)  # NaNs are equal, regardless of their payload

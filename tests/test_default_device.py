@@ -1,4 +1,4 @@
-"""What is made on the CPU stays there, whatever device torch makes tensors on by default."""
+"""CPU results stay on the CPU, regardless of torch's default device."""
 
 import numpy as np
 import pytest

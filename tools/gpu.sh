@@ -10,7 +10,7 @@ site=$(pwd)/build/gpu/site
 what=$1
 shift
 
-# A build without kernels is no build for a GPU. nvcc need not be in PATH.
+# A build without kernels is useless on a GPU. nvcc need not be in PATH.
 if ! command -v nvcc >/dev/null && [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
   export CUDACXX="${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"
 fi

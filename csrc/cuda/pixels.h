@@ -92,7 +92,7 @@ PINFEED_BOTH std::uint32_t round_pair(float low, float high) {
 #endif
 }
 
-// A vector of items, from as many bytes and constants.
+// A vector of items, from the same number of bytes and constants.
 template <PixelType kType>
 PINFEED_BOTH Vector convert(const std::uint32_t* bytes, const Affine* affine) {
   Vector vector;

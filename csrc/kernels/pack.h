@@ -20,7 +20,7 @@ struct Segment {
 
 struct PackBatch {
   const Sample* samples;
-  const Segment* segments;  // those of the samples
+  const Segment* segments;  // of the samples
   std::size_t count;
   std::int64_t places;    // tokens of the whole output
   std::size_t row_items;  // items per token

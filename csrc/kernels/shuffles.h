@@ -48,8 +48,8 @@ template <int Step>
 inline constexpr auto kInterleave =
     make_shuffles<Step>([](int byte) { return byte % Step * 16 + byte / Step; });
 
-// Lanes of four words, of which the first [false] or the last [true] `words` stay, come together:
-// at the beginning in order, or at the end in reverse order.
+// Packs the first [false] or the last [true] `words` of four words in each lane: at the beginning
+// in order, or at the end in reverse order.
 template <int Lanes>
 alignas(64) inline constexpr auto kJoinedWords = [] {
   std::array<std::array<std::array<std::int32_t, 4 * Lanes>, 5>, 2> orders{};

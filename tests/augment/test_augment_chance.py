@@ -181,8 +181,8 @@ def windows_of(fields, shape, seed=3):
 
 
 def kolmogorov_smirnov(samples, distribution):
-    """The largest difference between what was found and a distribution over integers, of which
-    1 seed in 1,000 is beyond 1.95 / sqrt(len(samples))."""
+    """Returns the largest difference between samples and a distribution over integers, which
+    exceeds 1.95 / sqrt(len(samples)) for 1 seed in 1,000."""
     values, counts = np.unique(samples, return_counts=True)
     return np.abs(counts.cumsum() / len(samples) - distribution(values)).max()
 

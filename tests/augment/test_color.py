@@ -165,7 +165,7 @@ def test_large_images_and_threads(isa, threads):
 
 
 def test_the_order_and_the_chance():
-    """Each of six orders as often as the others, whatever is drawn beside it."""
+    """Each of six orders equally often, regardless of the other draws."""
     pixel = np.uint8([[[200, 120, 40]], [[10, 20, 90]]])
     three = {"brightness": 1.5, "contrast": 0.5, "saturation": 2.0}
     jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)

@@ -204,7 +204,7 @@ def test_padding_before_and_after_a_resize(isa, interpolation, padding_mode):
 
 @pytest.mark.parametrize("resize_dtype", [None, torch.float32])
 def test_one_of_two_interpolations(isa, resize_dtype):
-    """Is drawn for each sample, whatever batch it is in."""
+    """Is drawn for each sample, regardless of its batch."""
     images = np.random.default_rng(4).integers(0, 256, (60, 9, 14, 3), dtype=np.uint8)
     rows, options = (
         pinfeed.ArrayDataset(images),

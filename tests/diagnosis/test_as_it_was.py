@@ -190,7 +190,7 @@ def test_files_that_samples_keep_open_are_named(tmp_path):
 
 
 class Asking(Sleeping):
-    """A cursor can be iterated, and begins anew each time that it is asked."""
+    """A cursor can be iterated, and begins anew with each iteration."""
 
     def __init__(self):
         super().__init__(0.001)

@@ -116,7 +116,7 @@ def test_workers_for_short_epochs_stay():
     assert change.settings.persistent
     assert "persistent_workers=True" in change.code
     told = Sleeping(length=12)
-    told.set_epoch = print  # of which they would not hear
+    told.set_epoch = print  # they would not be notified
     (change,) = named("2 workers", changes_of(DataLoader(told, batch_size=4)))
     assert not change.settings.persistent
 
@@ -222,7 +222,7 @@ class Folder:
 
 
 class Unchecked(Folder):
-    """Calls its transform whatever it is."""
+    """Calls its transform unconditionally."""
 
     def __getitem__(self, index):
         return self.transform(Folder(None)[index][0]), index % 3

@@ -69,7 +69,7 @@ BATCHES = 6
 
 
 class Loader:
-    """Yields numbered batches, and counts how often it was asked to begin."""
+    """Yields numbered batches, and counts its iterations."""
 
     def __init__(self, batches=BATCHES):
         self.batches = batches

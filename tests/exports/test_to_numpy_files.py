@@ -1,4 +1,4 @@
-"""to_numpy into files: complete or absent, whatever happens."""
+"""to_numpy into files: complete or absent, even after failures."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""write_array: what comes out is what went in, whatever it was written from."""
+"""write_array: the same values come back, from every source."""
 
 import itertools
 import os

@@ -499,7 +499,7 @@ MAP = torch.stack(
 )
 MAP = MAP.to(torch.uint8)
 HALF = torch.tensor([[200] * 3, [40] * 3, [90, 120, 60]], dtype=torch.uint8)[:, None]
-#: With 4,000, distributions that are 5 % apart somewhere are told from each other.
+#: With 4,000 draws, distributions that differ by 5 % somewhere are distinguished.
 DRAWS = 4_000 if hypothesis.settings().max_examples < 100 else 10_000
 # A step, and what of its result is compared.
 RANDOM = {

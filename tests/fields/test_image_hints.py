@@ -21,7 +21,7 @@ MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
 BEYOND_1 = "expected values of 0..1, as mean and std of floats are for, got .* scale=1/255"
 
-DEEP = PHOTOS.astype(np.uint16) * 257  # as many values as PIL's "I;16" has
+DEEP = PHOTOS.astype(np.uint16) * 257  # as large as values of PIL's "I;16"
 DEEP_GRAY = np.ascontiguousarray(DEEP[1, ..., 0])
 BIG_ENDIAN = PIL.Image.frombytes("I;16B", DEEP_GRAY.shape[::-1], DEEP_GRAY.astype(">u2").tobytes())
 CLIP = PHOTOS[[0, 1, 2, 1]]

@@ -222,7 +222,7 @@ def test_several_images():
     same = {"image": as_they_are(view), "twin": as_they_are(view).from_key("image"), "mask": Mask()}
     batch = Collate(same)(SAMPLES)
     assert torch.equal(batch["twin"][..., 0].long(), batch["mask"])
-    inner = {"image": Image(), "mask": Mask()}  # which are not cropped, whatever is around them
+    inner = {"image": Image(), "mask": Mask()}  # not cropped, even inside a field that is
     batch = Collate({"image": Image(augment=other), "x": inner})(
         [{"image": PHOTOS[0], "x": SAMPLES[0]}]
     )

@@ -310,7 +310,7 @@ def test_classes_that_are_blended(mask, field, classes):
 
 RAMP = np.tile(np.arange(32, dtype=np.uint8), (24, 1))
 DARK = PHOTO[..., 1] // 6
-# What is resized beside a photo, and is no mask of classes, or says what it is.
+# Entries resized beside a photo that are not masks of classes, or that say what they are.
 PIXELS = {
     "a gray photo": (PHOTO[..., 0], Image(augment=HALF)),
     "a soft mask": (PHOTO[..., 0] / np.float32(255), Image(augment=HALF)),

@@ -1,4 +1,4 @@
-"""Whatever writes files or a directory: complete or absent, whatever happens."""
+"""Functions that write files or a directory: complete or absent, even after failures."""
 
 import errno
 import fcntl

@@ -301,7 +301,7 @@ def rows_of_file(path):
 
 def rows_of_parts(path):
     def call(rows, columns, **arguments):
-        # With memory, unlike those of ConcatArray, because pybind11's messages show the array.
+        # In memory, unlike a ConcatArray's arrays, because pybind11's messages show the array.
         file = _core.FileArray.of_parts(np.zeros((rows, columns), np.int32), **arguments)
         indices = np.array([99, 0, 160])
         return _core.gather(file, indices, None, None, torch.Tensor, "name", 1)

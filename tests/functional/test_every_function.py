@@ -87,7 +87,7 @@ def test_out(case, kind):
         assert_same_bits(again, expected)
 
 
-# What is wrong with `out`, whatever else is asked for.
+# Errors of `out`, regardless of the other arguments.
 BAD_OUT = {
     "longer": (lambda out: np.concatenate([out, out]), ValueError, ["shape"]),
     "shorter": (lambda out: out[:1], ValueError, ["shape"]),

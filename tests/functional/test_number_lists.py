@@ -168,7 +168,7 @@ def test_subclasses_of_numbers_and_lists():
 
 
 class Calls:
-    """An integer, or a float, that calls a function when it is asked for its value."""
+    """An integer, or a float, that calls a function when it is converted."""
 
     def __init__(self, function, name="__index__"):
         self.function = function

@@ -257,7 +257,7 @@ def test_dtypes_that_are_none(bad):
 def test_numpy_has_no_bfloat16():
     with pytest.raises(TypeError, match=r"pad: .*NumPy has no bfloat16"):
         pinfeed.functional.pad([np.ones(3, np.float32)], dtype=torch.bfloat16)
-    field = pinfeed.Pad(dtype=torch.bfloat16)  # whose batches are tensors, whatever the samples are
+    field = pinfeed.Pad(dtype=torch.bfloat16)  # its batches are always tensors
     assert pinfeed.Collate(field)([np.ones(3, np.float32)]).values.dtype == torch.bfloat16
 
 

@@ -59,7 +59,7 @@ def test_batches_arrive_as_they_were(depth, device):
 
 
 def test_what_is_computed_with_batches_that_were_dropped(device):
-    """The consumer's stream is far behind its thread, and the memory is asked for again."""
+    """The consumer's stream is far behind its thread, and the memory is requested again."""
     sums = []
     for batch in DeviceLoader([batch_of(i) for i in range(30)], device):
         sleep(device, LONG // 20)

@@ -59,7 +59,7 @@ def test_two_devices():
     if torch.cuda.device_count() < 2:
         pytest.xfail("this machine has one GPU")
     images = IMAGES.to("cuda:1")
-    result = pinfeed.functional.normalize(images)  # whatever device is current
+    result = pinfeed.functional.normalize(images)  # on any current device
     assert result.device == images.device
     with pytest.raises((TypeError, ValueError, RuntimeError), match=r"device|cuda"):
         pinfeed.functional.normalize(images, out=torch.empty(2, 3, 4, 4, device="cuda:0"))

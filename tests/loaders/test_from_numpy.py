@@ -152,7 +152,7 @@ def test_a_loop_goes_on_where_a_state_was_taken(seed, taken, workers):
     rest = batches(expected)
     if taken == 0 and seed is None and not workers:
         return  # the epoch is drawn with the first batch
-    begun = state["epoch"] + (taken == 0)  # a loop that was asked for nothing has not begun
+    begun = state["epoch"] + (taken == 0)  # a loop without requests has not begun
     assert loader.state_dict() == state | {"epoch": begun, "consumed": 40, "finished": True}
     following = batches(loader)
     for resumed in (shuffled(seed=seed, **loading), loader):

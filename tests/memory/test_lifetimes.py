@@ -1,4 +1,4 @@
-"""A batch that somebody holds, in whatever form, is never written again; others are reused."""
+"""A batch that is still referenced, in any form, is never overwritten; others are reused."""
 
 import copy
 import hashlib

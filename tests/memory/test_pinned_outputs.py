@@ -116,7 +116,7 @@ def test_memory_that_is_refused(left, memory):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_same(collate(SAMPLES), batch)
-    memory.left = None  # it is not asked again
+    memory.left = None  # it is not requested again
     collate(SAMPLES)
     assert len(memory.tensors) == left
 

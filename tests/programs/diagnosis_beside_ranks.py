@@ -1,4 +1,4 @@
-"""A step beside those of another rank is warned of; argv: a file."""
+"""A step that runs beside other ranks' steps gives a warning; argv: a file."""
 
 import os
 import sys

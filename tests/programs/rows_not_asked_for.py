@@ -1,4 +1,4 @@
-"""Whether rows that nobody asked for are read; argv: the path."""
+"""Whether rows that were not requested are read; argv: the path."""
 
 import ctypes
 import mmap

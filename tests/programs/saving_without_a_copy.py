@@ -1,4 +1,4 @@
-"""A RaggedArray is saved where there is no memory for a copy; argv: the path."""
+"""A RaggedArray is saved without memory for a copy; argv: the path."""
 
 import re
 import resource

@@ -146,7 +146,7 @@ def test_ranks_come_from_the_process_group(results):
 
 
 def test_what_accelerate_and_torch_put_together():
-    """Batches of tensors alone: a None where nobody asked for lengths or masks is their own error."""
+    """Batches of tensors alone: None instead of unrequested lengths or masks is Accelerate's error."""
     samples = [[1, 2], [3]]
     both = Collate(Pad(lengths=True, mask=True))(samples)
     for joined in (concatenate([both, both]), default_collate([both, both])):

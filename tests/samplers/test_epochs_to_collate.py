@@ -184,7 +184,7 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
         assert warned(lambda loader=loader: [*loader], capfd) == 0
         assert warned(lambda loader=loader: [*loader], capfd) == 1
         assert warned(lambda loader=loader: [list(loader) for _ in range(3)], capfd) == 0
-        told = DataLoader(  # what the warning says
+        told = DataLoader(  # the warning's fix
             IndexedDataset(dataset),
             batch_sampler=ShuffleSampler(dataset, 7),
             collate_fn=Collate(fields, seed=0, id_key=key),

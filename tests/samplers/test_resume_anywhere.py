@@ -53,7 +53,7 @@ def first_steps(samplers, count, ahead=0):
     if ahead:
         steps = steps[:count]
         states = [sampler.state_after(len(steps)) for sampler in samplers]
-    # A rank knows that it is finished if it has asked for more than it has.
+    # A rank knows that it is finished once it has requested more than it has.
     assert len({str(state | {"finished": None}) for state in states}) == 1
     return steps, states
 

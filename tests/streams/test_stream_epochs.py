@@ -190,7 +190,7 @@ def test_after_a_state(said):
         assert [list(resumed), list(resumed)] == expected[follows : follows + 2]
 
 
-# What Collate is told.
+# The epochs that Collate receives.
 
 
 CROP = pinfeed.augment.RandomCrop(4)
