@@ -38,7 +38,7 @@ def new_collate(seed=0):
 
 
 def by_index(batches):
-    """What is seen of each sample that came, where it came first."""
+    """The view of each sample, at its first occurrence."""
     found = {}
     for batch in batches:
         for index, image in zip(batch["index"].tolist(), batch["image"], strict=True):

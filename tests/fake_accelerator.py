@@ -145,7 +145,7 @@ class FakeAccelerator:
             return sum(self._host.used.values())
 
     def streams(self):
-        """Those that this thread has entered."""
+        """Streams that this thread has entered."""
         if not hasattr(self._threads, "streams"):
             self._threads.streams = [self.default]
         return self._threads.streams

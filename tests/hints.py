@@ -38,12 +38,12 @@ def done(action):
 
 
 def of(samples):
-    """What makes a batch of these samples, by some fields."""
+    """Returns a function that batches these samples, with some fields."""
     return lambda fields: Collate(fields)(samples)
 
 
 def by(fields):
-    """What makes a batch by these fields, of some samples."""
+    """Returns a function that batches some samples with these fields."""
     return lambda samples: Collate(fields)(samples)
 
 

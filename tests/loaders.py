@@ -14,7 +14,7 @@ COUNT = 6
 
 @pytest.fixture(autouse=True)
 def watchdog():
-    """What hangs ends with the stacks of all threads."""
+    """A test that hangs ends with the stacks of all threads."""
     faulthandler.dump_traceback_later(120, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()

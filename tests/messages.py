@@ -1,4 +1,4 @@
-"""How the tables of bad calls are checked: the error, and words that its message must have."""
+"""Checks tables of bad calls: the error, and words of its message."""
 
 import pytest
 

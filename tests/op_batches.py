@@ -84,7 +84,7 @@ def jagged_calls(draw):
 
 
 def unpadded(values, offsets, options):
-    """What unpad_to_jagged gives back of padded values: zeros where there were none, or cut."""
+    """The expected result of unpad_to_jagged: zeros for missing or truncated rows."""
     result = np.zeros_like(np.asarray(values))
     most = options["max_length"]
     for begin, end in itertools.pairwise(offsets.tolist()):

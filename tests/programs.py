@@ -29,13 +29,13 @@ _ENVIRONMENT = dict(os.environ)
 
 
 def run_program(name, *arguments, **options):
-    """What the program of this name in tests/programs prints, as `run_python` has it."""
+    """Returns the output of this program in tests/programs, like `run_python`."""
     path = PROGRAMS / f"{name}.py"
     return run_python(path.read_text(encoding="utf-8"), *arguments, path=str(path), **options)
 
 
 def run_python(code, *arguments, timeout=150, fresh=False, path=None):
-    """What a Python program prints; fails if it fails, crashes or hangs, and says where it hung.
+    """Returns the output of a Python program; fails if it fails, crashes or hangs, with its stacks.
 
     Args:
         code: The program.
@@ -69,7 +69,7 @@ def run_python(code, *arguments, timeout=150, fresh=False, path=None):
 
 
 def _read_all(pipe, seconds):
-    """What comes until all who can write have closed the pipe, and whether that took too long."""
+    """Returns the pipe's bytes until all writers have closed it, and whether that took too long."""
     parts = []
     deadline = time.monotonic() + seconds
     while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:

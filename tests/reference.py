@@ -1,4 +1,4 @@
-"""What pinfeed's functions mean, in exact arithmetic and plain NumPy. Imports nothing of pinfeed.
+"""Reference implementations of pinfeed's functions, in exact arithmetic and plain NumPy, without pinfeed.
 
 bfloat16, which NumPy lacks, appears as its bits in uint16.
 """
@@ -83,7 +83,7 @@ def _blended(image, center, factor):
 
 
 def patches(clip, size, merge=1, temporal=1, order="CHW"):
-    """What `pinfeed.functional.patchify` makes of the frames of a clip: values of shape (T, H, W, C)."""
+    """Expected result of `pinfeed.functional.patchify` for a clip: values of shape (T, H, W, C)."""
     last = clip[-1:]
     clip = np.concatenate([clip, *[last] * (-len(clip) % temporal)])
     times, height, width, channels = clip.shape
@@ -203,7 +203,7 @@ def _cut(sample, axis, max_length, left):
 
 
 def _corner(box, shape, left):
-    """Where in a box data of a shape stands."""
+    """The slices of a box that hold data of a shape."""
     sizes = zip(box, shape, strict=True)
     return tuple(slice(room - size if left else 0, room if left else size) for room, size in sizes)
 
@@ -329,7 +329,7 @@ def _weights(before, after, i, interpolation):
 
 
 def _cubic(x):
-    """That of Keys, with a = -1/2."""
+    """Keys' cubic, with a = -1/2."""
     if x < 1:
         return (1.5 * x - 2.5) * x * x + 1
     return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0

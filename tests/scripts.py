@@ -7,7 +7,7 @@ import torch
 
 
 def run_both(script, changes, most, tolerance, folder):
-    """What the variables of a script are in the end, without the changes and with them.
+    """Returns the final variables of a script, without the changes and with them.
 
     Args:
         script: The text, which may be indented. It leaves ``weights``.

@@ -22,7 +22,7 @@ SMALL = {
 
 
 class Batch(NamedTuple):
-    """What `pinfeed.functional.pad` is called with, and what it is expected to make of it."""
+    """Arguments of `pinfeed.functional.pad`, and the expected result."""
 
     samples: list[Any]
     keywords: dict[str, Any]
@@ -76,7 +76,7 @@ def shapes(draw, rank, varying):
 
 
 def multiples(axes):
-    """What sizes are rounded up to: one number for all axes, or one for each."""
+    """The multiples of sizes: one number for all axes, or one per axis."""
     number = st.sampled_from([1, 2, 3, 8])
     count = len(axes) if isinstance(axes, tuple) else 1
     return st.one_of(st.none(), number, st.tuples(*[number] * count))

@@ -123,7 +123,7 @@ def _code(text, blocks):
 
 
 def _pages_with_workers():
-    """Those that start processes, but for Ray's and Lightning's, which start their own."""
+    """Pages that start processes, except Ray's and Lightning's, which start their own."""
     for page in ALL_PAGES:
         code = "".join(BLOCK.findall(_text(page)))
         alone = ALONE.match(_text(page))
@@ -134,7 +134,7 @@ def _pages_with_workers():
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize("page", list(_pages_with_workers()), ids=_name)
 def test_page_starts_workers_that_import_it(page, method, tmp_path):
-    """As ``python page.py``; test_page has forked ones, which import nothing."""
+    """Like ``python page.py``; test_page uses forked workers, which import nothing."""
     text = _text(page)
     code = _code(text, BLOCK.finditer(text))
     begin = (

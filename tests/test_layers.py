@@ -1,4 +1,4 @@
-"""Who may import whom: the layers of csrc and the rooms of the package, read from the sources."""
+"""Allowed imports: the layers of csrc and the folders of the package, read from the sources."""
 
 import ast
 import functools
@@ -201,7 +201,7 @@ def test_rooms_import_from_the_rooms_above_them_only(room):
 
 
 def test_import_loads_what_a_training_loop_needs():
-    """No optional library, and of the package few of the modules that only some programs need."""
+    """Imports no optional library, and few modules that only some programs need."""
     code = (
         "import sys, torch; before = set(sys.modules); import pinfeed;"
         "print(*set(sys.modules) - before); [getattr(pinfeed, name) for name in pinfeed.__all__]"

@@ -1,4 +1,4 @@
-"""What mypy --strict says of a user's variables; `make lint` checks it.
+"""The types of a user's variables under mypy --strict; `make lint` checks them.
 
 What a loader yields is known when it runs, so samples and results are Any: a variable says what it is.
 """

@@ -5,7 +5,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def fake(tensor):
-    """What torch computes shapes with."""
+    """Returns the fake tensor with which torch computes shapes."""
     with FakeTensorMode() as mode:
         return mode.from_tensor(tensor)
 

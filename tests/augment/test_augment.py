@@ -29,7 +29,7 @@ pairs = st.tuples(small, small)
 
 
 def seen(image, steps, seed, epoch, index):
-    """What the steps leave of an (H, W, C) image, by plain NumPy."""
+    """Applies the steps to an (H, W, C) image, in plain NumPy."""
     for number, (kind, arguments) in enumerate(steps):
         draws = reference.uniform(seed, epoch, index, number)
         if kind == "crop":

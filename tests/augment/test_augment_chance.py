@@ -1,4 +1,4 @@
-"""What is random: by which entry, in which stream, how it is spread, and what was seen."""
+"""Random draws: their entries, streams and distributions, and the reported views."""
 
 import copy
 import pickle
@@ -80,7 +80,7 @@ def by_name(batches):
 
 @pytest.fixture(scope="module")
 def seen_by_name():
-    """What becomes of each image where its index is its name."""
+    """The crop of each image, where its index is its name."""
     field = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
     samples = pinfeed.IndexedDataset(IMAGES).__getitems__(range(40))
     samples.indices = NAMES
@@ -165,7 +165,7 @@ COUNT = 100_000
 
 
 def windows_of(fields, shape, seed=3):
-    """What `Image` fields see of 100,000 images of a shape."""
+    """The views of `Image` fields for 100,000 images of a shape."""
     images = np.broadcast_to(np.uint8(0), (COUNT, *shape))
     fields |= {f"corners of {name}": pinfeed.Points(name) for name in fields}
     corners = np.broadcast_to(corners_of(images[0]), (COUNT, 2, 2))

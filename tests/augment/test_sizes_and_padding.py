@@ -134,7 +134,7 @@ factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
     st.integers(0, 2**40),
 )
 def test_sizes_in_proportion(image, size, longest, options, seed):
-    """As timm finds them, from our draws."""
+    """timm's sizes, computed from pinfeed's draws."""
     scale_prob, scales, by_area, aspect_prob, aspects = options
     view = augment.ResizeKeepRatio(
         size,

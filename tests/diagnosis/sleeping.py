@@ -27,7 +27,7 @@ class Sleeping:
 
 
 class Stream(IterableDataset[torch.Tensor]):
-    """What `make` yields, else 1000 numbers; each takes 5 ms."""
+    """Yields the items of `make`, else 1000 numbers; each takes 5 ms."""
 
     def __init__(self, make=lambda: map(torch.tensor, range(1000)), seconds=0.005):
         self.make, self.seconds = make, seconds

@@ -1,4 +1,4 @@
-"""What is the user's is after a diagnosis what it was."""
+"""A diagnosis leaves the user's objects unchanged."""
 
 import itertools
 import queue
@@ -19,7 +19,7 @@ from sleeping import Sleeping, Stream, note_of, short
 
 
 class Changing(Sleeping):
-    """It counts the samples that it gave, and draws from generators."""
+    """Counts its samples, and draws from generators."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""What is advised gives the same batches."""
+"""Recommended changes give the same batches."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ def named(beginning, changes):
 
 
 def test_decoding_once_is_not_tried():
-    """That each sample is the same every time is the user's to know."""
+    """Only the user knows that each sample is always the same."""
     (change,) = named("samples decoded", changes_of(DataLoader(Sleeping(), batch_size=2)))
     assert "about 0.00154 MB" in change.note  # 64 of 16 bytes and 8
     assert change.settings is None
@@ -205,7 +205,7 @@ def test_equal_values(one, other, is_equal):
 
 
 class Folder:
-    """As torchvision's ImageFolder."""
+    """Like torchvision's ImageFolder."""
 
     def __init__(self, transform, key="transform"):
         setattr(self, key, transform)
@@ -229,7 +229,7 @@ class Unchecked(Folder):
 
 
 class Vision(VisionDataset):
-    """As torchvision's VOCDetection, whose transforms are a pair."""
+    """Like torchvision's VOCDetection, whose transforms are a pair."""
 
     __len__ = Folder.__len__
 

@@ -245,7 +245,7 @@ def test_a_run_has_the_starts_of_whole_epochs(epoch, workers):
 
 
 class WarmsUp:
-    """As torch.compile does."""
+    """Like torch.compile."""
 
     calls = 0
 
@@ -261,7 +261,7 @@ def test_a_step_that_warms_up():
 
 
 class OnADevice:
-    """What JAX returns is there later."""
+    """JAX returns results before they are computed."""
 
     def block_until_ready(self):
         time.sleep(0.01)

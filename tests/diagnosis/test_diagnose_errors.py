@@ -1,4 +1,4 @@
-"""What can not be diagnosed, or only in part, is said."""
+"""Messages for loaders that can't be diagnosed, or only in part."""
 
 import itertools
 import multiprocessing

@@ -155,7 +155,7 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
 
 
 def test_more_than_can_be_gained_is_no_gain():
-    """As of a thread over files that came into memory meanwhile."""
+    """For example, a thread over files that were cached meanwhile."""
     before, after = [1.0, 1.0], [0.1, 0.1]
     for at_most in (2.0, None):
         change = Change("name", "code", Settings(0), "", at_most, before=before, after=after)

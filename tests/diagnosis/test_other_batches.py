@@ -1,4 +1,4 @@
-"""What would make other batches is not advised: more workers, or a thread."""
+"""Changes that give other batches are not recommended: more workers, or a thread."""
 
 import itertools
 import random

@@ -59,7 +59,7 @@ def assert_tensor(tensor, array, path=""):
 
 
 def address(tensor):
-    """Where the values of a tensor are, of torch, NumPy or TensorFlow."""
+    """Returns the address of a torch, NumPy or TensorFlow tensor."""
     if isinstance(tensor, torch.Tensor):
         return tensor.data_ptr()
     return (tensor if isinstance(tensor, np.ndarray) else tensor.__array__()).ctypes.data

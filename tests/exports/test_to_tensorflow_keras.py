@@ -66,7 +66,7 @@ def arrays():
 
 @pytest.fixture(scope="module")
 def expected(train):
-    """What the model learns from the arrays."""
+    """Trains the model on the arrays."""
     training = train(*arrays(), batch_size=BATCH)
     assert training.losses[-1] < training.losses[0]
     return training
@@ -150,5 +150,5 @@ def test_ragged_and_padded_batches(keras):
 
 
 def test_same_losses_on_torch():
-    """In the one line that the page on Keras shows."""
+    """With the line on the page about Keras."""
     assert run_program("keras_on_torch") == "3\n"

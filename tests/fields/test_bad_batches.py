@@ -106,7 +106,7 @@ def test_columns_instead_of_samples(columns):
 
 
 def test_an_error_without_a_long_tail():
-    """What torch appends to its own messages is for its developers."""
+    """torch appends text for its developers to its messages."""
     with pytest.raises(TypeError) as caught:
         Collate()([np.zeros((200, 500)), torch.zeros(200, 500).double().to_sparse()])
     assert len(str(caught.value).splitlines()) == 1

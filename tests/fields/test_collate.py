@@ -45,7 +45,7 @@ def without_tuples(node):
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
 def test_samples_in_one_array(convert, shape):
-    """As the ``__getitems__`` of some datasets returns them."""
+    """Some datasets' ``__getitems__`` return them."""
     array = random_array(shape)
     assert_same(Collate()(convert(array)), torch.from_numpy(array))
     collate = Collate(Image(scale=1)) if len(shape) == 4 else Collate(pinfeed.Keep())

@@ -227,7 +227,7 @@ def test_batches_of_one_point():
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("seed", range(4))
 def test_whole_boxes_of_objects_that_the_image_cuts(format, seed):
-    """As CrowdHuman has them: their centers are inside, in batches of few boxes."""
+    """CrowdHuman's boxes: their centers are inside, in batches of few boxes."""
     rng = np.random.default_rng(seed)
     collate = pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(format=format)})
     for _ in range(60):

@@ -155,7 +155,7 @@ def test_containers():
 
 @pytest.mark.parametrize("first", [[], [transforms.Grayscale()]], ids=["L", "Grayscale"])
 def test_grey_images(first):
-    """As the tutorials about MNIST have it."""
+    """As in tutorials about MNIST."""
     pipeline = transforms.Compose(
         [*first, transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))]
     )

@@ -230,7 +230,7 @@ def test_several_images():
 
 
 class Folder(Dataset):
-    """As torchvision's VOCSegmentation, of (image, mask) in PIL."""
+    """Like torchvision's VOCSegmentation: (image, mask) in PIL."""
 
     def __len__(self):
         return 4

@@ -57,7 +57,7 @@ class Meters(float):
 
 
 class ArrayLike:
-    """As xarray, zarr, dask and jax have them: NumPy makes an array of it."""
+    """Like xarray's, zarr's, dask's and jax's arrays: NumPy converts it."""
 
     def __array__(self, dtype=None, copy=None):
         return np.ones((3, 2), np.float32)

@@ -331,7 +331,7 @@ def test_workers_do_not_matter(context, persistent):
 
 
 def by_index(*samplers):
-    """What became of each sample, by its index in the dataset, over all ranks."""
+    """The batched sample for each index of the dataset, over all ranks."""
     found = {}
     for batch in (batch for sampler in samplers for batch in loader_of(sampler)):
         masks = [

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernels
 
 
 def at_most(size, most):
-    """What a random crop takes of an image that may be smaller."""
+    """A random crop of an image that may be smaller."""
     return [min(side, limit) for side, limit in zip(size, most, strict=True)]
 
 
@@ -241,7 +241,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
 
 @pytest.mark.parametrize("lacking", range(9))
 def test_boxes_of_center_crop_go_with_the_image(lacking):
-    """In torchvision they go a pixel further than the image where 3, 7, … pixels are lacking."""
+    """torchvision's crops extend a pixel too far if 3, 7, … pixels are missing."""
     box = torch.tensor([[2.0, 1, 6, 4]])
     sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
     fields = {"image": Image(augment=augment.CenterCrop((9, 9 + lacking))), "boxes": Boxes()}

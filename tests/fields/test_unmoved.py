@@ -207,7 +207,7 @@ def test_objects_in_late_samples():
 
 
 def test_images_and_masks_that_stay_for_a_reason():
-    """What is as large as an augmented image, and has its own field, is not always about it."""
+    """An entry of an augmented image's size, with its own field, need not belong to the image."""
     fields = {
         "image": RANDOM,
         "reference": Image(),  # another view, as it is
@@ -347,7 +347,7 @@ def test_a_resize_that_changes_nothing():
 
 
 def test_boxes_of_words():
-    """As layout models take them: in thousandths of the page, a row for each token."""
+    """For layout models: in thousandths of the page, a row per token."""
     page = augment.Resize((12, 12))
     boxes = [[0, 0, 20, 9]] * 3
     tokens = photo(input_ids=[1, 2, 3], bbox=np.array(boxes), labels=[0, 1, 2])

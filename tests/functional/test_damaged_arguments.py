@@ -67,7 +67,7 @@ DTYPES = [np.int64, np.int32, np.uint8, np.float64, np.bool_]
 
 
 class Guarded:
-    """Where outputs go: memory between two walls."""
+    """Memory for outputs, between guard bytes."""
 
     WALL, MOST = 4096, 1 << 24
 
@@ -250,7 +250,7 @@ def use_all():
 
 
 def copied(value):
-    """What views_images found can't be copied, and stays as it is."""
+    """The views of view_images can't be copied, and don't change."""
     try:
         return copy.deepcopy(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What normalize, permute and gather say of arguments that don't fit, before a byte is written."""
+"""Errors of normalize, permute and gather for invalid arguments, before a byte is written."""
 
 import numpy as np
 import pytest

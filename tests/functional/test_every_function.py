@@ -1,4 +1,4 @@
-"""What all functions over arrays share: kinds, threads, `out`, and what they refuse before they write."""
+"""Common to all functions of arrays: array types, threads, `out`, and errors before they write."""
 
 import threading
 from collections.abc import Callable
@@ -47,7 +47,7 @@ every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def large(array):
-    """So that the work is cut among threads, and written around the cache."""
+    """Splits the work among threads, and streams the output."""
     return np.tile(array, (20, 11, *[1] * (array.ndim - 2)))
 
 

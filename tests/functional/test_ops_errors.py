@@ -1,4 +1,4 @@
-"""What torch.ops.pinfeed says about arguments that don't fit."""
+"""Errors of torch.ops.pinfeed for invalid arguments."""
 
 import re
 

@@ -79,7 +79,7 @@ BATCHES = {
 
 
 class Pinned(NamedTuple):
-    """What can be pinned without an accelerator."""
+    """Pinned memory without an accelerator."""
 
     tensor: torch.Tensor
 

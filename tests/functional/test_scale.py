@@ -77,7 +77,7 @@ def test_samples_of_several_dtypes_and_large_numbers_in_lists():
 
 
 class Elsewhere(torch.Tensor):
-    """What the native side does not take, as if it were on a device."""
+    """A tensor that the native side rejects, as if it were on a device."""
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])

@@ -129,7 +129,7 @@ def test_views():
 
 
 def test_targets_of_detection():
-    """What torchvision's models take: a list of dicts."""
+    """A list of dicts, for torchvision's models."""
     fields = {"boxes": Jagged(), "labels": Jagged(), "masks": Pad(lengths="n")}
     samples = [
         {

@@ -38,7 +38,7 @@ def padded_batches(draw):
 
 
 def place(array):
-    """Where in memory an array lies."""
+    """Returns the address of an array."""
     if isinstance(array, torch.Tensor):
         return array.data_ptr(), array.stride()
     return array.ctypes.data, array.strides

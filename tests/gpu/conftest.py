@@ -57,7 +57,7 @@ def device(pytestconfig):
 
 @pytest.fixture(autouse=True)
 def watchdog():
-    """What hangs ends with the stacks of all threads. Sanitizers are slow."""
+    """A test that hangs ends with the stacks of all threads. Sanitizers are slow."""
     faulthandler.dump_traceback_later(600, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()

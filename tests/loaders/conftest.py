@@ -1,3 +1,3 @@
-"""What every test of a loader that runs ahead goes through."""
+"""A fixture for every test of a prefetching loader."""
 
 from loaders import no_thread_is_left, watchdog  # noqa: F401

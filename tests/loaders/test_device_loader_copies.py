@@ -84,7 +84,7 @@ def test_a_batch_is_there_only_after_its_event(fake):
 
 
 class Loss:
-    """What a consumer's stream computes of a batch that the consumer has long let go."""
+    """A consumer's stream computes with a batch that the consumer has already released."""
 
     def __init__(self, fake):
         self.values = []

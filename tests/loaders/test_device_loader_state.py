@@ -1,4 +1,4 @@
-"""What a DeviceLoader knows of a loop: its statistics, and the state of its loader."""
+"""The statistics of a DeviceLoader's loop, and the state of its loader."""
 
 import copy
 import pickle
@@ -202,7 +202,7 @@ def test_copies_of_one_with_a_loaded_state(levels, a_copy):
 
 
 def test_a_loader_without_a_state():
-    """What its message names has one."""
+    """The object that the message names has a state."""
     loader = pinfeed.DeviceLoader(DataLoader(np.arange(8), 4, shuffle=True), "cpu")
     for name in ("state_dict", "load_state_dict"):
         assert not hasattr(loader, name)

@@ -1,4 +1,4 @@
-"""What a user's dataset raises while a class of pinfeed's fetches from it names the sample."""
+"""Exceptions of a user's dataset name the sample that a class of pinfeed was fetching."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every loader has from DeviceLoader: its batches in order, and an end however a loop is left."""
+"""Common to all loaders in DeviceLoader: batches in order, and an end for every way to leave a loop."""
 
 import contextlib
 import multiprocessing

@@ -113,7 +113,7 @@ class Views(NamedTuple):
 
 
 class Viewing:
-    """What a user's wrapper may do to a batch before it leaves the worker."""
+    """A user's wrapper may change a batch before it leaves the worker."""
 
     def __init__(self):
         self.collate = pinfeed.Collate()

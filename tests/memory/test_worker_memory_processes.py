@@ -48,7 +48,7 @@ def test_workers_killed_at_random():
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_ranks_that_start_workers(method):
-    """As distributed training does: processes that are started, and start workers themselves."""
+    """Like distributed training: started processes that start workers themselves."""
     assert run_program("batches_ranks", method) == ""
 
 
@@ -61,5 +61,5 @@ def test_ranks_that_start_workers(method):
     ],
 )
 def test_a_main_process_that_is_killed_takes_its_workers_along(program, tmp_path):
-    """As long as one of them can write, run_program waits."""
+    """run_program waits while one of them can write."""
     assert run_program(program, str(tmp_path / "gone"), timeout=60).split()

@@ -1,4 +1,4 @@
-"""What functions write, as one digest."""
+"""Prints one digest of all functions' results."""
 
 import hashlib
 

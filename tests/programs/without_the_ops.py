@@ -1,4 +1,4 @@
-"""What is said where torch.ops.pinfeed is missing."""
+"""Errors without torch.ops.pinfeed."""
 
 import json
 

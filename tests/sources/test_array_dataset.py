@@ -117,7 +117,7 @@ def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape):
 
 
 class WithoutViews(TorchDispatchMode):
-    """Where no row of a tensor may be looked at alone."""
+    """A tensor whose rows must not be accessed one by one."""
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         assert op.name() != "aten::select.int"

@@ -80,7 +80,7 @@ def test_values_dtypes_and_kinds(column):
 
 
 def addresses(array):
-    """Where the buffers of an Arrow array lie."""
+    """Returns the addresses of an Arrow array's buffers."""
     for buffer in array.buffers():
         if buffer is not None:
             yield range(buffer.address, buffer.address + buffer.size)

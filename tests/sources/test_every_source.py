@@ -1,4 +1,4 @@
-"""What holds for every source: samples, batches, parts of it, and its way to other processes."""
+"""Common to every source: samples, batches, parts, and transfer to other processes."""
 
 import os
 import pickle
@@ -82,7 +82,7 @@ def zipped(folder):
 
 
 def fields(kind):
-    """Those that take all samples of a source, in any batch."""
+    """Batches of all samples of a source."""
     if kind in RAGGED:
         return [Jagged(), Pad(pad_value=7, mask=True), Keep()]
     if kind in STRINGS:

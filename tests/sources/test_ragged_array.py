@@ -28,7 +28,7 @@ def values():
 
 
 def parts(array):
-    """What the sequences are, by definition."""
+    """The sequences, by definition."""
     ends = offsets()
     return [array[ends[i] : ends[i + 1]] for i in range(COUNT)]
 

@@ -189,7 +189,7 @@ def read(records, first, ready, go, results):
 
 
 def reads_after(records, method):
-    """What a child reads once its parent has dropped the list, and after another one was killed."""
+    """A child reads the list after its parent has dropped it, and after another child was killed."""
     jobs = multiprocessing.get_context(method)
     results, first = jobs.Queue(), records[0]
     for is_killed in (True, False):
@@ -263,7 +263,7 @@ def test_epochs_of_workers(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_memory(method):
-    """Of a list, four processes hold four copies after an epoch, or half of them if they are forked."""
+    """Four processes hold four copies of a list after an epoch, or half of that if forked."""
     assert float(run_program("memory_of_workers", method, "SharedList", "", fresh=True)) < 1.1
 
 
