@@ -74,7 +74,7 @@ REFUSED = [
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
-    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last names 'pair.2', but the leav"),
+    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last names 'pair.2', but the entr"),
     ([FIRST], {"channels_last": "x"}, ValueError, "channels_last names 'x', which must have"),
     ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for entries of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
