@@ -26,7 +26,7 @@ NORMALIZE = {
     "images must be uint8 with shape (N, H, W, C), got uint8 (5, 7, 3)": {"images": IMAGES[0]},
     "input must be one of NHWC, NCHW, NHW, got HWC": {"input": "HWC"},
     "output must be NCHW or NHWC, got CHW": {"output": "CHW"},
-    "channels_last is for output NCHW": {"output": "NHWC", "channels_last": True},
+    "channels_last requires output NCHW": {"output": "NHWC", "channels_last": True},
     "dtype must be float32, float16, bfloat16 or uint8, got float64": {"dtype": torch.float64},
     "mean must have one value, or one for each of the 3 channels, got 2": {"mean": [0.0, 1.0]},
     "std must have one value, or one for each of the 3 channels, got 0": {"std": []},

@@ -118,7 +118,7 @@ class Collate:
         if self._packs and self._pads:
             raise ValueError(
                 f"{self._pads} makes a row of each document, and {self._packs} packs several into one; "
-                "give this entry a Pack too, with the same pad_value, or Jagged() where it is no sequence "
+                "give this entry a Pack too, with the same pad_value, or Jagged() where it is not a sequence "
                 "of the same tokens"
             )
 
@@ -178,10 +178,10 @@ class Collate:
             raise
 
     def _require_samples(self, samples: Any) -> None:
-        """Raises TypeError for what is no sequence of samples, or may be none."""
+        """Raises TypeError unless samples are a sequence, and not possibly the columns of a batch."""
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
             hint = (
-                "a DataLoader with batch_size=None hands over single samples, and a dataset's __getitems__ "
+                "a DataLoader with batch_size=None passes single samples, and a dataset's __getitems__ "
                 "has to return a list of samples"
             )
             raise TypeError(

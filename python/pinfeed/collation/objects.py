@@ -180,7 +180,7 @@ def image_groups(
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(
-                f"{name}[{key!r}] follows {field.image!r}, which is no Image() there; {hint}"
+                f"{name}[{key!r}] follows {field.image!r}, which is not an Image() there; {hint}"
             )
         if not isinstance(field, Boxes):
             continue

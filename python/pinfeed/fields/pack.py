@@ -25,7 +25,7 @@ from pinfeed.sources.source import Selection, Source
 
 #: Argument for an extra output: False, True, or the keys of the batch that hold it.
 
-_MARKS = (
+_EXTRAS = (
     "position_ids",
     "document_ids",
     "seq_idx",
@@ -134,9 +134,9 @@ class Pack(Field):
         self.position_start = checked_integer(
             position_start, "Pack: position_start", -(2**62), 2**62
         )
-        marks = (position_ids, document_ids, seq_idx, attention_mask, cu_seqlens, max_seqlen)
+        extras = (position_ids, document_ids, seq_idx, attention_mask, cu_seqlens, max_seqlen)
         self._keys = {
-            mark: _checked_keys(keys, mark) for mark, keys in zip(_MARKS, marks, strict=True)
+            extra: _checked_keys(keys, extra) for extra, keys in zip(_EXTRAS, extras, strict=True)
         }
         self._options = _core.PackOptions(
             fill=pad_value,
@@ -186,12 +186,14 @@ class Pack(Field):
             context.name,
             get_num_threads(),
         )
-        siblings = {key: getattr(packed, mark) for mark, keys in self._keys.items() for key in keys}
+        siblings = {
+            key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys
+        }
         return Beside(packed.values, siblings) if siblings else packed.values
 
     @override
     def _call(self) -> str:
-        return described(self, **{mark: keys for mark, keys in self._keys.items() if keys})
+        return described(self, **{extra: keys for extra, keys in self._keys.items() if keys})
 
 
 def _checked_keys(keys: Any, name: str) -> tuple[str, ...]:

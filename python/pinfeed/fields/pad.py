@@ -89,7 +89,7 @@ class Pad(Field):
 
     pads = True
     varying_axes = (1,)
-    # A value, and what stands in its place in a second output; None: there is no second one.
+    # A value and its replacement in a second output of values; None without a second output.
     _replaced: tuple[int, int] | None = None
 
     @instead(

@@ -30,12 +30,12 @@ def pil_pixels(image: Any) -> Any:
     Bytes that it doesn't lend are converted while the batch is written, one image at a time.
     """
     layout = _LAYOUTS.get(image.mode)
-    if layout is None:  # LAB, the bytes of which are others in an array; and bits, true being 255
+    if layout is None:  # LAB, whose bytes differ in an array; and bits, where true is 255
         return np.asarray(image, np.uint8 if image.mode == "1" else None)
     width, height = image.size
     lend = getattr(image.im, "__arrow_c_array__", None)
-    # Pillow 11.3 and 12 crash for memory of others, which is read-only: of files and of arrays.
-    # Rows follow each other unless somebody aligns them.
+    # Pillow 11.3 and 12 crash for read-only memory, which belongs to files and arrays. Rows are
+    # contiguous with an alignment of 1.
     if (
         lend is not None
         and not image.readonly
@@ -46,7 +46,7 @@ def pil_pixels(image: Any) -> Any:
         try:
             return _core.lend_pixels(lend(), height, width, *layout)
         except ValueError:
-            pass  # its rows lie in several blocks, as those of images over 16 MB do
+            pass  # rows of images over 16 MB are in several blocks
     channels, _, dtype = layout
     if dtype != _BYTE:
         return np.asarray(image)

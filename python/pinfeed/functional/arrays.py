@@ -109,7 +109,7 @@ def normalize(
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
-    images, place = alike(images, out, "normalize")
+    images, place = _same_kind(images, out, "normalize")
     if name == "bfloat16" and not isinstance(images, torch.Tensor):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
@@ -164,7 +164,7 @@ def permute(
             "permute: input and output must have the same letters, each once, "
             f"got {input!r} and {output!r}"
         )
-    images, place = alike(images, out, "permute")
+    images, place = _same_kind(images, out, "permute")
     axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
     if by_ops(array):
@@ -219,7 +219,7 @@ def gather(
         tensor([[ 7,  8,  9, 10],
                 [20, 21, 22, 23]])
     """
-    array, place = alike(array, out, "gather")
+    array, place = _same_kind(array, out, "gather")
     cast = None if dtype is None else dtype_name(dtype, "gather")
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
@@ -249,7 +249,7 @@ def written(result: Any, out: Any) -> Any:
     return result if out is None else out
 
 
-def alike(array: Any, out: Any, function: str) -> tuple[Any, Any]:
+def _same_kind(array: Any, out: Any, function: str) -> tuple[Any, Any]:
     """Returns an input and its ``out`` as both ndarrays or both tensors, over the same memory."""
     is_mixed = isinstance(array, ARRAYS) and isinstance(array, torch.Tensor) != isinstance(
         out, torch.Tensor

@@ -33,9 +33,9 @@ def normalize_tensor(
     out: Any = None,
     **options: Any,
 ) -> Any:
-    """``torch.ops.pinfeed.normalize_images`` of uint8 images, with the errors of `pinfeed.functional.normalize`.
+    """Calls ``torch.ops.pinfeed.normalize_images``, with the errors of `pinfeed.functional.normalize`.
 
-    ``constants`` are None for uint8 output; ``options`` are those of the op.
+    ``images`` are uint8; ``constants`` are None for uint8 output; ``options`` go to the op.
     """
     require(name, images.device)
     wanted = f"uint8 with shape ({', '.join(input)})"
@@ -160,8 +160,8 @@ def traced_normalize(
 ) -> torch.Tensor:
     """`pinfeed.functional.normalize` as torch.compile and torch.export see it.
 
-    The function itself checks and converts whatever it is given, with code that can't be traced. Here
-    mean and std become lists, part of the graph.
+    The function itself checks and converts its arguments with code that can't be traced. Here mean
+    and std become lists in the graph.
     """
     op = torch.ops.pinfeed.normalize_images
     options = {key: value for key, value in options.items() if value is not None}
