@@ -75,7 +75,7 @@ class ImageGroup:
         self.labels = () if self._boxes is None else fields[self._boxes].labels_of
         # For each entry, the numbers of boxes in some images, if it had equally many values in all
         # batches so far; otherwise None.
-        self._alike: dict[tuple[Any, ...], list[int] | None] = {}
+        self._equal_counts: dict[tuple[Any, ...], list[int] | None] = {}
         self.keys = {key for key in (image, *followers, *self.labels) if key in fields}
 
     def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Objects | None]:
@@ -108,20 +108,20 @@ class ImageGroup:
         counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
         for first, given in others.items():
             for keys, batch, field in _columns(given, self._fields[first], (first,)):
-                alike = self._alike.setdefault(keys, [])
-                if is_all and (alike is None or len(alike) >= _ENOUGH):
+                equal = self._equal_counts.setdefault(keys, [])
+                if is_all and (equal is None or len(equal) >= _ENOUGH):
                     continue  # nothing to raise, and nothing to learn
                 is_named = any(map(_is_of_boxes, keys))
-                if isinstance(field, Keep) or (alike is None and not is_named):
+                if isinstance(field, Keep) or (equal is None and not is_named):
                     continue
                 if not np.array_equal(_counts(batch, counts, is_named), counts):
-                    self._alike[keys] = None
+                    self._equal_counts[keys] = None
                     continue
-                alike = [] if alike is None else alike
-                alike += counts[counts > 0].tolist() if len(alike) < _ENOUGH else ()
+                equal = [] if equal is None else equal
+                equal += counts[counts > 0].tolist() if len(equal) < _ENOUGH else ()
                 is_row = getattr(getattr(batch, "values", batch), "ndim", 0) > 1
-                tells = len(alike) >= (_ENOUGH_ROWS if is_row else _ENOUGH) and len({*alike}) > 1
-                if is_all or not (is_named or tells):
+                is_clear = len(equal) >= (_ENOUGH_ROWS if is_row else _ENOUGH) and len({*equal}) > 1
+                if is_all or not (is_named or is_clear):
                     continue
                 path = "".join(f"[{key!r}]" for key in keys)
                 text = (

@@ -83,8 +83,8 @@ class Image(Field):
         pad_value: Padding value for smaller images, applied after normalization, on the right and
             bottom: one number or one per channel that ``dtype`` can hold. A field of a `DeviceLoader`
             must not change it. None: images must have equal sizes after ``augment``.
-        multiple_of: Number, or pair (height, width), to a multiple of which the batch's height and width
-            are rounded up.
+        multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
+            multiples of it.
         sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
             ``lengths``; a string stores them under that key of the same dict.
         mask: Return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with it as
@@ -491,7 +491,7 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     """Returns the pixels of a PIL image, and any other sample unchanged."""
     if isinstance(sample, ARRAYS):
         return sample
-    pil = sys.modules.get("PIL.Image")  # there are no PIL images before it is imported
+    pil = sys.modules.get("PIL.Image")  # PIL images exist only after this import
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # native code raises if it is not an image
     sample.load()  # some files have no mode and size before

@@ -194,9 +194,9 @@ class Pad(Field):
     ) -> Any:
         """Returns the batch of samples on a device. Offsets are read on the host, to avoid a wait."""
         longest = longest_sample(offsets, context.name)
-        asked: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
+        outputs: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
         values, lengths, mask = pad_tensor(
-            self._padding, *batch, longest, **asked, name=context.name
+            self._padding, *batch, longest, **outputs, name=context.name
         )
         if mask is not None and self.mask_dtype is not None:
             mask = mask.to(self.mask_dtype)

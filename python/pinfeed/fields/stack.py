@@ -74,8 +74,8 @@ class Stack(Field):
 
     @instead()
     def __init__(self, dtype: DType | None = None, *, scale: float | None = None) -> None:
-        asked = None if dtype is None else torch_dtype_name(torch_dtype(dtype, "Stack"))
-        self.scale, self._dtype_name = checked_scale(scale, asked, "Stack")
+        name = None if dtype is None else torch_dtype_name(torch_dtype(dtype, "Stack"))
+        self.scale, self._dtype_name = checked_scale(scale, name, "Stack")
         self.dtype = None if self._dtype_name is None else getattr(torch, self._dtype_name)
 
     @override

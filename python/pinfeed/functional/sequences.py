@@ -213,8 +213,8 @@ def pad(
         axes: Axes of a sample that can differ, an integer or a tuple: ``axes=(1, 2)`` for images of
             shape (C, H, W). None: all axes; ``max_length`` and ``multiple_of`` then apply to axis 0.
         max_length: Maximum length along ``axes``; longer samples are cut on the padded side.
-        multiple_of: Number to a multiple of which sizes along ``axes`` are rounded up, to at least one
-            multiple; a tuple has a number for each of ``axes``.
+        multiple_of: Number, or a tuple with one for each of ``axes``; sizes along ``axes`` are rounded
+            up to multiples of it, at least one.
         dtype: Dtype of the result, if ``torch.can_cast`` allows the cast; samples can then differ in
             dtype. Integers that don't fit raise an error; on CUDA they wrap, as with ``Tensor.to``.
         scale: Factor for integers: ``scale=2**-15`` maps int16 to -1..1. The result is float32 unless
