@@ -13,6 +13,7 @@ from pinfeed import augment
 
 FORMATS = ("xyxy", "xywh", "cxcywh")
 HEIGHT, WIDTH = 480, 640
+FLIP = augment.RandomHorizontalFlip(p=1)
 HALF = pinfeed.Image(augment=augment.Resize((HEIGHT // 2, WIDTH // 2)))
 
 
@@ -222,6 +223,33 @@ def test_batches_of_one_point():
     np.testing.assert_allclose(torch.stack(epoch(points)), points / 2, atol=1e-3)
     check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
     check(lambda: epoch(points * 3), ValueError, "an image of another size")
+
+
+def test_tiles_of_a_larger_image():
+    """What the dataset leaves to Boxes, which drops it, lies on all sides of a tile."""
+    tile = [[100, 10, 120, 30], [200, 20, 230, 40], [-90, 5, -60, 20], [10, 10, 30, 30]]
+
+    def batch(boxes):
+        fields = {"image": pinfeed.Image(augment=FLIP), "boxes": pinfeed.Boxes(labels=())}
+        fields["points"] = pinfeed.Points()
+        sample = {"image": np.zeros((64, 96, 3), np.uint8), "boxes": boxes}
+        sample["points"] = np.array(boxes).reshape(-1, 2, 2)
+        return pinfeed.Collate(fields)([sample] * 2)
+
+    assert batch(tile)["boxes"].values.tolist() == [[66, 10, 86, 30]] * 2
+    assert batch(tile)["points"].values.tolist() == [[[86, 10], [66, 30]]] * 2
+    corner = [box for box in tile if box[0] > 0]
+    check(lambda: batch(corner), ValueError, "cut from a larger one, leave out those outside it")
+    assert batch(corner[2:])["boxes"].values.tolist() == [[66, 10, 86, 30]] * 2
+
+
+def test_points_that_are_missing_at_a_negative_place():
+    points = np.full((6, 2), -100.0)
+    points[:2] = [[3, 5], [90, 60]]
+    fields = {"image": pinfeed.Image(augment=FLIP), "points": pinfeed.Points()}
+    sample = {"image": np.zeros((64, 96, 3), np.uint8), "points": points}
+    batch = pinfeed.Collate(fields)([sample] * 4)
+    assert batch["points"].values[:2].tolist() == [[93, 5], [6, 60]]
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -27,6 +27,10 @@ _TOLERANCE = 1
 _FEW, _SHARE = 3, 0.25
 # Fewer boxes can all be inside in another format by coincidence.
 _CERTAIN = 12
+_OTHER_SIZE = (
+    "outside: if they are in pixels of an image of another size, scale them; if the image was cut "
+    "from a larger one, leave out those outside it"
+)
 # Number of boxes or points of the first batches to check together.
 _ENOUGH = 64
 
@@ -143,9 +147,9 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         _core.to_corners(boxes, other)
         if (boxes[:, :2] <= boxes[:, 2:]).all() and not _is_beyond(boxes, limits).any():
             return f"all boxes so far are inside with {way}"
-    if _are_many(is_far, 0.5):
-        return "most boxes are outside: are they in pixels of an image of another size?"
-    return ""
+    # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
+    is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
+    return f"most boxes are {_OTHER_SIZE}" if _are_many(is_far, 0.5) and not is_crop else ""
 
 
 def require_points_inside(
@@ -171,9 +175,8 @@ def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     share = _SHARE if len(points) < _ENOUGH // 4 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
         return "all points so far are inside with x and y exchanged"
-    if _are_many(is_beyond, 0.5):
-        return "most points are outside: are they in pixels of an image of another size?"
-    return ""
+    is_crop = (points < -_TOLERANCE).any()  # or -100 stands for points that are missing
+    return f"most points are {_OTHER_SIZE}" if _are_many(is_beyond, 0.5) and not is_crop else ""
 
 
 def known_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
