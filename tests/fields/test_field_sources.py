@@ -123,8 +123,8 @@ LABELS = make({"label": Stack().allow_missing()})
 # What is done, the error, and words of its message.
 BAD = {
     "no key": (lambda: Pad().from_key(0), TypeError, "from_key: key must be a string, got 0"),
-    "of, in a tuple": (lambda: Collate((Pad().from_key("a"),)), ValueError, "fields[0] has of()"),
-    "optional, bare": (lambda: Collate(Stack().allow_missing()), ValueError, "optional()", "dicts"),
+    "of, in a tuple": (lambda: Collate((Pad().from_key("a"),)), ValueError, "fields[0] has from_key()"),
+    "optional, bare": (lambda: Collate(Stack().allow_missing()), ValueError, "allow_missing()", "dicts"),
     "no source": (make({"labels": Pad().from_key("tokens")}),
         ValueError, "fields['labels'] is made of 'tokens'", "['input_ids', 'label']", "add .allow_missing()"),
     "not optional": (make({"labels": Pad()}), ValueError, "got 'labels'; did you mean 'label'?"),

@@ -119,6 +119,30 @@ def test_another_key_of_the_images():
     assert_same(batch["boxes"].values, MIRRORED)
 
 
+VECTORS = {
+    "flow": np.ones((2, 24, 32), np.float32),
+    "forward_flow": np.ones((24, 32, 2), np.float32),
+    "normals": np.ones((24, 32, 3), np.float32),
+    "disparity": np.ones((24, 32), np.float32),
+    "disp": np.ones((24, 32), np.uint16),
+}
+
+
+@pytest.mark.parametrize("key", VECTORS)
+def test_values_that_change_with_the_geometry(key):
+    """Nothing that moves pixels makes them right, and so no field is named."""
+    sample = photo(**{key: VECTORS[key]})
+    with pytest.raises(ValueError, match="move both in the dataset, Stack") as error:
+        pinfeed.Collate({"image": MOVED})([sample] * 2)
+    assert "moves it along" not in str(error.value)
+    flipped = {"image": PHOTO[:, ::-1].copy(), key: VECTORS[key]}
+    for fields in ({"image": Image()}, {"image": Image(), key: Keep()}, {"image": MOVED, key: Stack()}):  # fmt: skip
+        pinfeed.Collate(fields)([flipped] * 2)
+    other = {"image": PHOTO, "overflow": VECTORS["normals"]}
+    with pytest.raises(ValueError, match="with the same geometry moves it along"):
+        pinfeed.Collate({"image": MOVED})([other] * 2)
+
+
 def test_what_has_nothing_to_do_with_the_image():
     rng = np.random.default_rng(0)
     samples = [

@@ -46,7 +46,7 @@ def placed(
             )
         if (field.source is not None or field.is_optional) and not in_dict:
             raise ValueError(
-                f"{name} has {'optional()' if field.is_optional else 'of()'}, which is for fields "
+                f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which is for fields "
                 "in a dict, but stands in none; make the samples dicts"
             )
         if followed_by(field) is not None and not in_dict:
@@ -129,4 +129,4 @@ def _require_applicable(field: Field, name: str) -> None:
             f"and Stack(), got {field!r}; give it to Collate"
         )
     if field.source is not None or field.is_optional or followed_by(field) is not None:
-        raise TypeError(f"{name}: fields with of(), optional() or like= are for Collate")
+        raise TypeError(f"{name}: fields with from_key(), allow_missing() or like= are for Collate")

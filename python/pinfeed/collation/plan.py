@@ -146,7 +146,7 @@ class Entry:
         if present and len(present) < len(samples) and not self.field.takes_none:
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
             expected, got = ("None", "an entry") if present[0] else ("an entry", "None")
-            hint = "an optional() entry is there in all samples of a batch or in none"
+            hint = "an entry with allow_missing() is there in all samples of a batch or in none"
             raise ValueError(
                 Problem(
                     self.field_context.name,

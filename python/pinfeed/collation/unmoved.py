@@ -33,6 +33,10 @@ _POINTS = re.compile(
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
+# Names of maps whose values are lengths or directions in the image, which flips and resizes change.
+_VECTORS = re.compile(
+    "(?<![a-z])(?:flows?|normals?|disparit(?:y|ies)|disp)(?![a-z])", re.IGNORECASE
+)
 # Number of samples to check, because images of the first ones can be without objects.
 _SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
@@ -191,7 +195,10 @@ def _problem(
         return None
     if others and (isinstance(others[0], Stack) or what == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
-    if isinstance(field, Patches):
+    if what in ("a mask", "another image") and _VECTORS.search(entry.key):
+        way = "if its values are vectors or disparities, they change with the geometry, too: move both "
+        way += "in the dataset"
+    elif isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
         way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'

@@ -71,7 +71,7 @@ class Target(Field):
             return
         sample = int(np.flatnonzero(np.diff(offsets))[0])
         expected = f"no objects, because no sample of the batch has an image under {self.image!r}"
-        hint = "give such samples an empty list, or make this field optional() and them None"
+        hint = "give such samples an empty list, or None and this field allow_missing()"
         got = str(int(offsets[sample + 1] - offsets[sample]))
         raise ValueError(Problem(context.name, expected, got, hint, sample=sample))
 
