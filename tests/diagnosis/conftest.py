@@ -27,8 +27,8 @@ def notes_hide_no_mistake_of_ours(monkeypatch):
         assert not (is_ours and isinstance(error, NameError | AttributeError)), raised
         return describe(error)
 
-    describe = module._said
-    monkeypatch.setattr(module, "_said", said)
+    describe = module._message
+    monkeypatch.setattr(module, "_message", said)
 
 
 @pytest.fixture

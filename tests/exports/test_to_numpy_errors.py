@@ -89,7 +89,7 @@ VALUES = [
     ([jagged([[0, 3]])], {}, r"batch 0: .*offsets: expected shape"),
     ([Padded(np.zeros((3, 2)), ONE)], {}, r"batch 0: .*lengths must have shape \(3,\)"),
     ([Padded(np.zeros((2, 2)), np.array([1, 3]))], {}, "from 0 to 2, got 3 for"),
-    ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, "lengths and mask don't agree"),
+    ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, "lengths and mask contradict each other"),
     # Later batches.
     ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as before, got \(3, 1\); for s"),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),

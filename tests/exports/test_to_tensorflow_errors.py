@@ -15,7 +15,7 @@ Y = torch.zeros(2, dtype=torch.int64)
 FIRST = {"x": X, "pair": (X, Y), "none": None}
 JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
 ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']], got "
-VARIES = "if that varies, say so: signature= with tf.TensorSpec((None, None), tf.float32)"
+VARIES = "if it varies, pass signature= with tf.TensorSpec((None, None), tf.float32)"
 
 # The first batch, the second one, the type of the error, and its message behind "batch 1: ".
 # A dict as the second batch is the first one with these changed.

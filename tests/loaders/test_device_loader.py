@@ -233,12 +233,12 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
     [
         ((None,), TypeError, f"{NO_LOADER} NoneType"),
         ((3,), TypeError, f"{NO_LOADER} int"),
-        ((DATASET,), TypeError, f"{NO_LOADER} ArrayDataset, .* give DataLoader.dataset, batch_size"),
+        ((DATASET,), TypeError, f"{NO_LOADER} ArrayDataset, .* pass DataLoader.dataset, batch_size"),
         (([], "gpu"), ValueError, NO_DEVICE),
         (([], "cuda:-1"), ValueError, NO_DEVICE),
         (([], -1), ValueError, NO_DEVICE),
         (([], 1.5), TypeError, NO_DEVICE),
-        (([], (pinfeed.Image(),)), TypeError, f"{NO_DEVICE}.* give fields by name: fields="),
+        (([], (pinfeed.Image(),)), TypeError, f"{NO_DEVICE}.* pass fields by name: fields="),
         (([], None, None, 0), ValueError, "prefetch must be at least 1"),
         (([], None, None, 2.0), TypeError, "prefetch must be an integer"),
         (([], None, None, True), TypeError, "prefetch must be an integer"),
@@ -258,7 +258,7 @@ def test_the_way_out_for_a_dataset():
 def test_devices_that_are_not_there(device):
     loader = Generated()
     batches = DeviceLoader(loader, device)
-    with pytest.raises(ValueError, match=f"device '{device}' is not available.*or say 'cpu'"):
+    with pytest.raises(ValueError, match=f"device '{device}' is not available.*or pass 'cpu'"):
         iter(batches)
     assert loader.asked == 0
 

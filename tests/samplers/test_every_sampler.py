@@ -119,7 +119,7 @@ def test_attributes_are_read_only(make):
     assert {"seed", "rank", "world_size", "batch_size", "drop_last", "epoch"} <= set(settings)
     constants = {"FEWEST_ROWS", "PLANNING", "SETTINGS", "SHOWN"}
     for name in set(settings) - constants:
-        message = f"{type(sampler).__name__}: {name} can't be changed, .*; make a new "
+        message = f"{type(sampler).__name__}: {name} can't be changed, .*; create a new "
         with pytest.raises(AttributeError, match=message):
             setattr(sampler, name, -7)
     assert [list(first), *lists(batches)] == plan
@@ -401,7 +401,7 @@ BAD_STATES = [
     (
         {"consumed": 99},
         ValueError,
-        r"consumed of the state must be at most \d+, .* epoch 0 .*got 99",
+        r"consumed of the state must be at most \d+, the size of epoch 0, got 99",
     ),
 ]
 

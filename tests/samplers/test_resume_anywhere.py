@@ -223,7 +223,7 @@ def test_ranks_at_different_steps():
     loader = device_loader_of(0, 1, 4, 0)
     with pytest.raises(ValueError, match="states of all ranks must be at the same step"):
         loader.load_state_dict(states)
-    with pytest.raises(ValueError, match="that of at least one rank, got none"):
+    with pytest.raises(ValueError, match="at least one rank's state, got none"):
         other.load_state_dict([])
 
 

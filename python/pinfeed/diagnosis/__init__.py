@@ -2,12 +2,12 @@
 
 A diagnosis goes through these files from top to bottom:
 
-    diagnose      the function: what is measured, in which order, and until when
-    copying       copies of what a loader holds, so that nothing of the user's changes
-    stages        makes batches as the loader does, with a clock; runs in the workers
+    diagnose      the function: order and duration of measurements
+    copying       copies of a loader's parts, so that the user's objects don't change
+    stages        timed production of batches; runs in the workers
     runs          loops over variants of the loader
-    limit         which stage bounds the loop, and what helps against each
-    changes       the changes to try, and what their trials showed
+    limit         the stage that bounds the loop, and general remedies
+    changes       the changes to try, and the results of their trials
     report        the text and the dict
     command       ``python -m pinfeed diagnose``
 """

@@ -1,4 +1,4 @@
-"""Batches of any kind: how large they are, copies of them, and whether two are equal."""
+"""Size, copies and equality of batches of any kind."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from pinfeed.structure import entries, is_container, parts, rebuild
 
 
 def bytes_in(batch: Any) -> int:
-    """Of all arrays and tensors that containers lead to."""
+    """Returns the bytes of all arrays and tensors in nested containers."""
     count = 0
     for _, entry in entries(batch):
-        with contextlib.suppress(Exception):  # a sparse tensor doesn't tell
+        with contextlib.suppress(Exception):  # for example sparse tensors
             count += int(entry.nbytes)
     return count
 
 
 def cloned(node: Any) -> Any:
-    """A copy of a batch: its containers, tensors, arrays, and what else can make one of itself."""
+    """Copies a batch: its containers, tensors, arrays, and other copyable objects."""
     if is_container(node):
         return rebuild(node, [cloned(part) for part in parts(node)])
     try:
-        clone = getattr(node, "clone", None)  # of tensors, and of what holds some
+        clone = getattr(node, "clone", None)  # of tensors and tensor containers
         return clone() if callable(clone) else copy.deepcopy(node)
-    except Exception:  # noqa: BLE001, whatever else can't be copied
+    except Exception:  # noqa: BLE001, any object that can't be copied
         return node
 
 
 def have_equal_values(one: Any, other: Any, tolerance: float | None = 0) -> bool:
-    """Whether two batches have the same types, keys, dtypes, strides and values; False if nobody can tell.
+    """Whether two batches have the same types, keys, dtypes, strides and values; False if unknown.
 
-    ``tolerance``: how far floats and bytes may be apart; None: values are not compared.
+    ``tolerance``: maximum difference of floats and bytes; None: values are not compared.
     """
-    # Nothing is raised where they differ: what torch raises keeps the frames of a loop, and its workers.
+    # Returns instead of raising, because an exception keeps the frames of a loop and its workers alive.
     try:
         return _types(one) == _types(other) and all(
             steps == other_steps and _are_equal(entry, twin, tolerance)
@@ -44,18 +44,18 @@ def have_equal_values(one: Any, other: Any, tolerance: float | None = 0) -> bool
                 entries(one), entries(other), strict=True
             )
         )
-    except Exception:  # noqa: BLE001, not as many entries; or what somebody's __eq__ raises
+    except Exception:  # noqa: BLE001, different numbers of entries, or an error of a custom __eq__
         return False
 
 
 def _types(node: Any) -> Any:
-    """Of a batch's parts; lists are as good as tuples, which torch makes lists of."""
+    """Returns the nested types of a batch; tuples count as lists, because torch converts them."""
     kind = list if type(node) is tuple else type(node)
     return (kind, [*map(_types, parts(node))]) if is_container(node) else kind
 
 
 def _are_equal(entry: Any, twin: Any, tolerance: float | None = 0) -> bool:
-    """Whether two of one type are equal; NaNs are."""
+    """Whether two entries of one type are equal; NaN equals NaN."""
     for name in ("dtype", "shape", "requires_grad", "strides"):
         if getattr(entry, name, None) != getattr(twin, name, None):
             return False

@@ -1,4 +1,4 @@
-"""The changes that can help, and what their trials showed."""
+"""The changes to try, and the results of their trials."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pinfeed.structure import entries, map_entries
 
 #: Seconds after which no more batches are compared.
 _LONGEST = 1.0
-#: More workers than these are not tried.
+#: Maximum number of workers to try.
 _MOST_WORKERS = 16
-#: A number of workers that takes less than this part of the time is faster than another.
+#: A number of workers counts as faster if it takes less than this fraction of the time.
 _FASTER = 0.9
-#: Bytes a second that a file yields at least.
+#: Minimum bytes per second of reading a file.
 _FILE_PACE = 1e9
 _EQUAL = "values were equal in up to five batches; if rare samples are treated otherwise, leave it as it is"
 _STAY = "workers that stay don't see what is changed in the dataset later, such as its epoch"
@@ -40,34 +40,34 @@ _STREAM = (
 
 @dataclass(eq=False)
 class Change:
-    """A change of a loader; times are seconds for one of its batches, in each round of trials."""
+    """A change of a loader; times are seconds per batch of the original loader, by round of trials."""
 
     name: str
-    code: str  # what to write
-    settings: Settings | None  # of the loop with it; None if it can't be tried
-    note: str = ""  # what else there is to know
+    code: str  # the code to write
+    settings: Settings | None  # of the loop with the change; None if it can't be tried
+    note: str = ""  # conditions and side effects
     at_most: float | None = (
-        None  # how many times the batches it can give; more is other work or files
+        None  # maximum possible speedup; a larger one comes from other work or files
     )
     again: list[Any] | None = None  # the batches to make; None for the loader's next ones
-    before: list[float] = field(default_factory=list)  # as it is
+    before: list[float] = field(default_factory=list)  # without the change
     after: list[float] = field(default_factory=list)
     least: float = LEAST_GAIN  # a smaller gain may come from other work on the machine
 
     @property
     def tried(self) -> float | None:
-        """Mean seconds as it was tried; None if it wasn't."""
+        """Mean seconds with the change; None if it wasn't tried."""
         return statistics.fmean(self.after) if self.after else None
 
     @property
     def gain(self) -> float:
-        """How many times the batches came in the trials, beyond 1; 0 if it wasn't tried."""
+        """Speedup in the trials minus 1; 0 if it wasn't tried."""
         return statistics.fmean(self.before) / statistics.fmean(self.after) - 1 if self.after else 0
 
     @property
     def is_recommended(self) -> bool:
         """Whether it gained more than other work can explain, in each of several rounds."""
-        if len(self.after) < 2:  # one may be chance
+        if len(self.after) < 2:  # a single trial may be luck
             return False
         spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
         least = min(b / a for b, a in zip(self.before, self.after, strict=True))
@@ -76,7 +76,7 @@ class Change:
 
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """The changes to try, except for the number of workers."""
+    """Yields the changes to try, except for the number of workers."""
     limit, now, loop = measured.limit(), loader.settings, measured.loop
     if torch.accelerator.is_available() and not now.in_thread:
         code = "pinfeed.DeviceLoader(loader), without .to(device) in the step"
@@ -102,7 +102,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     note = "without the arguments that are for workers, such as prefetch_factor" * bool(now.workers)
     if now.workers and limit in ("hand_off", "lock", "cpus", "start"):
         yield Change("no workers", "DataLoader(..., num_workers=0)", alone, note)
-    # A thread takes the place of workers, or runs beside a step that takes time.
+    # A thread replaces workers, or runs beside a step that takes time.
     is_useful = now.workers or measured.step_seconds > LEAST_GAIN * loop.period
     if is_useful and not now.in_thread and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
@@ -120,13 +120,13 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 def more_workers(
     measured: Measured, loader: LoaderCopy, run: Callable[[Change], Run | None], period: float
 ) -> Change | None:
-    """The smallest number of workers whose loop is about as fast as any that was tried."""
+    """Returns the smallest number of workers that is about as fast as the best."""
     limit, own, one = measured.limit(), loader.settings.workers, measured.runs.get(1)
     if limit in ("step", "sampler", "batch") or one is None:
         return None
     most = _MOST_WORKERS if one.idle > one.cpu else max(2, round(measured.cpus.usable))
-    most = min(most, loader.epoch or most)  # each has a batch
-    # Each of several would make what another makes, or nobody knows; or more can't help.
+    most = min(most, loader.epoch or most)  # at least one batch each
+    # Several workers would repeat each other's batches (or it is unknown), or can't help.
     is_alone = loader.holds_files or loader.reuses_memory or loader.repeats is not False
     if is_full := limit in ("hand_off", "lock", "cpus"):
         counts = [own // 2] if own > 1 else []
@@ -147,7 +147,7 @@ def more_workers(
 
 def _with_workers(measured: Measured, loader: LoaderCopy, one: Run, count: int) -> Change:
     now, epoch = loader.settings, loader.epoch
-    # Workers of a loader that has none so far stay if they start too often.
+    # For a loader without workers so far, make them persistent if they would start too often.
     is_short = one.startup > measured.loop.period * (epoch or 1 << 40) / count / 10
     stays = now.persistent or (is_short and not now.workers and not _is_told_epochs(loader))
     note = _STAY * (stays and not isinstance(loader.dataset, StreamDataset))
@@ -159,9 +159,9 @@ def _with_workers(measured: Measured, loader: LoaderCopy, one: Run, count: int) 
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
-    """What makes a batch: the collate function, the dataset, its files."""
+    """Yields changes of the collate function, the dataset and its files."""
     now, loop, dataset = loader.settings, measured.loop, loader.dataset
-    batches, ours = loop.drawn[:5], Collate()  # one for all: it keeps what it found in the first
+    batches, ours = loop.drawn[:5], Collate()  # one for all batches, because it caches its plan
     if batches and not loader.has_fields:
         found = converted(dataset, batches, loader.make)
         if found is not None:
@@ -174,7 +174,9 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if loader.has_plain_batches and not loader.has_fields:
         yield from _of_rows(loader, batches)
     is_torchs = type(dataset).__module__.startswith("torch.")
-    has_class = not (isinstance(dataset, ARRAYS) or is_torchs)  # for a method of one's own
+    has_class = not (
+        isinstance(dataset, ARRAYS) or is_torchs
+    )  # a class of the user, to add a method
     if loader.has_plain_batches and has_class and not hasattr(dataset, "__getitems__"):
         if _are_equal(batches, as_it_is, loader.make, dataset.__getitem__):
             whole = replace(now, remade=_Whole, collate=as_it_is)
@@ -184,7 +186,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             )
             yield Change("whole batches from the dataset", code, whole, _EQUAL)
         elif measured.limit() in ("dataset", "cpus", "stragglers", "lock"):
-            # Not tried: whether a sample is the same every time can't be seen from some of them.
+            # Not tried, because some samples can't show whether all are the same every time.
             left = max(measured.step_seconds, loop.bytes / _FILE_PACE, 1e-6)
             batches_in_all = loader.length / loop.batches[0].samples
             note = (
@@ -202,7 +204,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
 
 
 class _Whole:
-    """A dataset that is asked for a list of indices as for one."""
+    """A dataset whose ``__getitem__`` is called with a list of indices."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -212,7 +214,7 @@ class _Whole:
 
 
 def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
-    """Reads rows natively, if the samples are rows of arrays that the dataset holds."""
+    """Yields the change to read rows natively, if samples are rows of arrays in the dataset."""
     dataset, size = loader.dataset, loader.loader.batch_size
     try:
         last = len(dataset) - 1
@@ -229,7 +231,7 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
 
         names = map_entries(name_of, dataset[last])
         rows, ours = ArrayDataset(map_entries(held.__getitem__, names)), Collate()
-    except Exception:  # noqa: BLE001, whatever the samples are, they are not rows
+    except Exception:  # noqa: BLE001, the samples are not rows
         return
     if not _are_equal(batches, as_it_is, loader.make, lambda i: ours(rows.__getitems__(i))):
         return
@@ -250,23 +252,23 @@ def _are_equal(
     now: Callable[[Any], Any],
     other: Callable[[Any], Any],
 ) -> bool:
-    """Whether another function makes the same batches of the same given; False if it can't."""
+    """Whether another function makes the same batches from the same input; False if it fails."""
     end = time.perf_counter() + _LONGEST
     try:
         for number, indices in enumerate(batches):
-            what = given(indices)
-            made = other(what)  # first, as many datasets take no lists
-            if not have_equal_values(now(what), made):
+            argument = given(indices)
+            batch = other(argument)  # first, because many datasets reject lists
+            if not have_equal_values(now(argument), batch):
                 return False
             if number and time.perf_counter() > end:
                 break
-    except Exception:  # noqa: BLE001, whatever a dataset says to a list, a Collate to samples
+    except Exception:  # noqa: BLE001, the other function does not accept the input
         return False
     return bool(batches)
 
 
 def _grows(loader: LoaderCopy) -> bool:
-    """Whether four times the samples make a larger batch: some collate functions take the first."""
+    """Whether four times the samples make a larger batch; some collate functions use only the first."""
     if not loader.has_plain_batches or loader.is_stream:
         return False
     joined = [index for _ in range(4) for index in next(loader.indices)]
@@ -274,7 +276,7 @@ def _grows(loader: LoaderCopy) -> bool:
 
 
 def _is_told_epochs(loader: LoaderCopy) -> bool:
-    """Whether a dataset has epochs of which workers that stay would not hear; a StreamDataset's do."""
+    """Whether a dataset has a ``set_epoch`` that persistent workers miss; a StreamDataset shares it."""
     dataset = loader.dataset
     for _ in range(8):  # a Subset of a Subset
         if hasattr(dataset, "set_epoch"):

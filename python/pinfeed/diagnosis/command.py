@@ -18,7 +18,7 @@ from pinfeed.diagnosis.diagnose import diagnose
 
 
 def main(arguments: list[str]) -> int:
-    """Diagnoses the loader that a file makes, and prints the report."""
+    """Diagnoses the loader of a Python file, and prints the report."""
     parser = argparse.ArgumentParser("python -m pinfeed diagnose", description=main.__doc__)
     parser.add_argument("loader", help="train.py:make_loader, a function, or a DataLoader")
     parser.add_argument("--step", help="train.py:step, a function of a batch")
@@ -31,13 +31,13 @@ def main(arguments: list[str]) -> int:
         with _printing_to_stderr():
             loader = _named(options.loader)
             if callable(loader):
-                loader = _made(loader, options.loader)
+                loader = _call(loader, options.loader)
             step = None if options.step is None else _named(options.step)
             report = diagnose(loader, step, options.seconds)
     except (TypeError, ValueError, RuntimeError) as error:
         problem = error.args[0] if error.args else None
         if not isinstance(problem, Problem) or problem.subject != "diagnose":
-            raise  # the user's own
+            raise  # an error of the user's code
         print(f"pinfeed {problem}", file=sys.stderr)
         return 2
     print(json.dumps(report.to_dict(), indent=1) if options.json else report)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """What the file prints is no part of the report, neither here nor in its workers."""
+    """Redirects the file's and its workers' output to stderr, so that stdout has only the report."""
     sys.stdout.flush()
     stdout = os.dup(1)
     os.dup2(2, 1)
@@ -58,26 +58,26 @@ def _printing_to_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
-def _made(maker: Callable[[], Any], place: str) -> Any:
-    """The loader that a function makes.
+def _call(function: Callable[[], Any], place: str) -> Any:
+    """Returns the loader that a function creates.
 
     Raises:
-        TypeError: It needs arguments.
+        TypeError: If it needs arguments.
     """
     try:
-        inspect.signature(maker).bind()
+        inspect.signature(function).bind()
     except TypeError as error:
         wrong = f"{place} is called without arguments: {error}"
         hint = "give it defaults, or name a function around it"
         raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
-    return maker()
+    return function()
 
 
 def _named(place: str) -> Any:
-    """What ``FILE:NAME`` says, a function or a loader; the file is run once, as a module that workers can import.
+    """Returns the function or loader ``FILE:NAME``; runs the file once, as a module for workers.
 
     Raises:
-        ValueError: There is no such file, or nothing of that name in it.
+        ValueError: If the file does not exist, or has no such name.
     """
     file, _, name = place.rpartition(":")
     path = Path(file).resolve()
@@ -91,7 +91,7 @@ def _named(place: str) -> Any:
         module = importlib.util.module_from_spec(spec)
         sys.path.insert(0, str(path.parent))
         sys.modules[path.stem] = module
-        sys.argv = [file]  # as if it were run alone
+        sys.argv = [file]  # as in a direct run
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Copies of what a loader holds, and random states that are put back."""
+"""Copies of a loader's parts, and restoring of random states."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing_extensions import override
 
 from pinfeed.arguments import ARRAYS
 
-# The copy shares larger containers and strings: nobody wants a dataset in memory twice. It also shares
-# larger arrays and buffers, arrays beyond a total, and arrays of devices, shared memory or subclasses.
+# The copy shares larger containers, strings, arrays and buffers, so that a dataset isn't in memory twice.
+# It also shares arrays beyond a total, and arrays on devices, in shared memory or of subclasses.
 _MOST_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
 _NUMBERS = (int, float, bool, type(None))
@@ -30,14 +30,14 @@ _SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType, pickle.P
 
 
 def copied(parts: Any) -> tuple[Any, list[Any]]:
-    """A copy of objects that shares what is large or can't be copied.
+    """Copies objects, but shares parts that are large or can't be copied.
 
-    Counters, generators of random numbers, positions and caches are copied, so using the copy leaves
-    them as they are. Large arrays and tensors, long lists, functions, open files and objects with a
+    Counters, random generators, positions and caches are copied, so using the copy doesn't change the
+    originals. Large arrays and tensors, long lists, functions, open files and objects with a
     ``__del__``, which may close or delete something, are shared.
 
     Args:
-        parts: Objects in a container; parts that they share, the copies share.
+        parts: Objects in a container; common parts stay common in the copies.
 
     Returns:
         The copy, and the objects that could not be copied.
@@ -48,13 +48,13 @@ def copied(parts: Any) -> tuple[Any, list[Any]]:
         unpickler = _Loader(io.BytesIO(buffer.getvalue()))
         unpickler.persistent_load = pickler.shared.__getitem__  # type: ignore[method-assign]
         return unpickler.load(), pickler.not_copied
-    except Exception:  # noqa: BLE001, a state that can't be set, and whatever else
+    except Exception:  # noqa: BLE001, for example a state that can't be set
         return parts, list(parts)
 
 
 @contextlib.contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Puts the random states of Python, NumPy, torch and its accelerator back at the end."""
+    """Restores the random states of Python, NumPy, torch and its accelerator at the end."""
     python, state = random.getstate(), torch.get_rng_state()
     numpy = np.random.get_state()  # noqa: NPY002, the global one, which samples may draw from
     device = torch.get_device_module() if torch.accelerator.is_available() else None
@@ -75,7 +75,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _bytes_to_copy(value: Any) -> float:
-    """Of an array or tensor; infinite for a subclass, and for memory that others have, too."""
+    """Returns the bytes of an array or tensor; infinite for a subclass or shared memory."""
     if type(value) is np.ndarray:
         return value.nbytes
     if type(value) is torch.Tensor:
@@ -86,17 +86,19 @@ def _bytes_to_copy(value: Any) -> float:
 
 
 def _can_be_copied(value: Any) -> bool:
-    """Whether it pickles by itself; open files, locks and what a thread waits on don't."""
-    is_ended = hasattr(type(value), "__del__") and not isinstance(value, io.IOBase)
-    # A thread that waits on the original, as on a ``queue.Queue``, would not know of a copy.
+    """Whether an object can be copied by pickling; not open files, locks, or objects with threads."""
+    has_finalizer = hasattr(type(value), "__del__") and not isinstance(value, io.IOBase)
+    # A thread that waits on the original, such as a ``queue.Queue``, does not see the copy.
     held = getattr(value, "__dict__", {}).values()
-    if is_ended or any(isinstance(one, threading.Condition | threading.Thread) for one in held):
+    if has_finalizer or any(
+        isinstance(one, threading.Condition | threading.Thread) for one in held
+    ):
         return False
     try:
         reduced = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-        if not isinstance(reduced, str):  # some classes can't be made without their arguments
+        if not isinstance(reduced, str):  # some classes can't be created without arguments
             getattr(reduced[0](*reduced[1]), "__setstate__", None)
-    except Exception:  # noqa: BLE001, whatever it says
+    except Exception:  # noqa: BLE001, the object can't be pickled
         return False
     return True
 
@@ -110,15 +112,15 @@ class _Copier(pickle.Pickler):
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
-        self.shared: list[Any] = []  # by the number that stands for them
-        self.not_copied: list[Any] = []  # the shared ones that could not be pickled
-        self._room: float = _MOST_BYTES_TOGETHER
+        self.shared: list[Any] = []  # by persistent id
+        self.not_copied: list[Any] = []  # shared objects that could not be pickled
+        self._bytes_left: float = _MOST_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
     def persistent_id(self, value: Any) -> int | None:
         kind = type(value)
-        if kind in _NUMBERS:  # of which there are many
+        if kind in _NUMBERS:  # fast path, because there are many
             return None
         if kind in _SIZED:
             is_copied = not _is_long(value)
@@ -136,9 +138,9 @@ class _Copier(pickle.Pickler):
         return len(self.shared) - 1
 
     def _copies(self, array: Any) -> bool:
-        """Whether there is room for it; the same answer each time the array is met."""
+        """Whether an array is small enough to copy; the same answer for each reference to it."""
         if id(array) not in self._is_copied:
             size = _bytes_to_copy(array)
-            self._is_copied[id(array)] = size <= min(_MOST_BYTES, self._room)
-            self._room -= size if self._is_copied[id(array)] else 0
+            self._is_copied[id(array)] = size <= min(_MOST_BYTES, self._bytes_left)
+            self._bytes_left -= size if self._is_copied[id(array)] else 0
         return self._is_copied[id(array)]

@@ -1,4 +1,4 @@
-"""The function: what is measured, in which order, and until when."""
+"""`diagnose`: measures a loop, and tries changes."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import add_note
 from pinfeed.ranks import group_ranks
 
-#: About as many runs are made, the trials included.
+#: Approximate number of runs, including trials.
 _RUNS = 16
-#: Rounds of trials, after one that chooses what is worth them.
+#: Rounds of trials, after a first one that selects promising changes.
 _ROUNDS = 2
-#: So many changes are tried in these rounds.
+#: Maximum number of changes tried in these rounds.
 _MOST_TRIALS = 3
-#: Batches that take less seconds are made in little more than measuring takes.
+#: Seconds per batch below which measuring itself takes a large part of the time.
 _FAST = 5e-4
-#: Objects in a list whose copies in workers are worth a word.
+#: Length of a list from which its copies in workers are reported.
 _MANY = 100_000
-#: How many times its seconds a diagnosis takes before it leaves runs out.
+#: Multiple of ``seconds`` after which remaining runs are skipped.
 _OVERTIME = 2.0
 
 
@@ -141,7 +141,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         )
     report.notes += _notes(copy, report.measured)
     del copy, attempt
-    gc.collect()  # what was copied closes its files
+    gc.collect()  # so that copies close their files
     if opened := _open_files() - files:
         names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
         report.notes.append(
@@ -152,29 +152,29 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 
 
 class _Attempts:
-    """Runs for which there may be no time, or that the dataset may not allow."""
+    """Runs that are skipped if there is no time, and may fail."""
 
     def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int]) -> None:
         self.seconds = seconds
-        self.each = seconds / _RUNS  # for a run
+        self.each = seconds / _RUNS  # seconds per run
         self.start = time.perf_counter()
-        self.end = self.start + _OVERTIME * seconds  # when runs are left out
-        self.notes: list[str] = []  # what failed
-        self.begun = 0  # how many runs
-        self.too_late: list[str] = []  # those for which there was no time
-        self.has_failed = False  # whether one of them did
+        self.end = self.start + _OVERTIME * seconds  # later runs are skipped
+        self.notes: list[str] = []  # about failures
+        self.begun = 0  # number of runs
+        self.too_late: list[str] = []  # names of skipped runs
+        self.has_failed = False  # whether a run has failed
         self._loader = loader
         self._interrupts = interrupts
 
     def run(self, name: str, settings: Settings, step: Any = None, again: Any = None) -> Run | None:
-        """A loop with such settings, if there is time for it."""
+        """Runs a loop with these settings, if there is time."""
         run: Run | None = self(
             name, lambda: self._loader.run(settings, self.each, step, again=again)
         )
         return run
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        """What the work returns; None, and a note, if there is no time for it or it fails."""
+        """Returns the result of ``work``; None, and a note, if there is no time or it fails."""
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
@@ -184,24 +184,24 @@ class _Attempts:
         self.begun += 1
         try:
             return work()
-        except Exception as error:  # the loop as it is has run
-            if self._interrupts:  # which ended the workers, too
+        except Exception as error:  # not fatal, because the unchanged loop has run
+            if self._interrupts:  # the interrupt ended the workers, too
                 raise KeyboardInterrupt from error
             self.has_failed = True
-            note = f"{name}: not measured: {_said(error)}"
+            note = f"{name}: not measured: {_message(error)}"
             if note not in self.notes:
                 self.notes.append(note)
-            # They hold the workers, in a cycle that torch makes: until it was collected, the workers
-            # would stay, and the processes forked meanwhile would have them too.
+            # The frames hold the workers in a reference cycle of torch. Until it is collected, workers
+            # stay alive, and processes forked meanwhile inherit them.
             traceback.clear_frames(error.__traceback__)
             return None
 
 
-def _said(error: Exception) -> str:
-    """What an error says, and its notes; for a worker's without the traceback that stands before it."""
+def _message(error: Exception) -> str:
+    """Returns an error's message and notes, without the traceback in a worker's error."""
     lines = "".join(traceback.format_exception_only(error)).rstrip().splitlines()
-    said = itertools.takewhile(lambda line: line[:1].strip(), reversed(lines))
-    return "; ".join([*said][::-1] or lines[-1:])
+    text = itertools.takewhile(lambda line: line[:1].strip(), reversed(lines))
+    return "; ".join([*text][::-1] or lines[-1:])
 
 
 def _measure(
@@ -210,12 +210,12 @@ def _measure(
     measured: Measured,
     attempt: _Attempts,
 ) -> None:
-    """Measures what there is time for, what matters most first."""
+    """Measures as far as there is time, in order of importance."""
     own, runs = loader.settings, measured.runs
     if step is not None:
         alone = attempt("the step", lambda: time_step(step, loader.batch, attempt.each / 2))
         measured.step = alone or measured.loop.step
-        if measured.loop.step > 2 * measured.step:  # it was warming up: torch.compile, say
+        if measured.loop.step > 2 * measured.step:  # it was warming up, for example torch.compile
             measured.loop = attempt.run("the loop again", own, step) or measured.loop
     loop = measured.loop
     if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
@@ -223,7 +223,7 @@ def _measure(
     elif not loader.is_stream:
         loader.repeat(loop, attempt.each)
     for workers in (1, 2):
-        # The workers of a stream stay: their start is no part of making batches.
+        # Persistent workers for a stream, so that their start isn't measured.
         settings = Settings(workers, persistent=loader.is_stream)
         is_wanted = workers == 1 or (1 in runs and own.workers < 2)
         if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
@@ -236,7 +236,7 @@ def _measure(
 def _try(
     loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
 ) -> None:
-    """Tries each change once, and those that gained again and again, in turns with the loop as it is."""
+    """Tries each change once, and promising changes again, alternating with the unchanged loop."""
     measured, own = report.measured, loader.settings
 
     def run(change: Change) -> Run | None:
@@ -254,7 +254,7 @@ def _try(
     end, attempt.end = attempt.end, attempt.end - 0.3 * _OVERTIME * attempt.seconds
     report.changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
     is_workers, best = measured.limit() in ("dataset", "stragglers", "gil"), None
-    for is_first in (True, False):  # what is likely to help most comes first
+    for is_first in (True, False):  # the most promising kind of change first
         if is_first is is_workers:
             best = more_workers(measured, loader, run, period)
         else:
@@ -263,7 +263,7 @@ def _try(
                     run(change)
     report.changes += [] if best is None else [best]
     attempt.end, now = end, time.perf_counter()
-    # As many as there is time for, in each round beside the loop as it is.
+    # As many changes as there is time for, with the unchanged loop in each round.
     most = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
     promising = [change for change in report.changes if change.gain > LEAST_GAIN]
     tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MOST_TRIALS))]
@@ -273,12 +273,12 @@ def _try(
             break
         period = loop.period
         for change in tried:
-            if run(change) and number == 0:  # the first trial chose it, which may be luck
+            if run(change) and number == 0:  # drop the selecting trial, which may have been luck
                 change.before, change.after = change.before[1:], change.after[1:]
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
-    """What makes the numbers worse, and what was not measured."""
+    """Yields notes about the accuracy of the numbers, and about skipped measurements."""
     if loader.not_copied:
         names = ", ".join(loader.not_copied)
         yield f"objects that can't be copied ({names}) keep what measuring changed in them"
@@ -319,7 +319,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
 
 
 def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
-    """Lists of many objects that a dataset holds, or the one inside of it, such as a Subset's."""
+    """Yields the long lists of objects in a dataset, also of the dataset in a Subset."""
     while dataset is not None:
         for name, value in getattr(dataset, "__dict__", {}).items():
             if type(value) is list and len(value) >= _MANY and type(value[0]) not in (int, float):
@@ -328,7 +328,7 @@ def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
 
 
 def _open_files() -> set[tuple[str, str]]:
-    """Descriptors and names of the files that this process reads, as far as the system tells."""
+    """Returns descriptors and names of files that this process reads, if the system can tell."""
     found = set()
     with contextlib.suppress(OSError):
         for number in os.listdir("/proc/self/fd"):
@@ -342,19 +342,19 @@ def _open_files() -> set[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """The interrupts that came, also those that some ``__del__`` or a worker's end hid."""
-    came: list[int] = []
+    """Records interrupts, also those swallowed in a ``__del__`` or when a worker ends."""
+    interrupts: list[int] = []
 
     def note(number: int, frame: Any) -> None:
-        came.append(number)
+        interrupts.append(number)
         before(number, frame)
 
     before: Any = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield came  # nobody is to be interrupted
+        yield interrupts  # this thread gets no interrupts
         return
     signal.signal(signal.SIGINT, note)
     try:
-        yield came
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)

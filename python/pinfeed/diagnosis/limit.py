@@ -1,4 +1,4 @@
-"""What was measured, and which stage bounds the loop."""
+"""The measurements, and the stage that bounds the loop."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pinfeed import _core
 from pinfeed.diagnosis.runs import Run
 from pinfeed.limits import cpu_quota
 
-#: A change must gain more than this in trials.
+#: Minimum gain of a change in trials.
 LEAST_GAIN = 0.03
-#: A loop that waits for less has its batches when it asks: the rest is what taking one costs.
+#: Up to this fraction of waiting, batches count as ready; the rest is the overhead of taking one.
 _LITTLE_WAITING = 0.05
-#: A DataLoader has its own cost of less seconds for each batch, and so has measuring.
+#: Maximum overhead per batch of a DataLoader and of measuring, in seconds.
 _PER_BATCH = 5e-4
-#: A sample that takes as many times the mean is slow; at most this share of samples are stragglers.
+#: A sample is slow from this multiple of the mean; at most this fraction of samples are stragglers.
 _SLOW, _FEW = 3.0, 0.1
 
-#: What bounds the loop.
+#: Descriptions of the limits.
 LIMITS = {
     "step": "the step: batches are ready before it asks",
     "sampler": "the sampler: drawing the indices takes most of the time",
@@ -40,7 +40,7 @@ LIMITS = {
     "gil": "the GIL: the thread that makes batches and the step take it from each other",
     "unexplained": "unexplained: the stages take less than half of the time",
 }
-#: What helps against each, if no change that was tried does.
+#: General remedies, for when no tried change helps.
 CURES = {
     "step": "make the step faster",
     "sampler": "draw the indices of a whole epoch at once, as ShuffleSampler and lists do",
@@ -68,19 +68,19 @@ class Cpus(NamedTuple):
 
     @classmethod
     def here(cls) -> Cpus:
-        """The CPUs of this process; torchrun sets the number of ranks."""
+        """Returns the CPUs of this process; torchrun sets the number of ranks."""
         ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
         count = max(1, int(ranks)) if ranks.isdigit() else 1
         return cls(os.cpu_count() or 1, _core.available_cpus(), cpu_quota(), count)
 
     @property
     def usable(self) -> float:
-        """This rank's share; ranks that are pinned to CPUs of their own don't share them."""
+        """This rank's share; ranks pinned to separate CPUs don't share them."""
         usable = self.allowed / (self.ranks if self.allowed == self.present else 1)
         return max(1.0, min(usable, math.inf if self.quota is None else self.quota / self.ranks))
 
     def load(self, seconds: float) -> float:
-        """The share of the usable CPUs that other work has: as many threads try to take all of them."""
+        """Measures the fraction of the usable CPUs taken by other work, by loading all of them."""
         block, used, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
 
         def work() -> None:
@@ -99,50 +99,50 @@ class Cpus(NamedTuple):
 
 @dataclass
 class Measured:
-    """What was measured; None, or nothing in a dict, for what was not."""
+    """The measurements; None, or missing in a dict, if not measured."""
 
     cpus: Cpus
-    loop: Run  # as it is
+    loop: Run  # the unchanged loop
     runs: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
     warm: Run | None = (
-        None  # the batches of `loop` again, without a step: their files are in memory
+        None  # the batches of `loop` again, without a step, when their files are cached
     )
     step: float | None = None  # seconds of the step alone
-    load: float = 0.0  # the share of the CPUs that other work had
+    load: float = 0.0  # fraction of the CPUs taken by other work
 
     @property
     def least_gain(self) -> float:
-        """Trials with a smaller gain show nothing."""
+        """The minimum significant gain of a trial."""
         return max(LEAST_GAIN, self.load)
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of the step, alone or in the loop if it was faster there; 0 without one."""
+        """Seconds of the step, alone or in the loop, whichever was faster; 0 without a step."""
         return 0.0 if self.step is None else min(self.step, self.loop.step)
 
     @property
     def reads_too_much(self) -> bool:
-        """Whether far more comes from the disk than a batch holds."""
+        """Whether far more bytes are read from disk than a batch has."""
         return self.loop.disk_bytes > 4 * max(self.loop.bytes, 1 << 14)
 
     @property
     def files(self) -> float:
-        """The time of a batch that its files take: what it saves to read them again.
+        """The time per batch for reading files: the time saved when they are cached.
 
-        Where far more comes from a disk than a batch holds, reading ahead evicts the files and nothing is
-        saved: then it is the time in which the samples wait.
+        If far more bytes are read than a batch has, readahead evicts the files and nothing is saved; then it
+        is the idle time of the samples.
         """
         loop = self.loop
         saved = 0.0 if self.warm is None else loop.fetch - self.warm.fetch
         return float(min(max(0.0, saved, loop.idle if self.reads_too_much else 0.0), loop.fetch))
 
     def limit(self) -> str:
-        """The name of what bounds the loop, a key of `LIMITS`: what it waits for most."""
+        """Returns what the loop waits for most, a key of `LIMITS`."""
         loop, settings, step = self.loop, self.loop.settings, self.step_seconds
         workers, is_thread = settings.workers, settings.in_thread and not settings.workers
         if self.step is not None and loop.wait < _LITTLE_WAITING * loop.period:
             return "step"
-        alone = (self.runs.get(1) or loop).made  # side by side they take as long as the longer
+        alone = (self.runs.get(1) or loop).made  # in parallel, the longer one counts
         less, more = sorted((step, alone))
         if is_thread and loop.period > more + less / 2 and less > loop.period / 5:
             return "gil"
@@ -154,7 +154,7 @@ class Measured:
         stages = {"sampler": sampler, "dataset": loop.fetch, "collate": loop.collate}
         if sampler > max((wait - outside) / 2, wait / 8):
             return "sampler"
-        if loop.made > wait / 2:  # several workers may all wait for one batch
+        if loop.made > wait / 2:  # all workers may wait for a single batch
             least = (loop.made - loop.queued) / (4 if self.reads_too_much else 2)
             if self.files > max(least, loop.made / 8):
                 return "files"
@@ -164,12 +164,12 @@ class Measured:
             beside = loop.period - max(step, loop.sampler + loop.made)
             missing = beside if is_thread else loop.unexplained
             least = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
-            if missing > max(least, wait / 8):  # a loop that mostly waits for a CPU tells little
+            if missing > max(least, wait / 8):  # inconclusive if the loop mostly waits for a CPU
                 return "batch" if missing < _PER_BATCH else "unexplained"
             return max(stages, key=stages.__getitem__)
         if step > max(loop.made / workers, loop.hand_off) and step > loop.period / 2:
-            return "step"  # except for single batches
-        # Batches may wait for the CPU of the loop while all workers are busy.
+            return "step"  # only single batches are late
+        # Batches may wait for the loop's CPU while all workers are busy.
         if loop.hand_off > loop.making and loop.made < 0.7 * workers * loop.period:
             return "hand_off"
         if self.has_lock(workers):
@@ -179,18 +179,19 @@ class Measured:
         return "dataset" if loop.fetch > loop.collate else "collate"
 
     def has_lock(self, workers: int) -> bool:
-        """Whether several workers make little more than one, and in the rest of their time nothing runs."""
+        """Whether several workers are hardly faster than one, and idle in the rest of their time."""
         one, several = self.runs.get(1), self.runs.get(workers, self.loop)
         if one is None or workers < 2:
             return False
-        less, more = one.made - one.queued, several.made - several.queued  # whatever else runs
+        less, more = one.made - one.queued, several.made - several.queued  # without CPU contention
         gains_little = workers * less < more * (1 + workers) / 2
         return bool(gains_little and several.idle - one.idle > (more - less) / 2)
 
     def straggling(self) -> tuple[float, list[int]]:
-        """The share of the time that a few slow samples take beyond the median, and these samples.
+        """Returns the fraction of time that a few slow samples take beyond the median, and these samples.
 
-        A batch that waited for a CPU meanwhile is not slow by itself; several workers may wait for each other.
+        Runs with at most one worker count, because workers may wait for each other. Time waiting for a CPU
+        doesn't count.
         """
         runs = [run for run in (self.loop, *self.runs.values()) if run.settings.workers < 2]
         beyond, whole, count, late_count, least = 0.0, 0.0, 0, 0, dict[int, float]()

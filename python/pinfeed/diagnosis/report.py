@@ -1,4 +1,4 @@
-"""What was found, as text and as a dict."""
+"""The results of `diagnose`, as text and as a dict."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _STAGES = {
 
 @dataclass(repr=False)
 class Report:
-    """What `diagnose` found. Printed, it is a page of text.
+    """The results of `diagnose`. Printed, it is a page of text.
 
     Attributes:
         measured: The runs.
         changes: The changes, with their trials.
-        notes: What was not measured, and why.
-        seconds: How long it took.
+        notes: Notes about accuracy, and about skipped measurements.
+        seconds: Duration of the diagnosis.
         is_complete: Whether there was time for everything, and no run failed.
     """
 
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def limit(self) -> str:
-        """What bounds the loop.
+        """The stage or resource that bounds the loop.
 
         One of ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
         (the cost of each), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"``,
@@ -51,14 +51,14 @@ class Report:
 
     @property
     def recommended(self) -> list[Change]:
-        """The changes that gained in each trial; of gains within 10 % the simplest is first, then the largest."""
+        """The changes that gained in each trial; the simplest within 10 % of the best gain is first."""
         found = [change for change in self.changes if change.is_recommended]
         most = max((1 + change.gain for change in found), default=1.0)
         best = next((change for change in found if 1 + change.gain > 0.9 * most), None)
         return sorted(found, key=lambda change: (change is not best, -change.gain))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in plain numbers and strings, for JSON; times are in seconds for one batch.
+        """Returns everything as plain numbers and strings, for JSON; times are seconds per batch.
 
         Example:
             >>> loader = torch.utils.data.DataLoader(torch.arange(64), batch_size=4)
@@ -107,7 +107,7 @@ class Report:
         }
 
     def _stages(self) -> dict[str, float | None]:
-        """Seconds of each stage of one batch; None where it was not measured."""
+        """Returns the seconds per batch of each stage; None if not measured."""
         measured, loop = self.measured, self.measured.loop
         files, is_alone = measured.files, not (loop.settings.workers or loop.settings.in_thread)
         return {
@@ -219,6 +219,6 @@ def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds with three digits."""
+    """Formats milliseconds with three digits."""
     ms = 1000 * seconds
     return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"

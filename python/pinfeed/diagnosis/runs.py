@@ -1,4 +1,4 @@
-"""Loops over variants of a loader, each batch with the times of its stages."""
+"""Timed loops over variants of a loader."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from pinfeed.structure import entries
 
 #: Batches of more bytes are not copied several times.
 LARGE = 16_000_000
-#: Seconds for the first batch of workers if the loader itself has none.
+#: Timeout in seconds for workers if the loader itself has none.
 _PATIENCE = 30.0
-#: A run that takes this many times its seconds ends before it has all of its batches.
+#: A run ends early after this multiple of its seconds.
 _SLOW = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """How a loop is run."""
+    """The settings of a loop."""
 
     workers: int
-    in_thread: bool = False  # whether a `DeviceLoader` runs it ahead of the loop
-    batch_factor: int = 1  # the number of the loader's batches in one of the loop's
-    prefetch_factor: int | None = None  # batches ahead for each worker
-    persistent: bool = False  # whether workers stay for the next epoch
+    in_thread: bool = False  # whether a `DeviceLoader` prefetches
+    batch_factor: int = 1  # number of the loader's batches in one batch of the loop
+    prefetch_factor: int | None = None  # prefetched batches per worker
+    persistent: bool = False  # whether workers are persistent
     pin_memory: bool = False  # whether the DataLoader pins batches
-    epoch: int | None = None  # batches in an epoch; None to go on without end
-    remade: Callable[[Any], Any] | None = None  # makes another dataset of the loader's
+    epoch: int | None = None  # batches per epoch; None: endless
+    remade: Callable[[Any], Any] | None = None  # replaces the loader's dataset
     collate: Callable[[Any], Any] | None = None  # instead of the loader's
 
     @property
     def ahead(self) -> int:
-        """Batches made before the loop waits for one, or in memory that is new: they tell little."""
+        """Number of first batches to ignore: prefetched, or in newly allocated memory."""
         return max(2, self.workers * (self.prefetch_factor or 2)) + 4 * self.in_thread
 
 
@@ -61,13 +61,13 @@ def _mean(of: Callable[[Batch], float]) -> Any:
 
 @dataclass
 class Run:
-    """What a loop did; times are means over its steady batches, in seconds for one batch."""
+    """The results of a loop; times are means over its steady batches, in seconds per batch."""
 
     settings: Settings
     batches: list[Batch] = field(default_factory=list)
     draws: list[float] = field(default_factory=list)  # seconds of the sampler, batch by batch
     drawn: list[Any] = field(default_factory=list)  # the indices that it yielded
-    unit: int = 1  # a number of batches whose work is the same each time
+    unit: int = 1  # number of batches that repeat the same work
     epoch: int | None = None  # the number of batches after which workers started again
     bytes: int = 0  # of the first batch
 
@@ -82,12 +82,12 @@ class Run:
     clocks = _mean(lambda batch: batch.clock_seconds)
     step = _mean(lambda batch: batch.done - batch.received)
     _waited = _mean(lambda batch: batch.received - batch.asked)
-    # The loop waited for a batch that was not made yet; the rest of the wait is for its way here.
+    # Waiting for a batch that was not made yet; the rest of the wait is its transfer.
     making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.asked))
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after those that were made ahead, in whole units if there is one."""
+        """The batches after the prefetched ones, in whole units if possible."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = max(0, min(self.settings.ahead, count - workers))
         unit = self.unit if count - first >= self.unit else workers
@@ -100,15 +100,15 @@ class Run:
 
     @property
     def queued_outside(self) -> float:
-        """Seconds in which a loop without workers waited for a CPU, but not in the stages of its batches."""
+        """Seconds that a loop without workers waited for a CPU outside of the stages."""
         steady = self.steady
         queued = steady[-1].queued_before - steady[0].queued_before
         return float(max(0.0, queued / max(1, len(steady) - 1) - self.queued))
 
     @property
     def unexplained(self) -> float:
-        """Seconds in which a loop without workers waited in none of its stages, and not for a CPU."""
-        drawing = max(self.sampler, self.queued_outside)  # which may be the same time
+        """Seconds that a loop without workers waited outside of the stages, and not for a CPU."""
+        drawing = max(self.sampler, self.queued_outside)  # the two may overlap
         missing = self._waited - drawing - self.made - self.clocks
         return float(max(0.0, missing))
 
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def starting(self) -> float:
-        """A batch's share of the start of the workers that each epoch has."""
+        """A batch's share of the start of workers in each epoch."""
         if not self.epoch:
             return 0.0
         starts = self.batches[self.epoch :: self.epoch] or self.batches[:1]
@@ -128,34 +128,34 @@ class Run:
 
     @property
     def wait(self) -> float:
-        """Seconds in which the loop waited for a batch, with its share of a start that no steady batch saw."""
+        """Seconds waiting for a batch, including its share of a start outside of the steady batches."""
         is_unseen = self.epoch is not None and len(self.batches) <= self.epoch
         return self._waited + (self.starting if is_unseen else 0.0)
 
     @property
     def period(self) -> float:
-        """From one of the loader's batches to the next."""
+        """Seconds from one of the loader's batches to the next."""
         return (self.wait + self.step) / self.settings.batch_factor
 
     @property
     def hand_off(self) -> float:
-        """Seconds in which the loop waited for a batch that was made: its way from workers or a thread."""
+        """Seconds waiting for a finished batch: its transfer from workers or a thread."""
         return max(0.0, self._waited - self.making - self.sampler)
 
 
 class LoaderCopy:
-    """A copy of what a loader holds, to run variants of it.
+    """A copy of a loader's parts, to run variants of it.
 
     Args:
         loader: A DataLoader, or a DeviceLoader around one.
 
     Raises:
-        TypeError: It is something else, or what it holds can be iterated only once.
+        TypeError: If it is something else, or its parts can be iterated only once.
     """
 
-    batch: Any  # the first one that the last loop had, as it was before the step
-    #: Whether two workers make the same where one would not: a stream that is not split, or random numbers
-    #: from a generator of which each has a copy; None if unknown.
+    batch: Any  # the first batch of the last loop, as it was before the step
+    #: Whether two workers repeat each other's batches: an unsharded stream, or random numbers from copies
+    #: of one generator; None if unknown.
     repeats: bool | None = None
 
     def __init__(self, loader: Any) -> None:
@@ -176,17 +176,17 @@ class LoaderCopy:
         sampler = inner.batch_sampler if self._is_batched else inner.sampler
         self.has_plain_batches = type(inner.batch_sampler) is BatchSampler
         self.is_stream = isinstance(inner.dataset, IterableDataset)
-        made = (inner.dataset, inner.collate_fn)
-        (self.dataset, self.collate), originals = copied(made)
+        pair = (inner.dataset, inner.collate_fn)
+        (self.dataset, self.collate), originals = copied(pair)
         self.length = known_length(self.dataset) or 0
-        # Workers have copies of their own: they must not inherit what this process opens.
-        parts = (*made, sampler, inner.generator, inner.worker_init_fn)
+        # Separate copies for workers, which must not inherit files that this process opens.
+        parts = (*pair, sampler, inner.generator, inner.worker_init_fn)
         (*self._of_workers, sampler_copy, self._generator, self._init), shared = copied(parts)
         self.not_copied = sorted({type(one).__qualname__ for one in shared})
-        self.holds_files = any(map(_is_open_file, originals))  # whose position workers would share
+        self.holds_files = any(map(_is_open_file, originals))  # workers would share their position
         others = [*originals, *copied([inner.worker_init_fn])[1]]
         of_sampler = [one for one in shared if not any(one is other for other in others)]
-        # A dataset of a length seeks in its files and asks its cursors anew.
+        # A map-style dataset may hold files and cursors, because it seeks in them.
         of_dataset = [x for x in originals if self.is_stream or isinstance(x, types.GeneratorType)]
         _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
         hint = "give a list of the batches, or an object whose __iter__ begins anew"
@@ -206,40 +206,40 @@ class LoaderCopy:
         )
 
     def make(self, indices: Any) -> Any:
-        """A batch, made in this process."""
+        """Makes a batch in this process."""
         return TimedDataset(self.dataset, self.collate, self._is_batched)[indices][0]
 
     def samples(self, indices: Any) -> Any:
-        """The samples of a batch, made in this process."""
+        """Returns the samples of a batch, made in this process."""
         return TimedDataset(self.dataset, as_it_is, self._is_batched)[indices][0]
 
     @functools.cached_property
     def reuses_memory(self) -> bool:
-        """Whether a batch lies in memory that a later one overwrites."""
+        """Whether later batches overwrite the memory of a batch."""
         if self.is_stream:
             return False
-        with contextlib.suppress(Exception):  # of a dataset that is only for workers
+        with contextlib.suppress(Exception):  # the dataset may work only in workers
             batches = [self.make(next(self.indices))]
-            kept = cloned(batches[0])
-            can_tell = have_equal_values(batches[0], kept)
+            clone = cloned(batches[0])
+            can_tell = have_equal_values(batches[0], clone)
             batches += [self.make(next(self.indices)) for _ in range(2)]
-            return can_tell and not have_equal_values(batches[0], kept)
+            return can_tell and not have_equal_values(batches[0], clone)
         return False
 
     def repeat(self, run: Run, seconds: float) -> None:
-        """Has all runs from now on make the batches that this one had in so many seconds.
+        """Makes all later runs repeat the batches of the first ``seconds`` of a run.
 
-        The sampler goes on and takes its time, but its indices are replaced: times of the same
-        samples can be compared, even if a few of them are slow.
+        The sampler still runs and takes its time, but its indices are replaced, so that times of the same
+        samples are compared, even if a few of them are slow.
         """
         count = min(len(run.drawn), 1 << 10, max(4, int(seconds / run.period)))
         count = min(1 << (count.bit_length() - 1), self.epoch or count)
         self._again = run.drawn[:count]
 
     def compare_workers(self) -> None:
-        """Finds out whether two workers make the same where one would not."""
+        """Determines whether two workers repeat each other's batches."""
         settings, again = Settings(2, prefetch_factor=1), None
-        if not self.is_stream:  # each of them makes each batch twice
+        if not self.is_stream:  # each worker makes each batch twice
             count = 4 if bytes_in(self.batch) < LARGE else 1
             again = [one for one in itertools.islice(self.indices, count) for _ in range(4)]
             settings = replace(settings, epoch=len(again))
@@ -249,7 +249,7 @@ class LoaderCopy:
             variant = self._variant(Run(settings), again, in_order=True)
             for given, _ in itertools.islice(variant, 16):
                 four.append(given)
-                if len(four) == 4:  # two of one worker, between them those of the other
+                if len(four) == 4:  # two of one worker, alternating with two of the other
                     one, other, next_of_one, next_of_other = four
                     alike += [
                         have_equal_values(one, other),
@@ -267,21 +267,21 @@ class LoaderCopy:
         longest: float = math.inf,
         again: list[Any] | None = None,
     ) -> Run:
-        """Loops for so many seconds and whole units of work, not counting the first batches.
+        """Loops for ``seconds``, in whole units of work, not counting the first batches.
 
-        There is a batch from each worker at least, after the first ones.
+        After the first batches, there is at least one batch from each worker.
 
         Raises:
-            ValueError: There is no batch, or making the first one took longer than ``longest``.
-            TypeError: There are batches only once.
-            Exception: Whatever the dataset, the collate function or the step raise.
+            ValueError: If there is no batch, or making the first one took longer than ``longest``.
+            TypeError: If the loader can be iterated only once.
+            Exception: Errors of the dataset, the collate function or the step.
         """
         run, start = Run(settings), time.perf_counter()
         again = again or self._again
         unit = 1 if self.is_stream else max(1, len(again) // settings.batch_factor)
         run.unit = math.lcm(unit, max(1, settings.workers))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # DataLoader's about workers, known better here
+            warnings.simplefilter("ignore")  # DataLoader's warning about the number of workers
             try:
                 self._loop(run, self._variant(run, again), seconds, step, longest)
             except RuntimeError as error:
@@ -294,7 +294,7 @@ class LoaderCopy:
     def _variant(
         self, run: Run, again: list[Any] | None, in_order: bool = False
     ) -> Iterable[tuple[Any, Batch]]:
-        """A loader of batches, and how they were made."""
+        """Creates a loader that yields batches with their timings."""
         own, settings = self.loader, run.settings
         dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
         dataset = dataset if settings.remade is None else settings.remade(dataset)
@@ -346,7 +346,7 @@ class LoaderCopy:
         least = settings.ahead + max(1, settings.workers)
         asked = time.perf_counter()
         for given, batch in _endless(loader, epochs):
-            if not batches:  # no step has changed it; the time of this one doesn't count
+            if not batches:  # before any step could change it; the first batch's time doesn't count
                 if batch.seconds > longest:
                     wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
                     hint = f"give at least {10 * batch.seconds:.0f}"
@@ -377,7 +377,7 @@ class LoaderCopy:
         run.bytes = bytes_in(self.batch)
 
     def _explain(self, error: RuntimeError, seconds: float) -> None:
-        """Says what workers that made no batch in so many seconds may have met."""
+        """Adds a note with a likely cause to the error of workers without a batch."""
         context: Any = self.loader.multiprocessing_context or torch.multiprocessing
         method = context.get_start_method()
         if method != "fork" and error.__cause__ is not None:  # a worker ended by itself
@@ -393,12 +393,12 @@ class LoaderCopy:
 
 
 def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> float:
-    """Mean seconds of a step, called again and again with copies of one batch: it may write into them."""
+    """Returns the mean seconds of a step, called repeatedly with copies of a batch, which it may change."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while not taken or (time.perf_counter() < end and len(taken) < 10_000):
         copies = [cloned(batch) for _ in range(8 if bytes_in(batch) < LARGE else 2)]
-        step(copies.pop())  # meanwhile the threads that copied stop to spin
+        step(copies.pop())  # meanwhile the copying threads stop spinning
         for given in copies:
             synchronize()
             start = time.perf_counter()
@@ -408,10 +408,10 @@ def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> float:
 
 
 def do_step(step: Callable[[Any], Any], batch: Any) -> None:
-    """Does a training step and waits until it has ended.
+    """Runs a training step and waits for its end.
 
     Raises:
-        TypeError: It did nothing yet.
+        TypeError: If the step is asynchronous and has not run yet.
     """
     try:
         result = step(batch)
@@ -426,10 +426,10 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
 
 
 def synchronize(result: Any = None) -> None:
-    """Waits for the accelerator, if there is one, and for arrays of JAX, so a step has taken its time."""
+    """Waits for the accelerator and for JAX arrays, so that the step's time is complete."""
     try:
         waits = [getattr(entry, "block_until_ready", None) for _, entry in entries(result)]
-    except Exception:  # noqa: BLE001, whatever it is, it is not an array
+    except Exception:  # noqa: BLE001, the result has no arrays
         waits = []
     for wait in filter(callable, waits):
         wait()
@@ -443,7 +443,7 @@ def as_it_is(batch: Any) -> Any:
 
 
 def _check_lasts(held: list[Any], where: str, hint: str) -> None:
-    """Raises a TypeError if what a loader holds can be read only once: measuring would use it up."""
+    """Raises TypeError if a part of the loader can be read only once, because measuring exhausts it."""
     for one in held:
         if _is_open_file(one) if isinstance(one, io.IOBase) else isinstance(one, Iterator):
             wrong = f"the loader's {where} an iterator, which measuring would use up"
@@ -457,7 +457,7 @@ def _is_open_file(value: Any) -> bool:
 
 
 class _Draws:
-    """Batches of indices, several joined to one, that go on where the last epoch ended."""
+    """A sampler of (joined) index batches, which continues where the last epoch ended."""
 
     def __init__(self, batches: Iterator[Any], run: Run, again: list[Any] | None) -> None:
         self._batches = batches
@@ -480,7 +480,7 @@ class _Draws:
 
 
 def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:
-    """One epoch of a sampler or a loader after the other, until one is empty; notes their lengths."""
+    """Yields from consecutive epochs of a sampler or a loader, until one is empty; records lengths."""
     while not lengths or lengths[-1]:
         count = 0
         for count, one in enumerate(epoch, 1):  # noqa: B007

@@ -1,4 +1,4 @@
-"""Runs in the workers: makes batches as the loader does, with a clock."""
+"""Timed production of batches; runs in the workers."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from pinfeed.optional import add_note
 
-#: Whether the system counts bytes read from disks and the time that threads wait for a CPU.
+#: Whether the system reports bytes read from disks, and the time that threads wait for a CPU.
 TELLS = os.path.exists("/proc/thread-self/schedstat")
 
 
 class Batch:
-    """When the stages of a batch ended, on the clock of `time.perf_counter`, which all processes share."""
+    """End times of a batch's stages, by `time.perf_counter`, which all processes share."""
 
-    asked = received = done = 0.0  # the loop requested it, had it, and its step had ended
-    fetched = collated = 0.0  # the samples were there, and the batch
-    # Not in a DeviceLoader's thread, where reading it releases the GIL and changes what is measured.
-    queued_seconds = 0.0  # in which the thread waited for a CPU meanwhile
+    asked = received = done = 0.0  # the loop requested it, received it, and finished its step
+    fetched = collated = 0.0  # the samples were complete, and the batch
+    # 0 in a DeviceLoader's thread, where reading it releases the GIL and changes the measurement.
+    queued_seconds = 0.0  # waiting for a CPU
 
-    # Not a dataclass: a DeviceLoader searches those for tensors.
+    # Not a dataclass, because a DeviceLoader searches dataclasses for tensors.
     def __init__(self, indices: list[int] | None) -> None:
         start = time.perf_counter()
         info = get_worker_info()
         self.worker = None if info is None else info.id
         self.indices = indices  # None for a stream
         self.sample_seconds: list[float] = []  # of each sample, or one for a batch of the dataset
-        # CPU time of this process, or of this thread without workers; bytes that this process read from a
-        # disk: the page cache doesn't count; and the time that the thread had waited for a CPU before.
+        # CPU time of this process (without workers: of this thread), bytes that this process read from
+        # disk (not from the page cache), and the time that the thread waited for a CPU before.
         self.cpu_seconds, self.disk_bytes, self.queued_before = self._used()
         self.begun = time.perf_counter()
         self.clock_seconds = self.begun - start  # of measuring itself
@@ -68,12 +68,12 @@ class Batch:
 
     @property
     def seconds(self) -> float:
-        """From the first sample to the batch."""
+        """Seconds from the first sample to the finished batch."""
         return self.collated - self.begun
 
 
 class TimedDataset(Dataset[Any]):
-    """A loader's batches as samples, each with the times of its stages."""
+    """A dataset of a loader's batches, each with its timings."""
 
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], is_batched: bool) -> None:
         self.dataset = dataset
@@ -85,7 +85,7 @@ class TimedDataset(Dataset[Any]):
         return self._collated(self.samples(indices, batch), batch)
 
     def samples(self, indices: Any, batch: Batch) -> Any:
-        """Gets the samples of a batch and notes their times."""
+        """Returns the samples of a batch, and records their times."""
         together = getattr(self.dataset, "__getitems__", None)
         if self.is_batched and not together:
             return [self._timed(batch, index, self.dataset.__getitem__, index) for index in indices]
@@ -117,7 +117,7 @@ class TimedDataset(Dataset[Any]):
 
 
 class TimedStream(TimedDataset, IterableDataset[Any]):
-    """The same for an iterable dataset; without a size the dataset yields batches."""
+    """A `TimedDataset` of an iterable dataset; without a size, that dataset yields batches."""
 
     def __init__(self, dataset: Any, collate: Any, size: int | None, drop_last: bool) -> None:
         super().__init__(dataset, collate, size is not None)
@@ -140,10 +140,10 @@ class TimedStream(TimedDataset, IterableDataset[Any]):
 
 
 def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
-    """Begins a worker as the loader does: its ``worker_init_fn`` finds the loader's dataset.
+    """Initializes a worker so that the loader's ``worker_init_fn`` finds the loader's dataset.
 
-    torch documents ``get_worker_info().dataset`` as the dataset to change there. WorkerInfo is frozen to
-    keep users from replacing it; a wrapper that forwards attributes would fail isinstance().
+    torch documents ``get_worker_info().dataset`` as the dataset to modify there. WorkerInfo is frozen to
+    prevent users from replacing it; a forwarding wrapper would fail isinstance().
     """
     info: Any = get_worker_info()
     object.__setattr__(info, "dataset", info.dataset.dataset)
@@ -152,7 +152,7 @@ def begin_worker(init: Callable[[int], Any] | None, worker: int) -> None:
 
 
 def _integers(indices: Any) -> list[int] | None:
-    """Indices for a report; None where they are something else."""
+    """Returns indices as integers for the report, or None if they aren't integers."""
     try:
         return [operator.index(i) for i in (indices if hasattr(indices, "__iter__") else [indices])]
     except TypeError:

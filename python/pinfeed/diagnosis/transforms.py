@@ -1,4 +1,4 @@
-"""The change that makes a field of a dataset's transform, of torchvision or timm."""
+"""The change that replaces a dataset's torchvision or timm transform by a field."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
 from pinfeed.structure import entries, map_entries
 
-#: Where datasets keep their transform: torchvision's may have it in a pair with that of targets.
+#: Attributes of a dataset's transform; torchvision may pair it with a target transform.
 _PLACES = ("transform", "transforms", "transforms.transform")
-#: Bytes by which Pillow and torch may resize differently.
+#: Maximum difference of bytes between the resizing of Pillow and torch.
 _LEVELS = 2.02
 
 
 class Converted(NamedTuple):
-    """A dataset without what the field does.
+    """A dataset without the transforms that the field replaces.
 
     Attributes:
-        code: What to write.
-        note: What the field is.
-        dataset: A copy of the dataset whose samples have the images as they come to the field.
-        collate: Makes batches of its samples.
+        code: The code to write.
+        note: A description of the field.
+        dataset: A copy of the dataset whose samples have untransformed images.
+        collate: Collates its samples.
     """
 
     code: str
@@ -39,15 +39,15 @@ class Converted(NamedTuple):
 
 
 def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
-    """The dataset with a field for its transform; None if it has none, or batches would be others.
+    """Replaces a dataset's transform by a field; None if it has none, or batches would differ.
 
     Args:
         dataset: A dataset, or a Subset of one.
         batches: Indices of batches.
-        make: Makes the batch of indices now.
+        make: Makes the current loader's batch from indices.
     """
     for place in _PLACES:
-        with contextlib.suppress(Exception):  # whatever a dataset says to a change: it stays
+        with contextlib.suppress(Exception):  # a dataset that can't be changed stays unchanged
             return _converted_at(place, dataset, batches, make)
     return None
 
@@ -55,7 +55,7 @@ def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> C
 def _converted_at(
     place: str, dataset: Any, batches: list[Any], make: Callable[[Any], Any]
 ) -> Converted:
-    """As `converted`; raises if there is none at this place."""
+    """Like `converted` for one attribute; raises if it has no transform."""
     owner, name = dataset, "dataset"
     while isinstance(owner, Subset):
         owner, name = owner.dataset, f"{name}.dataset"
@@ -68,7 +68,7 @@ def _converted_at(
         image = Image.from_torchvision(transform, input="CHW")[1]
     collate = Collate(map_entries(lambda entry: image if _is_image(entry) else None, sample))
     stays = type(rest).__name__ != "Identity"
-    is_random = stays or image.is_random  # as far as anybody can tell
+    is_random = stays or image.is_random  # assume that other transforms are random
     for indices in batches[:2]:
         batch = collate([without[index] for index in indices])
         if not have_equal_values(make(indices), batch, None if is_random else _tolerance(image)):
@@ -85,14 +85,14 @@ def _converted_at(
 
 
 class _Name:
-    """Stands for the field in the code."""
+    """The name of the field in the code."""
 
     def __repr__(self) -> str:
         return "image"
 
 
 def _with(dataset: Any, place: str, transform: Any) -> Any:
-    """A copy of a dataset with another transform."""
+    """Copies a dataset, with another transform."""
     twin = copy.copy(dataset)
     head, _, rest = ("dataset", "", place) if isinstance(dataset, Subset) else place.partition(".")
     value = _with(getattr(dataset, head), rest, transform) if rest else transform
@@ -101,13 +101,13 @@ def _with(dataset: Any, place: str, transform: Any) -> Any:
 
 
 def _is_image(entry: Any) -> bool:
-    """Whether this is an image before it has become floats."""
+    """Whether an entry is an image that is not yet converted to floats."""
     is_bytes = str(getattr(entry, "dtype", "")).endswith("uint8") and entry.ndim in (2, 3)
     return is_bytes or type(entry).__module__.startswith("PIL.")
 
 
 def _tolerance(image: Image) -> float:
-    """How far values may be apart, in units of the batch."""
+    """Returns the maximum difference of values, in units of the batch."""
     if not image.dtype.is_floating_point:
         return _LEVELS
     constants = image._constants

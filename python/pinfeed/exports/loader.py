@@ -1,4 +1,4 @@
-"""Loaders, as exports see them: what counts as one, how long it is going to be, and its progress."""
+"""Checks of loaders, their planned length, and a progress bar."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.optional import import_extra
 from pinfeed.samplers.order_sampler import OrderSampler
 
-# A user who hands over one of these has forgotten the loop around it.
+# Batches: a user who passes one of these has forgotten the loader around it.
 _BATCHES = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
 
 
 def require_loader(loader: Any, function: str) -> None:
-    """Raises TypeError for what can't be iterated, and for a single batch."""
+    """Raises TypeError for a single batch, or an object that can't be iterated."""
     if isinstance(loader, _BATCHES) or not hasattr(loader, "__iter__"):
         hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
         raise TypeError(
@@ -29,10 +29,10 @@ def require_loader(loader: Any, function: str) -> None:
 
 
 def planned_batches(loader: Any) -> int | None:
-    """How many batches a DataLoader says it has, if all but the last are of one size.
+    """Returns the number of batches of a DataLoader, if all but the last have one size; otherwise None.
 
-    None for anything else. Nothing is iterated, and no ``len()`` called that has effects: a DataLoader
-    over an IterableDataset warns if it yields more than it once said.
+    Nothing is iterated, and a ``len()`` with side effects is not called: a DataLoader over an
+    IterableDataset warns later if it yields more.
     """
     while isinstance(loader, DeviceLoader):
         loader = loader.loader
@@ -45,11 +45,11 @@ def planned_batches(loader: Any) -> int | None:
 
 
 class Progress:
-    """A tqdm bar of samples, with their rate, behind the name of a function; or nothing."""
+    """A tqdm bar of samples with their rate, labeled with a function's name; or nothing."""
 
-    def __init__(self, shown: bool, function: str) -> None:
+    def __init__(self, is_shown: bool, function: str) -> None:
         self._bar: Any = None
-        if shown:
+        if is_shown:
             tqdm = import_extra("tqdm.auto", "progress").tqdm
             self._bar = tqdm(desc=function, unit=" samples", unit_scale=True)
 
@@ -63,7 +63,7 @@ class Progress:
             self._bar.close()
 
     def advance(self, samples: int, total: int | None) -> None:
-        """Counts so many samples of a ``total``, as far as that is known."""
+        """Adds samples; ``total`` is None if unknown."""
         if self._bar is not None:
             self._bar.total = total
             self._bar.update(samples)

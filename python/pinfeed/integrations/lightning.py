@@ -1,4 +1,4 @@
-"""Lightning: loaders resume at the batch after the last one that was trained on."""
+"""Lightning: loaders resume after the last batch that was trained on."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ _Callback: Any = import_extra("lightning.pytorch", "lightning").Callback
 
 
 class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is missing
-    """A callback with which loaders resume exactly from a checkpoint that was saved anywhere in an epoch.
+    """Callback that makes loaders resume exactly from a checkpoint saved anywhere in an epoch.
 
-    Every ``lightning.Trainer`` has one where pinfeed is installed, by an entry point, so you need not pass
-    it. Lightning saves and loads the states of loaders itself. The callback corrects four cases:
+    An entry point adds it to every ``lightning.Trainer``, so you need not pass it. Lightning saves and
+    loads the states of loaders itself. The callback corrects four cases:
 
-    - Lightning loads no state if anything has asked for ``trainer.estimated_stepping_batches`` before the
-      fit, as many schedules of the learning rate do.
-    - It fetches a batch ahead of loaders without a length, such as streams have, and saves the state after
-      that batch, on which nothing was trained.
-    - It loads no state after a finished epoch, and a stream's next epoch would be epoch 0.
+    - Lightning loads no state if ``trainer.estimated_stepping_batches`` was read before the fit, as many
+      learning rate schedules do.
+    - It prefetches a batch of loaders without a length, such as streams, and saves the state after that
+      batch, which was not trained on.
+    - It loads no state after a finished epoch, so a stream's next epoch is epoch 0.
+    - It restores the number of batches done in the epoch, which is wrong with another batch size or number
+      of ranks. The callback corrects the count if the loader has a pinfeed sampler.
 
-    - It counts the batches of the epoch, of which there are others with another batch size or number of
-      ranks. The callback corrects the count, where the loader has a sampler of pinfeed's.
-
-    It does so for each `DeviceLoader`, such as `from_numpy` returns, and each ``StatefulDataLoader`` with a
-    sampler of pinfeed's. A ``StatefulDataLoader`` of a stream needs a `DeviceLoader` around it; without one,
+    It applies to each `DeviceLoader`, as `from_numpy` returns, and each ``StatefulDataLoader`` with a
+    pinfeed sampler. A ``StatefulDataLoader`` of a stream needs a `DeviceLoader` around it; without one,
     the callback warns.
 
     Example:
@@ -48,7 +47,7 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
         self._states: list[Any] = []  # of a checkpoint, until the fit begins
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Saves the states before the batches that Lightning has fetched ahead."""
+        """Saves the states before the batches that Lightning has prefetched."""
         loop = trainer.fit_loop
         ahead = len(getattr(loop._data_fetcher, "batches", ()))
         saved = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
@@ -61,19 +60,19 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
                 states[number] = loader._state_dict(ahead)
             elif _is_ours(loader):
                 warnings.warn(
-                    f"ResumeLoaders: the checkpoint holds the state of a {type(loader).__name__} after the "
-                    "batch that Lightning has fetched ahead, so a resumed run leaves that batch out; pass "
+                    f"ResumeLoaders: the checkpoint has the state of a {type(loader).__name__} after the "
+                    "batch that Lightning has prefetched, so a resumed run skips that batch; pass "
                     "Lightning pinfeed.DeviceLoader(loader)",
                     stacklevel=2,
                 )
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keeps the states of loaders, which Lightning forgets when it has loaded them."""
+        """Stores the states of loaders, which Lightning drops after loading them."""
         saved = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
         self._states = saved.get("combined_loader", [])
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Loads the states that Lightning has read, and not loaded."""
+        """Loads the states that Lightning has read but not loaded."""
         states, self._states = self._states, []
         loop = trainer.fit_loop
         loaders = loop._combined_loader
@@ -97,23 +96,23 @@ def _is_ours(loader: Any) -> bool:
 
 
 def _count_batches(loader: Any, state: Any, trainer: Any) -> None:
-    """Sets how many batches of the epoch are done to what they would be with the sizes of now.
+    """Sets the number of batches done in the epoch according to the current batch size and ranks.
 
-    Of several loaders, the one counts with which the epoch ends.
+    Of several loaders, the one that ends the epoch counts.
     """
     sampler = getattr(loader, "batch_sampler", None)
-    # With snapshot_every_n_steps, a StatefulDataLoader has a state of some batches before.
+    # With snapshot_every_n_steps, a StatefulDataLoader has the state of an earlier batch.
     if not isinstance(sampler, EpochSampler) or state.get("_steps_since_snapshot"):
         return
     one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
     count, limit = sampler.batches(one["epoch"]), trainer.limit_train_batches
-    # An integer that is smaller limits the batches of an epoch, of whatever size.
+    # A smaller integer limits the number of batches in an epoch, for any batch size.
     if int(count * limit if isinstance(limit, float) else count) != trainer.fit_loop.max_batches:
         return
     progress = trainer.fit_loop.epoch_loop.batch_progress.current
     left = sampler.batches(one["epoch"], one["consumed"])
     done = count - left
-    if left:  # Lightning would begin an epoch anew that is over, because of a limit
+    if left:  # because Lightning repeats an epoch whose limit has been reached
         done = min(done, trainer.fit_loop.max_batches - 1)
     more = done - progress.ready
     for name in ("ready", "started", "processed", "completed"):
@@ -121,5 +120,5 @@ def _count_batches(loader: Any, state: Any, trainer: Any) -> None:
 
 
 def callbacks() -> list[Any]:
-    """What the entry point adds to every ``Trainer``."""
+    """Returns the callbacks that the entry point adds to every ``Trainer``."""
     return [ResumeLoaders()]

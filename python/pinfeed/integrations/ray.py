@@ -31,35 +31,33 @@ _MANY_SHAPES = "ray.data.arrow_variable_shaped_tensor"
 
 
 class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray is missing
-    """`pinfeed.Collate` for the batches of Ray Data: a ``collate_fn`` of ``iter_torch_batches``.
+    """`pinfeed.Collate` for Ray Data: a ``collate_fn`` of ``iter_torch_batches``.
 
-    Ray hands it each batch as an Arrow table, and the fields read that memory, which may be the
-    object store's. Numbers, lists of them and tensors are not copied before the one pass that writes
-    the batch; but for bools, which Arrow keeps eight to a byte, and for lists of a batch that spans
-    several blocks.
+    Ray passes each batch as an Arrow table, whose memory (possibly in the object store) the fields read
+    directly. Only bools, which Arrow packs eight into a byte, and lists of a batch that spans several
+    blocks are copied first.
 
     Args:
-        fields: A field for each column that is not to be stacked, by name. None: all are stacked.
+        fields: Fields by column name. Columns without a field are stacked. None: all are stacked.
 
     | column | as samples |
     |---|---|
     | numbers, bools | scalars |
-    | lists of numbers | sequences for `Pad`, `Jagged`, or `Stack` if all are of one length |
+    | lists of numbers | sequences for `Pad`, `Jagged`, or `Stack` if all have one length |
     | tensors | arrays for any field |
-    | anything else, such as strings | Python objects: `Keep`, or a list as of ``default_collate`` |
+    | anything else, such as strings | Python objects: `Keep`, or a list as from ``default_collate`` |
 
-    Values keep the column's dtype. The batch is the dict that `Collate` makes of the same rows.
+    Values keep the column's dtype. The batch is the dict that `Collate` returns for the same rows.
 
-    Ray moves a dict of tensors to the device, and leaves any other batch where it is: one with
-    strings, which takes a `DeviceLoader` around the iteration. What would stand in a NamedTuple must
-    go under a key of its own, because Ray joins the parts of a tuple: ``Pad(lengths="n")``,
-    ``Jagged(offsets="starts")``.
+    Ray moves a dict of tensors to the device, but no other batch: for a batch with strings, put a
+    `DeviceLoader` around the iteration. Because Ray concatenates the parts of a tuple, NamedTuples must
+    be replaced by separate keys: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
 
     Raises:
-        TypeError: ``fields`` is no dict, or holds something that is no field. When batches are
-            collated: a column holds structs.
-        ValueError: A field asks for a NamedTuple. When batches are collated: ``fields`` names a
-            column that is not there; a value is null; or as with `Collate`.
+        TypeError: If ``fields`` is not a dict of fields. When batches are collated: if a column has
+            structs.
+        ValueError: If a field returns a NamedTuple. When batches are collated: if ``fields`` names a
+            missing column, a value is null, or as with `Collate`.
 
     Example:
         >>> collate = RayCollate({"tokens": pinfeed.Pad(multiple_of=4, lengths="lengths")})
@@ -86,14 +84,14 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
         """Collates a batch.
 
         Args:
-            batch: pyarrow.Table of at least one column and one row, with a name for each column.
+            batch: pyarrow.Table with at least one column and one row.
         """
         names = getattr(batch, "column_names", None)
         if names is None:
             raise TypeError(
-                "RayCollate: expected a pyarrow.Table, as iter_torch_batches hands to collate_fn, "
-                f"got {type(batch).__name__}; pinfeed.Collate takes samples, and "
-                "pyarrow.table(batch) makes a table of a dict of 1-D arrays"
+                "RayCollate: expected a pyarrow.Table, as iter_torch_batches passes to collate_fn, "
+                f"got {type(batch).__name__}; use pinfeed.Collate for samples, and "
+                "pyarrow.table(batch) for a dict of 1-D arrays"
             )
         sources = {
             name: _source(column, f"RayCollate: column {name!r}")
@@ -106,13 +104,10 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
 
 
 def _require_tensor(field: Field, name: str) -> None:
-    """Raises if the field makes a NamedTuple.
-
-    Ray takes one for pieces of a tensor: values and offsets, both int64, would become one.
-    """
+    """Raises if the field returns a NamedTuple, whose parts Ray concatenates like pieces of a tensor."""
     for part in ("offsets", "lengths", "sizes", "mask"):
-        asked = getattr(field, part, False)
-        if asked is True or (asked is None and part == "offsets"):
+        option = getattr(field, part, False)
+        if option is True or (option is None and part == "offsets"):
             raise ValueError(
                 f"{name} must name the key that its {part} go to, as in "
                 f"{type(field).__name__}({part}={part!r}): in a NamedTuple, Ray would join them "
@@ -121,33 +116,30 @@ def _require_tensor(field: Field, name: str) -> None:
 
 
 def _source(column: Any, name: str) -> Any:
-    """A pyarrow.ChunkedArray as what `Rows` takes, looking at its memory."""
+    """Returns a source for `Rows` that views the memory of a pyarrow.ChunkedArray."""
     kind = column.type
     if getattr(kind, "extension_name", None) in (*_ONE_SHAPE, _MANY_SHAPES):
         return _tensor_source(column, name)
     if _types.is_struct(kind):
-        hint = (
-            "Dataset.map_batches(pyarrow.Table.flatten, batch_format='pyarrow') makes a column of each "
-            "field"
-        )
+        hint = "make a column per field: Dataset.map_batches(pyarrow.Table.flatten, batch_format='pyarrow')"
         raise TypeError(Problem(name, "numbers, lists, tensors or strings", str(kind), hint))
     if is_dense(kind) or (is_lists(kind) and is_dense(kind.value_type)):
         if column.num_chunks > 1 and (is_lists(kind) or _types.is_primitive(kind)):
-            column = column.combine_chunks()  # a short copy, instead of a view for each row
+            column = column.combine_chunks()  # one copy is cheaper than a view per row
         values = column_array(column, name)
         return values if isinstance(values, Source) else ArraySource(values, name)
     return ObjectColumn(column.to_pylist())
 
 
 def _tensor_source(column: Any, name: str) -> Source:
-    """The tensors of a column as views of its memory; only bools, bits in Arrow, are copied.
+    """Returns views of a column's tensors; only bools, which are bits in Arrow, are copied.
 
-    Those of one shape are an array, or one for each chunk; those of several shapes are a list of views.
+    Tensors of one shape become one array per chunk; tensors of several shapes become a list of views.
     """
     if column.null_count:
         raise ValueError(
-            f"{name}: {column.null_count} of {len(column)} tensors are null; leave such rows out "
-            "with Dataset.filter()"
+            f"{name}: {column.null_count} of {len(column)} tensors are null; drop these rows with "
+            "Dataset.filter()"
         )
     chunks = [chunk for chunk in column.chunks if len(chunk)]
     if column.type.extension_name == _MANY_SHAPES:
@@ -162,7 +154,7 @@ def _views(chunk: Any, name: str) -> list[npt.NDArray[Any]]:
     values = _numbers(chunk.storage.field("data"), name)
     shapes = chunk.storage.field("shape").flatten().to_numpy()
     views, start = [], 0
-    for shape in shapes.reshape(len(chunk), -1).tolist():  # all of a chunk have as many axes
+    for shape in shapes.reshape(len(chunk), -1).tolist():  # equally many axes within a chunk
         end = start + math.prod(shape)
         views.append(values[start:end].reshape(shape))
         start = end
@@ -170,5 +162,5 @@ def _views(chunk: Any, name: str) -> list[npt.NDArray[Any]]:
 
 
 def _numbers(lists: Any, name: str) -> npt.NDArray[Any]:
-    """What is in lists, one after the other; of a slice only its part."""
+    """Returns the concatenated numbers of lists; of a slice, only its part."""
     return dense_values(lists.flatten(), name)

@@ -1,4 +1,4 @@
-"""transformers: classes that take the place of its data collators."""
+"""Drop-in replacements for the data collators of transformers."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ __all__ = [
 
 _theirs: Any = import_extra("transformers", "transformers")
 _BatchEncoding, _Tokenizer = _theirs.BatchEncoding, _theirs.PreTrainedTokenizerBase
-_FLASH = {  # what its attention takes
+_FLASH = {  # arguments of flash attention
     "cu_seqlens": ("cu_seq_lens_q", "cu_seq_lens_k"),
     "max_seqlen": ("max_length_q", "max_length_k"),
 }
-_NO_LENGTH = 1e20  # tokenizers without a longest input say something beyond it
+_NO_LENGTH = 1e20  # tokenizers without a maximum length have a larger value
 _LEAVE_OUT = (
     "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
     "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
 )
-# Columns that say of each token whether it is trained on: a label is -100 where one of them is 0.
+# Columns of loss masks: a label is -100 where one of them is 0.
 _LOSS_MASKS = ("completion_mask", "assistant_masks", "loss_mask")
-# Columns that say which documents a sample is packed of already.
+# Columns of samples that are packed already.
 _DOCUMENTS = (
     "seq_lengths",
     "cu_seqlens",
@@ -58,13 +58,13 @@ _DOCUMENTS = (
     "segment_ids",
     "seq_idx",
 )
-# Numbers of whole samples that say what is trained on, or how much.
+# Columns with a number per sample that affects the loss.
 _WEIGHTS = re.compile("(prompt|completion|context)_len|weight")
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
 
 
 def _refuse(function: str, key: str) -> None:
-    """Raises ValueError because what a column says about training would be lost."""
+    """Raises ValueError because ignoring a column would change training."""
     why = "which it does not pass on to the model"
     if key in _DOCUMENTS:
         why = "which says that samples are packed already; pass single documents (packing=False in TRL)"
@@ -93,7 +93,7 @@ def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
 
 
 def _apply_masks(batch: dict[str, Any], function: str) -> None:
-    """Takes the masks out of a batch of whole documents: labels that don't count become -100."""
+    """Removes the masks from a batch of whole documents, and sets masked labels to -100."""
     for key in _LOSS_MASKS:
         if key in batch:
             batch["labels"].masked_fill_(batch.pop(key) == 0, -100)
@@ -105,7 +105,7 @@ def _apply_masks(batch: dict[str, Any], function: str) -> None:
 
 
 class _Numbers(Field):
-    """Numbers, arrays or lists of one length, as ``torch.tensor`` makes them of Python's numbers.
+    """Stacks numbers, arrays or lists of one length with the dtypes of ``torch.tensor``.
 
     Integers become int64, floats the default dtype, float32.
     """
@@ -132,11 +132,11 @@ class _Numbers(Field):
 
 
 def _first(features: Sequence[Any]) -> Any:
-    """What says which entries features have: the first, or the arrays that all are rows of."""
+    """Returns an object with the keys of the features: the first feature, or the sources of rows."""
     return features.sources if isinstance(features, Rows) else features[0]
 
 
-@functools.lru_cache  # the same fields for each batch: they say which Collate it takes
+@functools.lru_cache  # equal fields are the same object, and so key the cache of Collates
 def _numbers(source: str) -> Field:
     return _Numbers().from_key(source).allow_missing()
 
@@ -170,9 +170,9 @@ class _TokensAndLabels(Pad):
 
 @dataclass
 class _Collator:
-    """Keeps a `Collate` for each kind of batch.
+    """Caches a `Collate` per kind of batch.
 
-    The first is there so that processes that are forked or spawned know that batches will be made.
+    The first one exists from the beginning, so that forked or spawned workers inherit its settings.
     """
 
     _collates: dict[Any, Collate] = field(
@@ -180,7 +180,7 @@ class _Collator:
     )
 
     def _collated(self, features: Sequence[Any], first: Any, fields: dict[str, Field]) -> Any:
-        """The batch of the entries that the fields are of, as a dict."""
+        """Collates the entries that have a field, to a dict."""
         keys = {label.source for label in fields.values()}
         if not first.keys() <= keys:
             keys &= first.keys()
@@ -195,7 +195,7 @@ class _Collator:
 
 
 class _Padding(_Collator):
-    """Pads what ``tokenizer.pad`` would."""
+    """Pads the same entries as ``tokenizer.pad``."""
 
     tokenizer: Any
     padding: Any = True
@@ -203,12 +203,12 @@ class _Padding(_Collator):
     pad_to_multiple_of: int | None
 
     def numpy_call(self, features: Sequence[Any]) -> Any:
-        """What transformers makes of them."""
+        """Collates with transformers."""
         return super().numpy_call([*features])  # type: ignore[misc]
 
     @property
     def _pads(self) -> bool:
-        """Whether the batch is to be padded, and by a tokenizer: feature extractors pad otherwise."""
+        """Whether to pad, with a tokenizer; feature extractors pad differently."""
         return self.padding not in (False, "do_not_pad") and isinstance(self.tokenizer, _Tokenizer)
 
     def _pad(
@@ -220,10 +220,10 @@ class _Padding(_Collator):
         more_fills: Mapping[str, int] = MappingProxyType({}),
         tokens: type[Pad] = Pad,
     ) -> Any:
-        """The batch of features that are dicts, but for the entries that it is to be ``without``.
+        """Pads features that are dicts, without the entries in ``without``.
 
-        ``labels`` are the fields of entries that ``tokenizer.pad`` does not pad; ``more_fills`` pads
-        entries that have as many numbers as there are tokens; ``tokens`` is the field of those.
+        ``labels`` are the fields of entries that ``tokenizer.pad`` does not pad; ``more_fills`` are the
+        pad values of further entries with a number per token; ``tokens`` is the field of the tokens.
         """
         tokenizer = self.tokenizer
         ids = tokenizer.model_input_names[0]
@@ -270,7 +270,7 @@ class _Padding(_Collator):
         return _BatchEncoding(batch)
 
     def _width(self) -> int | None:
-        """How wide batches are, None if that is up to the features."""
+        """Returns the fixed width of batches, or None if it depends on the features."""
         if self.padding != "max_length":
             return None
         length = self.tokenizer.model_max_length if self.max_length is None else self.max_length
@@ -282,7 +282,7 @@ class _Padding(_Collator):
         return int(rounded_up(length, self.pad_to_multiple_of or 1))
 
     def _widened(self, values: Any, width: int, fill: int, lengths: Any = None) -> Any:
-        """The values in this width, which the field that rounds up did not know of."""
+        """Pads values to a fixed width, which fields can't do."""
         missing = width - values.shape[1]
         if missing < 0:
             longest = values.shape[1] if lengths is None else int(lengths.max())
@@ -315,16 +315,15 @@ class _Padding(_Collator):
 
 @dataclass
 class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
-    """Takes the place of transformers' ``DataCollatorWithPadding``: pads what a tokenizer made.
+    """Drop-in replacement for transformers' ``DataCollatorWithPadding``.
 
-    The arguments are those of transformers, and so are the batch's keys, dtypes and values. The
-    keys of a tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become
-    ``labels``. transformers itself does what makes no padded tensors: ``padding=False``,
-    ``return_tensors="np"``, and a feature extractor in the tokenizer's place.
+    Arguments, and the batch's keys, dtypes and values, are the same as in transformers. The keys of a
+    tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become ``labels``. Falls back
+    to transformers for ``padding=False``, ``return_tensors="np"`` and feature extractors.
 
     Raises:
-        ValueError: When a batch is made: the tokenizer has no padding token; a feature is longer
-            than ``max_length``; a feature's keys differ in length; or as with `pinfeed.Collate`.
+        ValueError: When a batch is collated: if the tokenizer has no padding token, a feature is longer
+            than ``max_length``, a feature's keys differ in length, or as with `pinfeed.Collate`.
 
     Example:
         >>> from transformers import ByT5Tokenizer
@@ -351,9 +350,10 @@ class DataCollatorForTokenClassification(
     _Padding,
     _theirs.DataCollatorForTokenClassification,  # type: ignore[misc]
 ):
-    """Takes the place of transformers' ``DataCollatorForTokenClassification``: pads labels, too.
+    """Drop-in replacement for transformers' ``DataCollatorForTokenClassification``.
 
-    ``label`` or ``labels`` get the width of the tokens. All else is as for `DataCollatorWithPadding`.
+    ``label`` or ``labels`` are padded to the width of the tokens. Otherwise like
+    `DataCollatorWithPadding`.
     """
 
     @override
@@ -375,11 +375,11 @@ class DataCollatorForTokenClassification(
 
 @dataclass
 class DataCollatorForSeq2Seq(_Padding, _theirs.DataCollatorForSeq2Seq):  # type: ignore[misc]
-    """Takes the place of transformers' ``DataCollatorForSeq2Seq``: labels with a length of their own.
+    """Drop-in replacement for transformers' ``DataCollatorForSeq2Seq``.
 
-    ``label`` or ``labels`` become ``labels``, which is None if all features lack them; the model
-    prepares ``decoder_input_ids`` of them, if it can. ``max_length`` is the width of labels, too. All
-    else is as for `DataCollatorWithPadding`.
+    ``label`` or ``labels``, with their own lengths, become ``labels``, which is None if all features lack
+    them; the model prepares ``decoder_input_ids`` from them, if it can. ``max_length`` is also the width
+    of labels. Otherwise like `DataCollatorWithPadding`.
     """
 
     @override
@@ -408,14 +408,14 @@ class DataCollatorForLanguageModeling(
     _Padding,
     _theirs.DataCollatorForLanguageModeling,  # type: ignore[misc]
 ):
-    """Takes the place of transformers' ``DataCollatorForLanguageModeling``.
+    """Drop-in replacement for transformers' ``DataCollatorForLanguageModeling``.
 
-    With ``mlm=False`` ``labels`` are the features' own, or the tokens; with -100 wherever the padding
-    token is, also in the middle of a text, where tokens that are the labels have an
-    ``attention_mask`` of 0, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0. With ``mlm=True`` transformers masks the padded tokens: its draws, from the
-    same generator; features may have labels that are equal to the tokens. Features that are sequences
-    of tokens instead of dicts are left to transformers. Arguments and errors are otherwise those of
-    `DataCollatorWithPadding`.
+    With ``mlm=False``, ``labels`` are the features' labels, or else the tokens. A label is -100 at every
+    padding token (also within a text), where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is
+    0, and, for labels that are the tokens, where ``attention_mask`` is 0. With ``mlm=True``, transformers
+    masks the padded tokens, with the same draws from the same generator; features may have labels equal
+    to the tokens. Features that are token sequences instead of dicts are passed to transformers.
+    Otherwise like `DataCollatorWithPadding`.
     """
 
     @override
@@ -438,7 +438,7 @@ class DataCollatorForLanguageModeling(
             if has_labels:
                 tokens = batch["input_ids"].numpy()
                 np.putmask(labels.numpy(), tokens == tokenizer.pad_token_id, -100)
-            is_stored = first.get("attention_mask") is not None  # with padding, perhaps
+            is_stored = first.get("attention_mask") is not None  # may mark stored padding
             mask = None if has_labels or not is_stored else batch.get("attention_mask")
             if mask is not None and mask.shape == labels.shape:
                 np.putmask(labels.numpy(), mask.numpy() == 0, -100)
@@ -466,21 +466,21 @@ class DataCollatorWithFlattening(
     _Collator,
     _theirs.DataCollatorWithFlattening,  # type: ignore[misc]
 ):
-    """Takes the place of transformers' ``DataCollatorWithFlattening``: (1, tokens), no padding.
+    """Drop-in replacement for transformers' ``DataCollatorWithFlattening``: (1, tokens), without padding.
 
-    The arguments are those of transformers. A label is -100 where ``completion_mask``,
-    ``assistant_masks`` or ``loss_mask`` is 0. See `pinfeed.Pack` for what models take.
+    The arguments are the same as in transformers. A label is -100 where ``completion_mask``,
+    ``assistant_masks`` or ``loss_mask`` is 0. For models that support this, see `pinfeed.Pack`.
 
     Raises:
-        ValueError: When a batch is made: there are not as many labels as tokens; an
-            ``attention_mask`` has a 0; features have lists under other keys; or as with
+        ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
+            ``attention_mask`` has a 0, features have lists under other keys, or as with
             `pinfeed.Collate`.
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
         _theirs.DataCollatorWithFlattening.__init__(self, *args, **options)
         _Collator.__init__(self)
-        self.position_ids_start = position_ids_start  # which transformers 5.0 doesn't have
+        self.position_ids_start = position_ids_start  # not an argument in transformers 5.0
 
     @override
     def __call__(
@@ -526,31 +526,31 @@ def _packed(of: str, first: int | None, **options: Any) -> Field:
 def packed_loader(
     trainer: Any, seq_length: int, dataset: Any = None, **options: Any
 ) -> DataLoader[Any]:
-    """The training batches of a ``Trainer``, or of TRL's ``SFTTrainer``, with documents in packed rows.
+    """Creates a training loader of packed rows for a ``Trainer``, or TRL's ``SFTTrainer``.
 
-    Batches have as many rows as ``per_device_train_batch_size`` says. Documents don't see each other:
-    transformers makes the mask that the model takes of ``position_ids``, sliding windows included,
-    because batches bring no mask and ``use_cache=False``. With flash attention all rows are one, with
-    ``cu_seq_lens_q`` and what else it takes.
+    Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other: transformers
+    derives the model's mask from ``position_ids``, including sliding windows, because batches have no
+    mask and ``use_cache=False``. With flash attention, all rows are concatenated, with
+    ``cu_seq_lens_q`` and its other arguments.
 
-    The labels are those of the dataset, or the tokens. They are -100 at the first token of each
+    The labels are the dataset's labels, or else the tokens. They are -100 at the first token of each
     document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
-    ``completion_mask`` under TRL's ``completion_only_loss=False``). Other lists of numbers would be
-    lost, so they raise. Strings and single numbers are not read.
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Other columns with lists of numbers
+    raise ValueError, because ignoring them may change training. Strings and single numbers are ignored.
 
-    Each pass is an epoch with rows of its own. Ranks share the rows, so the loader does not go
-    through ``accelerator.prepare``. A run that is resumed goes on with the rows that were left.
+    Each pass is an epoch with its own rows. The loader shards rows over ranks, so don't pass it to
+    ``accelerator.prepare``. A resumed run continues with the remaining rows.
 
     Args:
-        trainer: Its arguments say how many rows, the seed, and how many workers.
-        seq_length: The length of rows.
-        dataset: An `ArrayDataset`, or what `ArrayDataset.from_arrow` takes, with ``input_ids``.
-            None: the ``train_dataset`` of the trainer.
-        **options: For `PackSampler`, such as ``overflow="truncate"``.
+        trainer: The trainer, whose arguments determine batch size, seed and number of workers.
+        seq_length: Tokens per row.
+        dataset: An `ArrayDataset`, or an argument of `ArrayDataset.from_arrow`, with ``input_ids``.
+            None: the trainer's ``train_dataset``.
+        **options: Options of `PackSampler`, such as ``overflow="truncate"``.
 
     Raises:
-        KeyError, TypeError, ValueError: Samples have no ``input_ids``, or lists of numbers that are
-            not read; an ``attention_mask`` has a 0, when a batch is made; or as `PackSampler`.
+        KeyError, TypeError, ValueError: If samples have no ``input_ids`` or unsupported lists of
+            numbers, an ``attention_mask`` has a 0 (when a batch is collated), or as `PackSampler`.
 
     Example:
         ::
@@ -562,35 +562,35 @@ def packed_loader(
     arguments = trainer.args
     dataset = trainer.train_dataset if dataset is None else dataset
     keys = ["input_ids", "labels", *_TOKEN_MASKS]
-    known = [*keys]
+    known_keys = [*keys]
     if getattr(arguments, "completion_only_loss", None) is False:
         keys.remove("completion_mask")
     table = dataset
     if not isinstance(dataset, ArrayDataset):
-        names = getattr(dataset, "column_names", None)  # None of a file, which is read whole
-        wanted = None if names is None else [key for key in keys if key in names]
-        dataset = ArrayDataset.from_arrow(dataset, wanted)
+        names = getattr(dataset, "column_names", None)  # None for a file, which is read completely
+        columns = None if names is None else [key for key in keys if key in names]
+        dataset = ArrayDataset.from_arrow(dataset, columns)
         table = dataset if names is None else table
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
     options = {"batch_size": arguments.per_device_train_batch_size, "seed": seed} | options
     sampler = PackSampler(dataset["input_ids"], seq_length=seq_length, **options)
-    columns = {key: dataset[key] for key in keys if key in dataset[0]}
-    # A table of pyarrow has columns where others have samples.
+    arrays = {key: dataset[key] for key in keys if key in dataset[0]}
+    # Indexing a pyarrow table returns a column, not a sample.
     is_table = hasattr(table, "to_pylist")
     _refuse_others(
-        "packed_loader", table.slice(0, 1).to_pylist()[0] if is_table else table[0], known
+        "packed_loader", table.slice(0, 1).to_pylist()[0] if is_table else table[0], known_keys
     )
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
     pack: Any = functools.partial(Pack, seq_length=seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
         "input_ids": pack(position_ids=True, **_FLASH if is_flash else {}),
         "labels": pack(pad_value=-100, first_token=-100).from_key(
-            "labels" if "labels" in columns else "input_ids"
+            "labels" if "labels" in arrays else "input_ids"
         ),
-        **{key: pack(pad_value=1) for key in _TOKEN_MASKS if key in columns},
+        **{key: pack(pad_value=1) for key in _TOKEN_MASKS if key in arrays},
     }
     return _TrainerLoader(
-        ArrayDataset(columns),
+        ArrayDataset(arrays),
         batch_sampler=sampler,
         collate_fn=functools.partial(_for_trainer, Collate(fields)),
         num_workers=arguments.dataloader_num_workers,
@@ -602,7 +602,7 @@ def packed_loader(
 
 class _TrainerLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
-        """Goes to an epoch, which a ``Trainer`` says, as one that is resumed must."""
+        """Sets the epoch; a ``Trainer`` calls this, also when it resumes."""
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
 
 

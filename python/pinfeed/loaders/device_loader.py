@@ -1,4 +1,4 @@
-"""Batches of any loader, ahead of time and on the device."""
+"""`DeviceLoader`: prefetches batches of any loader, and copies them to the device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from pinfeed.memory.staging import Accelerator, has_streams
 from pinfeed.ranks import ranks_now
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
-# What belongs to the loops over one object, and to no copy of it.
+# Per-loop state, which is neither pickled nor copied.
 _OF_LOOPS = frozenset(("_plan", "_feed", "_is_begun"))
 
 _LATER_ONE = (
@@ -38,71 +38,67 @@ _LATER_ONE = (
     "finish or drop one first"
 )
 
-# Samplers of torch's that know nothing of ranks.
+# torch's samplers that don't shard over ranks.
 _OF_ALL_SAMPLES = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class DeviceLoader:
-    """Runs a loader ahead of the training loop, and copies its batches to the device meanwhile.
+    """Prefetches batches in a background thread and copies them to the device.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
-        device: Where batches go. None: the accelerator that ``torch.accelerator`` finds when a loop
-            begins, at its current index; without one the CPU.
-        fields: What to make of entries of the batch on the device, in the structure of the batch:
-            an `Image` for uint8 images, which are copied as bytes; a `Pad` for a `JaggedBatch`, to
-            pad there; a `Stack` that casts. Entries without a field stay as they are. A device
-            without pinfeed's kernels (anything but CUDA, or a pinfeed built without them) gets
-            batches whose fields were applied on the CPU.
-        prefetch: Maximum number of batches made ahead of the one in use; at least 1.
+        device: Target device. None: the current accelerator when a loop begins, or the CPU if there is
+            none.
+        fields: Fields to apply to batches on the device, nested like a batch: an `Image` for uint8
+            images, which are copied as bytes; a `Pad` for a `JaggedBatch`; a `Stack` that casts.
+            Entries without a field are unchanged. For a device without pinfeed's kernels (anything but
+            CUDA, or a pinfeed built without CUDA), fields are applied on the CPU.
+        prefetch: Maximum number of batches to prefetch; at least 1.
 
-    A loop begins when its first batch is asked for, and starts a background thread. It takes
-    batches from the loader and puts them on the device, through pinned memory that it reuses, on a
-    stream of its own. A batch that you get is ready on your current stream. Small tensors of a
-    batch share one copy, and one piece of memory. On the CPU nothing is copied: batches are the
-    loader's, fetched ahead.
+    A loop begins with its first batch, and starts a background thread. The thread takes batches from
+    the loader and copies them to the device, through reused pinned memory, on its own stream. A batch
+    that you receive is ready on your current stream. Small tensors of a batch share one copy, and one
+    allocation. On the CPU nothing is copied, only prefetched.
 
-    - Batches keep their structure: dicts, tuples, NamedTuples, dataclasses, custom containers.
-      Tensors move; objects with a ``.to`` (a PackedSequence, a graph) are asked to, when you take the
-      batch; all else stays.
-    - An error in the loader is raised as it is, with a note that says for which batch. ``next`` then
-      goes on behind it, if the loader does.
-    - Leaving a loop in any way ends the thread and drops what was fetched ahead: a generator has
-      lost these batches. A loop over a generator that an earlier loop has used up raises RuntimeError.
-    - ``len()`` and all attributes that you read are the loader's: ``.sampler``, ``.dataset``,
-      ``.set_epoch``. Set attributes on ``.loader``.
-    - Where the loader has a ``state_dict``, or its ``batch_sampler`` is one of pinfeed's, there is one
-      here too, and a ``load_state_dict``. It is the state after the last batch that you got, whatever
-      was fetched ahead by threads or workers. Load it before a loop begins, which then yields the
-      batches that were left. An earlier loop over a loader with a state of its own, such as a
-      ``StatefulDataLoader``, raises RuntimeError if it goes on. A list of the states of all ranks goes on
-      with other ranks and workers, where the sampler or the stream does. A loader's own state that failed
-      is an error when it is asked for, and while a loop's first batch is made, it isn't known: in a signal
-      handler set a flag, and save after the batch.
-    - A loop waits for the thread of the one before to leave the loader. Where the loader has one
-      iterator for all (a generator, persistent workers), a second loop ends the first, which raises
-      a RuntimeError when it goes on. Other loops run side by side, each with a thread of its own in
-      the loader.
-    - A loop belongs to the thread that began it. Threads may have a loop each, over a loader that
-      allows several; ``stats()`` may be asked for from any.
-    - An interrupt ends the loop: Ctrl-C, or whatever a signal handler raises.
+    - Batches keep their nesting: dicts, tuples, NamedTuples, dataclasses, custom containers. Tensors are
+      moved; objects with a ``.to`` (a PackedSequence, a graph) are moved by it, when you take the batch;
+      everything else is unchanged.
+    - Loader errors propagate unchanged, with a note naming the batch. The next ``next()`` continues after
+      it, if the loader can.
+    - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
+      loop over a generator that an earlier loop has exhausted raises RuntimeError.
+    - ``len()`` and reading attributes (``.sampler``, ``.dataset``, ``.set_epoch``) refer to the loader.
+      Set attributes on ``.loader``.
+    - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, so has the DeviceLoader, with
+      a ``load_state_dict``. It is the state after the last batch you received, regardless of
+      prefetching. Load it before a loop begins, which then yields the remaining batches. If the loader
+      has its own state, as a ``StatefulDataLoader`` does, continuing an earlier loop raises
+      RuntimeError. A list of the states of all ranks resumes with other rank and worker counts, if the
+      sampler or the stream supports it. If the loader failed to save its state, ``state_dict`` raises
+      that error. During a loop's first batch the state is unknown: in a signal handler set a flag, and
+      save after the batch.
+    - A loop waits until the thread of the loop before has left the loader. If all loops share the loader's
+      iterator (a generator, persistent workers), a second loop ends the first, and continuing the first
+      raises RuntimeError. Otherwise loops run side by side, each with its own thread.
+    - A loop belongs to the thread that began it. Threads may have a loop each, if the loader allows
+      several. ``stats()`` may be called from any thread.
+    - An interrupt (Ctrl-C, or an exception of a signal handler) ends the loop.
 
-    The loader runs in another thread, but for its ``iter`` and the first batch. It must not write
-    again into a batch that it has handed out. Random numbers that it draws from a global generator
-    (those of a dataset, without workers) mix with yours in no certain order; what a sampler draws
-    at the start is in order. It sees your context variables, grad and inference mode, autocast and
-    torch's default device, as they are when you ask for the first batch.
+    The loader runs in another thread, except for ``iter`` and the first batch. It must not write to a
+    batch that it has returned. Its draws from a global generator (in a dataset, without workers)
+    interleave with yours in undefined order; draws of a sampler at the start are in order. It sees your
+    context variables, grad and inference mode, autocast and torch's default device as of the first
+    batch.
 
-    It runs on CUDA devices, and is tested on one and on simulated devices that delay each copy as
-    long as allowed. A device of type "mps", which has one stream, is served by plain ``.to`` in
-    the thread.
+    It runs on CUDA devices, and is tested on one and on simulated devices that delay each copy as long as
+    allowed. A device of type "mps", which has a single stream, uses ``.to`` in the thread.
 
     Raises:
-        TypeError: ``loader`` is no iterable of batches, ``prefetch`` no integer, ``device`` no
-            device; the fields hold one that takes no whole batches.
-        ValueError: ``prefetch`` is less than 1; the fields normalize images that the loader's
-            `Collate` pads as bytes, which changes the padding. When a loop begins: there is no
-            such device.
+        TypeError: If ``loader`` is not an iterable of batches, ``prefetch`` not an integer, ``device`` not
+            a device, or a field can't be applied to batches.
+        ValueError: If ``prefetch`` is less than 1, or the fields normalize images that the loader's
+            `Collate` has padded as bytes, which changes the padding. When a loop begins: if the device
+            does not exist.
 
     Example:
         >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
@@ -138,7 +134,7 @@ class DeviceLoader:
         if isinstance(loader, Dataset) and not isinstance(loader, Iterable):
             raise TypeError(
                 f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}, a "
-                "dataset of samples; give DataLoader(dataset, batch_size, collate_fn=Collate())"
+                "dataset of samples; pass DataLoader(dataset, batch_size, collate_fn=Collate())"
             )
         self.loader = loader
         self.device = None if device is None else _checked_device(device)
@@ -156,21 +152,21 @@ class DeviceLoader:
         return DeviceIterator(functools.partial(self._begin, _available(self.device)))
 
     def _begin(self, device: torch.device) -> Feed:
-        """A loop begins: its first batch is asked for."""
+        """Begins a loop, when its first batch is requested."""
         if not self._is_begun:
             _warn_if_not_split(self.loader)
         self._is_begun = True
         last = self._feed
-        # Such a loader takes its workers away from an iteration that is under way.
+        # A loader with persistent workers takes them away from a running iteration.
         if last is not None and getattr(self.loader, "persistent_workers", False):
             last.supersede(_LATER_ONE)
         elif last is not None and last.is_closed:
             last.close(None)
-        # In this thread, because worker processes and signal handlers want it so.
+        # In this thread, as worker processes and signal handlers require.
         source = iter(self.loader)
         if last is not None and last.source is source:
             last.supersede(_LATER_ONE)
-        register_exit()  # again, so that it comes before what torch may just have registered
+        register_exit()  # again, to run before exit handlers that torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
         self._feed = Feed(source, take_state, self._transfer(device), self.prefetch)
         had_batches = last is not None and (last.goes_on or last.times.stats().batches > 0)
@@ -178,7 +174,7 @@ class DeviceLoader:
         return self._feed
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader" or name.startswith("__"):  # not there yet, while it is unpickled
+        if name == "loader" or name.startswith("__"):  # not set yet, during unpickling
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         own = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
         if name in own and self._counted is not None:
@@ -210,7 +206,7 @@ class DeviceLoader:
         )
 
     def stats(self) -> FeedStats:
-        """What the iteration that began last has done so far, and what it waited for.
+        """Returns counts and times of the last loop so far.
 
         Example:
             >>> import time
@@ -224,21 +220,21 @@ class DeviceLoader:
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether the loop that began last is under way."""
+        """Whether the last loop is running."""
         return self._feed is not None and not self._feed.is_closed
 
-    # Found by __getattr__ if there is a state, so that hasattr() tells whether there is.
+    # __getattr__ returns the state methods only if there is a state, so that hasattr() is correct.
 
     @property
     def _counted(self) -> EpochSampler | None:
-        """The sampler that has a state, where the loader itself has none."""
+        """The sampler with a state, if the loader itself has none."""
         sampler = getattr(self.loader, "batch_sampler", None)
         if isinstance(sampler, EpochSampler) and not hasattr(self.loader, "state_dict"):
             return sampler
         return None
 
     def _state_dict(self, ahead: int = 0) -> Any:
-        """The state before the last batches, if so many were fetched ``ahead``."""
+        """Returns the state before the last ``ahead`` batches."""
         feed, sampler = self._feed, self._counted
         if sampler is not None:
             if feed is None or (feed.is_closed and sampler.is_set):
@@ -255,23 +251,22 @@ class DeviceLoader:
             return state.value
         if feed is not None and feed.is_ahead:
             raise RuntimeError(
-                "DeviceLoader: the loader is making the first batch of a loop, or those after it, and "
-                "no state is known until you have that batch; in a signal handler set a flag, and save "
-                "after the batch"
+                "DeviceLoader: the state is unknown until the first batch of a loop has arrived; in a "
+                "signal handler set a flag, and save after the batch"
             )
         return self.loader.state_dict()  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state: Any) -> None:
         feed = self._feed
         if feed is not None and (feed.is_closed or self._counted is None):
-            # Its thread uses the loader, and asks it for states.
+            # Its thread uses the loader, and calls its state_dict.
             feed.supersede("a state was loaded; begin a new loop after load_state_dict")
         stateful: Any = self.loader if self._counted is None else self._counted
         sampler, dataset = (
             getattr(self.loader, name, None) for name in ("batch_sampler", "dataset")
         )
         moving = sampler if isinstance(sampler, EpochSampler) else dataset
-        choose = getattr(dataset, "state_of_this_rank", None)  # a stream has it
+        choose = getattr(dataset, "state_of_this_rank", None)  # of a stream
         if self._counted is None and (moving is sampler or choose is not None):
             workers = getattr(self.loader, "num_workers", 0)
             if not isinstance(state, list) and workers_of(state) not in (None, workers):
@@ -279,10 +274,10 @@ class DeviceLoader:
             if isinstance(state, list) and choose is not None:
                 state = choose(state, workers)
             if isinstance(state, list):
-                stateful.load_state_dict({})  # a StatefulDataLoader forgets what it has begun
+                stateful.load_state_dict({})  # resets a StatefulDataLoader
                 stateful = moving
         stateful.load_state_dict(state)
-        self._feed = None  # what an iteration under way still gets is of no interest
+        self._feed = None  # batches of a running loop don't count any more
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
@@ -293,10 +288,10 @@ class DeviceLoader:
 
 
 class DeviceIterator(Iterator[Any]):
-    """One loop over a `DeviceLoader`, which begins with its first batch; closed when it is dropped.
+    """One loop over a `DeviceLoader`; begins with its first batch, and closes when it is dropped.
 
-    Frameworks take iterators that they ask for nothing, and to iterate over a loader with workers
-    already begins an epoch.
+    It begins late because frameworks create iterators without using them, and iterating over a loader
+    with workers begins an epoch.
     """
 
     def __init__(self, begin: Callable[[], Feed]) -> None:
@@ -307,15 +302,15 @@ class DeviceIterator(Iterator[Any]):
         if self._begin is not None:
             feed = self._begin()
             self._close = weakref.finalize(self, feed.close)
-            self._close.atexit = False  # the feed sees to that itself
-            # Last: after an interrupt until here the loop has not begun.
+            self._close.atexit = False  # the feed has its own exit handler
+            # Last, so that after an interrupt before this line the loop has not begun.
             self._feed, self._begin = feed, None
         if self._feed is None:  # closed before it began
             raise StopIteration
         return self._feed.take()
 
     def close(self) -> None:
-        """Ends the loop, as ``break`` does when nothing else holds the iterator."""
+        """Ends the loop, as ``break`` does."""
         self._begin = None
         if self._feed is not None:
             self._close()
@@ -326,16 +321,16 @@ def _checked_device(device: Any) -> torch.device:
     try:
         return torch.device(device)
     except TypeError as error:
-        raise TypeError(f"{expected}, got {device!r}; give fields by name: fields=...") from error
+        raise TypeError(f"{expected}, got {device!r}; pass fields by name: fields=...") from error
     except RuntimeError as error:
         raise ValueError(f"{expected}, got {device!r}: {str(error).splitlines()[0]}") from error
 
 
 def _warn_if_not_split(loader: Any) -> None:
-    """Warns of a DataLoader that gives every rank all samples.
+    """Warns about a DataLoader that gives every rank all samples.
 
-    What accelerate and Lightning make of a DataLoader is split by them, and batch samplers of other
-    kinds (`ShuffleSampler`) split by themselves.
+    accelerate and Lightning shard the DataLoaders that they prepare, and other batch samplers
+    (`ShuffleSampler`) shard by themselves.
     """
     if not issubclass(type(loader), DataLoader) or isinstance(loader.dataset, IterableDataset):
         return
@@ -350,15 +345,15 @@ def _warn_if_not_split(loader: Any) -> None:
     if world_size > 1:
         warnings.warn(
             f"DeviceLoader: this is rank {rank} of {world_size}, and every rank gets all samples: the "
-            f"DataLoader's {type(sampler).__name__} knows nothing of ranks. Pass the DataLoader "
-            "batch_sampler=pinfeed.samplers.ShuffleSampler(dataset, batch_size), or take pinfeed.from_numpy, which "
-            "splits its rows; under accelerate, DeviceLoader(accelerator.prepare(loader))",
+            f"DataLoader's {type(sampler).__name__} does not shard over ranks. Pass the DataLoader "
+            "batch_sampler=pinfeed.samplers.ShuffleSampler(dataset, batch_size), or use "
+            "pinfeed.from_numpy; under accelerate, DeviceLoader(accelerator.prepare(loader))",
             stacklevel=4,
         )
 
 
 def _available(device: torch.device | None) -> torch.device:
-    """The device that is meant now, with its index; not initialized yet where that can be helped."""
+    """Resolves the device and its index, without initializing it if possible."""
     if device is not None and device.type == "cpu":
         return device
     accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -372,7 +367,7 @@ def _available(device: torch.device | None) -> torch.device:
         raise ValueError(
             f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}"
             f"{_why_unusable(device) if accelerator is None else ''}; "
-            "leave device out to take what is there, or say 'cpu'"
+            "leave device out to use what is available, or pass 'cpu'"
         )
     if device.index is None:
         return torch.device(device.type, torch.accelerator.current_device_index())
@@ -380,7 +375,7 @@ def _available(device: torch.device | None) -> torch.device:
 
 
 def _why_unusable(device: torch.device) -> str:
-    """What torch says itself: there is no driver, or one too old for it, or it is built without."""
+    """Returns torch's own reason: no driver, an old driver, or a build without CUDA."""
     try:
         torch.empty(0, device=device)
     except Exception as error:  # noqa: BLE001, of any kind

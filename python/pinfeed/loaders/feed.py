@@ -1,4 +1,4 @@
-"""A loader that a background thread runs ahead of its consumer."""
+"""`Feed`: a background thread that prefetches the batches of a loader."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from pinfeed.loaders.stats import Activity, FeedTimes
 from pinfeed.loaders.transfer import InFlight, Transfer
 from pinfeed.optional import add_note
 
-# How long closing waits for a loader that is busy; the thread ends when the loader returns.
+# How long closing waits for a busy loader; the thread ends when the loader returns.
 _SECONDS_TO_CLOSE = 1.0
 _SECONDS_TO_EXIT = 5.0
 
 
 class LoaderState(NamedTuple):
-    """What a loader's ``state_dict`` returned after a batch, or the error that it raised."""
+    """The result of a loader's ``state_dict`` after a batch, or its error."""
 
     value: Any = None
     error: Exception | None = None
 
 
 class _Fetched(NamedTuple):
-    """What came of asking the loader once: a batch, an error, or neither at the end."""
+    """The result of one ``next`` of the loader: a batch, an error, or neither at the end."""
 
     number: int
     sent: InFlight | None = None
@@ -44,24 +44,24 @@ class _Fetched(NamedTuple):
 
 
 class Feed:
-    """One iteration over a loader: its iterator, the thread that runs it, what it has fetched.
+    """One iteration over a loader: its iterator, its thread, and the queue of prefetched batches.
 
-    The first batch is fetched in the consumer's thread, so that what a loader does first (drawing a
-    seed from the global generator, say) happens when it would in a plain loop. So is the one after
-    an error, for an error ends the thread.
+    The first batch is fetched in the consumer's thread, so that the loader's first actions (such as
+    drawing a seed from the global generator) happen at the same time as in a plain loop. So is the batch
+    after an error, because an error ends the thread.
 
-    The thread knows the feed, but not the iterator that the consumer has. When that goes, the feed
+    The thread references the feed, but not the consumer's iterator. When the iterator is freed, the feed
     is closed.
 
     Attributes:
         source: The loader's iterator, until the end.
-        times: Where the time of the iteration goes.
-        states: The loader's: that of the beginning, and then after each batch that was handed over, or
-            at the end; the last few of them. None if the loader has no state.
-        taken: How many batches were handed over, failed ones included; the end counts like one.
-        goes_on: Whether an earlier loop had batches of the same iterator, which is the loader itself.
-        is_closed: Whether no more batches are handed over.
-        is_ahead: Whether the loader may be at a batch that wasn't handed over.
+        times: Times of the iteration, by activity.
+        states: The loader's last few states: at the beginning, after each batch that the consumer took,
+            or at the end. None if the loader has no state.
+        taken: Number of batches that the consumer took, including failed ones and the end.
+        goes_on: Whether an earlier loop took batches of the same iterator, which is the loader itself.
+        is_closed: Whether the consumer gets no more batches.
+        is_ahead: Whether the loader may be ahead of the consumer.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Feed:
     ) -> None:
         self.source: Iterator[Any] | None = source
         self.times = FeedTimes()
-        # Lightning fetches a batch ahead, and wants the state before it.
+        # Lightning prefetches a batch, and needs the state before it.
         self.states: collections.deque[LoaderState | None] = collections.deque(maxlen=3)
         self.is_ahead = False
         self.goes_on = False
@@ -85,20 +85,19 @@ class Feed:
         self._process = os.getpid()
         self.is_closed = False
         self._superseded_by: str | None = None
-        # Of all queues this is the one that finalizers may use whatever they interrupt, and that an
-        # interrupted consumer leaves as it was.
+        # SimpleQueue is reentrant, so finalizers may use it, and an interrupt leaves it intact.
         self._items: queue.SimpleQueue[_Fetched] = queue.SimpleQueue()
-        # One for each time that the thread may ask the loader.
+        # One permit per batch that the thread may fetch.
         self._permits: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(prefetch):
             self._permits.put(None)
         self.states.append(self._state_now())
 
     def take(self) -> Any:
-        """The next batch, for the consumer.
+        """Returns the next batch to the consumer.
 
-        Raises what the loader raised, or the batch caused on its way; StopIteration behind the last one,
-        or once the feed is closed; a RuntimeError if a later iteration took the loader's iterator over.
+        Raises errors of the loader or the transfer, StopIteration at the end or if the feed is closed,
+        and RuntimeError if a later iteration has taken over the loader's iterator.
         """
         if self.is_closed:
             raise self._why_closed()
@@ -125,14 +124,14 @@ class Feed:
             try:
                 raise error
             finally:
-                del error  # it knows this frame
+                del error  # it references this frame
         if item.sent is None:
             self.close()
             if self.goes_on and self.taken == 1:  # the end
                 raise RuntimeError(
-                    "DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass what "
-                    "makes a new one for each loop: a DataLoader, a list, or an object whose __iter__ is a "
-                    "generator"
+                    "DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass an "
+                    "iterable that creates a new iterator for each loop: a DataLoader, a list, or an object "
+                    "whose __iter__ is a generator"
                 )
             raise self._why_closed()
         self.times.count(item.sent.size)
@@ -143,15 +142,15 @@ class Feed:
             raise
 
     def supersede(self, cause: str) -> None:
-        """Closes the feed because of something else that needs the loader, once the thread has left that."""
+        """Closes the feed because of another use of the loader; waits until the thread has left it."""
         if not self.is_closed:
             self._superseded_by = cause
         self.close(None)
 
     def close(self, seconds: float | None = _SECONDS_TO_CLOSE) -> None:
-        """Ends the thread, as soon as the loader lets it, and drops what it has fetched.
+        """Ends the thread as soon as the loader returns, and drops prefetched batches.
 
-        It waits so many seconds for that, and with None as long as it takes.
+        Waits at most this many seconds; None waits indefinitely.
         """
         self.is_closed = True
         self._permits.put(None)
@@ -161,7 +160,7 @@ class Feed:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._items.get_nowait()
-        self._items.put(_Fetched(self._asked))  # for whoever still waits
+        self._items.put(_Fetched(self._asked))  # for a waiting consumer
 
     def _next_item(self) -> _Fetched:
         if self._thread is None:
@@ -171,7 +170,7 @@ class Feed:
         elif os.getpid() != self._process:
             raise RuntimeError(
                 "DeviceLoader: a forked process has no thread for this iteration; "
-                "begin one of its own there"
+                "begin a new loop there"
             )
         else:
             self._permits.put(None)
@@ -183,15 +182,15 @@ class Feed:
             target=contextvars.copy_context().run,
             args=(self._run, [self._transfer.as_here(), *_modes_here()]),
             name="pinfeed",
-            daemon=True,  # or a loader that never returns would keep the process from ending
+            daemon=True,  # so that a loader that never returns doesn't block the process's exit
         )
         _running.add(self)
         self._thread.start()
 
     def _run(self, modes: list[AbstractContextManager[Any]]) -> None:
-        """What the thread does."""
-        # OpenMP has a number of threads of its own in each thread, all CPUs to begin with. Asked for
-        # it, torch sets it to what set_num_threads said; else a product of two matrices may not.
+        """Runs in the thread."""
+        # OpenMP has a thread count per thread, initially all CPUs. This call sets it to the value of
+        # torch.set_num_threads; otherwise some operations ignore that value.
         torch.get_num_threads()
         try:
             with contextlib.ExitStack() as stack:
@@ -202,16 +201,16 @@ class Feed:
                 while not self.is_closed and self._fetch_next():
                     self.times.begin(Activity.WAITING)
                     self._permits.get()
-        except BaseException as error:  # noqa: BLE001, it is the consumer's
+        except BaseException as error:  # noqa: BLE001, the consumer raises it
             self._put_last(_Fetched(self._asked, error=error))
-        if self.is_closed:  # nobody asks any more
+        if self.is_closed:  # without a consumer
             self._put_last(_Fetched(self._asked))
 
-    # An error knows the frames that it came through, and they all that it was ever called. Were it
-    # in a variable of theirs, only a garbage collection could free it, them, and a loader's workers.
+    # An error references its frames. If a local variable of such a frame kept the error, only a garbage
+    # collection could free the cycle, and with it a loader's workers.
 
     def _fetch_next(self) -> bool:
-        """Asks the loader for a batch and sends it on its way; returns whether there was one."""
+        """Fetches a batch and starts its transfer; returns whether there was one."""
         number = self._asked
         self._asked += 1
         self.times.begin(Activity.LOADING)
@@ -222,7 +221,7 @@ class Feed:
         except StopIteration:
             self._put_last(_Fetched(number, state=self._state_now()))
             return False
-        except BaseException as error:  # noqa: BLE001, it is the consumer's
+        except BaseException as error:  # noqa: BLE001, the consumer raises it
             add_note(
                 error,
                 f"DeviceLoader: raised by the loader for batch {number} of this iteration, "
@@ -233,8 +232,8 @@ class Feed:
         self.times.begin(Activity.COPYING)
         try:
             sent = self._transfer.send(batch)
-        except BaseException as error:  # noqa: BLE001, it is the consumer's
-            # Who keeps the error shall not keep the device's memory with it.
+        except BaseException as error:  # noqa: BLE001, the consumer raises it
+            # Storing the error must not hold device memory.
             traceback.clear_frames(error.__traceback__)
             add_note(error, f"DeviceLoader: raised while batch {number} was moved to the device")
             self._put_last(_Fetched(number, error=error))
@@ -243,7 +242,7 @@ class Feed:
         return True
 
     def _put_last(self, item: _Fetched) -> None:
-        """Puts an end or an error, once no memory is in use any more."""
+        """Queues the end or an error, after freeing memory."""
         self.times.begin(None)
         if item.error is None:
             self.source = None
@@ -258,12 +257,12 @@ class Feed:
             return None
         try:
             return LoaderState(self._take_state())
-        except Exception as error:  # noqa: BLE001, for whoever asks for the state
+        except Exception as error:  # noqa: BLE001, state_dict raises it
             return LoaderState(error=error.with_traceback(None))
 
     def _join(self, seconds: float | None) -> None:
         thread = self._thread
-        # A garbage collection may run a finalizer in the very thread.
+        # A garbage collection may run a finalizer in this same thread.
         if thread is not None and thread is not threading.current_thread() and thread.is_alive():
             thread.join(seconds)
 
@@ -274,9 +273,9 @@ class Feed:
 
 
 def _modes_here() -> list[AbstractContextManager[Any]]:
-    """What another thread enters, in this order, to compute as this one does now.
+    """Returns context managers that set this thread's torch modes in another thread, in order.
 
-    torch knows these modes of each thread by itself, and a new thread begins without.
+    torch stores these modes per thread, and a new thread begins without them.
     """
     modes: list[AbstractContextManager[Any]] = [
         torch.inference_mode(torch.is_inference_mode_enabled()),
@@ -289,7 +288,7 @@ def _modes_here() -> list[AbstractContextManager[Any]]:
             cache = torch.is_autocast_cache_enabled()
             modes.append(torch.autocast(kind, dtype, cache_enabled=cache))
     device = torch.get_default_device()
-    if device.type != "cpu":  # which is any thread's to begin with; the mode has its price
+    if device.type != "cpu":  # the default of a new thread; the mode adds overhead
         modes.append(device)
     return modes
 
@@ -298,10 +297,10 @@ _running: weakref.WeakSet[Feed] = weakref.WeakSet()
 
 
 def close_all() -> None:
-    """Ends all threads, at the end of the process.
+    """Ends all threads when the process exits.
 
-    A thread that Python's end finds in native code could bring the process down with it, and one
-    that holds the workers of a DataLoader could keep them.
+    A thread in native code at interpreter shutdown can crash the process, and a thread that holds a
+    DataLoader's iterator can keep its workers alive.
     """
     feeds = list(_running)
     for feed in feeds:
@@ -312,9 +311,9 @@ def close_all() -> None:
 
 
 def register_exit() -> None:
-    """Has `close_all` called before anything that was registered earlier.
+    """Registers `close_all` to run before all exit handlers registered so far.
 
-    Of multiprocessing and torch, that is, which end the workers that a thread may be waiting for.
+    The handlers of multiprocessing and torch end workers that a thread may be waiting for.
     """
     atexit.unregister(close_all)
     atexit.register(close_all)

@@ -1,4 +1,4 @@
-"""How a batch gets from the loader to the device."""
+"""Transfer of batches to the device."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pinfeed.functional.torch_ops import has_kernels
 from pinfeed.loaders.batch_entries import has_own_memory, map_movable, moved, tensors_in
 from pinfeed.memory.staging import StagingBuffers, aligned
 
-# Up to here, starting a copy takes longer than making it.
+# Up to this size, starting a copy takes longer than the copy.
 _SMALL_BYTES = 64 * 1024
 
 
 class InFlight(NamedTuple):
-    """A batch whose way to the device has begun.
+    """A batch on its way to the device.
 
     Attributes:
-        batch: With its entries on the device, but for those that are moved late.
-        size: How many bytes are copied.
-        events: Behind everything that is done to it.
-        memory: Tensors of the device, one for each piece of its memory.
-        has_late_leaves: Whether the consumer's thread has entries to move.
+        batch: The batch with its entries on the device, except late ones.
+        size: Number of bytes copied.
+        events: Events after all work on the batch.
+        memory: Device tensors, one per allocation.
+        has_late_entries: Whether the consumer's thread must move entries.
     """
 
     batch: Any
@@ -37,31 +37,31 @@ class InFlight(NamedTuple):
 
 
 class Transfer:
-    """Batches stay on the host, and only the fields are applied; the others derive from it."""
+    """Applies fields to batches that stay on the host; base class of the other transfers."""
 
     def __init__(self, plan: Entry) -> None:
         self._plan = plan
 
     def send(self, batch: Any) -> InFlight:
-        """Starts a batch on its way; called in the background thread."""
+        """Starts the transfer of a batch; called in the background thread."""
         return InFlight(self._plan.apply(batch, batch))
 
     def receive(self, sent: InFlight) -> Any:
-        """The batch, safe to use on the current stream; called in the consumer's thread."""
+        """Returns the batch, safe to use on the current stream; called in the consumer's thread."""
         return sent.batch
 
     def as_here(self) -> AbstractContextManager[Any]:
-        """What another thread enters to have the device and the stream of this one."""
+        """Returns a context manager that sets this thread's device and stream in another thread."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Gives memory back; sending another batch takes it again."""
+        """Frees memory, which the next batch allocates again."""
 
 
 class OneStreamTransfer(Transfer):
-    """Batches are moved by ``.to``, after the fields, to a device that has one stream: Apple's.
+    """Moves batches by ``.to``, after applying fields, to a device with a single stream (Apple's).
 
-    Nothing overlaps there, and the device uses the host's memory.
+    Nothing can overlap there, and the device uses host memory.
     """
 
     def __init__(self, plan: Entry, device: torch.device) -> None:
@@ -83,13 +83,13 @@ class OneStreamTransfer(Transfer):
 
 
 class StreamTransfer(Transfer):
-    """Batches are copied to a device, on a stream of their own.
+    """Copies batches to a device on a separate stream.
 
-    Tensors go through pinned staging buffers: large ones each into its own memory on the device, the
-    small ones of a batch together. Tensors that are pinned already are copied from where they are.
-    Tensors that are more than their bytes (subclasses, gradients) move themselves. So do objects with
-    a ``.to``, and tensors made of others, but late, in the consumer's thread: nobody can tell which
-    memory of the device they use. Fields are applied there; before, if the device has none of pinfeed's kernels.
+    Tensors are copied through pinned staging buffers: large ones into their own device memory, the small
+    ones of a batch together. Pinned tensors are copied directly. Tensors with more than their bytes
+    (subclasses, gradients) are moved by ``.to``. So are objects with a ``.to`` and tensors composed of
+    others, but late, in the consumer's thread, because their device memory is unknown. Fields are applied
+    on the device, or on the host if the device has no pinfeed kernels.
     """
 
     def __init__(self, plan: Entry, accelerator: Any) -> None:
@@ -108,16 +108,16 @@ class StreamTransfer(Transfer):
         copies = {i: _TensorCopy(entry) for i, entry in enumerate(entries) if _is_only_bytes(entry)}
         others = [i for i in range(len(entries)) if i not in copies]
         events = []
-        if others:  # which the loader may have made on the device, on this thread's stream
+        if others:  # the loader may have created them on the device, on this thread's stream
             events.append(accelerator.record(accelerator.current_stream()))
             if self._are_fields_there:
                 accelerator.copies.wait_event(events[0])
         with accelerator.copies:
-            # What fails for want of memory does so before a staging buffer is touched.
+            # First, so that an out-of-memory error comes before a staging buffer is used.
             for i in others:
                 entry = entries[i]
-                is_known = isinstance(entry, torch.Tensor) and has_own_memory(entry)
-                entries[i] = entry.to(accelerator.device) if is_known else _LateEntry(entry)
+                is_strided = isinstance(entry, torch.Tensor) and has_own_memory(entry)
+                entries[i] = entry.to(accelerator.device) if is_strided else _LateEntry(entry)
             self._copy(list(copies.values()))
             for i, copy in copies.items():
                 entries[i] = copy.target
@@ -191,10 +191,10 @@ class _TensorCopy:
     """The copy of one tensor, as bytes.
 
     Attributes:
-        source: On the host.
-        strides: Those that ``source.to(device)`` would have: without gaps.
-        is_dense: Whether the source has the same.
-        target: The tensor on the device, once there is one.
+        source: The tensor on the host.
+        strides: The strides of ``source.to(device)``, without gaps.
+        is_dense: Whether the source has the same strides.
+        target: The tensor on the device, once allocated.
     """
 
     __slots__ = ("_start", "is_dense", "source", "strides", "target")
@@ -208,12 +208,12 @@ class _TensorCopy:
         self._start = 0
 
     def place(self, start: int) -> int:
-        """Puts it there in the staging buffer; returns where the next one may start."""
+        """Sets its offset in the staging buffer; returns the next free offset."""
         self._start = start
         return aligned(start + self.source.nbytes)
 
     def within(self, memory: torch.Tensor) -> torch.Tensor:
-        """Its place in such memory as a tensor like it."""
+        """Returns its part of a buffer, as a tensor like the source."""
         part = memory[self._start : self._start + self.source.nbytes]
         return part.view(self.source.dtype).as_strided(self.source.shape, self.strides)
 
@@ -227,12 +227,12 @@ class _LateEntry:
         self._entry = entry
 
     def to(self, device: torch.device) -> Any:
-        """The entry on the device."""
+        """Moves the entry to the device."""
         return moved(self._entry, device)
 
 
 def _is_only_bytes(entry: Any) -> bool:
-    """Whether it is a tensor of the host, and copying its bytes is all there is to moving it."""
+    """Whether an entry is a host tensor that can be moved by copying its bytes."""
     return (
         type(entry) is torch.Tensor
         and entry.is_cpu
@@ -243,7 +243,7 @@ def _is_only_bytes(entry: Any) -> bool:
 
 
 def _device_memory(batch: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """What uses memory of the device: a tensor for each piece."""
+    """Returns one tensor per allocation of the batch on the device."""
     pieces = {
         tensor.untyped_storage().data_ptr(): tensor
         for tensor in tensors_in(batch)

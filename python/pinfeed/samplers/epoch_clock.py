@@ -1,4 +1,4 @@
-"""Which epoch each pass over samples is of, and where in it the pass begins."""
+"""`EpochClock`: the epoch of each pass over samples, and where in it the pass begins."""
 
 from __future__ import annotations
 
@@ -10,49 +10,48 @@ from torch.utils.data import get_worker_info
 
 from pinfeed.memory.shared_cells import SharedCells
 
-#: The last epoch that a clock with an owner can tell: what workers share is packed into 64 bits.
+#: The maximum epoch of a clock with an owner, because shared values are packed into 64 bits.
 MOST_EPOCH = 2**30
 
-# The places: what `set` said last, the pass that began last, and some that began before it.
+# Indices of the stored values: the last `set`, the last pass, and some earlier passes.
 _SAID, _LAST, _EARLIER, _PLACES = 0, 1, 2, 9
 
 
 class EpochClock:
-    """Counts epochs, for a sampler or a stream. Its state is one of three, and four events change it.
+    """Counts epochs, for a sampler or a stream. It has three states, which the events below change.
 
-    | event                         | counted: next is n | set to e            | loaded: e, from start  |
-    |-------------------------------|--------------------|---------------------|------------------------|
-    | ``next`` asks                 | n                  | e                   | e                      |
-    | ``set(f)``                    | set to f           | set to f            | loaded if f == e, else set to f |
-    | ``load(f, start)``            | loaded: f, start   | loaded: f, start    | loaded: f, start       |
-    | ``load(f)``, f is finished    | counted, f + 1     | counted, f + 1; set to e if e > f | counted, f + 1 |
-    | ``begin`` returns, and leaves | n; counted, n + 1  | e; counted, e + 1   | e, start; counted, e + 1 |
-    | ``goes_on(p)``                | counted, n         | counted, p + 1 if e == p is under way, else set to e | loaded |
+    | event                           | counted: next is n | set to e           | loaded: e, from start  |
+    |---------------------------------|--------------------|--------------------|------------------------|
+    | ``next`` returns                | n                  | e                  | e                      |
+    | ``set(f)``                      | set to f           | set to f           | loaded if f == e, else set to f |
+    | ``load(f, start)``              | loaded: f, start   | loaded: f, start   | loaded: f, start       |
+    | ``load(f)``, f is finished      | counted, f + 1     | counted, f + 1; set to e if e > f | counted, f + 1 |
+    | ``begin`` returns; state after  | n; counted, n + 1  | e; counted, e + 1  | e, start; counted, e + 1 |
+    | ``goes_on(p)``                  | counted, n         | counted, p + 1 if e == p is running, else set to e | loaded |
 
-    Two cases need more than the table. A loader may throw the pass away that began after a state of a
+    Two cases need more than the table. A loader may discard the pass that began after the state of a
     finished epoch was ignored: the next pass repeats that epoch unless `end` came first. And with an
-    ``owner``, copies of the clock in DataLoader workers share it: a DataLoader makes new workers for each
-    pass, with new copies of its dataset, and nothing is called in the main process. The workers of a pass
-    know each other by the seed that DataLoader drew for all of them: the first that begins takes the
-    next epoch, and the others find it. (If torch is seeded alike before each pass, the epoch repeats, as
-    with ``shuffle=True`` of a DataLoader.) Threads may be workers too, so what was loaded is by worker;
-    what the main process has loaded for whichever workers come counts until a pass has begun.
+    ``owner``, copies of the clock in DataLoader workers share it, because a DataLoader creates new workers
+    for each pass, with new copies of its dataset, and calls nothing in the main process. The workers of
+    a pass recognize each other by the base seed of their DataLoader: the first one that begins takes the
+    next epoch, and the others find it. (If torch is reseeded before each pass, the epoch repeats, as with
+    ``shuffle=True`` of a DataLoader.) Loaded states are stored by worker, because threads may be workers
+    too. A state that the main process loaded for any workers counts until a pass has begun.
     """
 
     def __init__(self, owner: str | None = None) -> None:
-        # What `set` said last. The first pass of a worker takes it from here, as it was when the
-        # worker was made: the main process may have said more before the worker begins. Later passes
-        # take it from the shared place.
+        # The last `set`. The first pass of a worker uses this copy, from the worker's creation, because
+        # the main process may have called `set` again since. Later passes use the shared value.
         self._said = _NONE
-        self.sets = 0  # how often `set` was called
+        self.sets = 0  # number of calls of `set`
         self._begun: dict[int | None, int] = {}  # passes in this copy, by worker
         self._loaded: dict[tuple[int, int] | None, tuple[int, Any]] = {}
-        # An epoch, where its workers begin, and the pass that had begun last when that was loaded.
+        # An epoch, where its workers begin, and the last pass at the time of loading.
         self._loaded_anywhere: tuple[int, Any, _Pass] | None = None
         self._ignored_epoch: int | None = (
-            None  # of a state that `set` overruled, until a pass began
+            None  # of a state that `set` overrode, until a pass begins
         )
-        self._repeats: int | None = None  # the epoch of the pass that may be thrown away
+        self._repeats: int | None = None  # the epoch of a pass that may be discarded
         self._places: _Own | _Shared = _Own() if owner is None else _Shared(owner)
 
     @property
@@ -67,28 +66,28 @@ class EpochClock:
 
     @property
     def loaded(self) -> Any:
-        """Where the next pass begins, if that was loaded."""
+        """The loaded position of the next pass, or None."""
         loaded = self._load_at_hand()
         return None if loaded is None else loaded[1]
 
     @property
     def is_set(self) -> bool:
-        """Whether `set` says which epoch is next."""
+        """Whether the next epoch was set by `set`."""
         is_counted = self._said_now().call == self._places.get(_LAST).call
         return not is_counted and worker_key() not in self._loaded
 
     @property
     def have_begun(self) -> bool:
-        """Whether there was a pass, here or elsewhere."""
+        """Whether a pass has begun, here or in another process."""
         return self._places.get(_LAST).epoch >= 0
 
     @property
     def is_loaded_into_main(self) -> bool:
-        """Whether a state was loaded into the main process, from which workers can't go on."""
+        """Whether a state was loaded in the main process that workers can't use."""
         return None in self._loaded and self._loaded_anywhere is None
 
     def set(self, epoch: int) -> None:
-        """Says which epoch the next pass is of."""
+        """Sets the epoch of the next pass."""
         loaded = self._load_at_hand()
         if loaded is not None and loaded[0] != epoch:
             self._loaded.pop(worker_key(), None)
@@ -99,12 +98,12 @@ class EpochClock:
         self._places.put(_SAID, self._said)
 
     def load(self, epoch: int, start: Any = None, anywhere: Any = None) -> bool:
-        """Says where the next pass goes on: from ``start``, or behind the epoch if that is None.
+        """Loads the position of the next pass: ``start`` in an epoch, or its end if ``start`` is None.
 
-        ``anywhere`` is where workers begin, if this is the main process.
+        ``anywhere`` is the position for workers, if this is the main process.
 
         Returns:
-            Whether it does; False if the epoch is finished and `set` has said a later one.
+            False if the epoch is finished and a later one was `set`, so that the state is ignored.
         """
         if start is None and self.is_set and self._said.epoch > epoch:
             self._ignored_epoch = self._said.epoch
@@ -118,19 +117,19 @@ class EpochClock:
         last = self._places.get(_LAST)
         if start is None:
             last = last._replace(epoch=epoch)
-        if key is None:  # what was set before is overruled
+        if key is None:  # overrides an earlier `set`
             last = last._replace(call=self._said.call)
             self._places.put(_LAST, last)
             self._loaded_anywhere = None if anywhere is None else (epoch, anywhere, last)
         return True
 
     def begin(self, draw: Callable[[], int] | None = None) -> tuple[int, Any]:
-        """A pass begins now, in this worker or without workers.
+        """Begins a pass, in this worker or without workers.
 
-        ``draw`` returns the epoch if it would be counted.
+        ``draw`` replaces counting: it returns the epoch.
 
         Returns:
-            Its epoch, and where it begins: what was loaded, or None.
+            The epoch, and the loaded position or None.
         """
         info = get_worker_info()
         epoch, start = self._load_at_hand() or (None, None)
@@ -152,10 +151,10 @@ class EpochClock:
                 what = info.seed - info.id, self._begun[worker], said.call, epoch is None
                 key = 1 + hash(what) % (2**24 - 1)
             last, *earlier = self._places.begun()
-            for known in (last, *earlier) if epoch is None else (last,):
-                if key == known.key != 0 and epoch in (None, known.epoch):
-                    return known.epoch, start
-            if anywhere is not None and last != anywhere:  # a pass has begun with it
+            for one in (last, *earlier) if epoch is None else (last,):
+                if key == one.key != 0 and epoch in (None, one.epoch):
+                    return one.epoch, start
+            if anywhere is not None and last != anywhere:  # a pass has used it already
                 epoch = start = anywhere = None
                 continue
             is_counted = said.call == last.call
@@ -172,25 +171,25 @@ class EpochClock:
                 return found, start
 
     def goes_on(self, epoch: int) -> None:
-        """The pass of this epoch goes on, so what `set` said of the same epoch was said of this pass."""
+        """Continues the pass of this epoch, so an earlier `set` of the same epoch meant this pass."""
         last = self._places.get(_LAST)
         if self._said.epoch == epoch and self._said.call != last.call:
             self._places.put(_LAST, last._replace(call=self._said.call, epoch=epoch))
 
     def end(self) -> None:
-        """The pass that began last has ended, or was left."""
+        """Ends the last pass, finished or not."""
         self._repeats = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker's copy shares the places; any other copy goes its own way.
+        # A worker's copy shares the stored values; other copies are independent.
         own = {name: copy.copy(self.__dict__[name]) for name in ("_places", "_begun", "_loaded")}
         return self.__dict__ | own
 
     def _load_at_hand(self) -> tuple[int, Any] | None:
-        """What was loaded for this worker."""
+        """Returns the epoch and position loaded for this worker, or None."""
         key, anywhere = worker_key(), self._loaded_anywhere
         if anywhere is not None and self._places.get(_LAST) != anywhere[2]:
-            anywhere = None  # a pass has begun with it
+            anywhere = None  # a pass has used it already
             if key is None:
                 self._loaded_anywhere = None
                 self._loaded.pop(None, None)
@@ -206,12 +205,12 @@ class EpochClock:
 
 
 class _Pass(NamedTuple):
-    """A pass that has begun, or one that `EpochClock.set` speaks of; packed, it is one number.
+    """A pass that has begun, or the argument of `EpochClock.set`; can be packed into one integer.
 
     Attributes:
-        key: 24 bits that its workers have in common, and workers of other passes have not; or 0.
-        call: 8 bits: which call of `EpochClock.set` it obeyed, or the pass before it.
-        epoch: -1 before there is one; 31 bits where it is packed.
+        key: 24 bits that identify the workers of a pass, or 0.
+        call: 8 bits: the number of the last `EpochClock.set` before the pass.
+        epoch: 31 bits; -1 before the first pass.
     """
 
     key: int
@@ -219,7 +218,7 @@ class _Pass(NamedTuple):
     epoch: int
 
     def epoch_after(self, last: _Pass) -> int:
-        """The epoch of the pass after ``last``, if ``self`` is what was said."""
+        """Returns the epoch of the pass after ``last``, if ``self`` is the last `set`."""
         return last.epoch + 1 if self.call == last.call else self.epoch
 
     def packed(self) -> int:
@@ -234,7 +233,7 @@ _NONE = _Pass(0, 0, -1)
 
 
 class _Own:
-    """The places of a clock that nobody shares."""
+    """The stored values of a clock that is not shared."""
 
     def __init__(self) -> None:
         self._passes = [_NONE] * _PLACES
@@ -259,7 +258,7 @@ class _Own:
 
 
 class _Shared:
-    """The places of a clock whose copies in workers share them."""
+    """The stored values of a clock, shared with its copies in workers."""
 
     def __init__(self, owner: str) -> None:
         self._cells = SharedCells([_NONE.packed()] * _PLACES, owner)
@@ -281,6 +280,6 @@ class _Shared:
 
 
 def worker_key() -> tuple[int, int] | None:
-    """The number of this DataLoader worker, and that of all workers; None outside of workers."""
+    """Returns the number of this DataLoader worker and the number of workers; None outside of workers."""
     info = get_worker_info()
     return None if info is None else (info.id, info.num_workers)

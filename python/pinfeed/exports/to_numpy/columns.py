@@ -391,7 +391,7 @@ def _ragged_part(entry: Any, where: str) -> Part:
 def _side(
     padded: Any, values: npt.NDArray[Any], lengths: npt.NDArray[Any], where: str
 ) -> Literal["left", "right"]:
-    """Where the padding is: where the mask says, if there is one."""
+    """Returns the padding side, according to the mask if there is one."""
     if getattr(padded, "mask", None) is None:
         return padded.side
     mask = as_ndarray(padded.mask, where)
@@ -400,4 +400,4 @@ def _side(
         return "right"
     if np.array_equal(mask, right[:, ::-1]):
         return "left"
-    raise ValueError("lengths and mask don't agree about what is data")
+    raise ValueError("lengths and mask contradict each other")

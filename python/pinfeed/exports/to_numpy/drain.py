@@ -36,28 +36,28 @@ _OBJECTS = {str, bytes, int, float, bool, type(None)}
 
 
 class _Pending(NamedTuple):
-    """A batch that is on its way from devices."""
+    """A batch being copied from devices."""
 
-    entries: list[Any]  # in memory, once the events have happened
+    entries: list[Any]  # valid in memory after the events
     events: list[torch.Event]
     batch: int  # its number
 
 
 class Drain:
-    """Takes batch by batch, and keeps none but one that is being fetched from a device.
+    """Writes batches to columns, and holds at most the one being copied from a device.
 
     Args:
-        function: What messages begin with.
-        files: Where arrays are written; None: into memory.
-        limit: The most samples to take.
-        planned: How many batches the loader says it has, if all but the last are of one size.
-        dtype: That of all numbers; or a dict of them, by the names of entries.
-        may_be_alike: Whether sequences in files become an array if all have one length, other than those
-            that are all there is.
+        function: Prefix of messages.
+        files: The output files; None: memory.
+        limit: Maximum number of samples.
+        planned: Number of batches of the loader, if all but the last have one size.
+        dtype: Dtype of all numbers, or a dict of dtypes by entry name.
+        may_be_alike: Whether sequences in files become an array if all have one length, except if they
+            are the only entry.
 
     Attributes:
-        samples: How many were taken.
-        expected: How many there are going to be, as far as is known.
+        samples: Number of samples taken.
+        expected: Expected total number of samples, or None.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Drain:
         self._pending: _Pending | None = None
         self._template: Any = None  # a batch with numbers for entries
         self._columns: dict[tuple[str, ...], Column | None] = {}  # None: the entry is None
-        self._plain_columns: dict[Any, ArrayColumn] = {}  # empty: batches are not so simple
+        self._plain_columns: dict[Any, ArrayColumn] = {}  # empty: the fast path does not apply
         self._batches = 0
         self.samples = self._written = 0
         self.expected: int | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether no more batches are wanted."""
+        """Whether the limit has been reached."""
         return self.samples == self._limit
 
     def add(self, batch: Any) -> int:
-        """Takes a batch, of which nothing is written unless all of it can be; returns its samples."""
+        """Writes a batch completely or not at all; returns its number of samples."""
         if self._plain_columns and (taken := self._add_plain(batch)) is not None:
             return taken
         number, self._batches = self._batches, self._batches + 1
@@ -109,12 +109,11 @@ class Drain:
         return taken
 
     def finish(self) -> Any:
-        """The structure of all that was taken, and its files in their place."""
+        """Returns the result, and commits its files."""
         self._flush()
         if self._batches == 0:
             raise ValueError(
-                f"{self._function}: loader yielded no batch, and nothing else says what arrays "
-                "there are"
+                f"{self._function}: loader yielded no batch, so the arrays of the result are unknown"
             )
         if self._files is not None:
             for column in self._array_columns():
@@ -123,8 +122,8 @@ class Drain:
         return self._result()
 
     def partial(self) -> Any:
-        """The structure of all that is in memory, after an error; None if there is nothing."""
-        with contextlib.suppress(Exception):  # a device may be what failed
+        """Returns the samples in memory after an error, or None."""
+        with contextlib.suppress(Exception):  # the device may have failed
             self._flush()
         return None if self._written == 0 or self._files is not None else self._result()
 
@@ -139,7 +138,7 @@ class Drain:
         return map_entries(lambda number: results[number], self._template)
 
     def _entries(self, batch: Any, number: int) -> list[Any]:
-        """The entries of a batch, None left out, in the order of the columns."""
+        """Returns the entries of a batch, without None, in column order."""
         found = dict(entries(batch, _is_entry))
         if number == 0:
             self._require_named(found)
@@ -166,7 +165,7 @@ class Drain:
         return f"{self._function}: entry {path} of " if steps else f"{self._function}: "
 
     def _column(self, steps: tuple[str, ...], entry: Any) -> Column | None:
-        """The column for an entry like this one."""
+        """Creates the column for an entry like this one."""
         where, files = self._where(steps), self._files
         if entry is None:
             return None
@@ -194,7 +193,7 @@ class Drain:
         return TextColumn(where, files, name)
 
     def _require_named(self, found: dict[tuple[str, ...], Any]) -> None:
-        """Raises ValueError if the dict of dtypes names an entry that a batch does not have."""
+        """Raises ValueError if the dict of dtypes names a missing entry."""
         names = [_entry_name(steps) for steps in found]
         for name in self._dtypes:
             if name is not None and name not in names:
@@ -203,13 +202,13 @@ class Drain:
                 )
 
     def _dtype_of(self, steps: tuple[str, ...], entry: Any) -> np.dtype[Any] | None:
-        """The dtype that an entry is to have; that of all numbers passes others, such as dates, by."""
+        """Returns the dtype of an entry; a dtype of all numbers does not apply to, for example, dates."""
         kind = getattr(getattr(entry, "dtype", None), "kind", "f")
         whole = self._dtypes.get(None) if kind in "biufc" else None
         return self._dtypes.get(_entry_name(steps), whole)
 
     def _count(self, found: list[Any], number: int) -> int:
-        """How many samples a batch has."""
+        """Returns the number of samples in a batch."""
         counts = [_length(entry) for entry in found]
         count = counts[0]
         if count is None or counts.count(count) < len(counts):
@@ -217,7 +216,7 @@ class Drain:
         return count
 
     def _uncounted(self, counts: list[int | None], number: int) -> ValueError:
-        """The error about entries that don't count the same samples."""
+        """Returns the error for entries with different numbers of samples."""
         paths = [steps for steps, column in self._columns.items() if column is not None]
         wrong = counts.index(None) if None in counts else -1
         if wrong >= 0:
@@ -254,7 +253,7 @@ class Drain:
             self._plain_columns = self._find_plain_columns()
 
     def _find_plain_columns(self) -> dict[Any, ArrayColumn]:
-        """The columns by key, if a batch is an array (None), or a tuple, list or dict of arrays."""
+        """Returns the columns by key (None: the batch is an array), if batches are flat and of arrays."""
         columns = list(self._columns.values())
         arrays = [column for column in columns if type(column) is ArrayColumn]
         if len(arrays) < len(columns) or self._dtypes or self._limit is not None:
@@ -269,9 +268,9 @@ class Drain:
         )
 
     def _add_plain(self, batch: Any) -> int | None:
-        """What `add` does, for a batch of arrays in memory like those before; None for any other.
+        """The fast path of `add`, for flat batches of in-memory arrays; None if it does not apply.
 
-        To look at such a batch entry by entry takes longer than to copy it.
+        Checking such a batch entry by entry takes longer than copying it.
         """
         columns = self._plain_columns
         if None in columns:
@@ -298,7 +297,7 @@ class Drain:
         return count
 
     def _reserve(self, expected: int) -> None:
-        """Makes room for all samples."""
+        """Reserves memory or disk space for all samples."""
         columns = self._array_columns()
         if self._files is None:
             size = sum(column.size(expected) for column in columns)
@@ -307,9 +306,9 @@ class Drain:
             column.reserve(expected)
 
     def _fetch(self, found: list[Any], number: int) -> _Pending | None:
-        """Starts to copy a batch from devices, in order with what is computed there; None if it is here.
+        """Starts copying a batch from devices, in stream order; None if it is in memory.
 
-        A loader may use the memory of the batch again before it is written, so all of it is copied.
+        The whole batch is copied, because the loader may reuse its memory before it is written.
         """
         remote = {part.device for entry in found for part in _parts(entry) if is_remote(part)}
         if not remote:
@@ -324,7 +323,7 @@ class Drain:
         return _Pending(entries, events, number)
 
     def _flush(self) -> None:
-        """Writes the batch that is being fetched."""
+        """Writes the batch being copied."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -334,12 +333,12 @@ class Drain:
 
 
 def is_remote(part: Any) -> bool:
-    """Whether a part of an entry has to be fetched from a device."""
+    """Whether a part of an entry must be copied from a device."""
     return isinstance(part, torch.Tensor) and not (part.is_cpu or part.is_meta)
 
 
 def _is_entry(node: Any) -> bool:
-    """Whether a container is an entry: sequences, and lists with no array in them."""
+    """Whether a container is an entry: sequences, and lists without arrays."""
     if is_ragged(node):
         return True
     if not isinstance(node, list | tuple) or is_namedtuple(node):
@@ -350,12 +349,12 @@ def _is_entry(node: Any) -> bool:
 
 
 def _parts(entry: Any) -> list[Any]:
-    """The arrays that an entry consists of."""
+    """Returns the arrays of an entry."""
     return list(entry) if isinstance(entry, _SEQUENCES) else [entry]
 
 
 def _copied(part: Any, function: str) -> Any:
-    """A copy in memory; of a device's tensor, in pinned memory and when the device gets to it."""
+    """Copies a part to memory; a device tensor asynchronously, to pinned memory."""
     if isinstance(part, torch.Tensor):
         tensor: Any = plain(part, function)
         return tensor.to("cpu", non_blocking=has_streams(part.device), copy=True)
@@ -363,7 +362,7 @@ def _copied(part: Any, function: str) -> Any:
 
 
 def _length(entry: Any) -> int | None:
-    """How many samples an entry has, None if it doesn't count them."""
+    """Returns the number of samples of an entry, or None for a 0-d array."""
     if isinstance(entry, JaggedBatch):
         return len(entry.offsets) - 1
     if isinstance(entry, Padded):
@@ -372,7 +371,7 @@ def _length(entry: Any) -> int | None:
 
 
 def _first(entry: Any, count: int) -> Any:
-    """The first samples of an entry."""
+    """Returns the first samples of an entry."""
     if isinstance(entry, JaggedBatch):
         return entry._replace(offsets=entry.offsets[: count + 1])
     if isinstance(entry, Padded):
@@ -381,13 +380,13 @@ def _first(entry: Any, count: int) -> Any:
 
 
 def _dtypes(dtype: Any, function: str) -> dict[str | None, np.dtype[Any]]:
-    """The dtypes by the names of entries, None for all."""
+    """Returns the dtypes by entry name; the key None is for all entries."""
     by_name = dtype if isinstance(dtype, Mapping) else {None: dtype}
     return {name: numpy_dtype(one, function) for name, one in by_name.items() if one is not None}
 
 
 def _entry_name(steps: Sequence[str]) -> str:
-    """``"target.boxes"``: what an entry is called, in arguments and as a file."""
+    """Returns an entry's name in arguments and files, such as ``"target.boxes"``."""
     return ".".join(map(step_name, steps))
 
 

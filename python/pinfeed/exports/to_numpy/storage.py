@@ -1,4 +1,4 @@
-"""Where columns are written: room that grows in memory, or .npy files."""
+"""Storage of columns: growing memory, or .npy files."""
 
 from __future__ import annotations
 
@@ -23,50 +23,49 @@ from pinfeed.structure import step_name
 
 _GROWTH = 2
 
-# From here on larger pages save most of the time that fresh memory costs. NumPy's own limit.
+# From this size on, huge pages save most of the cost of page faults. NumPy uses the same threshold.
 _HUGE = 4 << 20
-#: What is copied by one thread, and what is taken without asking how much memory is free.
+#: Up to this size, one thread copies, and free memory is not checked.
 SMALL = 1 << 20
 
 
 class Memory:
-    """An array in anonymous memory, which Linux lengthens and cuts by moving pages, not bytes.
+    """A growing array in anonymous memory, which Linux resizes by remapping pages.
 
-    ``ndarray.resize`` could do as much, but writes zeros into all that it adds, so that room to
-    grow would be memory in use.
+    ``ndarray.resize`` writes zeros into all added memory, so unused capacity would occupy memory.
     """
 
     def __init__(self, dtype: np.dtype[Any], row: tuple[int, ...]) -> None:
         self.dtype, self.row, self.rows = dtype, row, 0
         self._row_bytes = math.prod(row) * dtype.itemsize
         self._map = _anonymous(1)
-        self._room: npt.NDArray[Any] | None = None  # all rows that fit, once one was copied
+        self._capacity: npt.NDArray[Any] | None = None  # a view of all rows that fit
 
     def reserve(self, rows: int) -> None:
-        """Makes room for so many rows, which may turn out to be more or fewer."""
+        """Resizes the memory to a number of rows."""
         size = max(1, rows * self._row_bytes)
-        self._room = None  # a view, which would keep the map from being resized
+        self._capacity = None  # drop the view, which blocks resizing
         try:
             self._map.resize(size)
         except (BufferError, SystemError, AttributeError):
-            # The traceback of an error holds a view, or the system can't move pages: before Python 3.15
-            # that is a SystemError, from then on there is no resize.
+            # The traceback of an error holds a view, or the system can't remap pages (SystemError, or no
+            # resize from Python 3.15 on).
             moved = _anonymous(size)
-            kept = min(size, len(self._map))
-            memoryview(moved)[:kept] = memoryview(self._map)[:kept]
+            common = min(size, len(self._map))
+            memoryview(moved)[:common] = memoryview(self._map)[:common]
             self._map = moved
         except OSError as error:
             raise _no_memory(size) from error
         if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel that was built without them
+            with contextlib.suppress(OSError):  # a kernel without huge pages
                 self._map.madvise(mmap.MADV_HUGEPAGE)
 
     def append(self, array: npt.NDArray[Any]) -> None:
-        """Copies rows of this dtype behind those that are there."""
+        """Appends rows of this dtype."""
         rows = self.rows + len(array)
-        if self._room is None or rows > len(self._room):
-            self._room = self._grown(rows)
-        target = self._room[self.rows : rows]
+        if self._capacity is None or rows > len(self._capacity):
+            self._capacity = self._grown(rows)
+        target = self._capacity[self.rows : rows]
         if array.nbytes > SMALL and self.dtype.kind in "biufc" and self.dtype.isnative:
             _core.gather(array, None, self.dtype.name, None, target, "to_numpy", get_num_threads())
         else:
@@ -74,28 +73,28 @@ class Memory:
         self.rows = rows
 
     def _grown(self, rows: int) -> npt.NDArray[Any]:
-        """All rows that fit, at least ``rows``."""
+        """Grows to at least ``rows`` rows; returns a view of the capacity."""
         missing = rows * self._row_bytes - len(self._map)
         if missing > 0:
-            # Asked here, because the system hands out more than it has, and kills later.
+            # Checked here, because the system overcommits memory, and kills the process later.
             require_memory(
                 missing, f"after {len(self._map):,} bytes of an entry, more samples need"
             )
             try:
-                # Room that nothing was written to yet costs nothing.
+                # Capacity without writes occupies no memory.
                 self.reserve(max(rows, _GROWTH * len(self._map) // self._row_bytes))
             except MemoryError:
                 self.reserve(rows)
         return self._view(0, len(self._map) // self._row_bytes if self._row_bytes else rows)
 
     def __getitem__(self, number: int) -> Any:
-        """One row."""
+        """Returns one row."""
         return self._view(number, 1)[0]
 
     def take(self, rows: int) -> npt.NDArray[Any]:
-        """The first rows as an array; the rest of the room is given back."""
-        self._room = None
-        with contextlib.suppress(BufferError, SystemError, AttributeError):  # where it can't be cut
+        """Returns the first rows as an array, and frees the rest of the memory."""
+        self._capacity = None
+        with contextlib.suppress(BufferError, SystemError, AttributeError):  # can't be resized
             self._map.resize(max(1, rows * self._row_bytes))
         return self._view(0, rows)
 
@@ -105,7 +104,7 @@ class Memory:
 
 
 def require_memory(size: int, what: str) -> None:
-    """Raises MemoryError if fewer bytes than ``size`` are free for ``what``, up to the verb."""
+    """Raises MemoryError if fewer than ``size`` bytes are free; ``what`` begins the message."""
     free = free_memory() if size > SMALL else None
     if free is not None and size > free:
         raise MemoryError(
@@ -130,13 +129,13 @@ class OutputFiles:
     """The files of a result: one .npy file, or a directory of them, complete or absent.
 
     Args:
-        path: A file if it ends in .npy, else a directory.
-        overwrite: Whether to replace what is there.
-        name: What messages begin with, such as ``"to_numpy: out"``.
+        path: A file if it ends in .npy, otherwise a directory.
+        overwrite: Whether to replace an existing path.
+        name: Prefix of messages, such as ``"to_numpy: out"``.
 
     Attributes:
-        path: Of the file or the directory, without links.
-        is_file: Which of them.
+        path: Path of the file or the directory, with links resolved.
+        is_file: Whether the path is a file.
     """
 
     def __init__(self, path: str | os.PathLike[str], overwrite: bool, name: str) -> None:
@@ -159,42 +158,42 @@ class OutputFiles:
         self._names: set[str] = set()
 
     def name(self, steps: Sequence[str], where: str) -> str:
-        """What the files of an entry are called, and of no other: its steps joined with dots, no ending."""
+        """Returns a unique file name for an entry: its steps joined with dots, without an extension."""
         if self.is_file:
             name = os.path.basename(self.path).removesuffix(".npy")
             hint = "a .npy file holds one array; give the path of a directory"
         else:
             name, hint = _file_name(steps), "rename a key"
-        for taken in (name, f"{name}.npy"):  # the first of a RaggedArray's directory
-            if taken in self._names:
-                raise ValueError(f"{where}: another entry is already written to {taken}; {hint}")
-            self._names.add(taken)
+        for file in (name, f"{name}.npy"):  # the first is a RaggedArray's directory
+            if file in self._names:
+                raise ValueError(f"{where}: another entry is already written to {file}; {hint}")
+            self._names.add(file)
         return name
 
     def create(self, name: str, like: npt.NDArray[Any]) -> NpyFile:
-        """A new file, for an array of such rows; it may get an axis more in the end."""
+        """Creates a file for rows like these, with header space for one more axis."""
         path = self._path(name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._files.append(NpyFile(path, like.dtype, like.shape[1:], like.ndim + 1))
         return self._files[-1]
 
     def take_out(self, file: NpyFile, folder: str) -> None:
-        """Puts a finished file, the one that counts in a directory, in the place of that: ``x.npy``."""
+        """Replaces a RaggedArray's directory by its finished values file, ``x.npy``."""
         os.rename(file.path, self._path(f"{folder}.npy"))
         shutil.rmtree(self._path(folder))
 
     def array(self, name: str) -> npt.NDArray[Any]:
-        """The array of a file that is in its place, mapped."""
+        """Memory-maps the array of a committed file."""
         folder = os.path.dirname(self.path) if self.is_file else self.path
         with open(os.path.join(folder, name), "rb") as file:
             return NpyHeader.read(file, name).map(file)
 
     def commit(self) -> None:
-        """Puts all files in their place; each is finished."""
+        """Moves all files, which are finished, to the path."""
         self._write.commit()
 
     def close(self) -> None:
-        """Removes what isn't in its place."""
+        """Removes everything that wasn't committed."""
         for file in self._files:
             file.close()
         self._write.discard()
@@ -204,7 +203,7 @@ class OutputFiles:
 
 
 def _file_name(steps: Sequence[str]) -> str:
-    """What the file of an entry is called, without ending; nothing for a structure's root."""
+    """Returns an entry's file name, without an extension; empty for a single entry."""
     name = ".".join(
         step_name(step).replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
         for step in steps
@@ -215,7 +214,7 @@ def _file_name(steps: Sequence[str]) -> str:
 
 
 def _holds_arrays(directory: str) -> bool:
-    """Whether all that is there may come from here: only such a directory is ever removed."""
+    """Whether a directory contains only files of the kinds written here, so that it may be replaced."""
     with os.scandir(directory) as entries:
         return all(
             holds_ragged(entry.path)

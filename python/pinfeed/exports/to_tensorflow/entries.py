@@ -1,4 +1,4 @@
-"""The entries of a batch: how a tensor, an array, numbers or strings become tensors of TensorFlow."""
+"""Conversion of entries (tensors, arrays, numbers, strings) to TensorFlow tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ tf: Any = import_extra("tensorflow", "tensorflow")
 
 Array = npt.NDArray[Any]
 
-# NumPy has none of its own.
+# NumPy has no bfloat16.
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 _DTYPES = {
@@ -33,7 +33,7 @@ _DTYPES = {
     )
 } | {np.dtype(_BFLOAT16): tf.bfloat16}
 
-# Python's floats are float32, as Keras has them.
+# Python floats are float32, as in Keras.
 _PYTHON_DTYPES = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}
 
 _STRINGS = (str, bytes)
@@ -41,9 +41,9 @@ _PLAIN = (bool, int, float, complex, np.number, np.bool, *_STRINGS)
 
 
 def spec_of(value: Any, varying: set[int], where: str) -> Any:
-    """What the entry of a first batch says: a ``tf.TensorSpec`` or a ``tf.RaggedTensorSpec``.
+    """Returns the ``tf.TensorSpec`` or ``tf.RaggedTensorSpec`` of an entry of the first batch.
 
-    The axes in ``varying`` differ between batches. ``where`` is what messages call the entry, such as
+    The axes in ``varying`` differ between batches. ``where`` is the entry's name in messages, such as
     ``"to_tensorflow: entry ['x'] of batch 0"``.
     """
     if isinstance(value, JaggedBatch | RaggedArray):
@@ -65,7 +65,7 @@ def spec_of(value: Any, varying: set[int], where: str) -> Any:
 
 
 def require_spec(spec: Any, where: str) -> None:
-    """Raises for a spec, or None, that no batch can have."""
+    """Raises unless a spec is None or one that batches can have."""
     if isinstance(spec, tf.RaggedTensorSpec):
         if spec.ragged_rank != 1 or spec.row_splits_dtype != tf.int64 or spec.shape.rank is None:
             raise ValueError(
@@ -80,7 +80,7 @@ def require_spec(spec: Any, where: str) -> None:
 
 
 def parts_of(spec: Any) -> list[Any]:
-    """The specs of the plain arrays that an entry consists of: none for None, two for a ragged one."""
+    """Returns the specs of an entry's arrays: none for None, two for a ragged entry."""
     if spec is None:
         return []
     if isinstance(spec, tf.RaggedTensorSpec):
@@ -91,7 +91,7 @@ def parts_of(spec: Any) -> list[Any]:
 
 
 def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[Array]:
-    """The arrays of an entry of a batch, whose axis 1 becomes the last if ``moves_channels``."""
+    """Returns the arrays of an entry, with axis 1 moved to the end if ``moves_channels``."""
     if spec is None:
         if value is not None:
             raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
@@ -112,14 +112,14 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
 
 
 def element_of(spec: Any, tensors: Sequence[Any]) -> Any:
-    """What these arrays of an entry, as tensors, are together."""
+    """Combines the tensors of an entry's arrays."""
     if isinstance(spec, tf.RaggedTensorSpec):
         return tf.RaggedTensor.from_row_splits(*tensors, validate=False)
     return None if spec is None else tensors[0]
 
 
 def with_channels_last(spec: Any) -> Any:
-    """The spec of a batch of shape (N, C, ...) once its channels have moved."""
+    """Returns the spec of a batch of shape (N, C, ...) with channels last."""
     return tf.TensorSpec(_moved_sizes(spec.shape), spec.dtype)
 
 
@@ -127,11 +127,10 @@ def _ragged_arrays(value: Any, where: str) -> list[Array]:
     if not isinstance(value, JaggedBatch | RaggedArray):
         raise TypeError(f"{where}: expected a JaggedBatch, got {type(value).__name__}")
     values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
-    known = values.view(np.int16) if values.dtype == _BFLOAT16 else values
+    checkable = values.view(np.int16) if values.dtype == _BFLOAT16 else values
     try:
-        RaggedArray(
-            known, offsets
-        )  # TensorFlow would check them by ops of its own, or read anywhere
+        # Checks offsets, because TensorFlow reads out of bounds without its own, slower check.
+        RaggedArray(checkable, offsets)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{where}: {error}") from error
     first, last = int(offsets[0]), int(offsets[-1])
@@ -149,16 +148,14 @@ def _check(array: Array, spec: Any, where: str) -> None:
     if array.ndim == len(sizes):
         pairs = zip(array.shape, sizes, strict=True)
         free = tuple(one if one == other else None for one, other in pairs)
-        hint = (
-            f"; if that varies, say so: signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
-        )
+        hint = f"; if it varies, pass signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
     raise ValueError(f"{where}: expected shape {sizes}, got {array.shape}{hint}")
 
 
 def _host_array(array: Any, where: str) -> Array:
-    """A tensor, on whatever device, an ndarray or numbers, as an ndarray in the machine's order.
+    """Converts a tensor (on any device), an ndarray or numbers to an ndarray in native byte order.
 
-    Python's numbers become int64, float32, complex64 or bool.
+    Python numbers become int64, float32, complex64 or bool.
     """
     if isinstance(array, np.generic):
         return np.asarray(array)
@@ -184,7 +181,7 @@ def _number_array(numbers: Any, where: str) -> Array:
 
 
 def _tensorflow_dtype(array: Array, where: str) -> Any:
-    """The dtype that an array has in TensorFlow; raises TypeError if there is none."""
+    """Returns an array's TensorFlow dtype; raises TypeError if it has none."""
     dtype = _DTYPES.get(array.dtype)
     if dtype is None:
         raise _unknown(array.dtype, where)
@@ -205,7 +202,7 @@ def is_plain(node: Any) -> bool:
 
 
 def _holds_strings(node: Any) -> bool:
-    """Whether the node is a string, or a list, a tuple or an ndarray that can hold some."""
+    """Whether a node is a string, or a list, tuple or ndarray of strings."""
     if isinstance(node, np.ndarray):
         return node.dtype.kind in "OUST"
     if isinstance(node, list | tuple):
@@ -214,7 +211,7 @@ def _holds_strings(node: Any) -> bool:
 
 
 def _text_array(node: Any, where: str) -> Array:
-    """The strings of a node for which `_holds_strings` holds; raises TypeError if all aren't strings."""
+    """Returns the strings of a node as an array; raises TypeError unless all are strings."""
     array = np.array(node, object)
     for item in array.ravel().tolist():
         if not isinstance(item, _STRINGS):
@@ -223,12 +220,12 @@ def _text_array(node: Any, where: str) -> Array:
 
 
 def _moved_sizes(sizes: Sequence[Any]) -> list[Any]:
-    """The shape of a batch after its channels have moved."""
+    """Returns a shape with axis 1 moved to the end."""
     return [sizes[0], *sizes[2:], sizes[1]]
 
 
 def _with_channels_last(array: Array) -> Array:
-    """A batch of shape (N, C, ...) in the order of axes that TensorFlow wants, contiguous."""
+    """Returns a batch of shape (N, C, ...) with channels last, contiguous."""
     last = np.moveaxis(array, 1, -1)
     if last.flags.c_contiguous:
         return last

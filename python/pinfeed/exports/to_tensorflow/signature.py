@@ -1,4 +1,4 @@
-"""What the batches look like: what the first one says of all, and how each is taken apart by it."""
+"""The signature of batches: derived from the first batch, and used to flatten every batch."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Steps = tuple[str, ...]
 
 
 class Signature:
-    """The entries of batches by their steps: how a batch becomes plain arrays, and these an element.
+    """Flattens batches to arrays, and rebuilds dataset elements from tensors.
 
     Args:
-        template: A structure like that of the batches.
-        specs: Of its entries, with the channels where they are to be; None for an entry that is None.
-        moves: Which entries have their channels moved.
+        template: An object nested like the batches.
+        specs: Specs of the entries, after moving channels; None for an entry that is None.
+        moves: Entries whose channels are moved.
 
     Attributes:
-        parts: The specs of the plain arrays.
+        parts: Specs of the arrays.
     """
 
     def __init__(self, template: Any, specs: dict[Steps, Any], moves: set[Steps]) -> None:
@@ -51,7 +51,7 @@ class Signature:
     def of_batch(
         cls, batch: Any, varying: Mapping[Steps, set[int]], channels_last: Any
     ) -> Signature:
-        """That of a first batch, axis 0 of which varies; ``varying`` says of entries which others do."""
+        """Derives the signature from a first batch; axis 0 and the axes in ``varying`` are variable."""
         specs = {
             steps: None
             if entry is None
@@ -61,12 +61,12 @@ class Signature:
         moves = _moved(channels_last, specs)
         for steps in moves:
             specs[steps] = with_channels_last(specs[steps])
-        # Not the batch itself, which would live as long.
+        # A template without the batch's arrays, so that they can be freed.
         return cls(_element(batch, iter(specs.values())), specs, moves)
 
     @classmethod
     def of_specs(cls, given: Any, channels_last: Any) -> Signature:
-        """That which a user has given, a structure of ``tf.TypeSpec``."""
+        """Creates the signature from a user's nested ``tf.TypeSpec``."""
         specs = {
             steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _entries(given)
         }
@@ -75,7 +75,7 @@ class Signature:
         return cls(given, specs, _moved(channels_last, specs))
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
-        """The arrays of a batch that fits to the signature; messages say which batch by its number."""
+        """Returns the arrays of a batch; raises if it doesn't fit, naming the batch's number."""
         values = dict(_entries(batch))
         if values.keys() != self._specs.keys():
             raise ValueError(
@@ -88,7 +88,7 @@ class Signature:
         return tuple(found)
 
     def element(self, *arrays: Any) -> Any:
-        """What the arrays of all entries, as tensors in a graph or not, are together."""
+        """Rebuilds a dataset element from the tensors of all arrays."""
         left = iter(arrays)
         entries = (
             element_of(spec, [next(left) for _ in parts_of(spec)]) for spec in self._specs.values()
@@ -97,9 +97,9 @@ class Signature:
 
 
 def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
-    """The axes that vary, by entry; axis 0, which always may, need not be among them.
+    """Returns the variable axes by entry, except axis 0, which always is.
 
-    pinfeed's own fields know them, if the loader's batches are made of them.
+    They come from `Padded` batches and from the fields of the loader.
     """
     found: dict[Steps, set[int]] = {}
     for path, node in structure.entries(batch, lambda node: isinstance(node, Padded)):
@@ -122,7 +122,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
-    """The entries whose channels move from axis 1 to the end: all images, those named, or none."""
+    """Returns the entries whose channels move from axis 1 to the end: all images, named ones, or none."""
     named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
     if not named:
         raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
@@ -139,7 +139,7 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
         if not images:
             raise ValueError(
                 "to_tensorflow: channels_last=True is for entries of uint8 or floats with 4 axes, "
-                "but there are none; give names, or leave it out"
+                "but there are none; pass names, or leave it out"
             )
         return images
     names = [channels_last] if isinstance(channels_last, str) else channels_last or []
@@ -162,7 +162,7 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
 
 
 def _entries(node: Any) -> Iterator[tuple[Steps, Any]]:
-    """The entries of a batch or of a signature, each behind the names of the steps to it."""
+    """Yields the entries of a batch or a signature, with the names of the steps to each."""
     for path, entry in structure.entries(node, _is_entry):
         yield tuple(map(step_name, path)), entry
 
@@ -173,7 +173,7 @@ def _is_entry(node: Any) -> bool:
 
 
 def _element(node: Any, values: Iterator[Any]) -> Any:
-    """The structure of a node, as tf.data knows it, with other entries."""
+    """Rebuilds a node with other entries, in containers that tf.data supports."""
     if _is_entry(node) or not is_container(node):
         return next(values)
     below = {step: _element(child, values) for step, child in children(node)}
