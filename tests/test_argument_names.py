@@ -92,7 +92,7 @@ HINTS: Hints = {
         TypeError, "^WeightedSampler.* got 2; numbers are given by name: batch_size=..., num_samples=..."),
     "one-hot labels": (lambda labels: drawn(pinfeed.samplers.WeightedSampler.balanced(labels, batch_size=2)),
         np.eye(2), np.eye(2).argmax(1), drawn(pinfeed.samplers.WeightedSampler.balanced([0, 1], batch_size=2)),
-        ValueError, r"^WeightedSampler.balanced: labels must be 1-D, got shape \(2, 2\); .argmax\(1\) makes labels"),
+        ValueError, r"^WeightedSampler.balanced: labels must be 1-D, got shape \(2, 2\); convert one-hot labels with .argmax\(1\)"),
     "the name of torch's dtype": (lambda dtype: Collate(Stack(dtype))([1.5]), "torch.float16", "float16",
         torch.tensor([1.5], dtype=torch.float16),
         TypeError, r"got 'torch.float16'; say 'float16'$"),

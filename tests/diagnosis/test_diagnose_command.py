@@ -28,7 +28,7 @@ def test_the_command(capsys):
     assert main(["diagnose", f"{program}:nothing"]) == 2
     assert "has no function or DataLoader 'nothing'" in capsys.readouterr().err
     assert main(["diagnose", "no.py:loader"]) == 2
-    assert "expected FILE:NAME with a file that there is" in capsys.readouterr().err
+    assert "expected FILE.py:NAME of an existing file" in capsys.readouterr().err
 
 
 @pytest.mark.slow

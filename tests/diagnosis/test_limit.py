@@ -147,7 +147,7 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
     assert report.recommended == [change] * is_recommended
     text = str(report)
     assert ("Do this: code" in text) is is_recommended
-    assert ("Tried once, which may be chance: code" in text) is (name == "once")
+    assert ("Tried once, which may be luck: code" in text) is (name == "once")
     assert ("No change gained more than" in text) is (bool(after) and not is_recommended)
     assert ("gains below 1.40 × are not shown" in text) is (load > 0)
     shows = bool(after) and abs(change.gain) > case.least_gain

@@ -163,4 +163,4 @@ def test_neither_thread_nor_workers_for_memory_that_is_written_again():
         names = {change.name for change in changes_of(loader, step=0.005)}
         assert ("2 workers" in names) is ("a thread beside the step" in names) is not is_reused
     report = short(loader)
-    assert any("memory that a later one overwrites" in note for note in report.notes)
+    assert any("later batches overwrite" in note for note in report.notes)

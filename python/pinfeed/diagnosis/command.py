@@ -82,7 +82,7 @@ def _named(place: str) -> Any:
     file, _, name = place.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
-        raise ValueError(Problem("diagnose", "FILE:NAME with a file that there is", repr(place)))
+        raise ValueError(Problem("diagnose", "FILE.py:NAME of an existing file", repr(place)))
     module = sys.modules.get(path.stem)
     if getattr(module, "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -290,13 +290,13 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     if loader.repeats and not loader.is_stream:
         now = ", as those of this loader do now," * (loader.settings.workers > 1)
         yield (
-            f"two workers drew the same random numbers{now} from a generator of which each has a copy, so more "
-            "were not tried; seed it in worker_init_fn, or draw from the global ones of torch, NumPy or Python"
+            f"two workers drew the same random numbers{now} from copies of one generator, so more were not "
+            "tried; seed it in worker_init_fn, or draw from the global generators of torch, NumPy or Python"
         )
     if vars(loader).get("reuses_memory"):
         yield (
-            "a batch lies in memory that a later one overwrites, so neither a thread nor workers were tried: "
-            "they make batches ahead"
+            "later batches overwrite the memory of a batch, so neither a thread nor workers were tried, "
+            "because they prefetch"
         )
     for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
         yield (
@@ -306,7 +306,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
         yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
     if not stages.TELLS:
-        yield "this system does not tell what is read from a disk, or who waits for a CPU"
+        yield "this system reports neither disk reads nor the time that threads wait for a CPU"
     if loader.own_iter is not None:
         yield f"{loader.own_iter} was not run: a plain DataLoader was measured"
     if loader.repeats and loader.is_stream:

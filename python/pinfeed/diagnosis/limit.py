@@ -190,8 +190,8 @@ class Measured:
     def straggling(self) -> tuple[float, list[int]]:
         """Returns the fraction of time that a few slow samples take beyond the median, and these samples.
 
-        Runs with at most one worker count, because workers may wait for each other. Time waiting for a CPU
-        doesn't count.
+        Only runs with at most one worker are used, because several may wait for each other. Time waiting
+        for a CPU doesn't count.
         """
         runs = [run for run in (self.loop, *self.runs.values()) if run.settings.workers < 2]
         beyond, whole, count, late_count, least = 0.0, 0.0, 0, 0, dict[int, float]()

@@ -171,7 +171,7 @@ class Report:
                 yield f"Not tried: {change.code}"
                 yield f"  {change.name}: at most {change.at_most:.1f} × ({change.note})"
             if len(change.after) == 1 and change.gain > change.least:
-                yield f"Tried once, which may be chance: {change.code}"
+                yield f"Tried once, which may be luck: {change.code}"
                 yield f"  {change.name}: {1 + change.gain:.2f} × the batches"
         if not recommended:
             tried = any(len(change.after) for change in self.changes)

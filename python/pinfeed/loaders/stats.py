@@ -10,7 +10,7 @@ from typing import NamedTuple
 class FeedStats(NamedTuple):
     """Counts and times of one loop over a `DeviceLoader`.
 
-    The three ``waiting_for_`` times are those of the background thread and sum to the loop's time.
+    The three ``waiting_for_`` times are the background thread's, and sum to the loop's time.
 
     Attributes:
         batches: Number of batches that the training loop received.

@@ -79,7 +79,7 @@ class LengthBucketSampler(EpochSampler):
         ...     for batch in loader:
         ...         assert len(batch) * max(batch) <= 4096
 
-        The share of padding in all batches, against that of random order:
+        The fraction of padding, compared with random order:
 
         >>> in_random_order = pinfeed.samplers.LengthBucketSampler(
         ...     lengths, max_tokens=4096, bucket_batches=1

@@ -540,8 +540,8 @@ def _open_source(array: Any, name: str) -> Source:
             if array.size and isinstance(array.flat[0], np.ndarray | torch.Tensor | list | tuple):
                 add_hint(
                     error,
-                    "RaggedArray.from_sequences(array) holds arrays of different lengths, and "
-                    "np.stack(array) those of one shape",
+                    "pass RaggedArray.from_sequences(array) for arrays of different lengths, or "
+                    "np.stack(array) for arrays of one shape",
                 )
             raise
     if isinstance(array, ARRAYS):

@@ -362,7 +362,7 @@ class StreamDataset(IterableDataset[Any]):
         return permutation(count, random_keys(self.seed, (epoch, 0), ROUNDS)).tolist()
 
     def _buffers(self, epoch: int) -> list[ShuffleBuffer]:
-        """Returns this worker's buffer, and unless ``uneven="keep"`` those of the other ranks."""
+        """Returns this worker's buffer, and unless ``uneven="keep"`` the buffers of other ranks."""
         if self.shuffle_buffer <= 1:
             return []
         (rank, world_size), (worker, workers) = self._dealt_ranks(), _worker()
