@@ -429,6 +429,6 @@ def test_a_stream_needs_a_device_loader(tmp_path):
         warnings.simplefilter("always")
         before, path = saved_after(5, streamed(), Model, tmp_path, [ResumeLoaders()])
     ours = [str(warning.message) for warning in caught if "ResumeLoaders" in str(warning.message)]
-    assert "a resumed run leaves that batch out; pass Lightning pinfeed.DeviceLoader" in ours[0]
+    assert "a resumed run skips that batch; pass Lightning pinfeed.DeviceLoader" in ours[0]
     after = train(streamed(), ckpt_path=path, callbacks=[ResumeLoaders()])
     assert len(before.seen + after.seen) == 24 - 1

@@ -20,7 +20,7 @@ for make in (
     try:
         make()
     except ValueError as error:
-        assert "pipe.np" in str(error) and "no regular file" in str(error), error
+        assert "pipe.np" in str(error) and "not a regular file" in str(error), error
     else:
         raise AssertionError("a pipe was taken for a file")
 dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(["0.npy", "1.npy"]))

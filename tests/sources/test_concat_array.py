@@ -208,11 +208,11 @@ def test_pipes_are_refused_at_once(tmp_path):
         ("<f8", "(9223372036854775807, 3)", ValueError, "larger than memory"),
         ("<f8", "(0, 9223372036854775807, 9)", ValueError, "larger than memory"),
         ("<f8", "(1000000000000, 3)", OSError, "cut short"),
-        ("<f8", "(2.0, 3)", ValueError, "no .npy file of numbers"),
+        ("<f8", "(2.0, 3)", ValueError, "not a .npy file of numbers"),
         ("|O", "(2, 3)", ValueError, "expected numbers, got dtype object"),
         ("<M8[s]", "(2, 3)", TypeError, "numeric or bool"),
         (">f8", "(2, 3)", TypeError, "byte order"),
-        ("<f8", "(2, 3), 'more': 1", ValueError, "no .npy file of numbers"),
+        ("<f8", "(2, 3), 'more': 1", ValueError, "not a .npy file of numbers"),
     ],
 )
 def test_hostile_headers(descr, shape, error, message, tmp_path):
