@@ -315,18 +315,19 @@ def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
 
 
 class Collated(torch.utils.data.Dataset):
-    """Collates views of each sample, and keeps some of them."""
+    """Collates views of each sample, and keeps them all or none."""
 
-    def __init__(self):
-        self.kept = []
+    def __init__(self, keeps=True):
+        self.kept, self.keeps = [], keeps
 
     def __len__(self):
         return 8
 
     def __getitem__(self, index):
         views = [np.full((250, 100), index + i, np.float32) for i in range(2)]
-        self.kept.append(pinfeed.Collate()(views))
-        return {"views": self.kept[-1], "sum": float(self.kept[0].sum())}
+        batch = pinfeed.Collate()(views)
+        self.kept += [batch] * self.keeps
+        return {"views": batch, "sum": float((self.kept or [batch])[0].sum())}
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -337,6 +338,27 @@ def test_a_dataset_that_collates_does_not_wait_for_itself(method, limited):
     assert views[:, :, 0, 0].tolist() == [[i, i + 1] for i in range(8)]
     assert torch.cat([batch["sum"] for batch in batches]).tolist() == [25_000.0] * 8
     assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
+
+
+def test_a_dataset_that_collates_does_not_wait_for_a_main_process_that_holds_a_batch(
+    limited, monkeypatch
+):
+    monkeypatch.setattr(worker, "PATIENCE", 5)
+    sums = []
+    dataset = Collated(keeps=False)
+    for batch in DataLoader(dataset, 2, num_workers=1, timeout=60, collate_fn=pinfeed.Collate()):
+        sums += batch["views"][:, :, 0, 0].tolist()
+    assert sums == [[i, i + 1] for i in range(8)]
+
+
+def test_a_batch_of_several_entries_waits_for_the_main_process(limited):
+    samples = [{"x": np.full((250, 100), i, np.float32), "y": np.zeros(25_000)} for i in range(8)]
+    options = {"batch_size": 2, "num_workers": 1, "collate_fn": pinfeed.Collate(), "timeout": 2}
+    iterator = iter(loader(samples, **options))
+    first = next(iterator)
+    with pytest.raises(RuntimeError, match="timed out"):  # the worker waits longer
+        next(iterator)
+    assert first["x"][:, 0, 0].tolist() == [0, 1]
 
 
 def test_running_workers_obey_the_limit():

@@ -138,7 +138,9 @@ class Collate:
         Args:
             samples: Non-empty sequence of samples. Arrays and tensors are split along the first axis.
         """
-        worker_memory()  # also transfers tensors that torch or Keep puts into the batch
+        memory = worker_memory()  # also transfers tensors that torch or Keep puts into the batch
+        if memory is not None:
+            memory.begin()
         known: Any = samples if type(samples) is Rows else None
         if known is None:
             if isinstance(samples, ARRAYS):

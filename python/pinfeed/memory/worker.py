@@ -120,8 +120,15 @@ class WorkerMemory:
         self._by_address: list[tuple[int, int]] = []  # with the number, sorted
         self._lock = threading.Lock()
         self._shortage = ""
+        self._collation = 0  # number of the latest call of a Collate
+        self._collations: dict[int, int] = {}  # by the number of the slot that it claimed last
+        self._is_used_here = False  # whether the dataset has held batches that it collated
         reduction.register(torch.UntypedStorage, self.reduce_storage)
         util.Finalize(None, self._retire, exitpriority=-10)  # once the queue has sent everything
+
+    def begin(self) -> None:
+        """Notes that a Collate is called, whose arrays form one batch."""
+        self._collation += 1
 
     def output(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Allocates an array of a batch."""
@@ -144,9 +151,11 @@ class WorkerMemory:
             for held, numbers in self._by_capacity.items():
                 if size <= held <= 2 * capacity:
                     for _ in range(min(len(numbers), _PROBES)):
-                        memory = self._slots[numbers[0]].claim(size)
+                        number = numbers[0]
+                        memory = self._slots[number].claim(size)
                         numbers.rotate(-1)
                         if memory is not None:
+                            self._collations[number] = self._collation
                             return memory
             self._discard_one(size // 2, size, _PROBES)  # an outgrown slot
             return self._grow(size, capacity)
@@ -205,6 +214,7 @@ class WorkerMemory:
         self._end += _core.page_bytes + capacity
         number = self._free_numbers.pop() if self._free_numbers else len(self._slots)
         self._slots[number] = slot
+        self._collations[number] = self._collation
         self._by_capacity.setdefault(capacity, collections.deque()).append(number)
         bisect.insort(self._by_address, (slot.address, number))
         self._cells[main_process.GROWS] += 1
@@ -247,16 +257,18 @@ class WorkerMemory:
             slot.retire()
 
     def _wait_for_room(self, size: int) -> torch.Tensor | None:
-        """Waits until the main process releases a batch; None if this worker holds all of them itself.
+        """Waits until the main process releases a batch; None if this worker itself holds others.
 
-        A dataset that collates in its ``__getitem__`` holds batches that the main process can't release.
+        A dataset that collates in its ``__getitem__`` holds batches that the main process can't release,
+        and the main process may be waiting for the batch made of them.
 
         The main process is busy until it has read everything that this worker sent. If it then still
         releases nothing, it is holding its batches.
         """
         self._cells[main_process.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
-        is_own_until = time.monotonic() + _UNSENT
+        grace = 0.0 if self._is_used_here else _UNSENT  # an earlier batch may be on its way
+        is_own_until = time.monotonic() + grace
         while size <= self._max_bytes():
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -269,10 +281,13 @@ class WorkerMemory:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
             is_arriving = self._cells[main_process.SENT] > self._cells[main_process.RECEIVED]
             with self._lock:
-                is_read = any(slot.readers > 0 for slot in self._slots.values())
-            if is_arriving or is_read or self._shortage:
-                is_own_until = time.monotonic() + _UNSENT
+                own = [number for number, slot in self._slots.items() if slot.readers == 0]
+                is_used_here = any(self._collations[number] != self._collation for number in own)
+            is_all_own = len(own) == len(self._slots)
+            if is_arriving or self._shortage or not (is_used_here or is_all_own):
+                is_own_until = time.monotonic() + grace
             elif time.monotonic() > is_own_until:
+                self._is_used_here |= is_used_here
                 return None
             if is_arriving:
                 patient_until = time.monotonic() + PATIENCE
