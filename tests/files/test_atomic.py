@@ -68,7 +68,7 @@ def test_what_others_wrote_is_never_replaced(make, name, write, tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
     for path in (folder, *([file] if name == "x" else [])):
-        with pytest.raises(FileExistsError, match=r"is no (file|directory) that .* wrote"):
+        with pytest.raises(FileExistsError, match=r"is not a (file|directory) that .* wrote"):
             write(path, [ONES], overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["file", name]
     assert {*contents(tmp_path).values()} == {b"mine"}
