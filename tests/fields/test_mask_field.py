@@ -299,6 +299,17 @@ def test_pil_colors_and_a_shared_list_in_workers(method, is_persistent, ranks):
     assert_same(by_name(annotated(ranks, persistent_workers=is_persistent, **options)), expected)
 
 
+@pytest.mark.parametrize(
+    "step", [augment.Resize((6, 9)), FLIP, augment.RandomCrop(4), augment.RandomResizedCrop(4)]
+)
+def test_samples_need_not_hold_a_fill_that_is_never_used(step):
+    classes = np.full((12, 17), -1, np.int8)
+    fields = {"image": Image(augment=step), "mask": Mask()}
+    batch = Collate(fields)([{"image": random_array((12, 17, 3)), "mask": classes}])
+    assert (batch["mask"] == -1).all()
+    assert (Collate(Mask(augment=step))([classes]) == -1).all()
+
+
 COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 64, 0], [7, 7, 7], [9, 9, 9]], np.uint8)
 ERRORS = [
     (lambda: Collate(Mask())([COLORS[CLASSES]]), ValueError, "shape (H, W), got uint8 (12, 17, 3)", "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
@@ -312,7 +323,7 @@ ERRORS = [
     (lambda: Collate(Mask())([CLASSES, CLASSES[0]]), ValueError, "sample 1: expected 2 axes as in sample 0"),
     (lambda: Collate(Mask())([CLASSES / 2]), TypeError, "integers that int64 can hold", "float64"),
     (lambda: Collate(Mask(dtype="uint8"))([CLASSES.astype(int)]), TypeError, "integers that uint8 can hold", "dtype=torch.int64"),
-    (lambda: Collate(Mask(fill=-100, augment=FLIP))([CLASSES]), ValueError, "fill must be a value that the samples' uint8 can hold, got -100", "wider dtype"),
+    (lambda: Collate(Mask(fill=-100, augment=augment.CenterCrop(99)))([CLASSES]), ValueError, "fill must be a value that the samples' uint8 can hold, got -100", "wider dtype"),
     (lambda: Collate(Mask())([CLASSES, CLASSES[1:]]), ValueError, "sample 1", "pad_value"),
     (lambda: Mask(FLIP), TypeError, "Mask: image must be the key", "a geometry is augment="),
     (lambda: Mask(dtype=torch.float32), TypeError, "Mask: dtype must be one of (torch.uint8"),

@@ -214,6 +214,12 @@ class RandomVerticalFlip(Flip):
     _KIND = "flip_rows"
 
 
+def may_pad(geometry: Geometry | None) -> bool:
+    """Whether a crop of a geometry can extend beyond an image."""
+    steps = () if geometry is None else geometry.steps
+    return any(isinstance(step, Crop) and step.may_pad(None) for step in steps)
+
+
 def _halves(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
     """Splits steps into those before the resize, and the resize with those after it."""
     last = max((i for i, step in enumerate(steps) if isinstance(step, Resizing)), default=-1)

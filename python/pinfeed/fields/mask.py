@@ -18,7 +18,7 @@ from pinfeed.arguments import (
     torch_dtype_name,
 )
 from pinfeed.augment.augmentation import split_transforms
-from pinfeed.augment.geometry import Geometry
+from pinfeed.augment.geometry import Geometry, may_pad
 from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.functional.sequences import Padded
@@ -43,8 +43,8 @@ class Mask(Image):
         dtype: Integer dtype that holds all values of the samples' dtype.
         augment: Geometric transforms that differ from the image's. None uses the image's ``augment``,
             ``rng_stream`` and ``multiple_of``, and if the image has a ``pad_value``, pads with ``fill``.
-        fill: Class outside the mask, usually the ``ignore_index`` of the loss. The samples' dtype must
-            hold it.
+        fill: Class outside the mask, usually the ``ignore_index`` of the loss. If a crop can pad, the
+            samples' dtype must hold it.
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
@@ -96,7 +96,7 @@ class Mask(Image):
                 raise ValueError(
                     f"Mask: {name} must be {_NONE} with reduce_labels, which turns 0 into it, got {value!r}"
                 )
-        split_transforms(augment, "Mask", geometry_only=True)
+        geometry = split_transforms(augment, "Mask", geometry_only=True).geometry
         require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
         try:
             super().__init__(
@@ -104,7 +104,7 @@ class Mask(Image):
                 output="HW",
                 dtype=dtype,
                 augment=augment,
-                fill=None if augment is None else fill,
+                fill=fill if may_pad(geometry) else None,
                 interpolation=interpolation,
                 pad_value=pad_value,
                 multiple_of=multiple_of,
