@@ -415,6 +415,7 @@ def test_bool_masks_of_any_bytes_hold_0_and_1():
 
 BOX, BOXES, MASKS = [[0, 0, 4, 4]], pinfeed.Boxes(), pinfeed.InstanceMasks()
 ONE = {"boxes": BOX, "labels": [1]}
+MASK = np.tri(8, dtype=np.uint8)[None].repeat(2, 0)
 
 # What the message says of the second sample of a batch, and what that has beside its image of (8, 8).
 BAD_SAMPLES = {
@@ -453,6 +454,20 @@ def test_bad_samples(message):
     fields = {key: field for key, field in (("boxes", BOXES), ("masks", MASKS)) if key in sample}
     samples = [photo(8, 8, **some) for some in ({key: none[key] for key in sample}, sample)]
     check(lambda: collated(samples, **fields), ValueError, message)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "way", "hint"),
+    [
+        (MASK.astype(np.int64), lambda masks: masks.astype(bool), "masks.astype(bool) converts"),
+        (torch.from_numpy(MASK).long(), lambda masks: masks.bool(), "masks.bool() converts"),
+        ([*MASK], np.stack, "np.stack(masks) makes an array"),
+    ],
+)
+def test_masks_of_other_kinds(wrong, way, hint):
+    check(lambda: collated([photo(8, 8, masks=wrong)], masks=MASKS), ValueError, hint)
+    batch = collated([photo(8, 8, masks=way(wrong))], masks=MASKS)
+    assert np.array_equal(batch["masks"].values, MASK)
 
 
 def made(fields, **sample):

@@ -341,7 +341,13 @@ class InstanceMasks(Target):
                 if is_array:
                     got = f"{masks.dtype} {tuple(masks.shape)}"
                 expected = "uint8 or bool masks of shape (n, H, W)"
-                raise ValueError(Problem(context.name, expected, got, sample=position))
+                hint = ""
+                if isinstance(masks, list | tuple):
+                    hint = "np.stack(masks) makes an array of a list of masks"
+                elif is_array and masks.ndim == 3:
+                    is_tensor = isinstance(masks, torch.Tensor)
+                    hint = f"masks{'.bool()' if is_tensor else '.astype(bool)'} converts masks of 0 and 1"
+                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
         return samples
 
     @override
