@@ -254,6 +254,32 @@ def test_flattening(data, options, has_labels, call):
     assert_same_batch(batch, expected)
 
 
+def test_columns_that_change_nothing_are_left_out():
+    features = [
+        {
+            "input_ids": ids,
+            "token_type_ids": [0] * len(ids),
+            "special_tokens_mask": [0] * len(ids),
+            "position_ids": [*range(len(ids))],
+        }
+        for ids in ([5, 6, 7], [8], [])
+    ]
+    expected = transformers.DataCollatorWithFlattening()(features[:2])
+    collator = ours.DataCollatorWithFlattening()
+    assert_same_batch(collator(features[:2]), expected)
+    assert_same_batch(
+        collator([{k: np.array(v) for k, v in f.items()} for f in features[:2]]), expected
+    )
+    columns = {
+        key: pinfeed.RaggedArray.from_sequences([feature[key] for feature in features])
+        for key in features[0]
+    }
+    rows = pinfeed.ArrayDataset(columns)
+    assert_same_batch(collator(rows.__getitems__([0, 1])), expected)
+    for key in ("token_type_ids", "special_tokens_mask", "position_ids"):
+        check(lambda key=key: collator([features[0], features[1] | {key: [3]}]), ValueError, key)
+
+
 SIZES = {
     "vocab_size": 32,
     "hidden_size": 8,

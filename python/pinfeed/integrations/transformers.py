@@ -61,6 +61,18 @@ _DOCUMENTS = (
 # Columns with a number per sample that affects the loss.
 _WEIGHTS = re.compile("(prompt|completion|context)_len|weight")
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
+# Columns of tokenizers that say nothing if they are 0, or count the tokens.
+_REDUNDANT = ("token_type_ids", "special_tokens_mask", "position_ids")
+
+
+def _is_redundant(features: Sequence[Any], key: str) -> bool:
+    """Whether a column of `_REDUNDANT` says nothing in all features."""
+    columns = [np.asarray(feature[key]) for feature in features if key in feature]
+    if key == "position_ids":
+        return all(
+            np.array_equal(column, np.arange(len(column))) for column in columns if column.ndim
+        )
+    return not any(column.any() for column in columns)
 
 
 def _refuse(function: str, key: str) -> None:
@@ -473,8 +485,9 @@ class DataCollatorWithFlattening(
 
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, features have lists under other keys, or as with
-            `pinfeed.Collate`.
+            ``attention_mask`` has a 0, features have lists under other keys, except
+            ``token_type_ids`` and ``special_tokens_mask`` of 0 and ``position_ids`` that count from 0,
+            or as with `pinfeed.Collate`.
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
@@ -505,7 +518,8 @@ class DataCollatorWithFlattening(
         labels = _packed(source, self.separator_id if separator_id is None else separator_id)
         fields = {"input_ids": tokens, "labels": labels}
         fields |= {key: _packed(key, 1) for key in _TOKEN_MASKS if first.get(key) is not None}
-        _refuse_others("DataCollatorWithFlattening", first, ("labels", *fields))
+        redundant = [key for key in _REDUNDANT if key in first and _is_redundant(features, key)]
+        _refuse_others("DataCollatorWithFlattening", first, ("labels", *fields, *redundant))
         batch = self._collated(features, first, fields)
         for key in fields:
             counts = batch[key].shape[1], batch["input_ids"].shape[1]
