@@ -1,6 +1,7 @@
 """to_numpy: errors, and the files that remain after a failure."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -165,6 +166,21 @@ def test_what_files_can_not_hold(tmp_path, batches, name, error, message):
     with pytest.raises(error, match=message):
         to_numpy(batches, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_of_strings_are_written_as_strings(tmp_path):
+    lists = [[], ["ab", "c"]]
+    batches = [{"a": [strings]} for strings in lists]
+    with pytest.raises(TypeError, match=r"string 0: .* got list; json.dumps\(strings\) makes"):
+        to_numpy(batches, tmp_path / "x")
+    assert to_numpy(batches)["a"] == lists
+    texts = [{"a": [json.dumps(strings)]} for strings in lists]
+    assert [json.loads(text) for text in to_numpy(texts, tmp_path / "x")["a"]] == lists
+    for samples in lists, lists[1:]:
+        with pytest.raises(TypeError, match=r"got a list of str; json.dumps\(strings\) makes"):
+            pinfeed.write_array(tmp_path / "y", samples)
+    written = pinfeed.write_array(tmp_path / "y", map(json.dumps, lists))
+    assert [json.loads(text) for text in written] == lists
 
 
 def test_a_batch_of_one_that_was_squeezed():

@@ -241,6 +241,11 @@ class _Entry:
             self._takes_numbers = False
             self._lengths.append(0)  # of any dtype and shape
             return 0
+        if isinstance(sample, list) and sample and isinstance(sample[0], str | bytes):
+            raise TypeError(
+                f"{where}: expected a string, an array or a list of numbers, got a list of "
+                f"{type(sample[0]).__name__}; json.dumps(strings) makes one string of a list"
+            )
         _require_no_palette(sample, where)
         array = np.array(
             self._reader.read(sample, where)
