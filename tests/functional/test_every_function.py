@@ -120,6 +120,22 @@ def test_bad_out(case, bad):
 
 
 @every_function
+@pytest.mark.parametrize("bad", ["read-only", "byte-swapped", "mirrored", "longer", "steps"])
+def test_bad_arrays_as_out_of_tensors(case, bad):
+    """Nothing is written, neither into a read-only file nor into bytes."""
+    if case.call.__name__ == "pad":
+        return  # of sequences
+    expected = case.expected(case.array)
+    if expected.itemsize == 1 and bad == "byte-swapped":
+        return
+    make, error, _ = BAD_OUT[bad]
+    out = make(np.full_like(expected, 7))
+    check(lambda: case.call(torch.from_numpy(case.array), out=out), (error, ValueError), "out")
+    if out.dtype.isnative:
+        assert (out == 7).all()
+
+
+@every_function
 def test_bad_tensors_as_out(case):
     array = torch.from_numpy(case.array)
     out = torch.full_like(torch.from_numpy(case.expected(case.array)), 7)

@@ -202,6 +202,7 @@ def refused(family, **settings):
 
 
 BAD = {
+    "another view": (lambda: pinfeed.Image.from_processor(processor_of("ViT"), augment=pinfeed.augment.RandomHorizontalFlip()), TypeError, "augment follows from the processor", "write the field as Image(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), augment=Resize((224, 224))) with another augment"),
     "another kind": (lambda: pinfeed.Image.from_processor(object()), TypeError, "ViTImageProcessor", "got object"),
     "lanczos": (refused("ViT", resample=1), ValueError, "ViTImageProcessor has resample=", "bicubic"),
     "a crop that pads": (lambda: pinfeed.Image.from_processor(processor_of("CLIP", "Pil", size={"shortest_edge": 20})), ValueError, "has crop_size=", "not smaller than"),

@@ -297,7 +297,14 @@ class Image(Field):
         """
         from pinfeed.augment.from_processor import processor_arguments
 
-        return cls(**processor_arguments(processor) | options)
+        arguments = processor_arguments(processor)
+        derived = [key for key in options if key in arguments and key != "dtype"]
+        if derived:
+            raise TypeError(
+                f"Image.from_processor: {derived[0]} follows from the processor; leave it out, or write the "
+                f"field as {cls(**arguments)!r} with another {derived[0]}"
+            )
+        return cls(**arguments | options)
 
     def _check_layout(self) -> None:
         if self.dtype not in (*_FLOATS, *INTEGERS):

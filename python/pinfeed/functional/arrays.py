@@ -264,7 +264,16 @@ def _same_kind(array: Any, out: Any, function: str) -> tuple[Any, Any]:
         got = f"one on {tensor.device}" if tensor is out else "an ndarray"
         raise TypeError(f"{function}: out must be {where} like the input, got {got}")
     if tensor is array:
-        return array, torch.from_numpy(out)
+        out = np.asarray(out)
+        if not out.flags.writeable:  # a tensor of it would be written, or would crash
+            raise ValueError(f"{function}: out must be writable, got a read-only array")
+        try:
+            return array, torch.from_numpy(out)
+        except (TypeError, ValueError) as error:  # another byte order, strides that go backwards
+            raise type(error)(
+                f"{function}: out must be an array that a tensor can share, like the input, got {out.dtype} "
+                f"of strides {out.strides}: {error}"
+            ) from None
     if out.dtype == torch.bfloat16:  # NumPy has no bfloat16
         return torch.from_numpy(np.require(array, requirements=["C", "W"])), out
     return array, tensor.numpy()
