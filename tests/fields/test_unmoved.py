@@ -188,6 +188,9 @@ SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
 LEFT = {
     "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along, Stack() or Keep()'),
     "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() moves it along'),
+    "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "the same geometry in its own augment= moves it along, or for classes the field Mask()"),
+    "a mask of any layout": (photo(mask=SCENE), Image(), "the same geometry in its own augment="),
+    "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() moves it along"),
     "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along'),
     "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() moves it along'),
     "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() moves masks along"),
@@ -203,6 +206,9 @@ def test_a_field_that_leaves_an_entry_where_it_is(sample, field, message):
 
 
 def test_what_the_hints_say():
+    soft = Image(input="HW", augment=FLIP)
+    batch = pinfeed.Collate({"image": MOVED, "mask": soft})([photo(mask=SCENE)])
+    assert np.array_equal((batch["mask"][0, 0] * 255).round(), SCENE[:, ::-1])
     for scene in (SCENE, PIL.Image.fromarray(SCENE)):
         batch = pinfeed.Collate({"image": MOVED, "label": Mask()})([photo(label=scene)])
         assert np.array_equal(batch["label"][0], SCENE[:, ::-1])
@@ -236,12 +242,22 @@ def test_images_and_masks_that_stay_for_a_reason():
         "image": RANDOM,
         "reference": Image(),  # another view, as it is
         "gray": Image(input="HW", output="HW"),
+        "edges": Image(input="HW"),
+        "masked": Image(),
         "clean": Image(dtype=torch.uint8).from_key("image"),
         "table": Stack(),
         "rows": Jagged(),
     }
     samples = [
-        photo(reference=PHOTO, gray=SCENE, table=SHARES, rows=np.ones((2, 5)) * i) for i in (1, 2)
+        photo(
+            reference=PHOTO,
+            gray=SCENE,
+            edges=SCENE,
+            masked=PHOTO,
+            table=SHARES,
+            rows=np.ones((2, 5)) * i,
+        )
+        for i in (1, 2)
     ]
     assert len(pinfeed.Collate(fields)(samples)["rows"].values) == 4
     still = {"image": Image(), "label": Image(input="HW", output="HW", dtype=torch.int64)}

@@ -185,7 +185,7 @@ def _problem(
     if size is None or field.geometry is None or entry.path == image.path:
         return None
     is_random = any(step.is_random for step in field.geometry.steps)
-    is_mask = is_random and all(_is_still_mask(f, entry.key) for f in others)
+    is_mask = is_random and all(_is_still_mask(f, entry) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
     elif array is None or any(isinstance(f, Keep | Image | Patches | Target) for f in others):
@@ -198,6 +198,10 @@ def _problem(
     if what in ("a mask", "another image") and _VECTORS.search(entry.key):
         way = "if its values are vectors or disparities, they change with the geometry, too: move both "
         way += "in the dataset"
+    elif is_mask and others and _keeps_channel(others[0]):
+        way = (
+            "the same geometry in its own augment= moves it along, or for classes the field Mask()"
+        )
     elif isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
@@ -215,12 +219,20 @@ def _is_of_tokens(entry: _Entry, entries: Sequence[_Entry]) -> bool:
     return known_length(entry.value) in lengths
 
 
-def _is_still_mask(field: Field, key: str) -> bool:
+def _is_still_mask(field: Field, entry: _Entry) -> bool:
     """Whether a field batches class masks without transforming them."""
-    if not isinstance(field, Image) or field.geometry is not None or field.output != "HW":
+    if not isinstance(field, Image) or field.geometry is not None:
+        return False
+    is_flat = field.input is None and getattr(entry.value, "ndim", 3) == 2
+    if field.axes != "HW" and not is_flat:
         return False
     is_of_classes = not field.dtype.is_floating_point and field.dtype != torch.uint8
-    return is_of_classes or bool(_MASKS.search(key))
+    return is_of_classes or bool(_MASKS.search(entry.key))
+
+
+def _keeps_channel(field: Field) -> bool:
+    """Whether a field returns masks as images of floats with a channel."""
+    return isinstance(field, Image) and "C" in field.output and field.dtype.is_floating_point
 
 
 def _entries(
