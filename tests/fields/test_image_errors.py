@@ -60,7 +60,7 @@ CROP = augment.RandomCrop(4)
 # The field, samples, and what the error says; samples beyond the first are of another size.
 BAD_SAMPLES = {
     "float": (Image(), [IMAGE.astype(float)], TypeError, "uint8", "(H, W, C)", "float64 (4, 5, 3)"),
-    "a row of pixels": (Image(), [IMAGE[0]], ValueError, "(H, W, C)", "(5, 3)", 'input="HW"'),
+    "a row of pixels": (Image(), [IMAGE[0]], ValueError, "(H, W, C)", "(5, 3)", "ConcatArray(paths, samples=True)"),
     "padding of other channels": (Image(pad_value=[1, 2]), [IMAGE], ValueError, "pad_value must be one number or one for each of 3 channels, got 2"),
     "shapes": (Image(), [IMAGE, IMAGE, IMAGE[:3]], ValueError, "sample 2", "expected shape (4, 5, 3) as in sample 0, got (3, 5, 3); pad_value"),
     "channels": (Image(), [IMAGE, IMAGE[..., :2]], ValueError, "got (4, 5, 2); PIL"),

@@ -68,6 +68,9 @@ HINTS: Hints = {
     "masks of bools": (by(Image(input="HW")), [IS_LIGHT], [IS_LIGHT.astype(np.uint8) * 255],
         torch.from_numpy(IS_LIGHT).float()[None, None],
         TypeError, r"got bool .*; convert with \.astype\(np.uint8\) \* 255"),
+    "masks of floats": (by(pinfeed.Mask()), [PHOTOS[0, ..., 0].astype(np.float64)], [PHOTOS[0, ..., 0].astype(np.int16)],
+        torch.from_numpy(PHOTOS[:1, ..., 0]).long(),
+        TypeError, r"got float64 \(8, 6\); whole numbers convert with \.astype\(np\.int16\)"),
     "a grey array among others": (by(Image()), [COLOUR, GREY], [COLOUR, GREY.convert("RGB")],
         Collate(Image())([PHOTOS[1], THREE_GREYS]),
         ValueError, r'sample 1: .*\.convert\("RGB"\)'),
@@ -128,3 +131,21 @@ def test_four_rows_of_many_channels_are_said_to_be_so():
     image = np.random.default_rng(0).integers(0, 256, (4, 5, 8), np.uint8)
     assert Collate(Image(input="HWC"))([image]).shape == (1, 8, 4, 5)
     assert repr(Image(input="HWC")) == "Image(input='HWC')"
+
+
+def test_a_file_of_one_image(tmp_path):
+    paths = [tmp_path / f"{i}.npy" for i in range(2)]
+    for path, image in zip(paths, PHOTOS, strict=False):
+        np.save(path, image)
+    first_rows = ArrayDataset(paths[0]).__getitems__([0, 1])
+    with pytest.raises(
+        ValueError, match=r"\(6, 3\); rows of .* ConcatArray\(paths, samples=True\)"
+    ):
+        Collate(Image())(first_rows)
+    images = ArrayDataset(pinfeed.ConcatArray(paths, samples=True))
+    assert torch.equal(
+        Collate(Image())(images.__getitems__([0, 1])), Collate(Image())([*PHOTOS[:2]])
+    )
+    gray = [np.ascontiguousarray(image[..., 0]) for image in PHOTOS]
+    with pytest.raises(ValueError, match='gray images say input="HW"'):
+        Collate(Image(input="HWC"))(ArrayDataset(np.stack(gray)).__getitems__([0]))

@@ -42,7 +42,10 @@ bool becomes(DType from, DType to) {
 
 std::string hint_for(DType from, DType to) {
   if (to.is_integer()) {
-    if (!from.is_integer()) return "floats become a floating dtype";
+    if (!from.is_integer()) {
+      return "whole numbers convert with .astype(np.int16) or .to(torch.int16) in the dataset; "
+             "other floats need Image(dtype=torch.float32)";
+    }
     return becomes(from, kInt64) ? "dtype=torch.int64 holds all of them" : "";
   }
   if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
@@ -226,10 +229,15 @@ void Images::require_layout() const {
   if (samples_.shape().size() != axis_count) {
     std::string hint;
     if (axis_count == 3 && samples_.shape().size() == 2) {
-      hint =
-          samples_.are_all_rows()
-              ? "a single image needs images[None], grey images input=\"NHW\""
-              : "for grey images say input=\"HW\"; among others, " + alike(dtype(), axes_.channel);
+      if (samples_.are_all_rows()) {
+        hint = "a single image needs images[None], gray images input=\"NHW\"";
+      } else if (samples_.shape().back() == 3 || samples_.shape().back() == 4) {
+        hint =
+            "rows of one image are not samples: files of one image each take "
+            "ConcatArray(paths, samples=True)";
+      } else {
+        hint = "for gray images say input=\"HW\"; among others, " + alike(dtype(), axes_.channel);
+      }
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
       hint = samples_.are_all_rows() ? "clips take input=\"NTHWC\", output=\"NCTHW\""
