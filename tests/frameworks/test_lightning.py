@@ -319,6 +319,8 @@ class OfAnySize(lightning.LightningModule):
         (100, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),
         (0.5, 3, 4, [(40, 40), (40, 40)], [3 + 4, 7 + 10]),
         (0.5, 4, 16, [(48, 40), (32, 32)], [4 + 1, 5 + 2]),  # more than half is over: one batch
+        (0.5, 5, 8, [(40, 40), (40, 40)], [5 + 5]),  # the limit has been reached
+        (0.5, 5, 4, [(40, 40), (40, 40)], [5 + 10]),
         (5, 3, 4, [(32, 32), (20, 20)], [5, 10]),  # numbers of batches, regardless of their sizes
         (5, 3, 32, [(80, 72), (80, 72)], [3 + 2, 5 + 3]),  # no limit any more
     ],

@@ -109,10 +109,13 @@ def _count_batches(loader: Any, state: Any, trainer: Any) -> None:
     # A smaller integer limits the number of batches in an epoch, for any batch size.
     if int(count * limit if isinstance(limit, float) else count) != trainer.fit_loop.max_batches:
         return
-    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    batches = trainer.fit_loop.epoch_loop.batch_progress
+    progress = batches.current
     left = sampler.batches(one["epoch"], one["consumed"])
     done = count - left
-    if left:  # because Lightning repeats an epoch whose limit has been reached
+    if batches.is_last_batch:  # the limit had been reached, and the next epoch begins
+        done = trainer.fit_loop.max_batches
+    elif left:  # because Lightning repeats an epoch whose limit has been reached
         done = min(done, trainer.fit_loop.max_batches - 1)
     more = done - progress.ready
     for name in ("ready", "started", "processed", "completed"):
