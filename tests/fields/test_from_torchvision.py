@@ -772,3 +772,9 @@ def test_nearest_neighbors_of_tensors():
     rest, field = pinfeed.Image.from_torchvision(v2.Compose(steps), input="CHW")
     assert is_nothing(rest)
     assert torch.equal(pinfeed.Collate(field)([image])[0], v2.Compose(steps)(image))
+
+
+def test_constants_in_arrays_print_as_numbers():
+    given = v2.Normalize(np.array([0.5, 0.25, 0.5]), np.array([0.25, 0.5, 0.25]))
+    _, image = pinfeed.Image.from_torchvision([*FLOATS[:-1], given])
+    assert repr(image).startswith("Image(mean=(0.5, 0.25, 0.5), std=(0.25, 0.5, 0.25)")

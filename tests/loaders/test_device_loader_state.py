@@ -124,6 +124,36 @@ def test_the_state_counts_what_was_received(received, depth, levels):
     assert list(resumed) == list(range(10))
 
 
+@pytest.mark.parametrize("received", [0, 5])
+def test_an_interrupt_while_the_first_batch_is_made_loses_no_batch(received):
+    class Interrupted(torch.utils.data.Dataset):
+        is_interrupted = False
+
+        def __getitem__(self, index):
+            if self.is_interrupted:
+                raise KeyboardInterrupt
+            return index
+
+    dataset = Interrupted()
+    sampler = pinfeed.samplers.ShuffleSampler(40, 4)
+    loader = on_cpu(DataLoader(dataset, batch_sampler=sampler))
+    loop = iter(loader)
+    seen = [next(loop).tolist() for _ in range(received)]
+    loop.close()
+    state = loader.state_dict() if received else sampler.state_dict()
+    loader = on_cpu(DataLoader(dataset, batch_sampler=pinfeed.samplers.ShuffleSampler(40, 4)))
+    loader.load_state_dict(state)
+    dataset.is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert loader.state_dict()["consumed"] == 4 * received
+    dataset.is_interrupted = False
+    resumed = on_cpu(DataLoader(dataset, batch_sampler=pinfeed.samplers.ShuffleSampler(40, 4)))
+    resumed.load_state_dict(loader.state_dict())
+    batches = [*seen, *(batch.tolist() for batch in resumed)]
+    assert sorted(sample for batch in batches for sample in batch) == list(range(40))
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_state_that_is_loaded_during_a_loop(goes_on):
     batches = on_cpu(Stateful(), prefetch=1)

@@ -382,7 +382,7 @@ def _numbers(values: Any) -> list[float] | None:
     several = values if isinstance(values, list | tuple) else [values]
     if not several or not all(isinstance(number, int | float) for number in several):
         return None
-    return [*several]
+    return [float(one) if isinstance(one, float) else one for one in several]  # not np.float64
 
 
 def _per_channel(values: Sequence[float]) -> Any:

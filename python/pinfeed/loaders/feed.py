@@ -58,7 +58,8 @@ class Feed:
         times: Times of the iteration, by activity.
         states: The loader's last few states: at the beginning, after each batch that the consumer took,
             or at the end. None if the loader has no state.
-        taken: Number of batches that the consumer took, including failed ones and the end.
+        taken: Number of batches that the consumer took, including failed ones and the end, but not one
+            that was interrupted.
         goes_on: Whether an earlier loop took batches of the same iterator, which is the loader itself.
         is_closed: Whether the consumer gets no more batches.
         is_ahead: Whether the loader may be ahead of the consumer.
@@ -111,7 +112,7 @@ class Feed:
             self.times.waited += time.perf_counter() - asked
         if item.state is not None:
             self.states.append(item.state)
-        if not self.is_closed:
+        if not self.is_closed and (item.error is None or isinstance(item.error, Exception)):
             self.taken = item.number + 1
         if item.error is not None:
             self._join(None)
