@@ -87,7 +87,10 @@ def map_entries(
 def step_name(step: str) -> str:
     """Returns a step without its syntax: ``image`` for ``['image']``, ``0`` for ``[0]``, ``x`` for ``.x``."""
     text = step[1:] if step.startswith(".") else step[1:-1]
-    return str(ast.literal_eval(text)) if text[0] in "'\"" else text
+    if text[0] not in "'\"":
+        return text
+    # literal_eval fails in threads that parse at once, before Python 3.12, so only escapes need it.
+    return str(ast.literal_eval(text)) if "\\" in text else text[1:-1]
 
 
 def rebuild(node: Any, values: list[Any]) -> Any:

@@ -168,7 +168,7 @@ def test_what_can_not_be_done_or_told_is_said(monkeypatch):
     dataset = Sleeping(0.001)
     with open(__file__) as dataset.file:
         report = short(OwnLoop(dataset, batch_size=4), seconds=0.1)
-    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not run", "does not tell"):
+    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not run", "reports neither disk reads"):
         assert any(said in note for note in report.notes)
 
 

@@ -399,7 +399,7 @@ def test_the_side_of_padding():
         batch = pinfeed.Padded(values, lengths, masked)
         assert to_numpy([batch]).values.tolist() == expected
     holes = pinfeed.Padded(values, lengths, torch.tensor([[1, 0, 0], [1, 0, 1]]).bool())
-    with pytest.raises(ValueError, match="batch 0: lengths and mask don't agree"):
+    with pytest.raises(ValueError, match="batch 0: lengths and mask contradict each other"):
         to_numpy([holes])
 
 

@@ -262,7 +262,7 @@ def test_copies_that_nobody_counts_warn_once(workers, capfd):
         assert [views(copied), views(copied)] == [[1, 1]] * 2
     text = capfd.readouterr().err
     assert text.count("15 samples of a batch are copies of others") == 1
-    assert "WeightedSampler as batch_sampler" in text
+    assert "WeightedSampler, which counts copies, as batch_sampler" in text
     counted = pinfeed.samplers.WeightedSampler(weights, batch_size=16, num_samples=32, seed=0)
     assert min(views(DataLoader(dataset, batch_sampler=counted, **options))) > 8
 

@@ -66,6 +66,8 @@ def test_ranks_share_the_order(options, epoch):
         expected = [[] for _ in range(world_size)]
         for step in range(0, len(taken), size * world_size):
             stretch = taken[step : step + size * world_size]
+            if uneven == "keep" and options["drop_last"] and len(stretch) < size * world_size:
+                continue  # some rank has no full batch
             for rank, part in enumerate(np.array_split(stretch, world_size)):
                 if len(part) == size or (len(part) and not options["drop_last"]):
                     expected[rank].append(part.tolist())

@@ -141,14 +141,12 @@ def test_masks():
     ragged = RaggedArray(values(), offsets())
     expected = [part for part in parts(values()) if len(part) > 1]
     mask = ragged.lengths > 1
-    for form in (mask, torch.from_numpy(mask), np.repeat(mask, 2)[::2]):
+    for form in (mask, torch.from_numpy(mask), np.repeat(mask, 2)[::2], mask.tolist()):
         assert_same(list(ragged[form]), expected)
     with pytest.raises(IndexError, match=r"mask of shape \(7,\), got \(6,\)"):
         ragged[mask[1:]]
     with pytest.raises(IndexError, match=r"mask of shape \(7,\), got \(7, 1\)"):
         ragged[mask[:, None]]
-    with pytest.raises(TypeError, match="expected integers, got bool at position 0"):
-        ragged[mask.tolist()]
 
 
 @pytest.mark.parametrize("index", [COUNT, -COUNT - 1, 2**70])

@@ -280,7 +280,7 @@ class Image(Field):
             **options: Further arguments of `Image`, such as ``dtype``.
 
         Sizes match transformers. Values match its torchvision backend up to rounding; where
-        transformers resizes with Pillow, they differ by a level or two of 255. For detectors that pad,
+        transformers resizes with Pillow, they differ by a level or two of 255 (noise by up to 18). For detectors that pad,
         the batch has a bool ``pixel_mask``, so the field must be in a dict. Without ``do_rescale``
         values stay as they are; float images of 0..1 that are not normalized either need
         ``dtype=torch.float32``.

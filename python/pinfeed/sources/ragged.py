@@ -66,7 +66,7 @@ class RaggedArray(Source):
     - ``ragged[i]`` is a view; negative indices count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.
     - ``ragged[a:b:step]`` and ``ragged[indices]``, with integers in a list, an ndarray or a tensor,
-      copy into a new RaggedArray; so does ``ragged[mask]`` with an ndarray or a tensor of bools, one
+      copy into a new RaggedArray; so does ``ragged[mask]`` with an ndarray, a tensor or a list of bools, one
       per sequence.
 
     Attributes:
