@@ -20,7 +20,7 @@ struct GroupPlace {
 // between its rows, else a row. Each is a whole number of groups.
 struct Runs {
   Divider groups;  // per run
-  Divider rows;  // runs per plane
+  Divider rows;    // runs per plane
   Divider planes;  // per image; 1 for pixels
 
   PINFEED_BOTH GroupPlace find(std::int64_t group) const {

@@ -23,7 +23,7 @@ struct Stretch {
 // The rows of one sample, in the padded batch and among the jagged values.
 struct SampleRows {
   std::int64_t begin;  // in the values
-  std::int64_t kept;  // rows in the padded sample
+  std::int64_t kept;   // rows in the padded sample
   std::int64_t place;  // the first of them in the padded sample
 };
 

@@ -25,8 +25,8 @@ struct SameOrder {
   std::int64_t row_stride;    // bytes
   std::int64_t plane_stride;  // bytes
   std::uint8_t* out;
-  std::int64_t groups;  // of the batch
-  ChannelTable channels;  // per plane
+  std::int64_t groups;     // of the batch
+  ChannelTable channels;   // per plane
   Affine affine[kPeriod];  // per pixel
 
   std::int64_t blocks() const { return blocks_of(groups, kThreads * kGroups); }

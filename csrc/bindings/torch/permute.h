@@ -11,8 +11,8 @@ namespace pinfeed::torch_ops {
 // A checked call: a copy of `images` with permuted axes.
 struct PermuteCall {
   Tensor images;
-  Shape order = {};  // for each axis of the output, the axis of `images`
-  Shape shape = {};  // of the output
+  Shape order = {};    // for each axis of the output, the axis of `images`
+  Shape shape = {};    // of the output
   Shape strides = {};  // of `images` along the output's axes, in items
   std::size_t item_size = 1;
   Tensor out;
