@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     RandomSampler,
     Subset,
@@ -20,11 +21,13 @@ from torch.utils.data import WeightedRandomSampler as Weighted
 from torchvision import transforms as v1
 from torchvision.datasets import VisionDataset
 from torchvision.transforms import v2
+from torchvision.tv_tensors import BoundingBoxes
+from torchvision.tv_tensors import Mask as Classes
 
 import pinfeed
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.diagnosis.runs import LoaderCopy
-from sleeping import Sleeping, changes_of
+from sleeping import Sleeping, changes_of, short
 
 
 def named(beginning, changes):
@@ -238,9 +241,51 @@ class Vision(VisionDataset):
         return self.transforms(image, index)
 
 
+class Masks(Vision):
+    """Like torchvision's VOCSegmentation; or wrapped, if it makes tv_tensors."""
+
+    make = staticmethod(PIL.Image.fromarray)
+
+    def __getitem__(self, index):
+        classes = np.random.default_rng(index).integers(0, 21, (60, 80), np.uint8)
+        return self.transforms(Folder(None)[index][0], self.make(classes))
+
+
+class WrappedMasks(Masks):
+    make = Classes
+
+
+class Found(Vision):
+    """Like torchvision's CocoDetection, wrapped."""
+
+    def __getitem__(self, index):
+        box = BoundingBoxes([[1, 2, 3, 4]], format="XYXY", canvas_size=(60, 80))
+        return self.transforms(Folder(None)[index][0], {"boxes": box})
+
+
+class TwoTransforms(Masks):
+    """Like datasets of tutorials, with one transform for images and one for masks."""
+
+    def transforms(self, image, mask):
+        return {"image": self.transform(image), "mask": self.target_transform(mask)}
+
+    def __init__(self, transform, target_transform):
+        self.transform, self.target_transform = transform, target_transform
+
+
+class Planes(Folder):
+    """Has tensors, channels first."""
+
+    def __getitem__(self, index):
+        return self.transform(v1.functional.pil_to_tensor(Folder(None)[index][0])), index % 3
+
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 END = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
 RESIZED = [v1.Resize(40), v1.CenterCrop(32), *END]
+FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+CLASSES = [v1.Resize(40, v1.InterpolationMode.NEAREST), v1.CenterCrop(32)]
+SHARED = Folder(v1.Compose(RESIZED))
 TRANSFORMS = {
     "a folder": (Folder(v1.Compose(RESIZED)), "dataset.transform, image", True),
     "no check": (Unchecked(v1.Compose(RESIZED)), "dataset.transform, image", True),
@@ -250,6 +295,15 @@ TRANSFORMS = {
     "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "dataset.transform, image", False),
     "transforms": (Folder(v2.Compose([v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]), "transforms"), "dataset.transforms, image", True),
     "a pair": (Vision("", transform=v1.Compose(RESIZED)), "dataset.transforms.transform, image", True),
+    "a concatenation": (ConcatDataset([Folder(v1.Compose(RESIZED)), Subset(Folder(v1.Compose(RESIZED)), range(9))]), "dataset.datasets[0].transform, image", True),
+    "parts of one folder": (ConcatDataset([Subset(SHARED, range(8)), Subset(SHARED, range(8, 12))]), "dataset.datasets[1].dataset.transform, image", True),
+    "tensors": (Planes(v2.Compose([v2.CenterCrop(32), v2.ToImage(), *FLOATS])), "dataset.transform, image", True),
+    "masks of a pair": (Masks("", transform=v1.Compose(RESIZED), target_transform=v1.Compose([*CLASSES, v1.PILToTensor()])), "dataset.transforms.transform, image", True),
+    "two transforms": (TwoTransforms(v1.Compose(RESIZED), v1.Compose([*CLASSES, v1.PILToTensor(), v1.Lambda(lambda mask: mask[0].long())])), "dataset.transform, image", True),
+    "masks of tensors": (TwoTransforms(v2.Compose(RESIZED), v2.Compose([v2.ToImage(), *CLASSES])), "dataset.transform, image", True),
+    "a mask that isn't moved": (TwoTransforms(v1.Compose([v1.ColorJitter(0.1), *END]), v1.PILToTensor()), "dataset.transform, image", False),
+    "both": (WrappedMasks("", transforms=v2.Compose([v2.Resize(40), v2.CenterCrop(32), v2.ToImage(), *FLOATS])), "dataset.transforms, image", True),
+    "both, at random": (WrappedMasks("", transforms=v2.Compose([v2.RandomResizedCrop(32), v2.ToImage(), v2.RandomHorizontalFlip(), *FLOATS])), "dataset.transforms, image", False),
 }  # fmt: skip
 
 
@@ -267,25 +321,68 @@ def test_a_transform_becomes_a_field(dataset, code, is_same):
     run = LoaderCopy(DataLoader(dataset, 4)).run(change.settings, 0.01)  # as in trials
     assert run.batches
     expected = [*DataLoader(dataset, 4)]
-    names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed}
-    conversion, loader = change.code.split("; ")
+    names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed, "torch": torch}
+    conversion, loader = change.code.rsplit("; ", 1)
     exec(conversion, names)
     names["DataLoader"] = lambda _, collate_fn: DataLoader(
         names["dataset"], 4, collate_fn=collate_fn
     )
     found = [*eval(loader, names)]
-    for (images, labels), (theirs, their_labels) in zip(found, expected, strict=True):
-        assert torch.equal(labels, their_labels)
-        assert images.shape == theirs.shape
-        assert not is_same or (images - theirs).abs().max() <= 2.02 / 255 / min(STD)
+    has_masks = "pinfeed.Mask(" in loader
+    assert has_masks == isinstance(dataset, Masks)
+    for batch, theirs in zip(found, expected, strict=True):
+        (images, targets), (their_images, their_targets) = (
+            one.values() if isinstance(one, dict) else one for one in (batch, theirs)
+        )
+        assert images.shape == their_images.shape
+        assert targets.dtype == their_targets.dtype
+        if has_masks:
+            assert targets.shape == (4, *images.shape[2:])
+            assert ("pinfeed.Mask(dtype=torch.uint8" in loader) == (targets.dtype == torch.uint8)
+        if is_same or not has_masks:
+            assert torch.equal(targets, their_targets.reshape(targets.shape))
+        assert not is_same or (images - their_images).abs().max() <= 2.02 / 255 / min(STD)
+
+
+def test_transforms_of_images_and_targets_that_cannot_be_split(trials):
+    """The report names the page for them."""
+    flips = v2.Compose([v2.RandomHorizontalFlip(), v2.ToImage(), *FLOATS])
+    late = v2.Compose([v2.CenterCrop(32), v2.ToImage(), *FLOATS, v2.Lambda(lambda image: image)])
+    for kind, transforms, field, page in (
+        (WrappedMasks, late, "Mask", "Segmentation"),
+        (Found, flips, "Boxes", "Detection"),
+    ):
+        dataset = Subset(kind("", transforms=transforms), range(12))
+        report = short(DataLoader(dataset, batch_size=2))
+        assert (
+            f"Not tried: pinfeed.Image and pinfeed.{field} in place of dataset.dataset.transforms\n"
+            "  the transform as a field: it changes images and targets together, and can't be split; "
+            f"see the page {page}\n"
+        ) in str(report)
 
 
 def test_transforms_that_stay():
     twice = v1.Compose([v1.CenterCrop(32), v1.ToTensor(), v1.Lambda(lambda image: image * 2)])
+    one, other = (Folder(v1.Compose(RESIZED[first:])) for first in (0, 1))
     for dataset in (
         Folder(twice),
         Folder(lambda image: END[0](image)),
         TensorDataset(torch.ones(9, 2)),
+        ConcatDataset([Subset(one, range(4)), other]),
     ):
         assert not of_transform(dataset)
     assert not of_transform(Folder(v1.Compose(RESIZED)), collate_fn=lambda samples: samples)
+
+
+class VisionFolder(VisionDataset):
+    """Like torchvision's ImageFolder, which keeps a pair of transforms that its samples don't use."""
+
+    __len__, __getitem__, key = Folder.__len__, Folder.__getitem__, "transform"
+
+
+def test_only_the_transform_that_samples_use_is_tried():
+    dataset = VisionFolder("", transform=v1.Compose(RESIZED))
+    assert of_transform(dataset)
+    dataset.transform, image = pinfeed.Image.from_torchvision(dataset.transform)
+    collate = pinfeed.Collate((image, None))
+    assert not of_transform(dataset, collate_fn=lambda samples: collate(samples))

@@ -165,7 +165,9 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if batches and not loader.has_fields:
         found = converted(dataset, batches, loader.make)
         if found is not None:
-            fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
+            fused = None
+            if found.collate is not None:
+                fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
             yield Change("the transform as a field", found.code, fused, found.note)
     is_slow = loop.collate > LEAST_GAIN * loop.made and not isinstance(loader.collate, Collate)
     if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):

@@ -169,7 +169,9 @@ class Report:
         for change in self.changes:
             if change.settings is None:
                 yield f"Not tried: {change.code}"
-                yield f"  {change.name}: at most {change.at_most:.1f} × ({change.note})"
+                bound = change.at_most
+                note = change.note if bound is None else f"at most {bound:.1f} × ({change.note})"
+                yield f"  {change.name}: {note}"
             if len(change.after) == 1 and change.gain > change.least:
                 yield f"Tried once, which may be luck: {change.code}"
                 yield f"  {change.name}: {1 + change.gain:.2f} × the batches"

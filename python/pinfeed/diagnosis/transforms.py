@@ -5,98 +5,257 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import Subset
+from torch.utils.data import ConcatDataset, Subset
 
+from pinfeed.arguments import ARRAYS
 from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
-from pinfeed.structure import entries, map_entries
+from pinfeed.fields.mask import Mask
+from pinfeed.structure import entries, is_container, map_entries
 
-#: Attributes of a dataset's transform; torchvision may pair it with a target transform.
-_PLACES = ("transform", "transforms", "transforms.transform")
+#: Attributes of a dataset's transform; torchvision's ``transforms`` can be a pair of two others.
+_PLACES = ("transform", "transforms")
 #: Maximum difference of bytes between the resizing of Pillow and torch.
 _LEVELS = 2.02
 
 
 class Converted(NamedTuple):
-    """A dataset without the transforms that the field replaces.
+    """A dataset without the transforms that the fields replace.
 
     Attributes:
         code: The code to write.
-        note: A description of the field.
-        dataset: A copy of the dataset whose samples have untransformed images.
+        note: A description of the fields.
+        dataset: A copy of the dataset whose samples have untransformed images; None if its transform
+            changes images and targets together, and can't be split.
         collate: Collates its samples.
     """
 
     code: str
     note: str
+    dataset: Any = None
+    collate: Collate | None = None
+
+
+class _Part(NamedTuple):
+    """A dataset with a transform, which can be in a Subset or ConcatDataset.
+
+    Attributes:
+        dataset: The dataset.
+        name: Its name in code.
+        place: The attribute of the transform that its samples use.
+        target_place: The attribute of the target's transform; empty if there is none.
+        targets: What the transform gets together with an image.
+    """
+
     dataset: Any
-    collate: Collate
+    name: str
+    place: str
+    target_place: str
+    targets: list[Any]
+
+    @property
+    def path(self) -> str:
+        return f"{self.name}.{self.place}"
+
+    @property
+    def target_path(self) -> str:
+        return f"{self.name}.{self.target_place}"
 
 
 def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
-    """Replaces a dataset's transform by a field; None if it has none, or batches would differ.
+    """Replaces a dataset's transform by fields; None if it has none, or batches would differ.
 
     Args:
-        dataset: A dataset, or a Subset of one.
+        dataset: A dataset, or a Subset or ConcatDataset of some.
         batches: Indices of batches.
         make: Makes the current loader's batch from indices.
     """
-    for place in _PLACES:
-        with contextlib.suppress(Exception):  # a dataset that can't be changed stays unchanged
-            return _converted_at(place, dataset, batches, make)
+    parts: list[_Part] = []
+    with contextlib.suppress(Exception):  # a dataset that can't be changed stays unchanged
+        parts = [*_parts(dataset, batches[0][0], "dataset")]
+    for interpolation in ("nearest-exact", "nearest", None) if parts else ():
+        with contextlib.suppress(Exception):
+            return _converted(dataset, parts, batches, make, interpolation)
+    for part in parts:
+        for target in part.targets:
+            is_mask = getattr(target, "ndim", 0) > 1 or _is_image(target)
+            if is_mask or is_container(target):
+                kind, page = ("Mask", "Segmentation") if is_mask else ("Boxes", "Detection")
+                code = f"pinfeed.Image and pinfeed.{kind} in place of {part.path}"
+                why = f"it changes images and targets together, and can't be split; see the page {page}"
+                return Converted(code, why)
     return None
 
 
-def _converted_at(
-    place: str, dataset: Any, batches: list[Any], make: Callable[[Any], Any]
+def _parts(dataset: Any, index: Any, name: str) -> Iterator[_Part]:
+    """Yields the datasets with a transform; ``index`` is the index of a sample."""
+    if isinstance(dataset, Subset):
+        yield from _parts(dataset.dataset, dataset.indices[index], f"{name}.dataset")
+        return
+    if isinstance(dataset, ConcatDataset):
+        for i, part in enumerate(dataset.datasets):
+            yield from _parts(part, 0, f"{name}.datasets[{i}]")
+        return
+    for place in _PLACES:
+        transform = getattr(dataset, place, None)
+        recorded = _Recorded(transform)
+        if transform is not None:
+            _changed(dataset, "", {f".{place}": recorded})[index]
+        # torchvision's datasets keep a pair that some don't use, and users replace one attribute.
+        if recorded.calls:
+            is_pair = hasattr(transform, "transform") and hasattr(transform, "target_transform")
+            prefix, owner = ("transforms.", transform) if is_pair else ("", dataset)
+            place = f"{prefix}transform" if is_pair else place
+            target_place = f"{prefix}target_transform"
+            if place == "transforms" or getattr(owner, "target_transform", None) is None:
+                target_place = ""
+            yield _Part(
+                dataset, name, place, target_place, [] if is_pair else recorded.calls[0][1:]
+            )
+            return
+
+
+def _converted(
+    dataset: Any,
+    parts: list[_Part],
+    batches: list[Any],
+    make: Callable[[Any], Any],
+    interpolation: Any,
 ) -> Converted:
-    """Like `converted` for one attribute; raises if it has no transform."""
-    owner, name = dataset, "dataset"
-    while isinstance(owner, Subset):
-        owner, name = owner.dataset, f"{name}.dataset"
-    transform = operator.attrgetter(place)(owner)
-    rest, image = Image.from_torchvision(transform)
-    without = _with(dataset, place, rest)
-    sample = without[batches[0][0]]
-    (found,) = (entry for _, entry in entries(sample) if _is_image(entry))
+    """Returns the change; raises if batches would differ.
+
+    ``interpolation``: of a mask, which then loses its own transform; None: targets stay as they are.
+    """
+    is_joint = any(part.targets for part in parts)
+    targets = [part.target_path for part in parts if part.target_place]
+    if interpolation is None:
+        targets = []
+    elif not targets and not is_joint:
+        raise ValueError("no mask")
+
+    option, rests, image = "", *_split(parts)
+    plain = _changed(dataset, "dataset", rests | dict.fromkeys(targets, torch.nn.Identity()))
+    sample = plain[batches[0][0]]
+    found = next(entry for _, entry in entries(sample) if _is_image(entry))
     if image.input is None and isinstance(found, torch.Tensor) and found.ndim == 3:
-        image = Image.from_torchvision(transform, input="CHW")[1]
-    collate = Collate(map_entries(lambda entry: image if _is_image(entry) else None, sample))
-    stays = type(rest).__name__ != "Identity"
+        option, rests, image = ', input="CHW"', *_split(parts, input="CHW")
+    fields, names = {id(found): image}, {id(found): _Name("image")}
+    steps: tuple[str, ...] = ()
+    if interpolation is not None:
+        steps, classes = _mask(sample, found, image)
+        dtype = dict(entries(make(batches[0])))[steps].dtype
+        mask = Mask(dtype=dtype, interpolation=interpolation)
+        fields[id(classes)], names[id(classes)] = mask, _Name(f"pinfeed.{mask!r}")
+
+    stays = any(type(rest).__name__ != "Identity" for rest in rests.values())
     is_random = stays or image.is_random  # assume that other transforms are random
+    geometry = () if image.geometry is None else image.geometry.steps
+    is_moved = any(step.is_random for step in geometry) or (stays and is_joint)
+    others = [entry for _, entry in entries(sample) if id(entry) not in fields]
+    if is_joint and is_moved and any(isinstance(e, ARRAYS) or _is_image(e) for e in others):
+        raise ValueError("other targets that move, too")
+
+    collate = Collate(map_entries(lambda entry: fields.get(id(entry)), sample))
+    tolerance = None if is_random else _tolerance(image)
     for indices in batches[:2]:
-        batch = collate([without[index] for index in indices])
-        if not have_equal_values(make(indices), batch, None if is_random else _tolerance(image)):
+        batch, theirs = collate([plain[index] for index in indices]), make(indices)
+        if steps:
+            theirs, classes = _without_channel(theirs, steps)
+            if not is_moved and not torch.equal(dict(entries(batch))[steps], classes):
+                raise ValueError("other classes")
+        if not have_equal_values(theirs, batch, tolerance):
             raise ValueError("another batch")
-    written = map_entries(lambda entry: _Name() if _is_image(entry) else None, sample)
-    code = (
-        f"{name}.{place}, image = pinfeed.Image.from_torchvision({name}.{place}); "
-        f"DataLoader(..., collate_fn=pinfeed.Collate({written!r}))"
-    )
-    compared = "values are as close as Pillow's and torch's arithmetic"
+    owners = {id(part.dataset): part for part in parts}  # Subsets can have the same dataset
+    paths = [part.path for part in owners.values()]
+    lines = [f"{p}, image = pinfeed.Image.from_torchvision({p}{option})" for p in paths]
+    lines += [
+        f"{one.target_path} = torch.nn.Identity()"
+        for one in owners.values()
+        if one.target_path in targets
+    ]
+    written = map_entries(lambda entry: names.get(id(entry)), sample)
+    lines += [f"DataLoader(..., collate_fn=pinfeed.Collate({written!r}))"]
+    note = f"image is then {image!r}; "
+    note += "masks move with it, and are (B, H, W); " * bool(steps)
     if is_random:
-        compared = "its random draws are others, of the same distributions"
-    return Converted(code, f"image is then {image!r}; {compared}", without, collate)
+        note += "its random draws are others, of the same distributions"
+    else:
+        note += "values are as close as Pillow's and torch's arithmetic"
+    return Converted("; ".join(lines), note, plain, collate)
 
 
-class _Name:
-    """The name of the field in the code."""
+def _split(parts: list[_Part], **options: Any) -> tuple[dict[str, Any], Image]:
+    """Returns the transforms that stay, by their paths, and the field, which must be the same for all."""
+    rests, fields = dict[str, Any](), dict[str, Image]()
+    for part in parts:
+        transform = operator.attrgetter(part.place)(part.dataset)
+        rests[part.path], image = Image.from_torchvision(transform, **options)
+        fields[repr(image)] = image
+    (field,) = fields.values()
+    return rests, field
 
-    def __repr__(self) -> str:
-        return "image"
+
+def _mask(sample: Any, found: Any, image: Image) -> tuple[tuple[str, ...], Any]:
+    """Returns the entry that is a mask of an image's size, and the steps to it."""
+    size = Collate(Image(input=image.input, dtype=torch.uint8))([found]).shape[2:]  # type: ignore[arg-type]
+    for steps, entry in entries(sample):
+        with contextlib.suppress(TypeError, ValueError):
+            if entry is not found and Collate(Mask())([entry]).shape[1:] == size:
+                return steps, entry
+    raise ValueError("no mask")
 
 
-def _with(dataset: Any, place: str, transform: Any) -> Any:
-    """Copies a dataset, with another transform."""
+def _without_channel(batch: Any, steps: tuple[str, ...]) -> tuple[Any, torch.Tensor]:
+    """Returns a batch whose masks have no axis of one channel, and the masks."""
+    given = dict(entries(batch))[steps]
+    masks = given.squeeze(1) if given.ndim == 4 else given
+    return map_entries(lambda entry: masks if entry is given else entry, batch), masks
+
+
+class _Recorded:
+    """A transform that records the arguments of its calls."""
+
+    def __init__(self, transform: Any) -> None:
+        self._transform = transform
+        self.calls: list[list[Any]] = []
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.calls.append([*arguments, *named.values()])
+        return self._transform(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transform, name)
+
+
+class _Name(str):
+    """Code that is shown as it is."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _changed(dataset: Any, name: str, values: dict[str, Any]) -> Any:
+    """Copies a dataset, with other values for the attributes with these paths."""
     twin = copy.copy(dataset)
-    head, _, rest = ("dataset", "", place) if isinstance(dataset, Subset) else place.partition(".")
-    value = _with(getattr(dataset, head), rest, transform) if rest else transform
-    setattr(twin, head, value)
+    if isinstance(dataset, Subset):
+        twin.dataset = _changed(dataset.dataset, f"{name}.dataset", values)
+    elif isinstance(dataset, ConcatDataset):
+        parts = enumerate(dataset.datasets)
+        twin.datasets = [_changed(part, f"{name}.datasets[{i}]", values) for i, part in parts]
+    else:
+        if any(path.startswith(f"{name}.transforms.") for path in values):
+            twin.transforms = copy.copy(dataset.transforms)
+        for path, value in values.items():
+            place, _, last = path.rpartition(".")
+            if place == name:
+                setattr(twin, last, value)
+            elif place == f"{name}.transforms":
+                setattr(twin.transforms, last, value)
     return twin
 
 
