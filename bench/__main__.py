@@ -10,6 +10,7 @@ PARTS = (
     "epochs",
     "augmentation",
     "migration",
+    "photographs",
     "detection",
     "patches",
     "sequences",
