@@ -92,8 +92,8 @@ def folder():
 
     directory = tempfile.TemporaryDirectory(prefix="pinfeed-bench-")
     paths = [Path(directory.name, f"{i}.jpg") for i in range(2 * COUNT)]
-    images = smooth_images(2 * COUNT, HEIGHT, WIDTH) // 16 * 15
-    images += random_bytes(*images.shape) // 16  # files are then as large as those of a camera
+    images = smooth_images(2 * COUNT, HEIGHT, WIDTH) // 4 * 3
+    images += random_bytes(*images.shape) // 4  # files then have 90 KB, as photographs do
     for path, image in zip(paths, images, strict=True):
         PIL.Image.fromarray(image).save(path, quality=90)
     plain = Folder(paths)
