@@ -219,6 +219,10 @@ BAD = {
         ValueError, "Lambda comes after ToTensor", "; move it before ToTensor, where it gets bytes, or leave it and Normalize out, and call them on each image"),
     "colors of floats": (of(TO_TENSOR, transforms.ColorJitter(0.2)), ValueError, "ColorJitter comes after ToTensor", "other values"),
     "padded with the mean": (of(*OLD_FLOATS, CROP), ValueError, "RandomCrop comes after ToTensor", "pads before it normalizes"),
+    "cropped last": (of(*OLD_FLOATS, transforms.CenterCrop(8)), ValueError,
+        "CenterCrop comes after ToTensor, and it pads images smaller than (8, 8) after Normalize, an Image before; move it before ToTensor, where it gets bytes, or leave it out"),
+    "no steps": (of(), TypeError, "got an empty Compose; without a transform, write the field: Image() makes floats of 0..1, Image(dtype=torch.uint8) keeps bytes"),
+    "ten crops": (of(transforms.TenCrop(8), transforms.Lambda(torch.stack)), ValueError, "transform must return one image, and TenCrop returns several; stack"),
     "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with bytes"),
     "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
     "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: it gets bytes; put ToDtype(torch.float32, scale=True) before it"),
@@ -237,6 +241,20 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_refused(case):
     check(*BAD[case])
+
+
+def test_five_crops():
+    """As the message says, in the way of torchvision's documentation."""
+    several, to_bytes = transforms.FiveCrop(8), transforms.functional.pil_to_tensor
+    finish = transforms.Compose(OLD_FLOATS)
+    theirs = transforms.Compose(
+        [several, transforms.Lambda(lambda crops: torch.stack([finish(crop) for crop in crops]))]
+    )
+    field = "Image(mean, std, input='TCHW', output='TCHW')"
+    check(lambda: pinfeed.Image.from_torchvision(theirs), ValueError, "FiveCrop", field)
+    stack = torch.stack([to_bytes(crop) for crop in several(pil())])
+    image = eval(field, {"mean": MEAN, "std": STD, **NAMES})
+    torch.testing.assert_close(pinfeed.Collate(image)([stack])[0], theirs(pil()))
 
 
 def numbers(one):

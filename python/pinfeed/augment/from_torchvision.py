@@ -58,6 +58,12 @@ class _NotFused(Exception):
 def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the result of `Image.from_torchvision`; ``kind`` is the class of the field."""
     transforms = _flat(transform)
+    if not transforms:
+        raise TypeError(
+            f"{_NAME}: transform must be of torchvision or timm, got an empty {type(transform).__name__}; "
+            "without a transform, write the field: Image() makes floats of 0..1, Image(dtype=torch.uint8) "
+            "keeps bytes"
+        )
     if not any(_library(one) for one in transforms):
         names = ", ".join(type(one).__name__ for one in transforms)
         got = names if transforms == [transform] else f"{type(transform).__name__} of {names}"
@@ -71,6 +77,13 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             f"{_NAME}: {derived[0]} follows from the transform; leave it out, or write the field as "
             "print(image) shows it and change it there"
         )
+    for one in transforms:
+        if _name(one) in ("FiveCrop", "TenCrop"):
+            raise ValueError(
+                f"{_NAME}: transform must return one image, and {type(one).__name__} returns several; stack "
+                "their bytes in the dataset, torch.stack([pil_to_tensor(crop) for crop in crops]), and "
+                "write the field: Image(mean, std, input='TCHW', output='TCHW')"
+            )
     layouts = _layouts(transforms, str(options.get("input", "")))
     start, arguments = 0, {}
     for start in range(len(transforms) + 1):
@@ -347,8 +360,6 @@ def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
         fix = f"move it before the conversion to floats with fill={fills}, the same color"
         if fills is None:
             fix = "leave it out, and call it on each image of the batch"
-        if not hasattr(transform, "fill"):
-            fix = ""
         raise _NotFused(transform, "an Image pads before it normalizes", fix)
     unit = 255 if plan.values == "scaled" else 1
     integers = tuple(round(number * unit) for number in numbers)
@@ -434,6 +445,9 @@ def _add_center_crop(plan: _Plan, transform: Any) -> None:
     size = transform.size
     mode: Any = getattr(transform, "padding_mode", "constant")
     step = CenterCrop(_square(size), padding_mode=mode)
+    if plan.values == "normalized" and mode == "constant" and not hasattr(transform, "fill"):
+        why = f"it pads images smaller than {tuple(size)} after Normalize, an Image before"
+        raise _NotFused(transform, why)
     fill = _as_fill(plan, transform, getattr(transform, "fill", 0)) if mode == "constant" else 0
     if fill != 0:
         if plan.pads:
