@@ -35,7 +35,7 @@ page_bytes: int
 
 def create_shared_file(name: str) -> int: ...
 def compare_exchange(
-    cells: npt.NDArray[np.int64], place: int, expected: int, desired: int
+    cells: npt.NDArray[np.int64], index: int, expected: int, desired: int
 ) -> bool: ...
 
 class SharedSlot:

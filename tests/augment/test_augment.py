@@ -200,9 +200,7 @@ def test_center_crops_that_mirror(mode, resized):
     small = pinfeed.Image(augment=augment.CenterCrop((20, 2), padding_mode="reflect"))
     check(lambda: pinfeed.Collate(small)([image]), ValueError, "image of (7, 6)", "too few pixels")
     empty = pinfeed.Image(augment=augment.CenterCrop(2, padding_mode="edge"))
-    check(
-        lambda: pinfeed.Collate(empty)([image[:0]]), ValueError, "no pixel that could be repeated"
-    )
+    check(lambda: pinfeed.Collate(empty)([image[:0]]), ValueError, "no pixel to repeat")
 
 
 @pytest.mark.parametrize("padding", [2, [2], (2, 2), (2, 2, 2, 2)], ids=str)
@@ -382,7 +380,7 @@ SAMPLES = [
     (*of(crop(5), (5, 5, 3), (5, 5, 4)), "sample 1: expected 3 channels as in sample 0"),
     (*of(crop(5, 1, fill=(1, 2)), (5, 5, 3)), "one for each of 3 channels, got 2"),
     (*of(crop(1, 4, padding_mode="reflect"), (4, 5, 3)), "sample 0: an image of (4, 5)", '"edge"'),
-    (*of(crop(1, 1, padding_mode="edge"), (0, 4, 3)), "no pixel that could be repeated", '"constant"'),
+    (*of(crop(1, 1, padding_mode="edge"), (0, 4, 3)), "no pixel to repeat", '"constant"'),
 ]  # fmt: skip
 
 
@@ -447,7 +445,7 @@ def test_entries_that_share_a_geometry_have_images_of_one_size(size):
         ValueError,
         "entry ['mask'] of sample 1: expected an image of (8, 8) as in entry ['image']",
         f"got {size}",
-        "make a second geometry",
+        "create a second geometry",
     )
     assert batch(crop(4))["mask"].shape == (2, 3, 4, 4)
 

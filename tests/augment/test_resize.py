@@ -329,7 +329,7 @@ def test_arguments(call, error, words):
 SAMPLES = [
     (resize(4), (6, 5), (0, 5), "sample 1: an image of (0, 5) has no pixels to resize"),
     (crop(4), (6, 5), (5, 0), "sample 1: an image of (5, 0) has no pixels to resize"),
-    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would get a side of 0", "height and a width"),
+    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would be resized to a side of 0", "height and a width"),
     (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)", "pad_value pads images of different sizes"),
 ]  # fmt: skip
 
@@ -343,4 +343,4 @@ def test_samples(view, sizes, words):
 @pytest.mark.processes
 def test_more_than_there_is_memory_for_weights():
     printed = run_program("resize_weights_without_memory")
-    assert printed == "Collate: no memory for what is kept beside the batch\n" * 2
+    assert printed == "Collate: no memory for temporary buffers\n" * 2

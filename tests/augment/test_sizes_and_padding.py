@@ -218,7 +218,7 @@ ERRORS = [
         )([np.zeros((8, 8, 3), np.uint8), np.zeros((1, 20_000, 3), np.uint8)]),
         ValueError,
         "sample 1: an image of (1, 20000) would be resized to (800, 16000000)",
-        "limit the longer edge by max_size",
+        "limit the longer edge with max_size",
     ),
 ]  # fmt: skip
 

@@ -120,7 +120,7 @@ def test_places_of_too_many_pixels(multiple_of):
     collate = Collate(Image(multiple_of=multiple_of, mask=True, **PADDED))
     place = multiple_of if isinstance(multiple_of, tuple) else (multiple_of, multiple_of)
     words = f"sample 1: an image of (3, 6) would be padded to {place}, more than 2**26 pixels"
-    check(lambda: collate([IMAGE, OTHER]), ValueError, words, "take a smaller multiple_of")
+    check(lambda: collate([IMAGE, OTHER]), ValueError, words, "pass a smaller multiple_of")
 
 
 def test_more_than_there_is_memory():

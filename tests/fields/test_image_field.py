@@ -101,10 +101,10 @@ UNITS = {
     "bytes": (BYTES, {"scale": 1}, "leave scale out", {}, 255),
     "bytes in another unit": (BYTES, {"scale": 1 / 8}, "leave scale out", {}, 255),
     "16 bits": (BYTES * np.uint16(257), {"scale": 1}, "leave scale out", {}, 65535),
-    "bytes in uint16": (BYTES.astype(np.uint16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
-    "bytes in int16": (BYTES.astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
-    "12 bits": (BYTES.astype(np.uint16) * 16, {}, "say scale=1/4095", {"scale": 1 / 4095}, 4095),
-    "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "say scale=1/255", {"scale": 1 / 255}, 255),
+    "bytes in uint16": (BYTES.astype(np.uint16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
+    "bytes in int16": (BYTES.astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
+    "12 bits": (BYTES.astype(np.uint16) * 16, {}, "pass scale=1/4095", {"scale": 1 / 4095}, 4095),
+    "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
 }  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def test_dark_batches_of_deep_images_are_no_mistake():
         assert collate([first]).shape == (1, 1, 8, 8)
         assert collate([dark]).max() < 0
     collate = pinfeed.Collate(pinfeed.Image(mean=0.125))
-    with pytest.raises(ValueError, match="for images that are so dark say scale=1/32767"):
+    with pytest.raises(ValueError, match="if the images are that dark, pass scale=1/32767"):
         collate([dark])
     same = pinfeed.Collate(pinfeed.Image(mean=0.125, scale=1 / 32767))([dark])
     assert torch.allclose(same, torch.full_like(same, 200 / 32767 - 0.125))

@@ -19,7 +19,7 @@ PALETTE, RGBA = COLOUR.convert("P"), COLOUR.convert("RGBA")
 CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
 MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
-BEYOND_1 = "expected values of 0..1, as mean and std of floats are for, got .* scale=1/255"
+BEYOND_1 = "expected values of 0..1, the unit of mean and std for floats, got .* scale=1/255"
 
 DEEP = PHOTOS.astype(np.uint16) * 257  # as large as values of PIL's "I;16"
 DEEP_GRAY = np.ascontiguousarray(DEEP[1, ..., 0])
@@ -42,7 +42,7 @@ HINTS: Hints = {
         torch.from_numpy(DEEP_GRAY / np.float32(65535))[None, None],
         TypeError, r"got 'I;16B'; np\.asarray\(image\)\.astype\(np\.uint16\) has its values"),
     "clips of different length": (by(CLIPS), [CLIP, PHOTOS], [CLIP[:3], PHOTOS], TWO_CLIPS,
-        ValueError, r"take as many frames of each clip: clip\[:3\]$"),
+        ValueError, r"cut clips to the same number of frames: clip\[:3\]$"),
     "clips of different length by channel": (by(CLIPS_BY_CHANNEL), [clip.transpose(3, 0, 1, 2) for clip in (CLIP, PHOTOS)],
         [clip.transpose(3, 0, 1, 2)[:, :3] for clip in (CLIP, PHOTOS)], TWO_CLIPS,
         ValueError, r"clip\[:, :3\]$"),
@@ -64,7 +64,7 @@ HINTS: Hints = {
     "classes as an image": (of(CLASSES), Image(), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
         TypeError, r"convert with .astype\(np.uint8\) .*; masks take Mask"),
     "signed bytes": (of(CLASSES), Image(dtype=torch.uint8), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
-        TypeError, r"expected integers that uint8 can hold.*; dtype=torch.int64 holds all of them"),
+        TypeError, r"expected integers that uint8 can hold.*; pass dtype=torch.int64, which holds every value"),
     "masks of bools": (by(Image(input="HW")), [IS_LIGHT], [IS_LIGHT.astype(np.uint8) * 255],
         torch.from_numpy(IS_LIGHT).float()[None, None],
         TypeError, r"got bool .*; convert with \.astype\(np.uint8\) \* 255"),
@@ -87,15 +87,15 @@ HINTS: Hints = {
         Collate(Image((0.5,) * 3, (0.25,) * 3))(list(PHOTOS)),
         ValueError, "scale=1"),
     "planes": (of(list(TALL)), Image(), Image(input="CHW"), EXPECTED,
-        ValueError, r'sample 0: .*\(3, 64, 64\).*say input="CHW"'),
+        ValueError, r'sample 0: .*\(3, 64, 64\).*pass input="CHW"'),
     "planes of a dataset": (of(ArrayDataset(TALL).__getitems__([2, 0])), Image(), Image(input="CHW"), EXPECTED[[2, 0]],
-        ValueError, 'say input="CHW"'),
+        ValueError, 'pass input="CHW"'),
     "planes on a device": (lambda field: field.apply(torch.from_numpy(TALL), None, pinfeed.FieldContext("images")), Image(),
         Image(input="CHW"), EXPECTED,
-        ValueError, 'say input="CHW"'),
+        ValueError, 'pass input="CHW"'),
     "planes to normalize": (lambda layout: pinfeed.functional.normalize(torch.from_numpy(TALL), (0.5,) * 3, **layout), {},
         {"input": "NCHW"}, EXPECTED - 0.5,
-        ValueError, r'normalize: images: .*\(3, 3, 64, 64\), as \(N, C, H, W\) has it; say input="NCHW"'),
+        ValueError, r'normalize: images: .*\(3, 3, 64, 64\), which looks like \(N, C, H, W\); pass input="NCHW"'),
     "planes to normalize in a graph": (lambda normalize: normalize(torch.from_numpy(TALL)),
         torch.compile(pinfeed.functional.normalize, backend="eager"),
         lambda images: pinfeed.functional.normalize(images, input="NHWC"), EXPECTED.permute(0, 3, 1, 2).contiguous(),
@@ -147,5 +147,5 @@ def test_a_file_of_one_image(tmp_path):
         Collate(Image())(images.__getitems__([0, 1])), Collate(Image())([*PHOTOS[:2]])
     )
     gray = [np.ascontiguousarray(image[..., 0]) for image in PHOTOS]
-    with pytest.raises(ValueError, match='gray images say input="HW"'):
+    with pytest.raises(ValueError, match='gray images pass input="HW"'):
         Collate(Image(input="HWC"))(ArrayDataset(np.stack(gray)).__getitems__([0]))

@@ -116,14 +116,14 @@ py::object permute(const py::object& array, const std::vector<std::size_t>& axes
   const ArrayView view = view_array(array, Subject{name});
   MappedFiles().check(array);
   if (view.axes() != axes.size()) {
-    throw py::value_error(name + ": expected " + std::to_string(axes.size()) + " axes, got shape " +
-                          shape_text(view.shape));
+    throw wrong_value({name}, std::to_string(axes.size()) + " axes",
+                      "shape " + shape_text(view.shape));
   }
   Shape shape(axes.size()), strides(axes.size());
   std::vector<bool> is_taken(axes.size());
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] >= axes.size() || is_taken[axes[i]]) {
-      throw py::value_error(name + ": axes must be those of the array, each once");
+      throw wrong_value({name}, "axes must name each axis of the array once");
     }
     is_taken[axes[i]] = true;
     shape[i] = view.shape[axes[i]];

@@ -50,11 +50,11 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
   std::ranges::sort(letters);
   if (view.axes() != 1 + layout.size() || letters.find_first_not_of("CHTW") != std::string::npos ||
       std::ranges::adjacent_find(letters) != letters.end()) {
-    throw py::value_error(name + ": the batch must have the axes N" + layout + ", each once");
+    throw wrong_value({name}, "a batch with axes N" + layout, shape_text(view.shape));
   }
-  if (!view.writable) throw py::value_error(name + ": the batch must be writable");
+  if (!view.writable) throw wrong_value({name}, "a writable batch", "a read-only array");
   if (samples.size() != view.shape[0]) {
-    throw py::value_error(name + ": expected a number for each sample");
+    throw wrong_value({name}, "expected one sample number per sample");
   }
   const std::int64_t height = size('H'), width = size('W'), channels = size('C');
   // A row of a rectangle is written as a run of pixels, or as a run per channel.
@@ -63,7 +63,7 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
       (channels == 1 || static_cast<std::int64_t>(stride('C')) == item_stride) &&
       static_cast<std::int64_t>(stride('W')) == channels * item_stride;
   if (width > 1 && !are_pixels && static_cast<std::int64_t>(stride('W')) != item_stride) {
-    throw py::value_error(name + ": the pixels of the batch must lie next to each other");
+    throw wrong_value({name}, "expected a batch with adjacent pixels");
   }
   std::vector<std::uint8_t> constants;
   kernels::ErasingValues values{};
@@ -74,7 +74,7 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
     const ArrayView choice = view_array(options.values, Subject{name});
     constexpr std::int64_t kValues = 1 << 16;
     if (choice.dtype != view.dtype || !choice.contiguous() || choice.items() != kValues) {
-      throw py::value_error(name + ": expected 2**16 values of the batch's dtype");
+      throw wrong_value({name}, "expected 2**16 values of the batch's dtype");
     }
     values = {choice.data, true};
   }

@@ -42,8 +42,7 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
   runtime::Descriptor file(fd);  // closes fd, whatever fails below
   if (offset < 0 || offset > kMostBytes) {
-    throw py::value_error("FileArray: the offset must be in the file, got " +
-                          std::to_string(offset));
+    throw wrong_value({"FileArray"}, "an offset in the file", std::to_string(offset));
   }
   std::vector<RowFile> files{{system_path(path), {}}};
   auto opened = std::make_shared<RowFiles>(std::move(files), std::move(file));
@@ -56,12 +55,12 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
                      std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends) {
   if (paths.empty() || marks.size() != paths.size() || offsets.size() != paths.size() ||
       ends.size() != paths.size()) {
-    throw py::value_error("FileArray: expected marks, an offset and an end for each path");
+    throw wrong_value({"FileArray"}, "expected a file stamp, an offset and an end for each path");
   }
   const ArrayView view = view_array(array, Subject{"FileArray"});
   const std::int64_t row = view.axes() == 0 ? 0 : view.stride(0);
   if (view.axes() == 0 || view.shape[0] != ends.back() || row < 0) {
-    throw py::value_error("FileArray: expected an array of all rows");
+    throw wrong_value({"FileArray"}, "expected an array of all rows");
   }
   const std::vector<std::int64_t> strides = view.byte_strides();
   const runtime::SampleBytes bytes(view.shape.subspan(1), std::span(strides).subspan(1),
@@ -72,7 +71,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
     begin = ends[i];
     if (rows < 0 || first < 0 || first > kMostBytes || bytes.begin < 0 ||
         (rows > 0 && static_cast<__int128>(rows - 1) * row + first + bytes.end > size)) {
-      throw py::value_error("FileArray: part " + std::to_string(i) + " must lie in its file");
+      throw wrong_value({"FileArray"}, "part " + std::to_string(i) + " extends beyond its file");
     }
   }
   std::vector<RowFile> files;

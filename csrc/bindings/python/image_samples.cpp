@@ -46,14 +46,13 @@ std::string hint_for(DType from, DType to) {
       return "whole numbers convert with .astype(np.int16) or .to(torch.int16) in the dataset; "
              "other floats need Image(dtype=torch.float32)";
     }
-    return becomes(from, kInt64) ? "dtype=torch.int64 holds all of them" : "";
+    return becomes(from, kInt64) ? "pass dtype=torch.int64, which holds every value" : "";
   }
   if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
   if (from.is_integer()) {
-    return "where all values are 0..255, convert with .astype(np.uint8) or .to(torch.uint8); "
-           "others, such as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they "
-           "fit, "
-           "to int16; masks take Mask()";
+    return "convert values of 0..255 with .astype(np.uint8) or .to(torch.uint8), and others, such "
+           "as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they fit, to int16; "
+           "masks take Mask()";
   }
   return "convert with .astype(np.float32) or .to(torch.float32), and files with "
          "write_array(path, images, dtype=np.float32)";
@@ -88,12 +87,12 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
   const double scale = format.scale.value_or(default_scale(dtype));
   for (const Constants* given : {&means, &stds}) {
     if (given->ndim() == 0 || given->size() == channels) continue;
-    throw py::value_error(
-        name + ": expected a channel for each value of mean and std, got " +
-        std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values; " +
-        (channels == 4 && given->size() == 3
-             ? "RGBA takes four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], leaves three"
-             : "a single number serves all channels"));
+    throw wrong_value(
+        {name}, "a channel for each value of mean and std",
+        std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values",
+        channels == 4 && given->size() == 3
+            ? "RGBA needs four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], drops alpha"
+            : "a single number applies to all channels");
   }
   scales.reserve(channels);  // raises if an image without pixels has more channels than fit memory
   biases.reserve(channels);
@@ -236,7 +235,8 @@ void Images::require_layout() const {
             "rows of one image are not samples: files of one image each take "
             "ConcatArray(paths, samples=True)";
       } else {
-        hint = "for gray images say input=\"HW\"; among others, " + alike(dtype(), axes_.channel);
+        hint = "for gray images pass input=\"HW\"; among color images, " +
+               alike(dtype(), axes_.channel);
       }
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
@@ -244,15 +244,13 @@ void Images::require_layout() const {
                                      : "clips take input=\"THWC\", output=\"CTHW\"";
     }
     if (axis_count == 2 && samples_.shape().size() == 3) {
-      if (samples_.shape().front() == 1)
-        hint = "say input=\"CHW\", output=\"CHW\", or take mask[0]";
+      if (samples_.shape().front() == 1) hint = "pass input=\"CHW\", output=\"CHW\", or mask[0]";
       if (samples_.shape().back() == 1)
-        hint = "say input=\"HWC\", output=\"CHW\", or take mask[..., 0]";
+        hint = "pass input=\"HWC\", output=\"CHW\", or mask[..., 0]";
       if (samples_.shape().back() == 3 || samples_.shape().back() == 4) {
-        hint = out_.is_integer()
-                   ? "take mask[..., 0] where channels are equal, (mask[:, :, None] == "
-                     "colors).all(-1).argmax(-1) where `colors` has each class's color"
-                   : "say input=\"HWC\", output=\"CHW\"";
+        hint = out_.is_integer() ? "pass mask[..., 0] if channels are equal, (mask[:, :, None] == "
+                                   "colors).all(-1).argmax(-1) if `colors` has each class's color"
+                                 : "pass input=\"HWC\", output=\"CHW\"";
       }
     }
     throw wrong_value(subject(), "images " + layout(), got(), hint);
@@ -260,7 +258,7 @@ void Images::require_layout() const {
 }
 
 void Images::require_some() const {
-  if (count() == 0) throw py::value_error(name_ + ": expected at least one image, got none");
+  if (count() == 0) throw wrong_value({name_}, "at least one image", "none");
 }
 
 void Images::require_finite(const Scaling& scaling, DType to, const std::byte* out,
@@ -279,8 +277,8 @@ void Images::require_finite(const Scaling& scaling, DType to, const std::byte* o
 void Images::require_channels_last() const {
   if (channels() <= 4 || channels() < std::min(height(0), width(0))) return;
   throw wrong_value(subject(), "images of shape (H, W, C)",
-                    shape_text(samples_.shape()) + ", as (C, H, W) has it",
-                    "say input=\"CHW\", or input=\"HWC\" if there are " +
+                    shape_text(samples_.shape()) + ", which looks like (C, H, W)",
+                    "pass input=\"CHW\", or input=\"HWC\" if there are " +
                         std::to_string(channels()) + " channels");
 }
 
@@ -315,10 +313,10 @@ void Images::require_constants(const ImageFormat& format) const {
       std::ranges::none_of(std::views::iota(std::size_t{0}, count()), is_bright)) {
     return;  // such as values of 0 and 1
   }
-  throw py::value_error(name_ +
-                        ": expected mean and std in units of the images' own values, which scale=" +
-                        std::string(py::str(py::float_(*format.scale))) +
-                        " keeps, got constants of values 0..1; leave scale out");
+  throw wrong_value({name_},
+                    "mean and std in units of the images' own values, which scale=" +
+                        std::string(py::str(py::float_(*format.scale))) + " keeps",
+                    "constants for values 0..1", "leave scale out");
 }
 
 // 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a
@@ -346,11 +344,11 @@ void Images::require_depth(const ImageFormat& format) const {
   const std::string of_dtype =
       std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535");
   const std::string range = most <= kByte ? "255" : most <= 1023 ? "1023" : "4095";
-  throw py::value_error(name_ + ": expected " + dtype().name() + " images whose values go to " +
-                        of_dtype + ", got at most " + number(most) +
-                        ", too dark for mean and std; say scale=1/" + range + " for values of 0.." +
-                        range + (most <= kByte ? ", or convert with .astype(np.uint8)" : "") +
-                        "; for images that are so dark say scale=1/" + of_dtype);
+  throw wrong_value({name_}, dtype().name() + " images with values up to " + of_dtype,
+                    "at most " + number(most) + ", too dark for mean and std",
+                    "pass scale=1/" + range + " for values 0.." + range +
+                        (most <= kByte ? ", or convert with .astype(np.uint8)" : "") +
+                        "; if the images are that dark, pass scale=1/" + of_dtype);
 }
 
 // Checks the first image that is not dark. Some rows are enough, because images of bytes rarely
@@ -361,10 +359,10 @@ void Images::require_fractions() const {
     const float most = range_in_some_rows(i).most;
     if (most > kMost) {
       throw wrong_value(Subject{name_, static_cast<std::int64_t>(i)},
-                        "values of 0..1, as mean and std of floats are for",
+                        "values of 0..1, the unit of mean and std for floats",
                         py::str(py::float_(most)),
-                        "say scale=1/255 for values of 0..255, scale=1 for constants in units of "
-                        "the images' own values");
+                        "pass scale=1/255 for values of 0..255, or scale=1 for constants in units "
+                        "of the images' own values");
     }
     if (most > 0 && most <= 1) return;
   }
@@ -412,7 +410,7 @@ void Images::require_common(bool any_size) const {
     const std::string shape = shape_text(samples_.shape(i));
     const std::string way = size(i, axes_.frame) == frames()
                                 ? alike(dtype(), axes_.channel)
-                                : "take as many frames of each clip: clip[" +
+                                : "cut clips to the same number of frames: clip[" +
                                       std::string(axes_.frame == 0 ? ":" : ":, :") +
                                       std::to_string(std::min(size(i, axes_.frame), frames())) +
                                       "]";

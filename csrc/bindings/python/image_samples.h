@@ -116,7 +116,7 @@ class Images {
       }
       bindings::write_when_read(samples_.reads(), count, threads, write);
     } catch (const std::bad_alloc&) {
-      raise_no_memory(function, "what is kept beside the batch");
+      raise_no_memory(function, "temporary buffers");
     }
   }
 

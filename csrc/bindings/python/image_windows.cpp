@@ -75,20 +75,20 @@ void require_fit(const Images& images, std::size_t image, const Window& window, 
     case Misfit::too_small:
       fail(images, image,
            subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) + ")",
-           "", "pass pad_if_needed=True, or more padding, or give Image a pad_value");
+           "", "pass pad_if_needed=True, more padding, or Image(pad_value=)");
     case Misfit::no_pixels:
-      fail(images, image, subject + " has no pixel that could be repeated", "",
-           "take padding_mode=\"constant\"");
+      fail(images, image, subject + " has no pixel to repeat", "",
+           "pass padding_mode=\"constant\"");
     case Misfit::too_few_to_mirror:
       fail(images, image,
            subject +
-               " has too few pixels for padding_mode=\"reflect\", which adds at most one less than "
-               "there are",
-           "", "take padding_mode=\"edge\"");
+               " has too few pixels for padding_mode=\"reflect\", which adds fewer pixels than an "
+               "image has",
+           "", "pass padding_mode=\"edge\"");
     case Misfit::empty:
       fail(images, image, subject + " has no pixels to resize", "");
     case Misfit::vanishes:
-      fail(images, image, subject + " would get a side of 0 pixels", "",
+      fail(images, image, subject + " would be resized to a side of 0 pixels", "",
            "resize to a height and a width");
   }
 }
@@ -129,7 +129,7 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
   fail(images, image,
        subject() + " would be resized to " + pair_text(kept.height, kept.width) + ", " +
            kTooManyPixels,
-       "", "limit the longer edge by max_size, or leave the sample out");
+       "", "limit the longer edge with max_size, or leave the sample out");
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
                                        const Draw& draw, std::string entry) {
   images.require_some();
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
-    throw py::value_error(images.name() + ": expected a number for each sample");
+    throw wrong_value({images.name()}, "expected one sample number per image");
   }
   auto found = std::make_shared<ImageViews>(
       ImageViews{std::move(entry), std::vector<View>(images.count()), images.sizes()});
@@ -185,10 +185,10 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
             fill_pixel(options.resized_border.fill, resized, images.channels(), fill)};
   const bool draws = !options.colors.empty() || !options.one_of.empty();
   if (draws && draw.samples.size() != static_cast<py::ssize_t>(images.count())) {
-    throw py::value_error(images.name() + ": expected a number for each sample");
+    throw wrong_value({images.name()}, "expected one sample number per image");
   }
   if (std::ranges::any_of(options.one_of, kernels::takes_nearest)) {
-    throw py::value_error(images.name() + ": only antialiased interpolations are drawn from");
+    throw wrong_value({images.name()}, "one_of must have antialiased interpolations only");
   }
   drawn_.resize(images.count());
   for (std::size_t i = 0; i < images.count() && !options.one_of.empty(); ++i) {
@@ -284,15 +284,16 @@ bool Windows::any_is_resized() const {
 void Windows::require_sizes() const {
   const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
   if (images != images_.count()) {
-    throw py::value_error(images_.name() + ": expected as many images as " + views_->entry +
-                          " has");
+    throw wrong_value(
+        {images_.name()},
+        std::to_string(views_->views.size()) + " images, one for each in " + views_->entry,
+        std::to_string(images));
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
     if (row >= views_->views.size()) {
-      throw py::index_error(images_.name() + ": row " + std::to_string(row) +
-                            " is out of range for " + std::to_string(views_->views.size()) +
-                            " images");
+      throw wrong_index({images_.name()}, "row " + std::to_string(row) + " is out of range for " +
+                                              std::to_string(views_->views.size()) + " images");
     }
     const ImageSize& size = views_->sources[row];
     if (size == images_.size_of(i)) {
@@ -303,17 +304,18 @@ void Windows::require_sizes() const {
          "an image of " + size_text(size) + " as in " + views_->entry +
              ", with which it shares augment",
          size_text(images_.size_of(i)),
-         "where images don't belong together, make a second geometry");
+         "if the images don't belong together, create a second geometry");
   }
 }
 
 // Only color bytes have tables; integers that are copied can't be interpolated.
 void Windows::require_values() const {
-  const std::string got = ", got images of " + images_.dtype().name();
+  const std::string got = "images of " + images_.dtype().name();
   if (colors() != nullptr && !images_.are_colors()) {
-    throw py::type_error(images_.name() +
-                         ": color is for uint8 images with dtype=torch.uint8 or a floating one" +
-                         got + "; leave it out");
+    throw wrong_type(
+        {images_.name()},
+        "color is for uint8 images with dtype=torch.uint8 or a floating one, got " + got, "",
+        "leave it out");
   }
   const std::int64_t channels = images_.channels();
   if (channels != 1 && channels != 3 &&
@@ -326,9 +328,9 @@ void Windows::require_values() const {
   }
   if (takes_nearest(interpolation_) || in_floats_ || images_.are_colors()) return;
   if (!any_is_resized()) return;
-  throw py::type_error(
-      images_.name() + ": integers that stay what they are can't be interpolated" + got +
-      "; interpolation=\"nearest-exact\" resizes masks, dtype=torch.float32 images");
+  throw wrong_type({images_.name()},
+                   "integers that become integers can't be interpolated, got " + got, "",
+                   "interpolation=\"nearest-exact\" resizes masks, dtype=torch.float32 images");
 }
 
 void require_offsets(const Integers& offsets, std::size_t images, py::ssize_t items,
@@ -340,18 +342,19 @@ void require_offsets(const Integers& offsets, std::size_t images, py::ssize_t it
     last = offsets.data()[i];
   }
   if (fits) return;
-  throw py::value_error(name + ": offsets must increase from 0 to at most " +
-                        std::to_string(items) + ", one more than there are images");
+  throw wrong_value({name}, "expected " + std::to_string(images + 1) +
+                                " offsets that increase from 0 to at most " +
+                                std::to_string(items));
 }
 
 void require_objects(const ObjectBoxes& objects, std::size_t images, const std::string& name) {
   const auto& [corners, offsets, remain] = objects;
   require_offsets(offsets, images, remain.size(), name);
   if (corners.size() != 4 * remain.size()) {
-    throw py::value_error(name + ": expected four corners and a flag for each box");
+    throw wrong_value({name}, "expected four corners and a flag for each box");
   }
   if (!corners.writeable() || !remain.writeable()) {
-    throw py::value_error(name + ": corners and flags must be writable");
+    throw wrong_value({name}, "corners and flags must be writable");
   }
 }
 
@@ -379,7 +382,7 @@ struct Checks<GeometryStep> {
         are_numbers(step.share) && are_numbers(step.range)) {
       return;
     }
-    throw py::value_error("GeometryStep: the numbers must be those of a step");
+    throw wrong_value({"GeometryStep"}, "a number is out of range");
   }
 };
 

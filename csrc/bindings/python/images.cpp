@@ -49,7 +49,7 @@ template <>
 struct Checks<ImagePaddingOptions> {
   static void check(const ImagePaddingOptions& options) {
     if (options.multiple_of.first > 0 && options.multiple_of.second > 0) return;
-    throw py::value_error("ImagePaddingOptions: multiple_of must be positive");
+    throw wrong_value({"ImagePaddingOptions"}, "multiple_of must be positive");
   }
 };
 
@@ -66,8 +66,7 @@ struct Checks<ImageFormat> {
           letters.find('W') != std::string::npos) {
         continue;
       }
-      throw py::value_error("ImageFormat: layouts must have H, W and maybe C and T, got " +
-                            *layout);
+      throw wrong_value({"ImageFormat"}, "layouts with H, W, and optionally C and T", *layout);
     }
   }
 };
@@ -101,9 +100,9 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   }
   if ((axes.find('T') == std::string::npos && images.frames() != 1) ||
       (axes.find('C') == std::string::npos && channels != 1)) {
-    throw py::value_error(request.function + ": output=\"" + axes + "\" has no axis for " +
-                          std::to_string(images.frames()) + " frames of " +
-                          std::to_string(channels) + " channels");
+    throw wrong_value({request.function}, "output=\"" + axes + "\" has no axis for " +
+                                              std::to_string(images.frames()) + " frames of " +
+                                              std::to_string(channels) + " channels");
   }
   const DType dtype = out_dtype(request.format);
   const std::size_t bytes = checked_bytes(shape, dtype, request.function);
@@ -213,7 +212,7 @@ void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOp
   throw wrong_value(Subject{name, image - sizes.begin()},
                     "an image of " + size_text(*image) + " would be padded to " +
                         pair_text(height, width) + ", " + kTooManyPixels,
-                    "", "leave the sample out, resize it, or take a smaller multiple_of");
+                    "", "leave the sample out, resize it, or pass a smaller multiple_of");
 }
 
 // The largest height and width, rounded up to `multiple_of`. Throws ValueError; a message about one
@@ -237,9 +236,9 @@ std::vector<Fill> padding_fills(const ImagePaddingOptions& options, const Images
   const bool is_tuple = py::isinstance<py::tuple>(options.value);
   const py::tuple values = is_tuple ? py::tuple(options.value) : py::make_tuple(options.value);
   if (is_tuple && values.size() != static_cast<std::size_t>(images.channels())) {
-    throw py::value_error(request.function + ": pad_value must be one number or one for each of " +
-                          std::to_string(images.channels()) + " channels, got " +
-                          std::to_string(values.size()));
+    throw wrong_value({request.function}, "pad_value must be one number or one for each of " +
+                                              std::to_string(images.channels()) +
+                                              " channels, got " + std::to_string(values.size()));
   }
   std::vector<Fill> fills;
   for (const py::handle value : values) {

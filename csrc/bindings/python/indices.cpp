@@ -18,8 +18,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& index, std::size_t position, std::int64_t length,
                          const std::string& name) {
-  throw py::index_error(name + ": index " + index + " at position " + std::to_string(position) +
-                        " is out of range for " + std::to_string(length) + " samples");
+  throw wrong_index({name}, "index " + index + " at position " + std::to_string(position) +
+                                " is out of range for " + std::to_string(length) + " samples");
 }
 
 // NumPy treats bools as masks, although older versions accept numpy.bool as an index.
@@ -37,8 +37,8 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
   }
   const auto kept = py::reinterpret_borrow<py::object>(item);  // code that runs below may drop it
   if (is_int) {
-    throw py::index_error(name + ": index " + std::string(py::str(item)) + " at position " +
-                          std::to_string(position) + " does not fit in 64 bits");
+    throw wrong_index({name}, "index " + std::string(py::str(item)) + " at position " +
+                                  std::to_string(position) + " does not fit in 64 bits");
   }
   if (PyIndex_Check(object) && !is_bool(object)) {
     MappedFiles().check(item);
@@ -47,13 +47,13 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
     PyErr_Clear();  // such as an array of several items
   }
-  throw py::type_error(name + ": expected integers, got " +
-                       std::string(py::str(py::type::handle_of(item).attr("__name__"))) +
-                       " at position " + std::to_string(position) +
-                       (PySequence_Check(object) && !PyUnicode_Check(object)
-                            ? "; if it is a batch, its sampler goes to "
-                              "DataLoader as batch_sampler=, not sampler="
-                            : ""));
+  const bool is_batch = PySequence_Check(object) && !PyUnicode_Check(object);
+  throw wrong_type(
+      {name}, "integers",
+      std::string(py::str(py::type::handle_of(item).attr("__name__"))) + " at position " +
+          std::to_string(position),
+      is_batch ? "if it is a batch, pass its sampler to DataLoader as batch_sampler=, not sampler="
+               : "");
 }
 
 // Converts the indices before it checks them, because another thread may write to them meanwhile.
@@ -62,8 +62,8 @@ py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
   MappedFiles().check(indices);
   const ArrayView view = view_array(indices, Subject{name});
   if (view.axes() != 1 || !view.dtype.is_integer()) {
-    throw py::type_error(name + ": expected a 1-D array of integers, got " + view.dtype.name() +
-                         " " + shape_text(view.shape));
+    throw wrong_type({name}, "a 1-D array of integers",
+                     view.dtype.name() + " " + shape_text(view.shape));
   }
   py::array_t<std::int64_t> result(view.shape[0]);
   std::int64_t* const out = result.mutable_data();
@@ -101,7 +101,7 @@ py::array_t<std::int64_t> from_array(py::handle indices, std::int64_t length,
 
 py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t length,
                                      const std::string& name) {
-  if (length < 0) throw py::value_error(name + ": the number of samples must not be negative");
+  if (length < 0) throw wrong_value({name}, "the number of samples must not be negative");
   const bool is_list = PyList_Check(indices.ptr()) != 0;
   if (!is_list && !PyTuple_Check(indices.ptr())) {
     if (py::isinstance<py::sequence>(indices) && !py::isinstance<py::str>(indices) &&
@@ -117,7 +117,7 @@ py::array_t<std::int64_t> as_indices(const py::object& indices, std::int64_t len
   for (py::ssize_t i = 0; i < count; ++i) {
     // __index__ may run any code, which may shrink the list.
     if (i >= PySequence_Fast_GET_SIZE(indices.ptr())) {
-      throw py::value_error(name + ": the list changed while it was read");
+      throw wrong_value({name}, "the list changed while it was read");
     }
     const auto position = static_cast<std::size_t>(i);
     const std::int64_t index = as_index(PySequence_Fast_GET_ITEM(indices.ptr(), i), position, name);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/python/imported.h"
+#include "bindings/python/problem.h"
 
 namespace py = pybind11;
 
@@ -62,11 +63,10 @@ void MappedFiles::check(py::handle array) {
   const std::int64_t end = start + static_cast<std::int64_t>(py::len(mapping));
   const auto size = mapping.attr("size")().cast<std::int64_t>();
   if (size < end) {
-    const std::string message = std::string(py::str(memmap.attr("filename"))) +
-                                ": the file was cut short: it has " + std::to_string(size) +
-                                " bytes, the array in it ends at byte " + std::to_string(end);
-    PyErr_SetString(PyExc_OSError, message.c_str());
-    throw py::error_already_set();
+    throw Problem(PyExc_OSError, {py::str(memmap.attr("filename"))},
+                  "the file was cut short: it has " + std::to_string(size) +
+                      " bytes, the array in it ends at byte " + std::to_string(end),
+                  "", "");
   }
   checked_.push_back(owner);
 }

@@ -72,44 +72,45 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
   if (PyCallable_Check(array.ptr()) != 0) {
     array = array(py::tuple(py::cast(shape)), dtype.name());
   }
-  const std::string name = function + ": out";
-  const ArrayView view = view_array(array, Subject{name});
+  const ArrayView view = view_array(array, Subject{function + ": out"});
   MappedFiles().check(array);
   if (view.dtype != dtype) {
-    throw py::type_error(name + " must have dtype " + dtype.name() + ", got " + view.dtype.name());
+    throw wrong_type({function},
+                     "out must have dtype " + dtype.name() + ", got " + view.dtype.name());
   }
   if (!std::equal(shape.begin(), shape.end(), view.shape.begin(), view.shape.end())) {
-    throw py::value_error(name + " must have shape " + shape_text(shape) + ", got " +
-                          shape_text(view.shape));
+    throw wrong_value(
+        {function}, "out must have shape " + shape_text(shape) + ", got " + shape_text(view.shape));
   }
-  if (!view.writable) throw py::value_error(name + " must be writable, got a read-only array");
+  if (!view.writable) throw wrong_value({function}, "out must be writable, got a read-only array");
   const bool contiguous = view.contiguous();
   if (!contiguous && (alternative == nullptr ||
                       !arrays::has_strides(view.shape, view.byte_strides(), *alternative))) {
-    throw py::value_error(name + " must be C-contiguous" +
-                          (alternative == nullptr ? "" : " or channels-last") +
-                          ", got byte strides " + shape_text(view.byte_strides()));
+    const std::string layouts =
+        alternative == nullptr ? "C-contiguous" : "C-contiguous or channels-last";
+    throw wrong_value({function}, "out must be " + layouts + ", got byte strides " +
+                                      shape_text(view.byte_strides()));
   }
   return {std::move(array), view.data, !contiguous};
 }
 
 void raise_no_memory(const std::string& function, const std::string& purpose) {
-  PyErr_SetString(PyExc_MemoryError, (function + ": no memory for " + purpose).c_str());
-  throw py::error_already_set();
+  throw Problem(PyExc_MemoryError, {function}, "no memory for " + purpose, "", "");
 }
 
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,
                       const std::string& function) {
   if (arrays::overlap({output.data, output.data + bytes}, source)) {
-    throw py::value_error(function + ": out overlaps the input; give it memory of its own");
+    throw wrong_value({function}, "out overlaps the input", "",
+                      "pass an array with its own memory");
   }
 }
 
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name) {
   const std::int64_t rest = size % multiple;
   if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
-    throw py::value_error(name + ": multiple_of=" + std::to_string(multiple) +
-                          " is larger than memory can be");
+    throw wrong_value({name},
+                      "multiple_of=" + std::to_string(multiple) + " is larger than memory can be");
   }
   return size;
 }

@@ -54,16 +54,15 @@ void write_samples(const Samples& samples, const std::vector<Segment>& segments,
 // Truncates padded rows to their data.
 void shorten(Samples& samples, const Lengths& lengths, bool left, const std::string& name) {
   if (lengths.ndim() != 1 || lengths.size() != static_cast<py::ssize_t>(samples.count())) {
-    throw py::value_error(name + ": expected a length for each of the " +
-                          std::to_string(samples.count()) + " samples, got " +
-                          std::to_string(lengths.size()));
+    throw wrong_value({name},
+                      "a length for each of the " + std::to_string(samples.count()) + " samples",
+                      std::to_string(lengths.size()));
   }
   for (std::size_t i = 0; i < samples.count(); ++i) {
     const std::int64_t length = lengths.data()[i], size = samples.shape(i)[0];
     if (length < 0 || length > size) {
-      throw py::value_error(name + ": lengths must be from 0 to " + std::to_string(size) +
-                            ", got " + std::to_string(length) + " at position " +
-                            std::to_string(i));
+      throw wrong_value({name}, "lengths must be from 0 to " + std::to_string(size) + ", got " +
+                                    std::to_string(length) + " at position " + std::to_string(i));
     }
     samples.keep(i, 0, length, left);
   }
@@ -76,8 +75,8 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   const std::string name = named(function, argument);
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   if (max_length && *max_length < 0) {
-    throw py::value_error(name + ": max_length must not be negative, got " +
-                          std::to_string(*max_length));
+    throw wrong_value({name},
+                      "max_length must not be negative, got " + std::to_string(*max_length));
   }
   if (lengths) shorten(samples, *lengths, side == "left", name);
   for (std::size_t i = 0; max_length && i < samples.count(); ++i) {
@@ -93,7 +92,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t begin = total, length = samples.shape(i)[0];
     if (__builtin_add_overflow(begin, length, &total)) {
-      throw py::value_error(name + ": the samples together are larger than memory can be");
+      throw wrong_value({name}, "the samples together are larger than memory can be");
     }
     segments[i] = {.begin = begin, .data = length, .end = total, .number = 0};
   }
@@ -148,14 +147,18 @@ struct PackOptions {
   bool cu_seqlens = false;
 };
 
+Problem damaged_plan(const std::string& name) {
+  return wrong_value({name}, "the batch's row plan is damaged");
+}
+
 // Cuts each document to its planned piece. Throws ValueError if a length differs from the plan's.
 void cut(Samples& samples, const Packing& packing, const std::string& name) {
   for (const Numbers64* numbers :
        {&packing.totals, &packing.starts, &packing.lengths, &packing.places}) {
     if (numbers->size() != static_cast<py::ssize_t>(samples.count())) {
-      throw py::value_error(name + ": expected " + std::to_string(numbers->size()) +
-                            " samples, as the PackSampler's batch has, got " +
-                            std::to_string(samples.count()));
+      throw wrong_value({name},
+                        std::to_string(numbers->size()) + " samples as in PackSampler's batch",
+                        std::to_string(samples.count()));
     }
   }
   for (std::size_t i = 0; i < samples.count(); ++i) {
@@ -164,12 +167,10 @@ void cut(Samples& samples, const Packing& packing, const std::string& name) {
     if (size != packing.totals.data()[i]) {
       throw wrong_value(
           Subject{name, static_cast<std::int64_t>(i)},
-          std::to_string(packing.totals.data()[i]) + " tokens, as its lengths told the PackSampler",
+          std::to_string(packing.totals.data()[i]) + " tokens as in PackSampler(lengths)",
           std::to_string(size));
     }
-    if (start < 0 || length < 0 || start > size || length > size - start) {
-      throw py::value_error(name + ": the plan of the batch is damaged");
-    }
+    if (start < 0 || length < 0 || start > size || length > size - start) throw damaged_plan(name);
     if (start > 0) samples.keep(i, 0, size - start, true);
     if (length < size - start) samples.keep(i, 0, length, false);
   }
@@ -189,7 +190,7 @@ struct Layout {
 };
 
 [[noreturn]] void too_many(const std::string& name) {
-  throw py::value_error(name + ": expected fewer than 2**31 tokens, for cu_seqlens are int32");
+  throw wrong_value({name}, "expected fewer than 2**31 tokens, because cu_seqlens is int32");
 }
 
 Layout one_after_the_other(const Samples& samples, const std::string& name) {
@@ -235,14 +236,11 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
   };
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t begin = packing.places.data()[i], length = samples.shape(i)[0];
-    if (begin < 0 || begin >= layout.places || length > row_length) {
-      throw py::value_error(name + ": the plan of the batch is damaged");
-    }
+    if (begin < 0 || begin >= layout.places || length > row_length) throw damaged_plan(name);
     finish_rows(begin / row_length);
     const std::int64_t room = rounded_up(length, multiple, name);
-    if (begin != end || room == 0 || room > (row + 1) * row_length - begin) {
-      throw py::value_error(name + ": the plan of the batch is damaged");
-    }
+    if (begin != end || room == 0 || room > (row + 1) * row_length - begin)
+      throw damaged_plan(name);
     end += room;
     layout.segments.push_back({begin, length, end, number++});
     layout.end_at(end);
@@ -277,10 +275,10 @@ std::int64_t ends_size(const Layout& layout, const std::optional<Packing>& packi
   const std::int64_t most = std::min(*packing->max_documents, packing->seq_length);
   const std::int64_t size = most < 0 ? 0 : 1 + packing->rows * (1 + most);
   if (size >= ends) return size;
-  throw py::value_error(
-      name + ": expected at most max_documents=" + std::to_string(*packing->max_documents) +
-      " documents in each of " + std::to_string(packing->rows) + " rows, got a plan of " +
-      std::to_string(ends - 1) + "; make a new PackSampler");
+  throw wrong_value({name},
+                    "at most max_documents=" + std::to_string(*packing->max_documents) +
+                        " documents in each of " + std::to_string(packing->rows) + " rows",
+                    std::to_string(ends - 1), "create a new PackSampler");
 }
 
 PackedRows pack(py::object source, py::object offsets, py::object indices,
@@ -296,8 +294,8 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   const Layout layout =
       packing ? in_rows(*packing, samples, options.flat, name) : one_after_the_other(samples, name);
   if (options.position_start > std::numeric_limits<std::int64_t>::max() - layout.places) {
-    throw py::value_error(name + ": position_start is larger than positions can be, got " +
-                          std::to_string(options.position_start));
+    throw wrong_value({name}, "position_start for which all positions fit int64",
+                      std::to_string(options.position_start));
   }
   const std::int64_t cumulative = options.cu_seqlens ? ends_size(layout, packing, name) : 0;
   const bool rows = packing.has_value() && !options.flat;

@@ -36,10 +36,10 @@ py::tuple own_views(const py::tuple& arrays) {
 PartArrays::PartArrays(py::tuple given, py::object given_offsets)
     : arrays(std::move(given)), offset_arrays(std::move(given_offsets)) {
   const std::string name = "PartArrays: part";
-  if (arrays.empty()) throw py::value_error("PartArrays: expected at least one part, got none");
+  if (arrays.empty()) throw wrong_value({"PartArrays"}, "at least one part", "none");
   const bool ragged = !offset_arrays.is_none();
   if (ragged && py::len(offset_arrays) != arrays.size()) {
-    throw py::value_error("PartArrays: expected offsets for each part");
+    throw wrong_value({"PartArrays"}, "expected offsets for each part");
   }
   // The views outlive this call, so they refer to objects of our own, whose shapes nobody else can
   // set.
@@ -50,14 +50,12 @@ PartArrays::PartArrays(py::tuple given, py::object given_offsets)
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const ArrayView view = view_array(PyTuple_GET_ITEM(arrays.ptr(), i), Subject{name});
     const std::string part = name + " " + std::to_string(i);
-    if (view.axes() == 0) throw py::value_error(part + ": got a 0-d array");
+    if (view.axes() == 0) throw wrong_value({part}, "an axis that counts samples", "a 0-d array");
     if (i > 0 && (view.dtype != views[0].dtype || view.is_tensor != views[0].is_tensor)) {
-      throw py::type_error(part + ": expected " + views[0].dtype.name() + " like part 0, got " +
-                           view.dtype.name());
+      throw wrong_type({part}, views[0].dtype.name() + " like part 0", view.dtype.name());
     }
     if (i > 0 && !std::ranges::equal(view.shape.subspan(1), views[0].shape.subspan(1))) {
-      throw py::value_error(part + ": expected rows of the shape of part 0, got " +
-                            shape_text(view.shape));
+      throw wrong_value({part}, "rows of the shape of part 0", shape_text(view.shape));
     }
     same_strides = same_strides && (i == 0 || same_row_strides(view, views[0]));
     if (ragged) offsets.emplace_back(PyTuple_GET_ITEM(offset_arrays.ptr(), i), part);

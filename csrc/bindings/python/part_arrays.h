@@ -22,9 +22,8 @@ class Offsets {
       : view_(view_array(array, Subject{name + ": offsets"})) {
     const bool integers = view_.dtype == kInt64 || view_.dtype == kInt32;
     if (!integers || view_.axes() != 1 || view_.shape[0] == 0) {
-      throw pybind11::type_error(name +
-                                 ": offsets must be int64 or int32 with shape (N + 1,), got " +
-                                 view_.dtype.name() + " " + shape_text(view_.shape));
+      throw wrong_type({name}, "offsets must be int64 or int32 with shape (N + 1,), got " +
+                                   view_.dtype.name() + " " + shape_text(view_.shape));
     }
   }
 

@@ -60,7 +60,7 @@ struct Checks<PatchSizes> {
         is_in(sizes.max_pixels, 0.0, kMost) && is_in(sizes.max_patches, 0, kMostPatches)) {
       return;
     }
-    throw py::value_error("PatchSizes: the numbers must be those of patches of an image");
+    throw wrong_value({"PatchSizes"}, "a number is out of range");
   }
 };
 
@@ -75,7 +75,7 @@ struct Checks<PatchOptions> {
         options.pad_to >= 0) {
       return;
     }
-    throw py::value_error("PatchOptions: the numbers must be those of patches of a clip");
+    throw wrong_value({"PatchOptions"}, "a number is out of range");
   }
 };
 
@@ -95,12 +95,11 @@ Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t wid
         got, "leave it out, or enlarge it");
   }
   if (misfit == PatchMisfit::too_long) {
-    throw wrong_value(subject, "an image no side of which is more than 200 times the other", got,
-                      "crop it");
+    throw wrong_value(subject, "an image whose longer side is at most 200 times the shorter", got, "crop it");
   }
-  throw wrong_value(subject,
-                    "sides that are multiples of " + std::to_string(sizes.patch * sizes.multiple),
-                    got, "min_pixels and max_pixels, or max_patches, resize images to such sides");
+  throw wrong_value(
+      subject, "sides that are multiples of " + std::to_string(sizes.patch * sizes.multiple), got,
+      "pass min_pixels and max_pixels, or max_patches, to resize images to such sides");
 }
 
 // int64 of shape (N, 2), heights and widths in pixels; returns the same shape, in patches.
@@ -193,7 +192,8 @@ class Patches {
       for (std::size_t frame = clip.first; frame < first; ++frame) {
         kernels::View& view = views->views[frame];
         if (!have_one_size(view, first_view)) {
-          throw wrong_value(subject, "a clip whose frames have one size", "frames of several");
+          throw wrong_value(subject, "a clip whose frames have one size",
+                            "frames of different sizes");
         }
         const auto [height, width] = Size{view.seen().height, view.seen().width};
         clip.size = patched_size(options_.sizes, height, width, subject);
@@ -206,8 +206,8 @@ class Patches {
           images_.name());
       const auto pad_to = static_cast<std::size_t>(options_.pad_to);
       if (pad_to > 0 && clip.patches > pad_to) {
-        throw wrong_value(subject, "at most " + std::to_string(pad_to) + " patches, as pad_to says",
-                          std::to_string(clip.patches), "max_patches makes images as large as fit");
+        throw wrong_value(subject, "at most pad_to=" + std::to_string(pad_to) + " patches",
+                          std::to_string(clip.patches), "pass max_patches to resize images to fit");
       }
       clip.out = pad_to > 0 ? i * pad_to : total_;
       total_ += clip.patches;

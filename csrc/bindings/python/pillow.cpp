@@ -48,7 +48,7 @@ py::array lend_pixels(const py::object& lent, std::int64_t height, std::int64_t 
          (channels == 0 || (channels - 1) * step + item <= 4) &&
          !__builtin_mul_overflow(height, width, &bytes) &&
          !__builtin_mul_overflow(bytes, pixel, &bytes) && items->length >= bytes / item;
-  if (!fits) throw py::value_error("lend_pixels: the sizes must match the number of pixels");
+  if (!fits) throw wrong_value({"lend_pixels"}, "expected sizes that match the number of pixels");
   Shape shape{height, width, channels}, strides{pixel * width, pixel, step};
   if (channels == 0) shape.pop_back(), strides.pop_back();
   py::array pixels(dtype, std::move(shape), std::move(strides), items->buffers[1], lent);
@@ -65,7 +65,7 @@ LateImage::LateImage(py::object image, Shape shape)
       shape_(std::move(shape)),
       strides_(arrays::contiguous_strides(shape_, 1)) {
   if (std::ranges::any_of(shape_, [](std::int64_t size) { return size < 0; })) {
-    throw py::value_error("LateImage: sizes must not be negative");
+    throw wrong_value({"LateImage"}, "sizes must not be negative");
   }
   arrays::checked_bytes(shape_, 1, "LateImage");
 }
@@ -87,7 +87,7 @@ py::array LateImage::read() const {
   py::array pixels = as_array(image_);
   const ArrayView view = view_array(pixels, Subject{"LateImage"});
   if (view.dtype != kUint8 || !view.contiguous() || !std::ranges::equal(view.shape, shape_)) {
-    throw py::value_error("an image changed its size or mode while a batch was made of it");
+    throw wrong_value({""}, "an image changed its size or mode while its batch was written");
   }
   return pixels;
 }

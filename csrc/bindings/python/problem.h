@@ -44,6 +44,10 @@ inline Problem wrong_type(const Subject& subject, std::string expected, std::str
   return {PyExc_TypeError, subject, std::move(expected), std::move(got), std::move(hint)};
 }
 
+inline Problem wrong_index(const Subject& subject, std::string expected) {
+  return {PyExc_IndexError, subject, std::move(expected), "", ""};
+}
+
 inline Problem wrong_value(const Subject& subject, std::string expected, std::string got = "",
                            std::string hint = "") {
   return {PyExc_ValueError, subject, std::move(expected), std::move(got), std::move(hint)};

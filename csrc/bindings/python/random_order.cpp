@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/python/parallel.h"
+#include "bindings/python/problem.h"
 #include "kernels/permutation.h"
 #include "kernels/weighted.h"
 
@@ -31,8 +32,8 @@ py::array_t<Item> filled(std::size_t count, const Fill& fill) {
 
 void require_range(std::uint64_t start, std::uint64_t stop, std::uint64_t most) {
   if (start <= stop && stop <= most) return;
-  throw py::value_error("expected 0 <= start <= stop <= " + std::to_string(most) + ", got start " +
-                        std::to_string(start) + " and stop " + std::to_string(stop));
+  throw wrong_value({""}, "0 <= start <= stop <= " + std::to_string(most),
+                    std::to_string(start) + " and " + std::to_string(stop));
 }
 
 }  // namespace
@@ -53,8 +54,7 @@ void register_random_order(py::module_& m) {
       [](const Weights& weights) {
         const double* data = weights.data();
         const auto count = static_cast<std::size_t>(weights.size());
-        if (count == 0)
-          throw py::value_error("alias_table: expected at least one weight, got none");
+        if (count == 0) throw wrong_value({"alias_table"}, "at least one weight", "none");
         // NumPy's memory of this size uses huge pages where they exist, which speeds up random
         // access.
         Table table({weights.size(), py::ssize_t{2}});
@@ -71,7 +71,7 @@ void register_random_order(py::module_& m) {
       "draw_from_table",
       [](const Table& table, std::uint64_t key, std::uint64_t start, std::uint64_t stop) {
         if (table.ndim() != 2 || table.shape(0) == 0 || table.shape(1) != 2) {
-          throw py::value_error("draw_from_table: the table must be one of alias_table");
+          throw wrong_value({"draw_from_table"}, "expected a table from alias_table");
         }
         require_range(start, stop, ~std::uint64_t{0});
         const auto* shares = reinterpret_cast<const kernels::AliasShare*>(table.data());

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/problem.h"
+
 namespace py = pybind11;
 
 namespace pinfeed::bindings {
@@ -42,8 +44,8 @@ void require_documents(const kernels::Documents& documents) {
   if (documents.row_length < 1 || documents.most_in_row < 1 ||
       documents.count > std::numeric_limits<std::uint32_t>::max() ||
       !std::ranges::all_of(lengths, fits)) {
-    throw py::value_error("documents must have lengths from 0 to that of a row, " +
-                          std::to_string(documents.row_length));
+    throw wrong_value({"lengths"}, "document lengths must be from 0 to the row length, " +
+                                       std::to_string(documents.row_length));
   }
 }
 
@@ -51,8 +53,7 @@ void require_order(const DocumentNumbers& order, py::ssize_t count) {
   const std::span numbers(order.data(), static_cast<std::size_t>(order.size()));
   const auto fits = [&](std::int64_t number) { return number >= 0 && number < count; };
   if (order.size() == count && std::ranges::all_of(numbers, fits)) return;
-  throw py::value_error("order must have a number of a document for each of " +
-                        std::to_string(count));
+  throw wrong_value({"order"}, "expected the numbers of " + std::to_string(count) + " documents");
 }
 
 template <class Plan>

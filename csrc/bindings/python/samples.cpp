@@ -65,13 +65,13 @@ Samples::Samples(py::object source, py::object offsets, py::object indices, cons
     view_rows(indices);
   }
   if (count() == 0 && (is_list || common_ == Common::axes)) {
-    throw py::value_error(name_ + ": expected at least one sample, got none");
+    throw wrong_value({name_}, "at least one sample", "none");
   }
 }
 
 void Samples::refuse(std::int64_t index, std::int64_t length) const {
-  throw py::index_error(name_ + ": index " + std::to_string(index) + " is out of range for " +
-                        std::to_string(length) + " samples");
+  throw wrong_index({name_}, "index " + std::to_string(index) + " is out of range for " +
+                                 std::to_string(length) + " samples");
 }
 
 void Samples::view_rows(const py::object& indices) {
@@ -84,9 +84,7 @@ void Samples::view_rows(const py::object& indices) {
   MappedFiles files;
   if (const PartArrays* const parts = held_in<PartArrays>(owner_)) {
     const bool ragged = !parts->offsets.empty();
-    if (ragged && common_ != Common::axes) {
-      throw py::type_error(name_ + ": expected rows, got sequences");
-    }
+    if (ragged && common_ != Common::axes) throw wrong_type({name_}, "rows", "sequences");
     std::vector<bool> is_checked(parts->views.size());
     begin_rows(parts->views[0], ragged, !ragged && parts->same_strides,
                samples_of(parts->ends.rows()));
@@ -142,16 +140,16 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
                          std::size_t samples) {
   const std::size_t sample_axis = ragged ? 0 : 1;
   if (common_ == Common::axes && first.axes() <= sample_axis) {
-    throw py::value_error(name_ + ": expected samples with at least one axis, got " +
-                          (ragged ? "values" : "an array") + " of shape " +
-                          shape_text(first.shape));
+    throw wrong_value(
+        {name_}, "samples with at least one axis",
+        (ragged ? "values of shape " : "an array of shape ") + shape_text(first.shape));
   }
   if (first.axes() < sample_axis) {
-    throw py::value_error(name_ + ": expected an axis that counts samples, got a 0-d array");
+    throw wrong_value({name_}, "an axis that counts samples", "a 0-d array");
   }
   if (samples > kMost) {
-    throw py::value_error(name_ + ": a batch of " + std::to_string(samples) +
-                          " samples is larger than memory can be");
+    throw wrong_value(
+        {name_}, "a batch of " + std::to_string(samples) + " samples is larger than memory can be");
   }
   axes_ = first.axes() - sample_axis;
   is_tensor_ = first.is_tensor;
@@ -193,10 +191,10 @@ void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const 
       begin = (*place.offsets)[place.row];
       const std::int64_t end = (*place.offsets)[place.row + 1];
       if (begin < 0 || end < begin || end > array.shape[0]) {
-        throw py::value_error(name_ + ": offsets must increase from 0 to at most " +
-                              std::to_string(array.shape[0]) + ", got " + std::to_string(begin) +
-                              " and " + std::to_string(end) + " for sample " +
-                              std::to_string(sample));
+        throw wrong_value({name_}, "offsets must increase from 0 to at most " +
+                                       std::to_string(array.shape[0]) + ", got " +
+                                       std::to_string(begin) + " and " + std::to_string(end) +
+                                       " for sample " + std::to_string(sample));
       }
       shapes_[i * axes_] = end - begin;
     }

@@ -72,8 +72,8 @@ DType dtype_named(const std::string& dtype, const Subject& subject) {
 
 void require_numpy_has(DType dtype, const std::string& function) {
   if (dtype != kBfloat16) return;
-  throw py::type_error(function +
-                       ": NumPy has no bfloat16; pass tensors, or ask for float16 or float32");
+  throw wrong_type({function}, "NumPy has no bfloat16", "",
+                   "pass tensors, or dtype float16 or float32");
 }
 
 bool may_not_fit(DType from, DType to) {
@@ -106,11 +106,11 @@ void require_integers_fit(const std::byte* data, std::span<const std::int64_t> s
 kernels::Fill fill_value(py::handle value, DType dtype, const std::string& name) {
   PyObject* const number = value.ptr();
   if (!PyLong_Check(number) && !PyFloat_Check(number) && !PyComplex_Check(number)) {
-    throw py::type_error(name + " must be a number, got " + std::string(py::repr(value)));
+    throw wrong_type({""}, name + " must be a number, got " + std::string(py::repr(value)));
   }
   if (const auto item = item_of(number, dtype)) return kernels::Fill(*item);
-  throw py::value_error(name + " must be a value that " + dtype.name() + " can hold, got " +
-                        std::string(py::repr(value)));
+  throw wrong_value({""}, name + " must be a value that " + dtype.name() + " can hold, got " +
+                              std::string(py::repr(value)));
 }
 
 std::vector<std::uint8_t> fill_pixel(const py::sequence& values, DType dtype, std::int64_t channels,
@@ -118,17 +118,19 @@ std::vector<std::uint8_t> fill_pixel(const py::sequence& values, DType dtype, st
   const auto count = static_cast<std::size_t>(channels);
   const std::size_t given = values.size();  // once, because a list may grow
   if (given != 1 && given != count) {
-    throw py::value_error(name + " must be one number or one for each of " +
-                          std::to_string(channels) + " channels, got " + std::to_string(given));
+    throw wrong_value({""}, name + " must be one number or one for each of " +
+                                std::to_string(channels) + " channels, got " +
+                                std::to_string(given));
   }
   std::vector<std::uint8_t> pixel(count * dtype.item_size());
   const std::size_t repeats = given == 1 ? count : 1;
   for (std::size_t c = 0; c < given; ++c) {
     const py::object value = values[c];
     if (PyLong_Check(value.ptr()) && !item_of(value.ptr(), dtype)) {
-      throw py::value_error(name + " must be a value that the samples' " + dtype.name() +
-                            " can hold, got " + std::string(py::repr(value)) +
-                            "; take another one, or samples of a wider dtype");
+      throw wrong_value({""},
+                        name + " must be a value that the samples' " + dtype.name() +
+                            " can hold, got " + std::string(py::repr(value)),
+                        "", "pass another value, or samples of a wider dtype");
     }
     fill_value(value, dtype, name).write(pixel.data() + c * dtype.item_size(), repeats, false);
   }

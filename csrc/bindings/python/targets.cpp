@@ -97,7 +97,7 @@ py::tuple move_points(const ImageViews& views, const Corners& points, const Inte
   require_offsets(offsets, views.views.size(), remain.size(), name);
   if (points.ndim() < 2 || points.shape(0) != remain.size() ||
       (points.shape(points.ndim() - 1) != 2 && points.shape(points.ndim() - 1) != 3)) {
-    throw py::value_error(name + ": points must have shape (total, ..., 2 or 3) and a flag each");
+    throw wrong_value({name}, "points must have shape (total, ..., 2 or 3), and one flag each");
   }
   const std::int64_t* const first = offsets.data();
   const std::uint8_t* const flags = flags_of(remain);

@@ -113,7 +113,7 @@ def normalize(
     if name == "bfloat16" and not isinstance(images, torch.Tensor):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
-            "or ask for float16 or float32"
+            "or dtype float16 or float32"
         )
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if by_ops(images):

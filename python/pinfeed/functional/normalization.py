@@ -112,7 +112,7 @@ class Normalization:
         if are_fractions and abs(self.factor) > 16 * BYTE_SCALE:
             raise ValueError(
                 f"{name}: expected mean and std in units of the images' own values, which "
-                f"scale={self.factor} keeps, got constants of values 0..1; leave scale out"
+                f"scale={self.factor} keeps, got constants for values 0..1; leave scale out"
             )
 
     def check_channels(self, channels: int, name: str) -> None:
@@ -121,7 +121,7 @@ class Normalization:
             if values.ndim == 1 and values.size != channels:
                 raise ValueError(
                     f"{name}: expected a channel for each value of mean and std, got {channels} channels "
-                    f"and {values.size} values; a single number serves all channels"
+                    f"and {values.size} values; a single number applies to all channels"
                 )
 
 
@@ -148,8 +148,8 @@ def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> 
 def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> None:
     """Raises ValueError if images without an explicit layout look like (N, C, H, W)."""
     if len(shape) == 4 and shape[3] > 4 and shape[3] >= min(shape[1:3]):
-        got = f"{tuple(shape)}, as (N, C, H, W) has it"
-        hint = f'say input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'
+        got = f"{tuple(shape)}, which looks like (N, C, H, W)"
+        hint = f'pass input="{batch}CHW", or input="{batch}HWC" if there are {shape[3]} channels'
         raise ValueError(Problem(name, "images of shape (N, H, W, C)", got, hint))
 
 

@@ -328,7 +328,7 @@ def patchify(
         next(iter(images), torch.empty(0)), torch.Tensor
     ):
         raise TypeError(
-            "patchify: NumPy has no bfloat16; pass tensors, or ask for float16 or float32"
+            "patchify: NumPy has no bfloat16; pass tensors, or dtype float16 or float32"
         )
     if "T" not in patching.input:
         return patching.batch(images, None, None, out, "patchify: images")

@@ -26,9 +26,9 @@ class SharedCells:
         self._owner = owner
         self.values = self._shared(torch.tensor(values, dtype=torch.int64, device="cpu"))
 
-    def compare_exchange(self, place: int, expected: int, desired: int) -> bool:
+    def compare_exchange(self, index: int, expected: int, desired: int) -> bool:
         """Atomically replaces a value if it equals ``expected``; returns whether it did."""
-        return _core.compare_exchange(self.values.numpy(), place, expected, desired)
+        return _core.compare_exchange(self.values.numpy(), index, expected, desired)
 
     def __getstate__(self) -> dict[str, Any]:
         is_for_worker = multiprocessing.context.get_spawning_popen() is not None
