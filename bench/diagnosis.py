@@ -446,7 +446,7 @@ def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
 
 
 def with_excerpts(page: str, reports: dict[str, Any]) -> str:
-    """Returns the page with its report lines replaced by those of these reports."""
+    """Returns the page with its report lines replaced by lines from these reports."""
 
     def excerpt(match: re.Match[str]) -> str:
         start, name, beginnings = match.groups()

@@ -90,13 +90,13 @@ def to_normalized(*before: Any) -> Any:
 
 
 def torchvision(images: np.ndarray) -> Run:
-    """Image by image; there is no `out=`."""
+    """Image by image, without `out=`."""
     transform = to_normalized()
     return lambda: default_collate([transform(image) for image in images])
 
 
 def albumentations(images: np.ndarray) -> Run:
-    """Image by image; there is no `out=`."""
+    """Image by image, without `out=`."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # or its import accesses the network
     from albumentations import Normalize
 
@@ -109,7 +109,7 @@ def albumentations(images: np.ndarray) -> Run:
 
 
 def opencv(images: np.ndarray) -> Run:
-    """Only one standard deviation for all channels; there is no `out=`."""
+    """One standard deviation for all channels, without `out=`."""
     import cv2
 
     cv2.setNumThreads(torch.get_num_threads())

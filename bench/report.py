@@ -48,7 +48,7 @@ def facts_line(facts: Record) -> str:
 
 
 def short_facts_line(facts: Record) -> str:
-    """Returns the machine and the most important versions in one line."""
+    """Returns the machine and the main versions in one line."""
     machine = f"{facts['cpu']} ({facts['isa'].upper()}), {facts['cpus']} CPUs, {facts['system']}"
     return f"{machine}, Python {facts['python']}, torch {facts['packages']['torch']}"
 
@@ -87,7 +87,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
 
 
 def _times(record: Record, way: Record, role: str) -> str:
-    """Formats the ratio of a way's time to that of a role's first way."""
+    """Formats a way's time as a ratio to the time of the role's first way."""
     try:
         return f"{_digits(ratio(way, find(record, '', role, way['job'])))} x"
     except NotMeasured:

@@ -29,7 +29,7 @@ struct AnyImages {
 
   std::int64_t blocks() const { return blocks_of(blocks_of(items + skip(), kItems), kThreads); }
 
-  // The items by which the output begins after a multiple of 16 bytes; the first vector lacks them.
+  // The items between a multiple of 16 bytes and the output, which the first vector lacks.
   PINFEED_BOTH int skip() const {
     return static_cast<int>(misalignment(out, kVectorBytes)) / kItemBytes<kType>;
   }

@@ -17,7 +17,7 @@ struct Division {
 class Divider {
  public:
   Divider() = default;
-  // A divisor of 0 counts as 1: then there are no items, and nothing is divided.
+  // A divisor of 0 counts as 1: then the batch is empty, and nothing is divided.
   explicit Divider(std::int64_t divisor)
       : divisor_(divisor > 0 ? static_cast<std::uint64_t>(divisor) : 1),
         reciprocal_(UINT64_MAX / divisor_) {}

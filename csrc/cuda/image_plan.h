@@ -59,8 +59,8 @@ bool visit_pixels_to_planes(const ImageTensor& batch, Visit&& visit) {
   return true;
 }
 
-// The same for layouts that stay: planes (kPeriod 1), pixels of kPeriod channels, or bytes of any
-// number of channels (kPeriod 1).
+// The same for layouts that don't change: planes (kPeriod 1), pixels of kPeriod channels, or bytes
+// of any number of channels (kPeriod 1).
 template <PixelType kType, int kPeriod, class Visit>
 bool visit_same_order(const ImageTensor& batch, Visit&& visit) {
   using Work = SameOrder<kType, kPeriod>;

@@ -1,13 +1,13 @@
-# Sets PINFEED_HAS_CUDA, and enables the language if so. nvcc is looked for as CMake does it: $CUDACXX,
-# then the PATH.
+# Sets PINFEED_HAS_CUDA, and enables the language if so. CMake looks for nvcc in $CUDACXX,
+# then in PATH.
 string(TOUPPER "${PINFEED_CUDA}" wanted)
 if(NOT wanted MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "PINFEED_CUDA must be AUTO, ON or OFF, got ${PINFEED_CUDA}")
 endif()
 set(PINFEED_HAS_CUDA OFF)
 if(NOT wanted STREQUAL "OFF")
-  # Machine code for each generation of instructions; 8.0 runs on 8.6 and 8.9 as it is, and what waits
-  # for memory gains nothing from theirs. The PTX of 9.0 is for every GPU that comes later.
+  # Machine code per generation of instructions. Code for 8.0 also runs on 8.6 and 8.9, whose new
+  # instructions don't help memory-bound kernels. The PTX of 9.0 covers later GPUs.
   set(CMAKE_CUDA_ARCHITECTURES "75-real;80-real;90" CACHE STRING "GPUs to compile the kernels for")
   include(CheckLanguage)
   check_language(CUDA)

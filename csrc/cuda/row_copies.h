@@ -118,7 +118,7 @@ struct UnpaddedRows {
   }
 };
 
-// The fill item, repeated, as it is aligned after a multiple of 16 bytes of the output.
+// The fill item, repeated from a multiple of 16 bytes of the output on.
 struct FillPattern {
   Vector vector = {};
 
@@ -155,7 +155,7 @@ struct RowCopies {
   std::int32_t unit;
   FillPattern fill;
 
-  // The bytes by which the output begins after a multiple of 16.
+  // The bytes between a multiple of 16 and the output.
   PINFEED_BOTH int skip() const { return static_cast<int>(misalignment(out, kVectorBytes)); }
 
   // Blocks of kThreads threads, each of which calls write() with its number.

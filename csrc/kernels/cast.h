@@ -15,7 +15,7 @@ namespace pinfeed::kernels {
 // to float32 and then to the type. Other casts ignore it.
 using CastItems = bool (*)(const void* in, std::size_t count, void* out, float scale);
 
-// A cast and its scale; null if there is no cast.
+// A cast and its scale; null for types without a cast.
 struct Cast {
   CastItems items = nullptr;
   float scale = 1;

@@ -50,7 +50,7 @@ template <class T>
 inline constexpr bool is_floating =
     std::is_floating_point_v<T> || std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
-// What a type can express: bool, integers, real numbers, complex numbers. Casts never go down.
+// The kind of a type: bool, integer, real, complex. No cast goes to a lower kind.
 template <class T>
 inline constexpr int rank = is_complex<T>             ? 3
                             : is_floating<T>          ? 2

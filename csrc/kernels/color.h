@@ -11,7 +11,7 @@
 
 namespace pinfeed::kernels {
 
-// Brightness, contrast and saturation, as torchvision changes uint8 images: value * factor;
+// Brightness, contrast and saturation of uint8 images, like torchvision's: value * factor;
 // fma(mean, 1 - factor, value * factor) with the mean gray of the image; and fma(gray, 1 - factor,
 // value * factor) with the gray of the pixel. Each result is clamped to 0..255 and truncated. The
 // order is random, and each step changes the result of the one before.

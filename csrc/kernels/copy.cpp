@@ -38,7 +38,7 @@ constexpr std::size_t kPage = 4096;
 //
 // A load stalls behind an earlier store whose address has the same low 12 bits, even in another
 // page. If the output is up to a line behind its source modulo 4096, each load waits for the store
-// before it: 3 to 10 times the time on a Zen 4, memcpy included. So the next line is loaded before
+// before it: 3 to 10 times slower on a Zen 4, memcpy included. So the next line is loaded before
 // the current one is stored.
 bool look_alike(const void* to, const void* from) {
   const auto distance =
@@ -51,7 +51,7 @@ void stream_one_by_one(std::byte* to, const std::byte* from, std::size_t lines) 
   Line line = load_line(from);
   for (std::size_t next = 1; next < lines; ++next, to += kLine) {
     const Line after = load_line(from + next * kLine);
-    asm volatile("" ::: "memory");  // the compiler would load it where it is stored
+    asm volatile("" ::: "memory");  // keeps the compiler from moving the load to the store
     stream_line(to, line);
     line = after;
   }

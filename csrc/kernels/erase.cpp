@@ -68,7 +68,7 @@ Rectangle draw_rectangle(const Erasing& erasing, std::int64_t height, std::int64
     // The rounding mode is to nearest even, as in Python's round.
     const double longest = std::nearbyint(std::sqrt(area * ratio));
     const double widest = std::nearbyint(std::sqrt(area / ratio));
-    // Not the other way round: they may be infinite or NaN.
+    // False for infinity and NaN.
     const bool is_smaller =
         longest < static_cast<double>(height) && widest < static_cast<double>(width);
     if (!is_smaller) continue;

@@ -11,22 +11,22 @@ namespace {
 
 using Kind = GeometryStep::Kind;
 
-// Restricts one axis of a window to the `size` pixels from `first` on.
+// Restricts one axis of a crop to the `size` pixels from `first` on.
 void take(std::int64_t& begin, std::int64_t& extent, bool flipped, std::int64_t first,
           std::int64_t size) {
   begin += flipped ? extent - first - size : first;
   extent = size;
 }
 
-void crop(Window& window, std::int64_t top, std::int64_t left, std::int64_t height,
-          std::int64_t width) {
-  window.cropped |= top != 0 || left != 0 || height != window.height || width != window.width;
-  take(window.top, window.height, window.flipped_rows, top, height);
-  take(window.left, window.width, window.flipped_columns, left, width);
+void crop_to(Crop& crop, std::int64_t top, std::int64_t left, std::int64_t height,
+             std::int64_t width) {
+  crop.clips_boxes |= top != 0 || left != 0 || height != crop.height || width != crop.width;
+  take(crop.top, crop.height, crop.flipped_rows, top, height);
+  take(crop.left, crop.width, crop.flipped_columns, left, width);
 }
 
-// The first of `size` pixels at the center of `extent`, rounded like torchvision: to even in a
-// larger image, or down; in a smaller image down, for the padding in front.
+// The offset of `size` pixels at the center of `extent`, rounded to even like torchvision's, or
+// down. In a smaller image the padding in front is rounded down.
 std::int64_t middle(std::int64_t extent, std::int64_t size, bool rounds_down) {
   const std::int64_t spare = extent - size;
   if (spare < 0) return -(-spare / 2);
@@ -41,15 +41,14 @@ Misfit beyond(std::int64_t extent, Border border, std::int64_t count) {
   return mirrors_too_many ? Misfit::too_few_to_mirror : Misfit::none;
 }
 
-// One axis of the positions at which a random crop may begin: `before` pixels of padding are in
-// front.
-struct Room {
+// The positions along one axis at which a random crop may begin, from -before on.
+struct CropStarts {
   std::int64_t before;
   std::int64_t after;
   std::int64_t spare;
 
-  Room(std::int64_t extent, std::int64_t size, std::int64_t front, std::int64_t back,
-       bool pad_if_needed)
+  CropStarts(std::int64_t extent, std::int64_t size, std::int64_t front, std::int64_t back,
+             bool pad_if_needed)
       : before(front), after(back), spare(extent + front + back - size) {
     if (spare < 0 && pad_if_needed) {
       before -= spare;
@@ -80,37 +79,37 @@ class Draws {
   std::uint64_t step_;
 };
 
-// The height and width of a crop of a window.
-std::array<std::int64_t, 2> crop_size(const GeometryStep& step, const Window& window) {
+// The height and width of a step's crop.
+std::array<std::int64_t, 2> crop_size(const GeometryStep& step, const Crop& crop) {
   const auto side = [](std::int64_t given, double share, std::int64_t extent) {
     if (given > 0 || extent == 0) return given;
     return std::max<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(extent)),
                                   1);
   };
-  return {side(step.height, step.share[0], window.height),
-          side(step.width, step.share[1], window.width)};
+  return {side(step.height, step.share[0], crop.height),
+          side(step.width, step.share[1], crop.width)};
 }
 
 Misfit crop_at_random(const GeometryStep& step, Border border, bool may_be_small, const Draws& draw,
-                      Window& window) {
-  auto [height, width] = crop_size(step, window);
+                      Crop& crop) {
+  auto [height, width] = crop_size(step, crop);
   if (may_be_small && !step.pad_if_needed) {
-    height = std::min(height, window.height + step.above + step.below);
-    width = std::min(width, window.width + step.left + step.right);
+    height = std::min(height, crop.height + step.above + step.below);
+    width = std::min(width, crop.width + step.left + step.right);
   }
-  const Room rows(window.height, height, step.above, step.below, step.pad_if_needed);
-  const Room columns(window.width, width, step.left, step.right, step.pad_if_needed);
+  const CropStarts rows(crop.height, height, step.above, step.below, step.pad_if_needed);
+  const CropStarts columns(crop.width, width, step.left, step.right, step.pad_if_needed);
   for (const Misfit misfit :
-       {rows.misfit(window.height, border), columns.misfit(window.width, border)}) {
+       {rows.misfit(crop.height, border), columns.misfit(crop.width, border)}) {
     if (misfit != Misfit::none) return misfit;
   }
   const auto [first, second] = draw();
-  crop(window, rows.first(first), columns.first(second), height, width);
+  crop_to(crop, rows.first(first), columns.first(second), height, width);
   return Misfit::none;
 }
 
-// Puts the whole window at a random position of a canvas, drawn like torchvision's.
-void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
+// Puts the image at a random position of a canvas, drawn like torchvision's.
+void zoom_out(const GeometryStep& step, const Draws& draw, Crop& crop) {
   const auto [chance, factor_bits] = draw();
   if (uniform(chance) >= step.probability) return;
   const auto [left_bits, top_bits] = draw(1);
@@ -118,10 +117,10 @@ void zoom_out(const GeometryStep& step, const Draws& draw, Window& window) {
   const auto side = [&](std::int64_t extent) {
     return static_cast<std::int64_t>(static_cast<double>(extent) * factor);
   };
-  const std::int64_t height = side(window.height), width = side(window.width);
-  crop(window, -one_of(height - window.height, top_bits), -one_of(width - window.width, left_bits),
-       height, width);
-  window.cropped = true;  // also by the image's own size
+  const std::int64_t height = side(crop.height), width = side(crop.width);
+  crop_to(crop, -one_of(height - crop.height, top_bits), -one_of(width - crop.width, left_bits),
+          height, width);
+  crop.clips_boxes = true;  // even if the canvas has the image's size
 }
 
 // A rectangle with continuous coordinates.
@@ -129,7 +128,7 @@ struct Box {
   double left, top, right, bottom;
 
   double area() const { return (right - left) * (bottom - top); }
-  bool has_centre_of(const Box& other) const {
+  bool has_center_of(const Box& other) const {
     const double x = 0.5 * (other.left + other.right), y = 0.5 * (other.top + other.bottom);
     return left < x && x < right && top < y && y < bottom;
   }
@@ -142,12 +141,12 @@ struct Box {
   }
 };
 
-// The box of an object, in pixels of a window of its image.
-Box box_in(const Window& window, const double* corners) {
+// The box of an object, in pixels of a crop of its image.
+Box box_in(const Crop& crop, const double* corners) {
   const auto axis = [&](std::int64_t begin, std::int64_t extent, bool flipped, double from,
                         double to) -> std::array<double, 2> {
     const auto first = static_cast<double>(begin), size = static_cast<double>(extent);
-    if (window.cropped) {
+    if (crop.clips_boxes) {
       from = std::clamp(from, first, first + size);
       to = std::clamp(to, first, first + size);
     }
@@ -155,17 +154,16 @@ Box box_in(const Window& window, const double* corners) {
     return {from - first, to - first};
   };
   const auto [left, right] =
-      axis(window.left, window.width, window.flipped_columns, corners[0], corners[2]);
-  const auto [top, bottom] =
-      axis(window.top, window.height, window.flipped_rows, corners[1], corners[3]);
+      axis(crop.left, crop.width, crop.flipped_columns, corners[0], corners[2]);
+  const auto [top, bottom] = axis(crop.top, crop.height, crop.flipped_rows, corners[1], corners[3]);
   return {left, top, right, bottom};
 }
 
 // Drawn like torchvision's: a minimum overlap, then crops until one contains the center of a box
 // and overlaps it enough; then another minimum overlap. torchvision's loop never ends if no overlap
-// is 1 and no crop will do; here the window stays whole after the last draw.
+// is 1 and no crop will do; here the image stays whole after the last draw.
 void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Objects& objects,
-                       Window& window) {
+                       Crop& crop) {
   const auto part = [](std::int64_t extent, double factor) {
     return static_cast<std::int64_t>(static_cast<double>(extent) * factor);
   };
@@ -175,36 +173,36 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
     if (least >= 1) return;
     for (std::uint64_t trial = 0; trial < trials; ++trial) {
       const auto [width_bits, height_bits] = draw(first + 1 + 2 * trial);
-      const std::int64_t width = part(window.width, between(step.range, width_bits));
-      const std::int64_t height = part(window.height, between(step.range, height_bits));
+      const std::int64_t width = part(crop.width, between(step.range, width_bits));
+      const std::int64_t height = part(crop.height, between(step.range, height_bits));
       const double ratio = static_cast<double>(width) / static_cast<double>(height);
       if (width == 0 || height == 0 || ratio < step.ratio[0] || ratio > step.ratio[1]) continue;
       const auto [left_bits, top_bits] = draw(first + 2 + 2 * trial);
-      const std::int64_t left = one_of(window.width - width, left_bits);
-      const std::int64_t top = one_of(window.height - height, top_bits);
+      const std::int64_t left = one_of(crop.width - width, left_bits);
+      const std::int64_t top = one_of(crop.height - height, top_bits);
       const Box seen{static_cast<double>(left), static_cast<double>(top),
                      static_cast<double>(left + width), static_cast<double>(top + height)};
       double most = -1;
       for (std::size_t i = 0; i < objects.count; ++i) {
-        const Box box = box_in(window, objects.corners + 4 * i);
-        if (seen.has_centre_of(box)) most = std::max(most, box.overlap(seen));
+        const Box box = box_in(crop, objects.corners + 4 * i);
+        if (seen.has_center_of(box)) most = std::max(most, box.overlap(seen));
       }
       if (most < 0 || most < least) continue;
       for (std::size_t i = 0; i < objects.count; ++i) {
-        objects.remain[i] &= seen.has_centre_of(box_in(window, objects.corners + 4 * i));
+        objects.remain[i] &= seen.has_center_of(box_in(crop, objects.corners + 4 * i));
       }
-      return crop(window, top, left, height, width);
+      return crop_to(crop, top, left, height, width);
     }
   }
 }
 
 // A crop of a random area and ratio, drawn like torchvision's: up to ten tries to find one that
 // fits, else the largest center crop of an allowed ratio.
-void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window) {
+void crop_some_area(const GeometryStep& step, const Draws& draw, Crop& crop) {
   const auto whole = [](double number) {
     return static_cast<std::int64_t>(std::nearbyint(number));
   };
-  const auto columns = static_cast<double>(window.width), rows = static_cast<double>(window.height);
+  const auto columns = static_cast<double>(crop.width), rows = static_cast<double>(crop.height);
   const std::array<double, 2> logarithms{std::log(step.ratio[0]), std::log(step.ratio[1])};
   for (std::uint64_t number = 0; number < 10; ++number) {
     const auto [area_bits, ratio_bits] = draw(2 * number);
@@ -214,17 +212,17 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Window& window)
     const double height = std::nearbyint(std::sqrt(area / ratio));
     if (width < 1 || width > columns || height < 1 || height > rows) continue;
     const auto [top_bits, left_bits] = draw(2 * number + 1);
-    const Room above(window.height, whole(height), 0, 0, false);
-    const Room beside(window.width, whole(width), 0, 0, false);
-    return crop(window, above.first(top_bits), beside.first(left_bits), whole(height),
-                whole(width));
+    const CropStarts above(crop.height, whole(height), 0, 0, false);
+    const CropStarts beside(crop.width, whole(width), 0, 0, false);
+    return crop_to(crop, above.first(top_bits), beside.first(left_bits), whole(height),
+                   whole(width));
   }
-  std::int64_t height = window.height, width = window.width;
+  std::int64_t height = crop.height, width = crop.width;
   if (columns / rows < step.ratio[0])
     height = std::max<std::int64_t>(whole(columns / step.ratio[0]), 1);
   if (columns / rows > step.ratio[1])
     width = std::max<std::int64_t>(whole(rows * step.ratio[1]), 1);
-  crop(window, (window.height - height) / 2, (window.width - width) / 2, height, width);
+  crop_to(crop, (crop.height - height) / 2, (crop.width - width) / 2, height, width);
 }
 
 // The sides of an image whose longer edge would exceed `most`, rounded step by step like
@@ -321,21 +319,21 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
 
 // Omits a resize to the current size.
 void simplify(View& view) {
-  const Window& kept = view.kept;
-  const bool is_inside = kept.top >= 0 && kept.left >= 0 && kept.top + kept.height <= view.height &&
-                         kept.left + kept.width <= view.width;
+  const Crop& part = view.resized_crop;
+  const bool is_inside = part.top >= 0 && part.left >= 0 && part.top + part.height <= view.height &&
+                         part.left + part.width <= view.width;
   if (!view.resized || !is_inside || view.height != view.source.height ||
       view.width != view.source.width) {
     return;
   }
-  crop(view.source, kept.top, kept.left, kept.height, kept.width);
-  view.source.flipped_rows ^= kept.flipped_rows;
-  view.source.flipped_columns ^= kept.flipped_columns;
+  crop_to(view.source, part.top, part.left, part.height, part.width);
+  view.source.flipped_rows ^= part.flipped_rows;
+  view.source.flipped_columns ^= part.flipped_columns;
   view.resized = false;
 }
 
-// Maps one axis. The view shows `begin` to `begin + size` of the pixels, possibly reversed, that
-// `source_size` pixels from `source_begin` on were resized to.
+// Maps one axis of a resized view to the image. `source_size` pixels from `source_begin` on are
+// resized to `resized` pixels, possibly reversed; the view shows `size` of these from `begin` on.
 std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t source_size,
                                      bool flipped, std::int64_t resized, std::int64_t begin,
                                      std::int64_t size) {
@@ -347,26 +345,26 @@ std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t sou
   return {static_cast<double>(source_begin) + pixels(first), pixels(size)};
 }
 
-// The visible window in pixels of the image, possibly outside it: top, left, height, width; then 1
-// or 0 for a vertical and for a horizontal flip.
+// The visible part in pixels of the image, possibly outside it: top, left, height, width; then 1 or
+// 0 for a vertical and for a horizontal flip.
 std::array<double, 6> region(const View& view) {
-  const Window& source = view.source;
+  const Crop& source = view.source;
   if (!view.resized) {
     return {static_cast<double>(source.top),    static_cast<double>(source.left),
             static_cast<double>(source.height), static_cast<double>(source.width),
             source.flipped_rows ? 1.0 : 0.0,    source.flipped_columns ? 1.0 : 0.0};
   }
-  const Window& kept = view.kept;
+  const Crop& part = view.resized_crop;
   const auto [top, height] = region_of_axis(source.top, source.height, source.flipped_rows,
-                                            view.height, kept.top, kept.height);
+                                            view.height, part.top, part.height);
   const auto [left, width] = region_of_axis(source.left, source.width, source.flipped_columns,
-                                            view.width, kept.left, kept.width);
+                                            view.width, part.left, part.width);
   return {top,
           left,
           height,
           width,
-          source.flipped_rows != kept.flipped_rows ? 1.0 : 0.0,
-          source.flipped_columns != kept.flipped_columns ? 1.0 : 0.0};
+          source.flipped_rows != part.flipped_rows ? 1.0 : 0.0,
+          source.flipped_columns != part.flipped_columns ? 1.0 : 0.0};
 }
 
 }  // namespace
@@ -395,49 +393,49 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
   for (std::size_t number = 0; number < geometry.steps.size(); ++number) {
     const GeometryStep& step = geometry.steps[number];
     const Draws draw(geometry.key, sample, number);
-    Window& window = view.seen();
+    Crop& crop = view.seen();
     const Border border = view.resized ? geometry.borders.resized : geometry.borders.source;
     switch (step.kind) {
       case Kind::flip_rows:
-        window.flipped_rows ^= uniform(draw()[0]) < step.probability;
+        crop.flipped_rows ^= uniform(draw()[0]) < step.probability;
         break;
       case Kind::flip_columns:
-        window.flipped_columns ^= uniform(draw()[0]) < step.probability;
+        crop.flipped_columns ^= uniform(draw()[0]) < step.probability;
         break;
       case Kind::center_crop: {
-        const auto [rows, columns] = crop_size(step, window);
-        const std::int64_t top = middle(window.height, rows, step.as_transformers);
-        const std::int64_t left = middle(window.width, columns, step.as_transformers);
-        // If the image lacks pixels, at least as many are missing behind it as before it.
-        for (const Misfit misfit : {beyond(window.height, border, rows - window.height + top),
-                                    beyond(window.width, border, columns - window.width + left)}) {
+        const auto [rows, columns] = crop_size(step, crop);
+        const std::int64_t top = middle(crop.height, rows, step.as_transformers);
+        const std::int64_t left = middle(crop.width, columns, step.as_transformers);
+        // Checks the padding behind the image, which is never smaller than in front of it.
+        for (const Misfit misfit : {beyond(crop.height, border, rows - crop.height + top),
+                                    beyond(crop.width, border, columns - crop.width + left)}) {
           if (misfit != Misfit::none) return misfit;
         }
-        crop(window, top, left, rows, columns);
+        crop_to(crop, top, left, rows, columns);
         break;
       }
       case Kind::pad: {
         const auto [above, left, below, right] =
             std::array{step.above, step.left, step.below, step.right};
-        for (const Misfit misfit : {beyond(window.height, border, std::max(above, below)),
-                                    beyond(window.width, border, std::max(left, right))}) {
+        for (const Misfit misfit : {beyond(crop.height, border, std::max(above, below)),
+                                    beyond(crop.width, border, std::max(left, right))}) {
           if (misfit != Misfit::none) return misfit;
         }
-        crop(window, -above, -left, window.height + above + below, window.width + left + right);
+        crop_to(crop, -above, -left, crop.height + above + below, crop.width + left + right);
         break;
       }
       case Kind::random_crop: {
-        const Misfit misfit = crop_at_random(step, border, geometry.may_be_small, draw, window);
+        const Misfit misfit = crop_at_random(step, border, geometry.may_be_small, draw, crop);
         if (misfit == Misfit::none) break;
-        window.height = step.height;
-        window.width = step.width;
+        crop.height = step.height;
+        crop.width = step.width;
         return misfit;
       }
       case Kind::zoom_out:
-        zoom_out(step, draw, window);
+        zoom_out(step, draw, crop);
         break;
       case Kind::iou_crop:
-        crop_around_boxes(step, draw, objects, window);
+        crop_around_boxes(step, draw, objects, crop);
         break;
       case Kind::random_resized_crop:
       case Kind::resize:
@@ -446,9 +444,9 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
       case Kind::resize_to_one_of:
       case Kind::scale_jitter:
       case Kind::keep_ratio:
-        if (window.height == 0 || window.width == 0) return Misfit::empty;
-        if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, window);
-        const auto [rows, columns] = resized_size(step, draw, window.height, window.width);
+        if (crop.height == 0 || crop.width == 0) return Misfit::empty;
+        if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, crop);
+        const auto [rows, columns] = resized_size(step, draw, crop.height, crop.width);
         if (rows == 0 || columns == 0) return Misfit::vanishes;
         view.resize(rows, columns);
         break;

@@ -71,34 +71,35 @@ struct Objects {
   std::size_t count = 0;
 };
 
-// Rows and columns of an image, possibly outside it, possibly flipped.
-struct Window {
+// A rectangle of an image, possibly flipped. It may extend beyond the image.
+struct Crop {
   std::int64_t top = 0;
   std::int64_t left = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   bool flipped_rows = false;
   bool flipped_columns = false;
-  bool cropped = false;  // boxes are clipped to it
+  bool clips_boxes = false;
 };
 
-// The view of an image: a window of it; or a window of the result, if it is resized.
+// The view of an image: a crop of the image; if `resized`, the crop is resized to height x width,
+// and the view is a crop of the result.
 struct View {
-  Window source;
+  Crop source;
   bool resized = false;
   std::int64_t height = 0;
   std::int64_t width = 0;
-  Window kept;
+  Crop resized_crop;
 
-  const Window& seen() const { return resized ? kept : source; }
-  Window& seen() { return resized ? kept : source; }
+  const Crop& seen() const { return resized ? resized_crop : source; }
+  Crop& seen() { return resized ? resized_crop : source; }
 
   // Resizes a view that is not resized yet.
   void resize(std::int64_t to_height, std::int64_t to_width) {
     resized = true;
     height = to_height;
     width = to_width;
-    kept = {.height = to_height, .width = to_width};
+    resized_crop = {.height = to_height, .width = to_width};
   }
 };
 

@@ -64,7 +64,7 @@ void prefetch_shared(const std::byte* border) {
   if (reinterpret_cast<std::uintptr_t>(border) % kLine != 0) prefetch_line_to_write(border);
 }
 
-// Of a pixel of the images.
+// The bytes of an input pixel.
 std::size_t pixel_bytes(const ImageBatch& batch) {
   return batch.channels * scalar_size(batch.in_type);
 }
@@ -73,7 +73,7 @@ std::size_t pixel_bytes(const ImageBatch& batch) {
 std::span<const std::byte> memory_of(const ImageBatch& batch, std::size_t image) {
   const ImageSource& source = batch.sources[image];
   ImageSize size = batch.size_of(image);
-  if (source.window != nullptr) size = {source.window->height, source.window->width};
+  if (source.crop != nullptr) size = {source.crop->height, source.crop->width};
   const auto [height, width] = size;
   if (height == 0 || width == 0) return {};
   const std::uint8_t* lowest = source.data;
@@ -90,7 +90,7 @@ std::size_t adjacent_images(const ImageBatch& batch, std::size_t image, std::siz
   std::size_t count = 1;
   while (count < limit) {
     const ImageSource& next = batch.sources[image + count];
-    if (next.window != nullptr || next.data != batch.sources[image + count - 1].data + bytes ||
+    if (next.crop != nullptr || next.data != batch.sources[image + count - 1].data + bytes ||
         next.row_stride != first.row_stride || next.column_stride != first.column_stride ||
         next.channel_stride != first.channel_stride) {
       break;
@@ -147,9 +147,9 @@ void stream_rows(const ImageRuns& runs, const ImageBatch& batch, bool hwc,
       prefetch_shared(out(plane));
       prefetch_shared(out(plane) + bytes);
     }
-    ImageWindow window;
+    ImageCrop crop;
     const ImageSource source = seen_from(static_cast<std::ptrdiff_t>(row - batch.first_row), 0,
-                                         batch.sources[image], window);
+                                         batch.sources[image], crop);
     ImageBatch staged = batch;
     staged.sources = &source;
     staged.first_row = 0;

@@ -5,7 +5,7 @@
 // The float32 result of the fused multiply-add is rounded once; 16-bit outputs round that float32
 // to nearest, ties to even; a NaN stays a NaN. Integer outputs copy the input's values and ignore
 // scale and bias. Every instruction set gives the same bits. An image may be smaller than its slot
-// in the batch: then it is at the top left, and one value fills the rest. Or the slot is a window
+// in the batch: then it is at the top left, and one value fills the rest. Or the slot shows a crop
 // that extends beyond the image: then border pixels fill the outside, and are normalized like all
 // others.
 #pragma once
@@ -20,7 +20,7 @@ namespace pinfeed::kernels {
 
 // Output types. Integers may be signed or not: their values fit.
 enum class PixelType : std::uint8_t { float32, float16, bfloat16, uint8, int16, int32, int64 };
-inline constexpr std::size_t kPixelTypes = 4;  // that bytes convert to
+inline constexpr std::size_t kPixelTypes = 4;  // float32 to uint8: bytes convert to these
 
 constexpr std::size_t pixel_size(PixelType type) {
   switch (type) {
@@ -59,10 +59,10 @@ enum class ImageLayout : std::uint8_t { chw, hwc };
 // about its outermost pixels, which are not repeated.
 enum class Border : std::uint8_t { constant, edge, reflect };
 
-// A slot as a window that extends beyond its image. Row y of the window is row top + y of the
-// image; columns correspond. With Border::reflect, rows and columns are within -size < i < 2 * size
-// - 1. The image has at least one pixel unless the border is constant.
-struct ImageWindow {
+// A crop that extends beyond its image; its size is the slot's. Row y of the crop is row top + y of
+// the image; columns correspond. With Border::reflect, rows and columns are within
+// -size < i < 2 * size - 1. The image has at least one pixel unless the border is constant.
+struct ImageCrop {
   std::ptrdiff_t top;
   std::ptrdiff_t left;
   std::size_t height;  // of the image; ImageSource describes its pixel (0, 0)
@@ -88,21 +88,21 @@ struct ImageSource {
   std::ptrdiff_t row_stride;
   std::ptrdiff_t column_stride;
   std::ptrdiff_t channel_stride;
-  const ImageWindow* window = nullptr;  // null: the image covers its slot
+  const ImageCrop* crop = nullptr;  // null: the image covers its slot
 };
 
-// The source from a row and a column of its slot on. Copies the source's window to `window`, if it
-// has one, and shifts it.
+// The source of the part of its slot from a row and column on. If the source has a crop, `crop`
+// gets a copy of it, shifted.
 inline ImageSource seen_from(std::ptrdiff_t row, std::ptrdiff_t column, ImageSource source,
-                             ImageWindow& window) {
-  if (source.window == nullptr) {
+                             ImageCrop& crop) {
+  if (source.crop == nullptr) {
     source.data += row * source.row_stride + column * source.column_stride;
     return source;
   }
-  window = *source.window;
-  window.top += row;
-  window.left += column;
-  source.window = &window;
+  crop = *source.crop;
+  crop.top += row;
+  crop.left += column;
+  source.crop = &crop;
   return source;
 }
 
@@ -113,8 +113,8 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// For images smaller than their slots: the size of each image, at most that of the slot, and the
-// fill: an item of pixel_size(out_type), or one per channel.
+// For images smaller than their slots: the size of each image, and the fill: an item of
+// pixel_size(out_type), or one per channel.
 struct ImagePadding {
   const ImageSize* sizes;
   const Fill* fills;

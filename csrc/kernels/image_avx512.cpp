@@ -1,5 +1,6 @@
 // Image primitives for AVX-512 (F, BW): bytes to 16-bit floats, which are bound by instructions on
-// narrower vectors. float32 outputs are memory-bound with AVX2 already, so all else is AVX2's.
+// narrower vectors. float32 outputs are memory-bound with AVX2 already, so the rest is the AVX2
+// code.
 #include "kernels/image_avx2.h"
 #include "kernels/image_blocks.h"
 
@@ -175,7 +176,8 @@ struct Avx512 : Avx2 {
       const __m512i order =
           _mm512_load_si512(kJoinedWords<4>[to_step < 0][std::abs(to_step) / 4].data());
       const std::ptrdiff_t begin = to_step < 0 ? -std::ptrdiff_t{3 * kPicked} : 0;
-      // As there, other blocks follow. Masked stores took twice as long.
+      // Excess bytes are overwritten by the next blocks, as with AVX2. Masked stores took twice as
+      // long.
       for (; blocks >= kPicked; blocks -= 4, from += 4 * from_step, to += 4 * to_step) {
         const __m512i picked = _mm512_shuffle_epi8(_mm512_loadu_si512(from), each);
         _mm512_storeu_si512(to + begin, _mm512_permutexvar_epi32(order, picked));

@@ -4,10 +4,11 @@
 // Pixels that are not adjacent in memory (crops, mirrored views, planes to be interleaved) are
 // first copied, a tile at a time, into the order that a primitive reads. A tile fits in the L1
 // cache, so this pass costs instructions but no memory traffic. A source that is already in order
-// is read in place. A window that extends beyond its image is assembled in the tile too: pixels
+// is read in place. A crop that extends beyond its image is assembled in the tile too: pixels
 // beyond an edge have other strides. A mirrored source keeps its memory order in the tile, last row
-// first, and planes are made from the whole tile backwards. Images of other types become float32 in
-// the tile, or integers of the output's size, so a type needs no primitives of its own.
+// first, and the whole tile is then split into planes in reverse order. Images of other types
+// become float32 in the tile, or integers of the output's size, so a type needs no primitives of
+// its own.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +65,7 @@ class Band {
         step_(kCopied ? -1 : step_index(batch.channels)),
         item_(kBytes ? 1 : static_cast<std::ptrdiff_t>(scalar_size(batch.in_type))),
         in_place_(kBytes || batch.in_type == kTileType) {
-    one_run_ = source_.window == nullptr &&
+    one_run_ = source_.crop == nullptr &&
                (rows <= 1 ||
                 source_.row_stride == static_cast<std::ptrdiff_t>(width) * source_.column_stride);
   }
@@ -150,8 +151,7 @@ class Band {
   // Prefetches pixels while earlier ones are written. Rows of a crop are far apart, so the hardware
   // doesn't predict the next one.
   void prefetch(std::size_t begin, std::size_t count) const {
-    if (source_.window != nullptr || std::abs(source_.column_stride) > std::ptrdiff_t{kLine})
-      return;
+    if (source_.crop != nullptr || std::abs(source_.column_stride) > std::ptrdiff_t{kLine}) return;
     for (const std::size_t end = begin + count; begin < end;) {
       const std::size_t y = begin / batch_.width, x = begin % batch_.width;
       const std::size_t columns = std::min(batch_.width - x, end - begin);
@@ -187,10 +187,10 @@ class Band {
     return step_ > 0 && gap >= 0 && gap <= item_ && std::abs(source_.channel_stride) == item_;
   }
 
-  // The values between three channels and the next pixel's, if they are copied too. A window's fill
+  // The values between three channels and the next pixel's, if they are copied too. A crop's fill
   // has none.
   std::ptrdiff_t gap() const {
-    return channels_ == 3 && source_.window == nullptr && packed_either_way() &&
+    return channels_ == 3 && source_.crop == nullptr && packed_either_way() &&
                    std::abs(source_.column_stride) > pixel_stride()
                ? 1
                : 0;
@@ -281,7 +281,7 @@ class Band {
            static_cast<std::ptrdiff_t>(pixel) * source_.column_stride;
   }
 
-  // Whether planes are made from tiles with the pixels in reverse order.
+  // Whether tiles hold the pixels in reverse order when they are split into planes.
   bool backwards() const { return !kCopied && source_.column_stride < 0; }
 
   // Assembles the band's pixels from `begin` on; `of` maps them to the image's pixels.
@@ -309,29 +309,29 @@ class Band {
          done += rows * columns, x = 0, y += rows) {
       columns = std::min(width - x, tile.count - done);
       rows = columns < width ? 1 : (tile.count - done) / width;
-      if (source_.window == nullptr) {
+      if (source_.crop == nullptr) {
         piece(done, pixels(pixel(y, x), rows, columns));
       } else {
         for_each_part(
-            *source_.window, tile, y, x, rows, columns,
+            *source_.crop, tile, y, x, rows, columns,
             [&](std::size_t offset, const PixelRows& part) { piece(done + offset, part); });
       }
     }
   }
 
-  // The same for some rows and columns of a window: first the outside of the image, then the
+  // The same for rows and columns of a crop beyond its image: first the outside, then the
   // inside.
   template <class Part>
-  void for_each_part(const ImageWindow& window, const Tile<Value>& tile, std::size_t y,
-                     std::size_t x, std::size_t rows, std::size_t columns, const Part& part) const {
-    const auto height = static_cast<std::ptrdiff_t>(window.height);
-    const auto width = static_cast<std::ptrdiff_t>(window.width);
-    const auto first = window.left + static_cast<std::ptrdiff_t>(x);
+  void for_each_part(const ImageCrop& crop, const Tile<Value>& tile, std::size_t y, std::size_t x,
+                     std::size_t rows, std::size_t columns, const Part& part) const {
+    const auto height = static_cast<std::ptrdiff_t>(crop.height);
+    const auto width = static_cast<std::ptrdiff_t>(crop.width);
+    const auto first = crop.left + static_cast<std::ptrdiff_t>(x);
     const auto end = first + static_cast<std::ptrdiff_t>(columns);
-    const bool filled = window.border == Border::constant;
+    const bool filled = crop.border == Border::constant;
     for (std::size_t done = 0, taken; done < rows; done += taken) {
-      const std::ptrdiff_t place = window.top + static_cast<std::ptrdiff_t>(y + done);
-      const std::ptrdiff_t row = within(place, window.height, window.border);
+      const std::ptrdiff_t place = crop.top + static_cast<std::ptrdiff_t>(y + done);
+      const std::ptrdiff_t row = within(place, crop.height, crop.border);
       taken = rows - done;
       if (row >= 0 && row == place) {
         taken = std::min(taken, static_cast<std::size_t>(height - row));
@@ -349,12 +349,11 @@ class Band {
         if (from == to) continue;
         const auto n = static_cast<std::size_t>(to - from);
         if (filled) {
-          const PixelRows fill{window.fill, 0, pixel_stride(), item_, taken, n};
+          const PixelRows fill{crop.fill, 0, pixel_stride(), item_, taken, n};
           put(from, tile.backwards ? fill.mirrored() : fill);
         } else {
-          PixelRows beyond =
-              pixels(pixel(row, within(from, window.width, window.border)), taken, n);
-          beyond.column_stride = window.border == Border::edge ? 0 : -source_.column_stride;
+          PixelRows beyond = pixels(pixel(row, within(from, crop.width, crop.border)), taken, n);
+          beyond.column_stride = crop.border == Border::edge ? 0 : -source_.column_stride;
           put(from, beyond);
         }
       }

@@ -2,11 +2,12 @@
 // instruction set: head, tail and alignment. An instruction set `Isa` has the tables `casts` and
 // `permute`, and supplies, the first two for bytes and for float32,
 //
-//   planes_blocks<Type, Step, Channels, Streaming, Backwards>(pixels, blocks, scale, bias, out,
-//   plane_stride) packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
-//   pick_blocks(from, from_step, blocks, table, to, to_step)    byte i of 16 is from[table[i]]
+//   planes_blocks<Type, Step, Channels, Streaming, Backwards>(
+//       pixels, blocks, scale, bias, out, plane_stride)
+//   packed_blocks<Type, Streaming>(values, blocks, constants, phase, out)
+//   pick_blocks(from, from_step, blocks, table, to, to_step)  // byte i of 16 is from[table[i]]
 //   interleave_blocks<Step>(planes, plane_stride, blocks, out)
-//   copy_rows(from, from_stride, bytes, rows, to, to_stride)       which is copy_by its vectors
+//   copy_rows(from, from_stride, bytes, rows, to, to_stride)  // copy_by<its vector size>
 //
 // all except the last two on whole blocks of kBlock values. `pixels` is the block that is read
 // first: the last one in memory if Backwards, where pixels are counted from their end. For

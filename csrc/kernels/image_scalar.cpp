@@ -52,10 +52,10 @@ const std::uint8_t* item_at(const ImageBatch& batch, std::size_t image, std::siz
   const ImageSource& source = batch.sources[image];
   auto row = static_cast<std::ptrdiff_t>(y - batch.first_row),
        column = static_cast<std::ptrdiff_t>(x);
-  if (const ImageWindow* const window = source.window) {
-    row = within(window->top + row, window->height, window->border);
-    column = within(window->left + column, window->width, window->border);
-    if (row < 0 || column < 0) return window->fill + c * scalar_size(batch.in_type);
+  if (const ImageCrop* const crop = source.crop) {
+    row = within(crop->top + row, crop->height, crop->border);
+    column = within(crop->left + column, crop->width, crop->border);
+    if (row < 0 || column < 0) return crop->fill + c * scalar_size(batch.in_type);
   }
   return source.data + row * source.row_stride + column * source.column_stride +
          static_cast<std::ptrdiff_t>(c) * source.channel_stride;

@@ -23,7 +23,7 @@ struct JaggedShape {
   std::int64_t most = 0;
   std::int64_t row_bytes = 0;
   bool left = false;  // padding comes before the data, else after it
-  Item fill;          // of an item; a row holds whole items
+  Item fill;          // one item; a row holds whole items
 };
 
 struct PadJagged {

@@ -13,7 +13,7 @@ namespace pinfeed::kernels {
 // A span of the output: a document, or the padding at the end of a row.
 struct Segment {
   std::int64_t begin;
-  std::int64_t data;    // tokens of it, which come first
+  std::int64_t data;    // its tokens, which come first
   std::int64_t end;     // the beginning of the next segment
   std::int32_t number;  // counted from 0 in each row, or through all rows
 };
@@ -22,7 +22,7 @@ struct PackBatch {
   const Sample* samples;
   const Segment* segments;  // of the samples
   std::size_t count;
-  std::int64_t places;    // tokens of the whole output
+  std::int64_t places;    // tokens in the whole output
   std::size_t row_items;  // items per token
   const Fill* fill;       // of the output's item size
   const Fill* first;      // replaces the first token of each document; null: keep it

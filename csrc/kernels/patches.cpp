@@ -90,7 +90,7 @@ class Stage {
   explicit Stage(std::byte* out)
       : lead_(reinterpret_cast<std::uintptr_t>(out) % kLine), first_(lead_), line_(out - lead_) {}
 
-  // Where to put the next bytes to write, at most kMost.
+  // The address of the next bytes, at most kMost, that write() takes.
   std::byte* plane() { return bytes_ + kLine; }
 
   // Streams the whole lines of the first `count` bytes and keeps the rest. May be repeated.
@@ -117,7 +117,7 @@ class Stage {
  private:
   alignas(kLine) std::byte bytes_[kMost + 2 * kLine];
   std::size_t lead_;   // bytes of the incomplete line in front of the plane
-  std::size_t first_;  // bytes of them that belong to another range
+  std::size_t first_;  // how many of them belong to another range
   std::byte* line_;    // the address of that line
 };
 
@@ -160,7 +160,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   const std::size_t pixel = is_chw ? item : group.channels * item;
   const std::size_t row_bytes = order.size * pixel, plane_bytes = order.size * row_bytes;
   const std::size_t patch_bytes = plane_bytes * planes * order.frames;
-  // The planes of some frames are interleaved with those of the others.
+  // Otherwise planes of other frames lie between the planes to write.
   const bool is_whole = order.slots == order.frames;
   const bool is_staged = group.streaming && is_whole && plane_bytes <= Stage::kMost;
 
@@ -170,7 +170,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   const std::size_t most = (blocks + tiles - 1) / tiles;
   tile_bytes.resize(std::max(tile_bytes.size(), most * block_bytes));
   ImageSource sources[PatchOrder::kMostFrames];
-  ImageWindow windows[PatchOrder::kMostFrames];
+  ImageCrop crops[PatchOrder::kMostFrames];
   ImageBatch tile = group;
   tile.sources = sources;
   tile.height = side;
@@ -202,7 +202,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
       for (std::size_t i = 0; i < group.count; ++i) {
         sources[i] =
             seen_from(static_cast<std::ptrdiff_t>(y - group.first_row),
-                      static_cast<std::ptrdiff_t>(block * side), group.sources[i], windows[i]);
+                      static_cast<std::ptrdiff_t>(block * side), group.sources[i], crops[i]);
       }
       tile.width = count * side;
       normalize(tile, 0, group.count * side);

@@ -13,23 +13,25 @@
 
 namespace pinfeed::kernels {
 
-// The rules for the size to which an image is resized before it is cut into patches.
+// The size to which an image is resized before it is cut into patches.
 struct PatchSizes {
   std::int64_t patch = 0;     // rows and columns of a patch
-  std::int64_t multiple = 1;  // divides the number of patches of each side
-  std::int64_t min_side = 1;  // of images; a smaller side is a misfit
-  // The range of pixels: the nearest multiple, or the same ratio with fewer or more pixels.
+  std::int64_t multiple = 1;  // of patches: divides their number along each side
+  std::int64_t min_side = 1;  // minimum side of an image
+  // If max_pixels is not 0, sides are rounded to the nearest multiple, and an image with fewer or
+  // more pixels is scaled.
   double min_pixels = 0;
-  double max_pixels = 0;  // 0: no range
-  // the largest size of the same ratio with at most these patches; 0: no maximum
+  double max_pixels = 0;
+  // Else, if this is not 0, the image gets the largest size of its aspect ratio with at most this
+  // many patches.
   std::int64_t max_patches = 0;
 };
 
 enum class PatchMisfit : std::uint8_t {
   none,
   too_small,    // a side below min_side
-  too_long,     // one side more than 200 times the other, with min_pixels to max_pixels
-  indivisible,  // no rule, and a side that is not a multiple
+  too_long,     // one side over 200 times the other, if max_pixels is set
+  indivisible,  // a side is not a multiple, and no option allows a resize
 };
 
 // The height and width in pixels, in the same double arithmetic as transformers' smart_resize and
@@ -37,14 +39,14 @@ enum class PatchMisfit : std::uint8_t {
 PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t width,
                               std::array<std::int64_t, 2>& patched);
 
-// The conversion of a group of frames, as many as one patch holds, to patches.
+// Converts a group of frames, the frames of one patch, to patches.
 struct PatchOrder {
   static constexpr std::size_t kMostFrames = 32;
 
   std::size_t size;
-  std::size_t merge;  // divides the patches of each side
+  std::size_t merge;  // patches per side of a block
   std::size_t frames;
-  std::size_t slot = 0;  // the first frame of the patches to write
+  std::size_t slot = 0;  // the first frame in each patch to write
   std::size_t slots;     // the number of frames to write
 
   // The rows of an image in one row of blocks.

@@ -54,8 +54,8 @@ PINFEED_AVX2_INLINE void stream_plane_line(const std::byte* pixels, std::byte* o
   }
 }
 
-// Whole cache lines of every plane, one after the other: a core has few places where lines gather
-// that are not complete yet.
+// Whole cache lines, one plane after another, because a core has few buffers for incomplete lines
+// of streaming stores.
 template <int Item, int Channels, int... Planes>
 PINFEED_AVX2 void stream_planes(const std::byte* pixels, std::size_t lines, std::byte* planes,
                                 std::ptrdiff_t plane_stride,

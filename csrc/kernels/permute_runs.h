@@ -30,7 +30,7 @@ struct PermuteRuns {
   Interleave interleave[kPermuteItems][kPermuteChannels];
   ReplaceItems replace;
 
-  // Null if there is no such primitive.
+  // Null without a primitive for the sizes.
   Deinterleave find_deinterleave(std::size_t item_size, std::size_t channels) const {
     return has(item_size, channels) ? deinterleave[std::countr_zero(item_size)][channels - 2]
                                     : nullptr;

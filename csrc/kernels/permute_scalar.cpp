@@ -5,7 +5,7 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Pixels that stay in the L1 cache while each plane takes its part.
+// This many pixels stay in the L1 cache while all planes are written from them.
 constexpr std::size_t kStretch = 256;
 
 struct Scalar {

@@ -24,10 +24,10 @@ void repeat_pixel(const std::uint8_t* pixel, std::size_t bytes, std::size_t coun
   for (std::size_t i = 0; i < count; ++i) to = std::copy_n(pixel, bytes, to);
 }
 
-// Picks the pixels that outputs begin with. More bytes than a pixel has are copied in one go: both
-// sides have kRunSlack, and the next pixel covers what is too much.
+// Copies the pixel of each output. Some bytes more than a pixel are copied at a time: both sides
+// have kRunSlack, and the next pixel overwrites the excess.
 void pick(const Taps& columns, const std::uint8_t* row, std::size_t bytes, std::uint8_t* out) {
-  // Variables, or they would be read anew for each pixel: `out` might be where they lie.
+  // Local copies, because `out` might alias the members, which would be reloaded for each pixel.
   const std::size_t outputs = columns.outputs();
   const std::size_t* const firsts = columns.firsts();
   const auto pick_pixels = [&](auto size, auto copied) {
@@ -94,7 +94,7 @@ class Resizer {
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
-  // Rows of a window are far apart, so the hardware doesn't predict the next one.
+  // Rows of a crop are far apart, so the hardware doesn't predict the next one.
   static constexpr std::ptrdiff_t kRowsAhead = 4;
 
   void write_outputs(std::size_t output, std::uint8_t* to) {
@@ -127,12 +127,12 @@ class Resizer {
 
   // Makes the used pixels of a source row adjacent, in the type that is resized.
   void read_row(std::size_t row) {
-    ImageWindow window;
+    ImageCrop crop;
     const ImageSource source =
         seen_from(static_cast<std::ptrdiff_t>(row),
-                  static_cast<std::ptrdiff_t>(columns_.source_begin()), *source_, window);
+                  static_cast<std::ptrdiff_t>(columns_.source_begin()), *source_, crop);
     const std::size_t source_pixel = channels_ * item_;
-    if (source.window == nullptr &&
+    if (source.crop == nullptr &&
         (channels_ == 1 || source.channel_stride == static_cast<std::ptrdiff_t>(item_)) &&
         source.column_stride == static_cast<std::ptrdiff_t>(source_pixel)) {
       const std::size_t bytes = columns_.source_size() * source_pixel;
@@ -148,7 +148,7 @@ class Resizer {
     }
     const PixelRows pixels{source.data,           0, source.column_stride,
                            source.channel_stride, 1, columns_.source_size()};
-    if (source.window == nullptr && runs_->pick != nullptr && types_.out != PixelType::float32 &&
+    if (source.crop == nullptr && runs_->pick != nullptr && types_.out != PixelType::float32 &&
         can_pick(pixels, channels_, item_)) {
       if (row + kRowsAhead < resize_->source.height) {
         const auto width = static_cast<std::ptrdiff_t>(pixels.columns) * pixels.column_stride;
@@ -205,7 +205,8 @@ float mean_of(const ResizeRuns& runs, const std::uint8_t* values, std::size_t pi
   return static_cast<float>(sum) / static_cast<float>(count);
 }
 
-// The batch of one image of a batch: if its planes lie among others, as the first frame of a clip.
+// A batch of one of the images. If other planes lie between its planes, it is the first frame of a
+// clip in the result.
 ImageBatch only(std::size_t image, const ImageBatch& batch) {
   const bool chw = batch.out_layout == ImageLayout::chw;
   const std::size_t planes = chw ? plane_index(batch, image, 0) : image * batch.channels;
@@ -235,7 +236,7 @@ void write_staged(const ResizeRuns& runs, const ResizedBatch& batch, std::size_t
   const std::size_t row_bytes = width * pixel;
   // A mean needs all rows of the image at once, including those that another thread writes.
   const bool need_mean = batch.colors != nullptr && batch.colors->need_mean();
-  // The rows that fit, but whole patches.
+  // The stage holds the rows that fit, in whole patches.
   const std::size_t step = batch.patches == nullptr ? 1 : batch.patches->rows();
   const std::size_t rows =
       need_mean
@@ -313,9 +314,9 @@ void write_recolored(const ResizeRuns& runs, const ResizedBatch& batch, std::siz
   one.streaming = false;
   write_staged(
       runs, batch, image, begin, end, [&](std::size_t y, std::size_t count, std::uint8_t* to) {
-        ImageWindow window;
+        ImageCrop crop;
         const ImageSource source =
-            seen_from(static_cast<std::ptrdiff_t>(y), 0, batch.images.sources[image], window);
+            seen_from(static_cast<std::ptrdiff_t>(y), 0, batch.images.sources[image], crop);
         one.sources = &source;
         one.height = count;
         one.out = to;

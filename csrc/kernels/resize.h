@@ -1,4 +1,4 @@
-// Resizes images, then normalizes and permutes a window of each, in one pass.
+// Resizes images, then normalizes and permutes a crop of each, in one pass.
 //
 // A resized byte equals, bit for bit, the result of torch.nn.functional.interpolate(uint8,
 // antialias=True) on a CPU: first along each row, then along each column, each time
@@ -32,8 +32,8 @@ struct PatchOrder;
 struct ImageResize {
   ImageSize source;   // the image that ImageSource describes
   ImageSize resized;  // neither has a side of 0
-  // The slot of the image as a window of the resized image, possibly flipped. It may extend beyond
-  // the resized image, as an ImageWindow does.
+  // The slot shows a crop of the resized image, possibly flipped, that begins here. It may extend
+  // beyond the resized image, like an ImageCrop.
   std::ptrdiff_t top;
   std::ptrdiff_t left;
   bool flipped_rows;

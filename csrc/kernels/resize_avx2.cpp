@@ -205,8 +205,8 @@ PINFEED_AVX2_INLINE __m256i blended(__m256 gray, __m256 rest, __m256 values, __m
   return _mm256_cvttps_epi32(_mm256_min_ps(positive, _mm256_set1_ps(255)));
 }
 
-// Eight pixels at a time, four in each half of a register, and a byte that they don't fill: there
-// the following bytes stay unchanged.
+// Eight pixels at a time: four in each half of a register, whose last bytes belong to the next
+// pixels and stay unchanged.
 PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixels,
                                 std::size_t count) {
   const __m256i red = _mm256_broadcastsi128_si256(

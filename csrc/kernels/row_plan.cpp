@@ -94,7 +94,7 @@ class OpenRows {
         rooms_(row_length_),
         tops_(row_length_ + 1, kNobody) {}
 
-  // Puts up to `count` documents of one length into the best row, as many as fit.
+  // Puts documents of one length, at most `count`, into the best row until it is full.
   Placement place(std::size_t length, std::size_t count) {
     std::size_t room = rooms_.next(length);
     std::uint32_t row;

@@ -133,8 +133,8 @@ bool StridedCopy::cast_run(const std::byte* from, std::size_t count, std::byte* 
 }
 
 // A strided row is copied in blocks that fill a tile: whole runs of the fast axis if they are
-// short, else parts of up to kSide runs, so that lines of a transposed source are used up while
-// they are in the cache.
+// short, else parts of up to kSide runs, so that lines of a transposed source are read completely
+// while they are in the cache.
 bool StridedCopy::cast_row(const PermuteRuns& runs, const std::byte* from, std::byte* to,
                            bool streaming) const {
   alignas(64) std::byte tile[kTileBytes];

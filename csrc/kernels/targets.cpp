@@ -17,11 +17,10 @@ bool are_finite(const double* numbers, std::size_t count) {
   return carried >> 63 == 0;
 }
 
-// The window of an image after the crop before a resize: it clips boxes, even if a crop after the
-// resize shows a larger canvas.
+// The crop before a resize. It clips boxes even if the crop after the resize shows a larger canvas.
 struct Cropped {
   explicit Cropped(const View& view)
-      : any(view.resized && view.source.cropped),
+      : any(view.resized && view.source.clips_boxes),
         left(static_cast<double>(view.source.left)),
         top(static_cast<double>(view.source.top)),
         right(static_cast<double>(view.source.left + view.source.width)),

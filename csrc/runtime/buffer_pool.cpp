@@ -97,7 +97,7 @@ bool debug_requested() {
 
 // Created when the library is loaded: a fork by one thread while another creates the pool would
 // leave the child a partial pool.
-[[maybe_unused]] BufferPool& made_at_load = BufferPool::instance();
+[[maybe_unused]] BufferPool& pool_at_load = BufferPool::instance();
 
 }  // namespace
 
@@ -126,8 +126,8 @@ void* BufferPool::acquire(std::size_t bytes) {
   return data;
 }
 
-// The most recently released idle buffer of the class, or of the next classes up to twice the size;
-// null if there is none.
+// The idle buffer of the class, or of the next classes up to twice the size, that was released
+// last; null without one.
 void* BufferPool::find_idle(std::size_t bytes, std::size_t size_class) {
   void* data = nullptr;
   Entries retired;

@@ -59,9 +59,9 @@ class ThreadPool {
   }
 
  private:
-  void grow(std::size_t wanted) noexcept {
+  void grow(std::size_t threads) noexcept {
     std::unique_lock lock(mutex_);
-    while (thread_count_ < wanted) {
+    while (thread_count_ < threads) {
       ++thread_count_;
       lock.unlock();
       const bool has_started = start_background_thread(&ThreadPool::thread_main, this);
@@ -170,7 +170,7 @@ SharedPool readers{"pinfeed-read", 10'000};
   readers.pool.store(nullptr);
 });
 
-// Null if there is no memory for a pool.
+// Null without memory for a pool.
 ThreadPool* find_or_create_pool(SharedPool& shared) noexcept {
   ThreadPool* pool = shared.pool.load(std::memory_order_acquire);
   if (pool != nullptr) return pool;

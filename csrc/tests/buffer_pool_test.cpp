@@ -327,7 +327,7 @@ void buffer_pool_tests() {
   run("alignment", test_alignment);
   run("empty and impossible requests", test_odd_sizes);
   run("idle bytes are bounded", test_idle_bound);
-  run("sizes that are asked for in turns stay", test_sizes_in_turns);
+  run("alternating sizes stay", test_sizes_in_turns);
   run("idle buffers are given back in time", test_reaper);
   run("poison", test_poison);
   run_if(PINFEED_UNDER_ASAN, "this build has no AddressSanitizer",

@@ -49,7 +49,7 @@ void append(Bytes& to, T value) {
 // A number of any type: an integer, or a real or complex number, which float64 holds exactly.
 struct Number {
   bool is_integer = false, is_signed = false;
-  std::uint64_t integer = 0;  // of a signed one, its two's complement
+  std::uint64_t integer = 0;  // two's complement if negative
   double real = 0, imaginary = 0;
 
   template <class Float>

@@ -54,7 +54,7 @@ void test_copy_bytes() {
 }
 
 // Outputs that are up to a line behind their source, modulo whole pages.
-void test_places_that_look_alike() {
+void test_4k_aliasing() {
   constexpr std::size_t kPage = 4096, kBytes = 9 * kPage + 100;
   for (const std::size_t size : {2000ul, 20000ul, kBytes}) {
     for (const std::size_t distance : {1, 4, 16, 31, 32, 63, 64}) {
@@ -227,7 +227,7 @@ void test_large_transposes() {
 
 void copy_tests() {
   run("copy_bytes", test_copy_bytes);
-  run("copy_bytes between places that look alike", test_places_that_look_alike);
+  run("copy_bytes with 4K aliasing", test_4k_aliasing);
   run("gather_rows", test_gather_rows);
   run("StridedCopy of random arrays", test_strided_copy);
   run("StridedCopy of large transposes", test_large_transposes);

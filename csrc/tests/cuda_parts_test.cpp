@@ -18,7 +18,7 @@ using namespace pinfeed::cuda;
 using pinfeed::tests::run;
 using Random = std::mt19937_64;
 
-// All small numbers, and those around the powers of two and the multiples of the divisor.
+// All small numbers, and numbers near powers of two and multiples of the divisor.
 void test_divider() {
   const auto agrees = [](std::int64_t dividend, std::int64_t divisor) {
     const Division result = Divider(divisor).divide(dividend);

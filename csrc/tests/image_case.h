@@ -24,11 +24,11 @@ namespace pinfeed::tests {
 using dispatch::Isa;
 using kernels::Fill;
 using kernels::ImageBatch;
+using kernels::ImageCrop;
 using kernels::ImageLayout;
 using kernels::ImagePadding;
 using kernels::ImageSize;
 using kernels::ImageSource;
-using kernels::ImageWindow;
 using kernels::pixel_size;
 using kernels::PixelType;
 using kernels::scalar_size;
@@ -40,7 +40,7 @@ inline constexpr PixelType kTypes[] = {PixelType::float32, PixelType::float16, P
 inline constexpr ImageLayout kLayouts[] = {ImageLayout::chw, ImageLayout::hwc};
 inline constexpr std::size_t kChannels[] = {1, 2, 3, 4, 5, 17};
 
-// All but color bytes: other numbers, and masks of integers, which become larger or stay.
+// Types other than color bytes: other numbers, and integer masks, which are copied or widened.
 struct Types {
   ScalarType in;
   PixelType out;
@@ -85,7 +85,7 @@ struct ImageCase {
   }
 };
 
-// The index of a border's row or column, walked to from the nearest in the image.
+// The source index of a row or column in the border, found step by step.
 inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels::Border border) {
   const auto last = static_cast<std::ptrdiff_t>(size) - 1;
   const std::ptrdiff_t nearest = i < 0 ? 0 : last, beyond = i < 0 ? -i : i - last;
@@ -97,17 +97,16 @@ inline std::ptrdiff_t walked_inside(std::ptrdiff_t i, std::size_t size, kernels:
 inline const std::uint8_t* item_at(const ImageSource& source, std::size_t y, std::size_t x,
                                    std::size_t channel, std::size_t item_size = 1) {
   auto row = static_cast<std::ptrdiff_t>(y), column = static_cast<std::ptrdiff_t>(x);
-  if (const ImageWindow* const window = source.window) {
-    row += window->top;
-    column += window->left;
-    const bool row_is_inside = row >= 0 && row < static_cast<std::ptrdiff_t>(window->height);
-    const bool column_is_inside =
-        column >= 0 && column < static_cast<std::ptrdiff_t>(window->width);
-    if (window->border == kernels::Border::constant && !(row_is_inside && column_is_inside)) {
-      return window->fill + channel * item_size;
+  if (const ImageCrop* const crop = source.crop) {
+    row += crop->top;
+    column += crop->left;
+    const bool row_is_inside = row >= 0 && row < static_cast<std::ptrdiff_t>(crop->height);
+    const bool column_is_inside = column >= 0 && column < static_cast<std::ptrdiff_t>(crop->width);
+    if (crop->border == kernels::Border::constant && !(row_is_inside && column_is_inside)) {
+      return crop->fill + channel * item_size;
     }
-    if (!row_is_inside) row = walked_inside(row, window->height, window->border);
-    if (!column_is_inside) column = walked_inside(column, window->width, window->border);
+    if (!row_is_inside) row = walked_inside(row, crop->height, crop->border);
+    if (!column_is_inside) column = walked_inside(column, crop->width, crop->border);
   }
   return source.data + row * source.row_stride + column * source.column_stride +
          static_cast<std::ptrdiff_t>(channel) * source.channel_stride;

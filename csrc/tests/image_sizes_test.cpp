@@ -15,7 +15,7 @@ namespace {
 
 using namespace pinfeed::tests;
 
-// A case without images, whose padding is any bits at all, a NaN too, or 0.
+// A case without images, whose padding is 0 or random bits, possibly NaN.
 ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, ImageLayout layout,
                      PixelType type, Random& random) {
   const std::uint64_t any = random(), padding = random() % 4 == 0 ? 0 : any;
@@ -23,7 +23,7 @@ ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, Im
           type, random(), {},           padding,     random() % 2 == 0};
 }
 
-// Adds an image, its strides `strides`-th of those there are for its size.
+// Adds an image with one of the possible strides for its size, number `strides`.
 void add_image(ImageCase& test, ImageSize size, std::size_t strides, Random& random) {
   test.sizes.push_back(size);
   if (size.height * size.width == 0) {  // nothing to read

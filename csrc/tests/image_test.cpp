@@ -16,7 +16,7 @@
 #include "tests/rounding.h"
 
 void image_sizes_tests();
-void image_windows_tests();
+void image_crops_tests();
 
 namespace {
 
@@ -40,7 +40,7 @@ void test_byte_values(const Isa& isa) {
                                static_cast<std::ptrdiff_t>(channel_step)};
       for (const ImageLayout out : kLayouts) {
         for (const PixelType type : kTypes) {
-          // Fewer windows over the constants are enough for many channels.
+          // Many channels need fewer ranges of the constants.
           for (std::size_t pair = 0; pair < 60; pair += channels) {
             check_case(isa, {"all bytes", {source}, 16, 16, channels, out, type, random()}, random);
           }
@@ -111,7 +111,7 @@ void test_gathered_sources(const Isa& isa) {
           ImageCase backwards = in_order, gathered = in_order, stretches = in_order;
           backwards.what = "backwards";
           gathered.what = "gathered";
-          stretches.what = "stretches of neighbours";
+          stretches.what = "runs of neighbors";
           std::size_t index = 0;
           for (std::size_t i = 0; i < count; ++i) {
             in_order.sources.push_back(image(i));
@@ -189,7 +189,7 @@ void test_rounding(const Isa& isa) {
   constexpr std::size_t most_channels = 4000, width = 16;
   const std::vector<float> scale(most_channels);
   const auto check = [&](PixelType type, const std::vector<std::uint16_t>& expected) {
-    const auto check_window = [&](std::size_t first, std::size_t channels, std::size_t pixels) {
+    const auto check_part = [&](std::size_t first, std::size_t channels, std::size_t pixels) {
       const ImageSource source{source_memory().begin(), 0, static_cast<std::ptrdiff_t>(channels),
                                1};
       std::vector<std::uint16_t> out(channels * pixels);
@@ -204,11 +204,11 @@ void test_rounding(const Isa& isa) {
       }
     };
     for (std::size_t first = 0; first + most_channels <= numbers.size(); first += most_channels) {
-      check_window(first, most_channels, 1);
+      check_part(first, most_channels, 1);
     }
     Random random(9);
     for (int repeat = 0; repeat < 5000; ++repeat) {
-      check_window(random() % (numbers.size() - 4), 1 + random() % 4, width);
+      check_part(random() % (numbers.size() - 4), 1 + random() % 4, width);
     }
   };
   std::vector<std::uint16_t> expected(numbers.size());
@@ -236,5 +236,5 @@ void image_tests() {
     run_isa("nothing to do", test_nothing_to_do);
   }
   image_sizes_tests();
-  image_windows_tests();
+  image_crops_tests();
 }

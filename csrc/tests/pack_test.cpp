@@ -197,5 +197,5 @@ void pack_tests() {
     run_isa("every length", test_every_length);
     run_isa("long samples", test_long_samples);
   }
-  run("marks of documents and tails", test_marks);
+  run("positions and ids of documents and tails", test_marks);
 }

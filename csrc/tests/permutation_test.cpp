@@ -37,7 +37,7 @@ void test_every_value_comes_once() {
   }
 }
 
-void test_any_stretch_is_that_of_the_whole() {
+void test_any_range_equals_its_part_of_the_whole() {
   const auto whole = mapped(10007, 3, 0, 10007);
   for (const std::uint64_t start : {0u, 1u, 100u, 101u, 5000u, 10006u}) {
     for (const std::uint64_t count : {0u, 1u, 7u, 300u}) {
@@ -72,7 +72,7 @@ void test_known_values() {
 
 void permutation_tests() {
   run("every value comes once", test_every_value_comes_once);
-  run("any stretch is that of the whole", test_any_stretch_is_that_of_the_whole);
+  run("any range equals its part of the whole", test_any_range_equals_its_part_of_the_whole);
   run("the largest size", test_the_largest_size);
   run("known values", test_known_values);
 }

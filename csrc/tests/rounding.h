@@ -45,8 +45,8 @@ inline float float16_value(std::uint16_t bits) {
   return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-// Calls visit(value) for numbers at which the rounding to 16 bits changes: those that both formats
-// hold, the middle to the next one, and the neighbors of both.
+// Calls visit(value) for numbers at which the rounding to 16 bits changes: numbers that both
+// formats hold, the middle to the next one, and the neighbors of both.
 template <class Visit>
 void visit_rounding_edges(const Visit& visit) {
   const auto visit_near = [&](std::uint32_t bits) {

@@ -201,7 +201,7 @@ void row_file_failure_tests() {
   run("rows: errors of the system", test_system_errors);
 #if defined(__linux__)
   run("rows: memory that runs out leaves no file open", test_out_of_memory);
-  run_if(can_lease(), "there are no leases here", "rows: signals while a file is opened",
+  run_if(can_lease(), "this file system has no leases", "rows: signals while a file is opened",
          test_signals_while_a_file_is_opened);
 #endif
   run("rows: files that shrink", test_shrinking);

@@ -174,7 +174,7 @@ int main() {
   file_reads_tests();
   row_file_failure_tests();
   run("rows: several threads", test_threads);
-  // A child hung there once in some 2,000 forks, and never in as many without a sanitizer.
+  // A child hung there once in some 2,000 forks with a sanitizer, and never in 2,000 without.
   run_if(kCanFork && !PINFEED_UNDER_ASAN,
          "a sanitizer's own locks may stay locked in a child, if other threads allocate",
          "rows: forks while another thread reads", test_fork);

@@ -149,5 +149,5 @@ void row_plan_tests() {
   run("first-fit takes an order", test_first_fit_takes_an_order);
   run("best-fit is the rule", test_best_fit_is_the_rule);
   run("long rows take no more memory", test_long_rows_take_no_more_memory);
-  run("chance in best-fit follows from the key", test_chance_follows_from_the_key);
+  run("random numbers of best-fit depend on the key only", test_chance_follows_from_the_key);
 }

@@ -267,11 +267,11 @@ void test_kills_at_any_instruction() {
 int main() {
   using namespace pinfeed::tests;
 #if defined(__linux__)
-  run("slot: free when all have let go", test_a_slot_is_free_when_all_have_let_go);
-  run("slot: a free one gives its memory back", test_a_free_slot_gives_its_memory_back);
-  run("slot: memory goes when it retires or its last reader lets go",
+  run("slot: free when all readers have released it", test_a_slot_is_free_when_all_have_let_go);
+  run("slot: discard frees the memory of a free slot", test_a_free_slot_gives_its_memory_back);
+  run("slot: memory is freed when it retires or its last reader releases it",
       test_memory_goes_when_a_slot_retires_or_its_last_reader_lets_go);
-  run("slot: memory that there is not", test_memory_that_there_is_not);
+  run("slot: not enough memory", test_memory_that_there_is_not);
   run("slot: kills at any instruction", test_kills_at_any_instruction);
   run("slot: threads", test_threads);
 #endif

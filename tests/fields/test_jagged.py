@@ -283,7 +283,7 @@ def test_edges_in_columns(counts, kind):
 
 
 def test_the_hint_for_samples_that_differ_along_axis_1():
-    with pytest.raises(ValueError, match="transpose samples that differ along axis 1 alone"):
+    with pytest.raises(ValueError, match="transpose samples that differ along axis 1 only"):
         pinfeed.Collate(pinfeed.Jagged())([np.zeros((2, 3)), np.zeros((2, 4))])
 
 

@@ -141,8 +141,7 @@ bool call_is_true(py::handle tensor, PyObject* method) {
 }
 
 // State of a tensor beyond its memory: a gradient graph, or a pending conjugation or negation,
-// which are flags of the tensor. Integers never have any of it, and lists of hundreds of them come
-// here for every batch.
+// which are flags of the tensor. Integer tensors have none of it, and every batch checks hundreds.
 void require_plain_values(py::handle object, DType dtype, const Subject& subject) {
   PyObject* const requires_grad = once([] { return PyUnicode_InternFromString("requires_grad"); });
   PyObject* const is_neg = once([] { return PyUnicode_InternFromString("is_neg"); });
@@ -191,9 +190,9 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
 ArrayView view_tensor(py::handle object, const Subject& subject) {
   const dlpack::Tensor tensor = look_at_cpu_tensor(object, subject);
   require_plain_tensor(object, subject);
-  const std::optional<DType> known = dtype_of(tensor.type);
-  if (!known) throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
-  const DType dtype = *known;
+  const std::optional<DType> found = dtype_of(tensor.type);
+  if (!found) throw wrong_type(subject, "a numeric or bool dtype", py::str(object.attr("dtype")));
+  const DType dtype = *found;
   const std::span<const std::int64_t> shape{tensor.shape, static_cast<std::size_t>(tensor.axes)};
   if (tensor.data == nullptr && std::ranges::find(shape, 0) == shape.end()) {
     throw wrong_type(subject, "a tensor with memory of its own",

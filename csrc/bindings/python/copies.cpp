@@ -23,7 +23,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Allocates first, once for all threads.
+// Plans the copies first, once for all threads.
 void write_rows(const Samples& samples, const std::optional<Types>& types, std::size_t row_bytes,
                 std::byte* out, bool streaming, std::size_t threads, const std::string& name) {
   const bool all_contiguous = samples.all_contiguous();
@@ -66,7 +66,7 @@ void write_rows(const Samples& samples, const std::optional<Types>& types, std::
   }
 }
 
-// Reads rows to the output, unless all can be copied from memory: then returns false.
+// Reads rows to the output; returns false, without reading, if all can be copied from memory.
 bool read_rows(FileReads& reads, std::byte* out, std::size_t threads) {
   {
     const Unlocked unlocked(!reads.seems_hot());

@@ -18,8 +18,9 @@ namespace {
 using kernels::ImageSize;
 using kernels::ImageSource;
 
-// How to give images the same number of channels: PIL's RGB has bytes, and truncates other values.
-std::string alike(DType dtype, int channel) {
+// How to give images the same number of channels. PIL converts bytes only; it truncates other
+// values.
+std::string same_channels_hint(DType dtype, int channel) {
   if (dtype == kUint8) return "PIL's .convert(\"RGB\") gives all images the same channels";
   const std::string axis = channel == 0 ? "0" : "-1";
   return "np.stack([image] * 3, " + axis +
@@ -27,7 +28,7 @@ std::string alike(DType dtype, int channel) {
          ") of one channel";
 }
 
-// float32 holds all values of these.
+// Whether float32 holds all values of a dtype.
 bool becomes_float(DType dtype) {
   if (dtype.is_floating()) return dtype.item_size() <= 4;
   return dtype == kUint8 || (dtype.is_integer() && dtype.item_size() == 2);
@@ -201,7 +202,7 @@ std::string Images::got() const {
   return samples_.dtype().name() + " " + shape_text(samples_.given_shape());
 }
 
-// A mask of bools may be filled with other bytes beyond its edges.
+// A bool mask counts as uint8, because its fill may be another number.
 DType Images::dtype() const {
   return samples_.dtype() == kBool && out_.is_integer() ? kUint8 : samples_.dtype();
 }
@@ -236,7 +237,7 @@ void Images::require_layout() const {
             "ConcatArray(paths, samples=True)";
       } else {
         hint = "for gray images pass input=\"HW\"; among color images, " +
-               alike(dtype(), axes_.channel);
+               same_channels_hint(dtype(), axes_.channel);
       }
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
@@ -272,8 +273,8 @@ void Images::require_finite(const Scaling& scaling, DType to, const std::byte* o
                     "pass a wider dtype, or a scale");
 }
 
-// A guessed layout must not treat columns as channels. (C, H, W) read as (H, W, C) has as many
-// channels as the image has columns; few real images have that shape.
+// A guessed layout must not treat columns as channels. If (C, H, W) is read as (H, W, C), the
+// number of channels is the width; few real images have that shape.
 void Images::require_channels_last() const {
   if (channels() <= 4 || channels() < std::min(height(0), width(0))) return;
   throw wrong_value(subject(), "images of shape (H, W, C)",
@@ -368,7 +369,7 @@ void Images::require_fractions() const {
   }
 }
 
-// Of 0 and the finite values in 16 to 31 rows of the first frame.
+// The range of 0 and the finite values in 16 to 31 rows of the first frame.
 Images::Range Images::range_in_some_rows(std::size_t image) const {
   constexpr std::int64_t kRows = 16;
   const std::span<const std::int64_t> sizes = samples_.shape(image);
@@ -409,7 +410,7 @@ void Images::require_common(bool any_size) const {
     const Subject subject{name_, static_cast<std::int64_t>(i)};
     const std::string shape = shape_text(samples_.shape(i));
     const std::string way = size(i, axes_.frame) == frames()
-                                ? alike(dtype(), axes_.channel)
+                                ? same_channels_hint(dtype(), axes_.channel)
                                 : "cut clips to the same number of frames: clip[" +
                                       std::string(axes_.frame == 0 ? ":" : ":, :") +
                                       std::to_string(std::min(size(i, axes_.frame), frames())) +

@@ -29,10 +29,10 @@ struct ImageFormat {
   Constants std{0};
   std::optional<double> scale;  // none: the default of the images' dtype
   std::string input;            // a letter per axis of an image
-  bool is_guess = false;        // not given by the caller: masks may have a channel axis of size 1
+  bool is_guess = false;        // a default: masks may have a channel axis of size 1
   std::string output;           // a letter per axis of the output
   std::string dtype;            // of the output
-  bool remembers = false;       // keep `has_depth`: for a field, which sees many batches
+  bool remembers = false;       // keep `has_depth` between the batches of a field
   // Whether 16-bit values over 255 were seen: then a dark batch is not mistaken for bytes.
   std::shared_ptr<std::atomic<bool>> has_depth = std::make_shared<std::atomic<bool>>(false);
 };
@@ -86,10 +86,10 @@ class Images {
     samples_.require_apart(out, bytes, function);
   }
 
-  // Throws ValueError if the values of some rows are in another unit than the format's.
+  // Throws ValueError if the values of some rows don't have the format's unit.
   void require_units(const ImageFormat& format) const;
 
-  // Throws ValueError if there are no images. Only arrays of all rows may have none.
+  // Throws ValueError without images. Only an array of all rows may be empty.
   void require_some() const;
 
   // Throws ValueError if integers that were cast to `to` without a scale have become infinite.

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "bindings/python/file_array.h"
+#include "bindings/python/image_crops.h"
 #include "bindings/python/image_samples.h"
-#include "bindings/python/image_windows.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/scalar_types.h"
@@ -53,7 +53,7 @@ struct Checks<ImagePaddingOptions> {
   }
 };
 
-// The letters name the axes: without height and width it is not an image.
+// Throws ValueError unless each layout has a height and a width, and each letter once.
 template <>
 struct Checks<ImageFormat> {
   static void check(const ImageFormat& format) {
@@ -73,14 +73,14 @@ struct Checks<ImageFormat> {
 
 namespace {
 
-// Writes a batch of images. `windows`: the view of each, null for whole images. `padding`: null for
-// images of one size.
+// How to write a batch of images. `crops`: null for whole images. `padding`: null for images of one
+// size.
 struct BatchRequest {
   const ImageFormat& format;
   OutputRequest output;
   const std::string& function;
   std::size_t threads;
-  Windows* windows = nullptr;
+  Crops* crops = nullptr;
   const ImagePaddingOptions* padding = nullptr;
 };
 
@@ -122,10 +122,10 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   std::vector<ImageSource> sources = images.sources();
   std::vector<std::optional<ImageResize>> resizes;
   const kernels::Colors* colors = nullptr;
-  if (request.windows != nullptr) {
-    request.windows->apply(sources);
-    resizes = request.windows->resizes();
-    colors = request.windows->colors();
+  if (request.crops != nullptr) {
+    request.crops->apply(sources);
+    resizes = request.crops->resizes();
+    colors = request.crops->colors();
   }
   const kernels::ImageBatch batch{
       .sources = sources.data(),
@@ -156,8 +156,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
       return;
     }
     const ResizedBatch resized{batch, resizes.empty() ? nullptr : resizes.data(),
-                               request.windows->interpolation(), colors,
-                               request.windows->in_floats()};
+                               request.crops->interpolation(), colors, request.crops->in_floats()};
     // Threads that share a resized image both read the rows where they meet, so each gets whole
     // images unless there are fewer images than threads.
     const std::size_t threads = std::max<std::size_t>(request.threads, 1);
@@ -185,7 +184,7 @@ py::object write_sizes(const std::vector<ImageSize>& sizes, const OutputRequest&
   return out.array;
 }
 
-// bool of shape (B, height, width): true for the image.
+// bool of shape (B, height, width): true for pixels of the image.
 py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& place,
                       const OutputRequest& request, const std::string& name, std::size_t threads) {
   const Shape shape{static_cast<std::int64_t>(sizes.size()),
@@ -199,7 +198,7 @@ py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& plac
   return out.array;
 }
 
-// Of the tallest and the widest image, the message names the smaller one, which is the outlier.
+// The message names the smaller of the tallest and the widest image, which is the outlier.
 void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOptions& options,
                        std::int64_t height, std::int64_t width, const std::string& name) {
   const auto own = [](const ImageSize& size) { return pixels(size.height, size.width); };
@@ -256,15 +255,15 @@ struct WrittenImages {
 };
 
 WrittenImages write_batch(Images& images, const BatchRequest& request) {
-  const Windows* const windows = request.windows;
+  const Crops* const crops = request.crops;
   if (request.padding == nullptr) {
-    const ImageSize place = windows == nullptr ? images.size_of(0) : windows->common_size();
+    const ImageSize place = crops == nullptr ? images.size_of(0) : crops->common_size();
     return {write_values(images, request, place, nullptr)};
   }
   images.require_some();
   const ImagePaddingOptions& options = *request.padding;
   const std::string& name = request.function;
-  const std::vector<ImageSize> sizes = windows == nullptr ? images.sizes() : windows->sizes();
+  const std::vector<ImageSize> sizes = crops == nullptr ? images.sizes() : crops->sizes();
   const ImageSize place = padded_size(sizes, options, name);
   std::vector<ImageSize> frame_sizes;
   for (const ImageSize& size : sizes) {
@@ -292,9 +291,9 @@ WrittenImages normalize_images(py::object images, py::object indices, const Imag
                                .padding = padding ? &*padding : nullptr});
 }
 
-// The views of images of any sizes: of one size, or padded. `views`: none to find them, for the
-// entry named `entry` in messages. `rows`: the view of each image, by number, if they are not
-// equally many.
+// A batch of views of images of any sizes: the views have one size, or are padded. `views`: null to
+// find them; messages then name the entry `entry`. `rows`: the number of each image's view; empty
+// if image i has view i.
 WrittenImages view_images(py::object images, py::object indices, const ImageFormat& format,
                           const AugmentOptions& options, py::object target, const std::string& name,
                           std::size_t threads, std::uint64_t key, const Integers& samples,
@@ -308,12 +307,12 @@ WrittenImages view_images(py::object images, py::object indices, const ImageForm
   }
   const Draw draw{key, samples, objects ? &*objects : nullptr};
   if (!views) views = find_views(checked, options, draw, entry);
-  Windows windows(checked, options, draw, views, std::move(rows));
+  Crops crops(checked, options, draw, views, std::move(rows));
   WrittenImages batch = write_batch(checked, {.format = format,
                                               .output = OutputRequest(std::move(target), true),
                                               .function = name,
                                               .threads = threads,
-                                              .windows = &windows,
+                                              .crops = &crops,
                                               .padding = padding ? &*padding : nullptr});
   batch.views = std::move(views);
   return batch;

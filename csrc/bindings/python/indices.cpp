@@ -35,7 +35,7 @@ std::int64_t as_index(py::handle item, std::size_t position, const std::string& 
     if (value != -1 || PyErr_Occurred() == nullptr) return value;
     PyErr_Clear();
   }
-  const auto kept = py::reinterpret_borrow<py::object>(item);  // code that runs below may drop it
+  const auto owner = py::reinterpret_borrow<py::object>(item);  // code that runs below may drop it
   if (is_int) {
     throw wrong_index({name}, "index " + std::string(py::str(item)) + " at position " +
                                   std::to_string(position) + " does not fit in 64 bits");

@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// Python's one-digit ints, which most tokens are, without a call.
+// Reads Python's one-digit ints, which most tokens are, without a call.
 bool small_int(PyObject* object, std::int64_t* value) {
   if (!PyLong_CheckExact(object)) return false;
   auto* number = reinterpret_cast<PyLongObject*>(object);
@@ -93,10 +93,10 @@ class Number {
     throw wrong_type(
         subject, "a list of numbers",
         std::string(py::str(py::type::handle_of(object).attr("__name__"))) + at(position),
-        nested ? "nested lists need np.asarray first" : "");
+        nested ? "convert nested lists with np.asarray first" : "");
   }
 
-  // Arrays have the methods too; unless they hold a single number, they raise one of these.
+  // Arrays have the methods too, and raise one of these errors unless they hold a single number.
   static py::object if_number(PyObject* result) {
     auto number = py::reinterpret_steal<py::object>(result);
     if (!number && !PyErr_ExceptionMatches(PyExc_TypeError) &&

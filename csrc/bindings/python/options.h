@@ -21,7 +21,7 @@ struct Keyword {
 template <class Options, class Value>
 Keyword(const char*, Value Options::*) -> Keyword<Options, Value>;  // clang 14 doesn't deduce it
 
-// Without a metaclass, like the stub: there are no static attributes.
+// Without pybind11's metaclass, which is only for static attributes; the stub has none either.
 template <class Type, class... Holder>
 pybind11::class_<Type, Holder...> bind_class(pybind11::module_& m, const char* name) {
   return {m, name, pybind11::metaclass(reinterpret_cast<PyObject*>(&PyType_Type))};

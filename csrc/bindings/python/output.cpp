@@ -42,8 +42,8 @@ void* acquire(std::size_t bytes, const Shape& shape, const std::string& function
 
 }  // namespace
 
-OutputRequest::OutputRequest(py::object wanted, bool samples_are_tensors)
-    : target(std::move(wanted)), as_tensor(samples_are_tensors) {
+OutputRequest::OutputRequest(py::object destination, bool samples_are_tensors)
+    : target(std::move(destination)), as_tensor(samples_are_tensors) {
   if (PyType_Check(target.ptr())) {
     as_tensor = !target.is(once([] { return imported("numpy", "ndarray"); }));
     target = py::none();

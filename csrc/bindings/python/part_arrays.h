@@ -55,7 +55,7 @@ class MappedFiles;
 // a row.
 struct PartArrays {
   // Throws TypeError and ValueError for parts that differ, and for no parts.
-  // `offsets`: None, or for each part the beginnings of its sequences, and the end of the last.
+  // `offsets`: None, or for each part the offsets of its sequences.
   PartArrays(pybind11::tuple arrays, pybind11::object offsets);
 
   pybind11::tuple arrays;  // keeps the memory of the views alive

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "bindings/python/file_array.h"
+#include "bindings/python/image_crops.h"
 #include "bindings/python/image_samples.h"
-#include "bindings/python/image_windows.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 #include "dispatch/dispatch.h"
@@ -95,7 +95,8 @@ Size patched_size(const PatchSizes& sizes, std::int64_t height, std::int64_t wid
         got, "leave it out, or enlarge it");
   }
   if (misfit == PatchMisfit::too_long) {
-    throw wrong_value(subject, "an image whose longer side is at most 200 times the shorter", got, "crop it");
+    throw wrong_value(subject, "an image whose longer side is at most 200 times the shorter", got,
+                      "crop it");
   }
   throw wrong_value(
       subject, "sides that are multiples of " + std::to_string(sizes.patch * sizes.multiple), got,
@@ -118,7 +119,7 @@ Integers patch_grids(const Integers& images, const PatchSizes& sizes, const std:
 struct Clip {
   std::size_t first;  // its first frame
   std::size_t frames;
-  // groups of as many frames as a patch has; the last frame fills up the last group
+  // groups of a patch's number of frames; the last frame is repeated to fill the last group
   std::size_t groups;
   Size size;  // of the view of each frame, in pixels
   bool is_resized;
@@ -127,11 +128,11 @@ struct Clip {
 };
 
 bool have_one_size(const kernels::View& a, const kernels::View& b) {
-  const auto same = [](const kernels::Window& one, const kernels::Window& other) {
+  const auto same = [](const kernels::Crop& one, const kernels::Crop& other) {
     return one.height == other.height && one.width == other.width;
   };
   return same(a.source, b.source) && a.resized == b.resized && a.height == b.height &&
-         a.width == b.width && same(a.kept, b.kept);
+         a.width == b.width && same(a.resized_crop, b.resized_crop);
 }
 
 class Patches {
@@ -143,8 +144,8 @@ class Patches {
         format_(format),
         options_(options),
         scaling_(format, images.dtype(), images.channels(), images.name()),
-        windows_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
-                 {}) {
+        crops_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
+               {}) {
     if (!scaling_.is_identity()) images.require_units(format);
   }
 
@@ -230,8 +231,8 @@ class Patches {
     if (bytes == 0) return;
     images_.plan_reads(threads);
     std::vector<ImageSource> sources = images_.sources();
-    windows_.apply(sources);
-    resizes_ = windows_.resizes();
+    crops_.apply(sources);
+    resizes_ = crops_.resizes();
     const ImageBatch batch{
         .sources = sources.data(),
         .count = 1,
@@ -314,8 +315,8 @@ class Patches {
     if (!clip.is_resized) {
       return kernels::write_patches(runs.normalize, order, frames, row_begin, row_end);
     }
-    ResizedBatch resized{frames, &resizes_[clip.first], windows_.interpolation(), nullptr,
-                         windows_.in_floats()};
+    ResizedBatch resized{frames, &resizes_[clip.first], crops_.interpolation(), nullptr,
+                         crops_.in_floats()};
     resized.patches = &order;
     kernels::resize_images(runs, resized, row_begin, row_end);
   }
@@ -334,7 +335,7 @@ class Patches {
   Scaling scaling_;
   std::size_t total_ = 0;  // patches
   std::vector<Clip> clips_;
-  Windows windows_;
+  Crops crops_;
   std::vector<std::optional<ImageResize>> resizes_;
 };
 

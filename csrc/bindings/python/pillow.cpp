@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-// As the Arrow C data interface lays them out in memory
+// From the Arrow C data interface
 // (https://arrow.apache.org/docs/format/CDataInterface.html).
 struct ArrowArray {
   std::int64_t length;

@@ -10,11 +10,11 @@
 
 namespace pinfeed::bindings {
 
-// An image of bytes that can't export its pixels. Images are converted in turn, so that those of a
-// batch reuse the same memory, which stays in the cache.
+// An image of bytes that can't export its pixels. Images are converted one at a time, so that they
+// reuse the same memory, which stays in the cache.
 class LateImage {
  public:
-  // `shape`: of the array that NumPy makes of it.
+  // `shape`: of np.asarray(image).
   LateImage(pybind11::object image, Shape shape);
 
   // Everything except the pixels: `data` is kNowhere.

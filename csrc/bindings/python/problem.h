@@ -13,7 +13,7 @@ namespace pinfeed::bindings {
 // number of a sample.
 struct Subject {
   const std::string& name;
-  std::int64_t sample = -1;  // -1: the whole
+  std::int64_t sample = -1;  // -1: the whole argument
 };
 
 // pinfeed.arguments.Problem, which formats it: "SUBJECT of sample 3: expected EXPECTED, got GOT;

@@ -19,8 +19,7 @@ namespace {
 using Weights = py::array_t<double, py::array::c_style>;
 using Table = py::array_t<std::uint64_t, py::array::c_style>;
 
-// An array that `fill(data)` writes before anything else refers to it. An index takes as long as
-// copying a cache line.
+// A new array, written by fill(data). An index takes as long as copying a cache line.
 template <class Item, class Fill>
 py::array_t<Item> filled(std::size_t count, const Fill& fill) {
   py::array_t<Item> out(static_cast<py::ssize_t>(count));

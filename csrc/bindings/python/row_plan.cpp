@@ -35,7 +35,7 @@ py::array_t<Item> as_array(std::vector<Item>&& items) {
   return py::array_t<Item>(size, data, owner);
 }
 
-// In the form that kernels/row_plan.h expects.
+// Throws ValueError unless the documents are as kernels/row_plan.h expects.
 void require_documents(const kernels::Documents& documents) {
   const std::span lengths(documents.lengths, documents.count);
   const auto fits = [&](std::int32_t length) {

@@ -20,7 +20,7 @@ bool holds(DType dtype, std::int64_t integer) {
 
 }  // namespace
 
-// Whether a sample is the array that NumPy and torch make of an empty list.
+// Whether a sample is the default array of an empty list, a 1-D array of floats.
 bool Samples::is_empty_array(std::size_t i) const {
   return content(i).stored.is_floating() && axes_ == 1 && shape(i)[0] == 0 && are_separate();
 }
@@ -50,7 +50,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
   casts_.resize(count());
   prepared_.reserve(count());
   plans_.reserve(count());  // prepared_ points into it
-  const std::string wanted = dtype.name();
+  const std::string name = dtype.name();
   // Dtypes that hold all 64-bit integers need no check per sample.
   const bool may_overflow =
       scale.value_or(1) == 1 && dtype != kInt64 && (dtype.is_integer() || dtype == kFloat16);
@@ -69,16 +69,17 @@ void Samples::begin_casts(DType dtype, Scale scale) {
       from = given.stored;
       cast = {};
       if (from != dtype || scale) {
-        cast = find_types(*from, wanted, subject(i), scale, given.counts_as).cast();
+        cast = find_types(*from, name, subject(i), scale, given.counts_as).cast();
       }
     }
     if (may_overflow && given.smallest <= given.largest &&
         !(holds(dtype, given.smallest) && holds(dtype, given.largest))) {
-      throw wrong_value(subject(i), "integers that " + wanted + " can hold",
-                        std::to_string(given.smallest) + " to " + std::to_string(given.largest));
+      throw wrong_value(subject(i), "integers that " + name + " can hold",
+                        std::to_string(given.smallest) + " to " + std::to_string(given.largest),
+                        "pass a wider dtype");
     }
     if (given.largest_real > 0 && !holds(dtype, given.largest_real)) {
-      throw wrong_value(subject(i), "numbers that " + wanted + " can hold",
+      throw wrong_value(subject(i), "numbers that " + name + " can hold",
                         py::repr(py::float_(given.largest_real)), "pass a wider dtype");
     }
     casts_[i] = cast;
@@ -87,7 +88,7 @@ void Samples::begin_casts(DType dtype, Scale scale) {
 }
 
 void Samples::prepare_one(std::size_t i, std::size_t block_axis, bool streaming) {
-  // In place: a copy of memory that was just assembled waits for the last stores.
+  // Built in place: copying a struct that was just stored stalls on store forwarding.
   kernels::Sample& sample = prepared_.emplace_back();
   sample.data = data(i);
   sample.shape = shape(i).data();

@@ -26,7 +26,7 @@ constexpr std::size_t kAhead = 16;
 
 // Prefetches the rest of a later sample's object. Its beginning, with the reference count, is
 // cached since the tuple was created.
-void ask_for_object(PyObject* sample) {
+void prefetch_object(PyObject* sample) {
   kernels::prefetch_line(reinterpret_cast<const std::byte*>(sample) + kernels::kLine);
 }
 
@@ -34,7 +34,7 @@ void ask_for_object(PyObject* sample) {
 // ndarray or the implementation of a tensor. A field that is not an address is prefetched in vain,
 // which is harmless. More lines would wait for one another, because most of the time goes into
 // finding their pages. Not for a list, which another thread may be changing.
-void ask_for_fields(PyObject* sample) {
+void prefetch_fields(PyObject* sample) {
   if (NumberLists::is_list(sample)) return;
   constexpr std::size_t kFields = 3;
   const auto* const fields = reinterpret_cast<const void* const*>(sample + 1);
@@ -221,16 +221,16 @@ void Samples::view_list() {
   strides_.reserve(count);
   one_shape_ = common_ == Common::shape;
   std::size_t lists = 0;
-  const auto ask_ahead = [&](std::size_t i) {
-    if (i + kAhead < count) ask_for_object(PyTuple_GET_ITEM(samples.ptr(), i + kAhead));
-    if (i < count) ask_for_fields(PyTuple_GET_ITEM(samples.ptr(), i));
+  const auto prefetch_ahead = [&](std::size_t i) {
+    if (i + kAhead < count) prefetch_object(PyTuple_GET_ITEM(samples.ptr(), i + kAhead));
+    if (i < count) prefetch_fields(PyTuple_GET_ITEM(samples.ptr(), i));
   };
   for (std::size_t i = 0; i < std::min(count, kAhead); ++i) {
-    ask_for_object(PyTuple_GET_ITEM(samples.ptr(), i));
+    prefetch_object(PyTuple_GET_ITEM(samples.ptr(), i));
   }
-  for (std::size_t i = 0; i < kAhead; ++i) ask_ahead(i);
+  for (std::size_t i = 0; i < kAhead; ++i) prefetch_ahead(i);
   for (std::size_t i = 0; i < count; ++i) {
-    ask_ahead(i + kAhead);
+    prefetch_ahead(i + kAhead);
     const py::handle sample = PyTuple_GET_ITEM(samples.ptr(), i);
     if (lists < numbers.size() && NumberLists::is_list(sample)) {
       add(numbers[lists++], i);
@@ -354,10 +354,10 @@ void Samples::require_axes(std::span<const std::int64_t> shape, std::size_t posi
 void Samples::require_same_rows() const {
   for (std::size_t i = 1; i < count(); ++i) {
     if (std::ranges::equal(shape(i).subspan(1), shape().subspan(1))) continue;
-    throw wrong_value(subject(i), "the shape of sample 0 but for axis 0, " + shape_text(shape()),
+    throw wrong_value(subject(i), "the shape of sample 0 except axis 0, " + shape_text(shape()),
                       shape_text(shape(i)),
                       axes_ == 2 && shape(i)[0] == shape()[0]
-                          ? "transpose samples that differ along axis 1 alone, such as edges of "
+                          ? "transpose samples that differ along axis 1 only, such as edges of "
                             "shape (2, E); Pad() takes samples that differ along any axis"
                           : "Pad() takes samples that differ along any axis");
   }

@@ -101,9 +101,9 @@ class Samples {
 
   // Prepares the samples for the kernels: casts to one dtype, and plans for non-contiguous samples.
   // block_axis(sample): the first axis from which the sample is one block of the output.
-  // `streaming`: whether the output is streamed. Throws TypeError if there is no cast, or if it
-  // takes no scale; ValueError for a number in a list that `dtype` can't hold. Nothing may change
-  // afterwards.
+  // `streaming`: whether the output is streamed. Throws TypeError for dtypes without a cast, or
+  // without a scaled one; ValueError for a number in a list that `dtype` can't hold. Nothing may
+  // change afterwards.
   template <class BlockAxis>
   void prepare(DType dtype, Scale scale, bool streaming, const BlockAxis& block_axis) {
     begin_casts(dtype, scale);
@@ -140,8 +140,8 @@ class Samples {
   }
 
   Subject subject(std::size_t sample) const { return {name_, static_cast<std::int64_t>(sample)}; }
-  // as_indices has checked them, but against a length from the caller: memory must not depend on
-  // it.
+  // as_indices has checked them against a length from the caller, which memory safety must not rely
+  // on.
   std::int64_t checked(std::int64_t index, std::int64_t length) const {
     if (index < 0 || index >= length) refuse(index, length);
     return index;

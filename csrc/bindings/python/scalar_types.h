@@ -24,7 +24,7 @@ struct Types {
 // The factor for integers that become float32 or a 16-bit float.
 using Scale = std::optional<float>;
 
-// Throws TypeError if there is no cast from one dtype to the other, or if it takes no scale.
+// Throws TypeError if one dtype can't be cast to the other, or not with a scale.
 // `subject`: the array's name in messages; `shown`: its dtype in messages, if not `from`.
 Types find_types(DType from, const std::string& to, const Subject& subject, Scale scale = {},
                  std::optional<DType> shown = {});

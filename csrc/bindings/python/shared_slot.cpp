@@ -1,5 +1,5 @@
-// Memory that processes share, for Python: slots as tensors, whose end releases the slot, and
-// shared integers.
+// Memory that processes share: slots as tensors that release their slot when they die, and shared
+// integers.
 #include "runtime/shared_slot.h"
 
 #include <pybind11/numpy.h>
@@ -19,9 +19,9 @@ namespace {
 using runtime::SharedSlot;
 using Slot = std::shared_ptr<SharedSlot>;
 
-// OSError instead of the standard library's exception.
+// Returns make(); raises OSError instead of std::system_error.
 template <typename Function>
-auto made(Function&& make) {
+auto or_os_error(Function&& make) {
   try {
     const py::gil_scoped_release unlocked;  // zeroes and maps memory
     return make();
@@ -71,12 +71,12 @@ void register_shared_slot(py::module_& m) {
   m.def(
       "create_shared_file",
       [](const std::string& name) {
-        return made([&] { return runtime::create_shared_file(name); });
+        return or_os_error([&] { return runtime::create_shared_file(name); });
       },
       py::arg("name"));
   bind_class<SharedSlot, Slot>(m, "SharedSlot")
       .def(py::init([](int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
-             return made([&] {
+             return or_os_error([&] {
                return std::make_shared<SharedSlot>(descriptor, offset, capacity, is_new);
              });
            }),

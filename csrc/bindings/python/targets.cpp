@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/python/image_windows.h"
+#include "bindings/python/image_crops.h"
 #include "bindings/python/options.h"
 #include "bindings/python/output.h"
 
@@ -29,8 +29,7 @@ struct Names<kernels::BoxFormat> {
 
 namespace {
 
-// The output of boxes: their format, pixels or fractions of a size, and the minimum sizes that
-// remain.
+// The output of boxes: the format, pixels or fractions, and the minimum sizes of boxes that remain.
 struct BoxOptions {
   kernels::BoxFormat format = kernels::BoxFormat::xyxy;
   bool of_image = false;  // fractions of each image's view
@@ -39,7 +38,7 @@ struct BoxOptions {
   double min_area = 1;
 };
 
-// int64 of shape (B + 1,): the beginnings of each image's remaining items.
+// int64 of shape (B + 1,): the offsets of each image's remaining items.
 Output write_offsets(const std::int64_t* offsets, std::size_t images, const std::uint8_t* remain,
                      const OutputRequest& request, const std::string& name) {
   Output out = make_output(request, {static_cast<std::int64_t>(images) + 1}, kInt64, name);
@@ -78,7 +77,7 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
   const Output out = make_output(request, {total, 4}, kFloat32, name);
   auto* to = reinterpret_cast<float*>(out.data);
   for (std::size_t i = 0; i < images; ++i) {
-    const kernels::Window& seen = views.views[i].seen();
+    const kernels::Crop& seen = views.views[i].seen();
     std::array<double, 2> unit{1, 1};
     if (options.of_batch) unit = place;
     if (options.of_image)

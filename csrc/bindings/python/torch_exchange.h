@@ -1,5 +1,5 @@
-// Torch tensors, read and made through DLPack's exchange table: no torch header, no torch library,
-// so that one binary serves every torch version that has the table (2.11 and later).
+// Reads and creates torch tensors through DLPack's exchange table: no torch header, no torch
+// library, so that one binary serves every torch version that has the table (2.11 and later).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,18 +15,18 @@ namespace pinfeed::bindings {
 
 bool is_tensor(pybind11::handle object);
 
-// A look at a tensor that does not own it. Throws what torch raised if it has no plain memory
+// A view of a tensor, without ownership. Throws torch's exception if it has no plain memory
 // (sparse, meta, ...).
 dlpack::Tensor look_at_tensor(pybind11::handle tensor);
 
-// What DLPack calls a dtype, and the way back: none for those that no kernel has.
+// DLPack's name of a dtype, and the inverse: none for dtypes without kernels.
 dlpack::DataType dlpack_type(DType dtype);
 std::optional<DType> dtype_of(const dlpack::DataType& type);
 
-// Makes a torch tensor that owns `managed` (its deleter runs when the tensor's storage dies).
+// Returns a torch tensor that owns `managed` (its deleter runs when the tensor's storage dies).
 pybind11::object adopt_as_tensor(dlpack::ManagedTensor* managed);
 
-// A tensor in order over memory on the CPU. let_go(data) is called when its storage dies: on any
+// A contiguous tensor over CPU memory. let_go(data) is called when its storage dies: on any
 // thread, with or without the GIL, so it must not touch Python.
 template <class LetGo>
 pybind11::object new_tensor(void* data, const Shape& shape, DType dtype, LetGo let_go) {

@@ -97,7 +97,7 @@ void pad_on_cpu(const PadCall& call) {
               dispatch::worth_streaming(static_cast<std::size_t>(call.bytes)));
 }
 
-// The samples concatenated, with a gap where rows were truncated or belong to none.
+// Concatenates the samples, with gaps for rows that were truncated or belong to no sample.
 void unpad_on_cpu(const UnpadCall& call) {
   const kernels::UnpadToJagged& batch = call.batch;
   const JaggedShape& shape = batch.shape;

@@ -20,7 +20,7 @@ using kernels::ImageLayout;
 
 using GetStream = AOTITorchError (*)(std::int32_t device_index, void** stream);
 
-// Part of torch's C shim, but in a library that the torch of a build may lack.
+// Part of torch's C shim, in a library that torch for CPUs lacks.
 GetStream find_get_stream() {
   constexpr char kName[] = "aoti_torch_get_current_cuda_stream";
   void* const library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);

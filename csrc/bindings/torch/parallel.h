@@ -11,7 +11,7 @@ namespace pinfeed::torch_ops {
 // Calls body(begin, end) over [0, rows), each row `row_bytes` of output. The body must not throw.
 template <class Body>
 void run_rows(std::size_t rows, std::size_t row_bytes, const Body& body) {
-  // As for the Python module: waking a thread takes as long as writing a megabyte.
+  // As in bindings/python/parallel.h: waking a thread takes as long as writing this much.
   constexpr std::size_t kChunkBytes = std::size_t{512} << 10;
   const std::size_t chunk =
       std::max<std::size_t>(kChunkBytes / std::max<std::size_t>(row_bytes, 1), 1);

@@ -58,12 +58,12 @@ std::string number_text(double value) {
 }
 
 std::string dtype_text(ScalarType type) {
-  const auto known = scalar_type(type);
-  return known ? kernels::traits_of(*known).name : "an unsupported dtype";
+  const auto scalar = scalar_type(type);
+  return scalar ? kernels::traits_of(*scalar).name : "an unsupported dtype";
 }
 
 std::size_t item_size(ScalarType type, const std::string& subject) {
-  if (const auto known = scalar_type(type)) return kernels::scalar_size(*known);
+  if (const auto scalar = scalar_type(type)) return kernels::scalar_size(*scalar);
   fail(subject, " must be bool, an integer, floating or complex dtype of 1 to 16 bytes, got ",
        "another; reinterpret it with .view(dtype)");
 }
@@ -76,7 +76,7 @@ Item item_of(double value, ScalarType type, const std::string& subject) {
 
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first) {
   if (tensor.is_cpu() != first.is_cpu() || tensor.get_device_index() != first.get_device_index()) {
-    fail(subject, " must be on ", device_text(first), " as the other tensors, got ",
+    fail(subject, " must be on ", device_text(first), " like the other tensors, got ",
          device_text(tensor));
   }
 }

@@ -60,7 +60,7 @@ std::string dtype_text(ScalarType type);
 // Bytes of an item of a supported dtype. Fails, in the name of `subject`, for others.
 std::size_t item_size(ScalarType type, const std::string& subject);
 
-// Fails unless the tensor is on the device of `first`: the dispatcher may have chosen by either.
+// Fails unless the tensor is on the device of `first`: the dispatcher may have used either.
 void check_device(const Tensor& tensor, const std::string& subject, const Tensor& first);
 
 // The tensor, or a contiguous copy of it.

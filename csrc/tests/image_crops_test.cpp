@@ -1,4 +1,4 @@
-// normalize_images of every instruction set with windows that extend beyond their images.
+// normalize_images of every instruction set with crops that extend beyond their images.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,30 +18,29 @@ using pinfeed::kernels::Border;
 
 constexpr Border kBorders[] = {Border::constant, Border::edge, Border::reflect};
 
-// Any first row (or column) that a window of `place` rows may have in an image of `size`.
+// A random first row (or column) of a crop of `place` rows in an image of `size` rows.
 std::ptrdiff_t any_first(std::size_t size, std::size_t place, Border border, Random& random) {
-  const auto image = static_cast<std::ptrdiff_t>(size), window = static_cast<std::ptrdiff_t>(place);
-  std::ptrdiff_t lowest = -window - 2, highest = image + 2;
+  const auto image = static_cast<std::ptrdiff_t>(size), crop = static_cast<std::ptrdiff_t>(place);
+  std::ptrdiff_t lowest = -crop - 2, highest = image + 2;
   if (border == Border::reflect) {
     lowest = 1 - image;
-    highest = 2 * image - 1 - window;
+    highest = 2 * image - 1 - crop;
   }
   return lowest +
          static_cast<std::ptrdiff_t>(random() % static_cast<std::size_t>(highest - lowest + 1));
 }
 
-// A size of image that fits the window.
+// A random image size that fits the crop.
 std::size_t any_size(std::size_t place, Border border, Random& random) {
   if (border == Border::reflect) return (place + 4) / 3 + random() % (place + 2);
   return (border == Border::edge ? 1 : 0) + random() % (place + 5);
 }
 
-// Images in all memory layouts and as many windows, all in one batch. One in `covering` covers its
-// slot.
-void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t channels,
-                   ImageLayout layout, PixelType type, Random& random,
-                   ScalarType in_type = ScalarType::uint8, std::size_t frames = 1,
-                   unsigned covering = 8) {
+// A batch of crops of images in all memory layouts. One image in `covering` covers its slot.
+void check_crops(const Isa& isa, Border border, ImageSize place, std::size_t channels,
+                 ImageLayout layout, PixelType type, Random& random,
+                 ScalarType in_type = ScalarType::uint8, std::size_t frames = 1,
+                 unsigned covering = 8) {
   const std::size_t item = scalar_size(in_type), pixel = channels * item;
   std::vector<std::uint8_t> fill(pixel);
   for (std::uint8_t& value : fill) value = static_cast<std::uint8_t>(random());
@@ -50,8 +49,8 @@ void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t c
   }
   fill.resize(pixel * place.width);
   for (std::size_t i = pixel; i < fill.size(); ++i) fill[i] = fill[i - pixel];
-  std::deque<ImageWindow> windows;
-  ImageCase test{"windows", {}, place.height, place.width, channels, layout, type, random()};
+  std::deque<ImageCrop> crops;
+  ImageCase test{"crops", {}, place.height, place.width, channels, layout, type, random()};
   test.in_type = in_type;
   test.frames = frames;
   const std::size_t ways = all_strides(1, 1, channels).size();
@@ -67,10 +66,10 @@ void check_windows(const Isa& isa, Border border, ImageSize place, std::size_t c
       source = place_source(place, channels, all_strides(place.height, place.width, channels)[way],
                             random, in_type);
     } else {
-      source.window =
-          &windows.emplace_back(ImageWindow{any_first(size.height, place.height, border, random),
-                                            any_first(size.width, place.width, border, random),
-                                            size.height, size.width, border, fill.data()});
+      source.crop =
+          &crops.emplace_back(ImageCrop{any_first(size.height, place.height, border, random),
+                                        any_first(size.width, place.width, border, random),
+                                        size.height, size.width, border, fill.data()});
     }
     test.sources.push_back(source);
   }
@@ -87,7 +86,7 @@ void test_borders(const Isa& isa) {
         for (const PixelType type : kTypes) {
           for (const ImageLayout layout : kLayouts) {
             if (large && random() % 4 != 0) continue;  // a part of the slow ones is enough
-            check_windows(isa, border, place, channels, layout, type, random);
+            check_crops(isa, border, place, channels, layout, type, random);
           }
         }
       }
@@ -103,7 +102,7 @@ void test_other_types(const Isa& isa) {
       const auto check = [&](ImageSize place, std::size_t channels) {
         const Border border = kBorders[random() % 3];
         const std::size_t frames = random() % 2 == 0 ? 1 : 4;
-        check_windows(isa, border, place, channels, layout, out, random, in, frames, 2);
+        check_crops(isa, border, place, channels, layout, out, random, in, frames, 2);
       };
       for (const std::size_t channels : {1, 3, 4, 5}) check({7, 21}, channels);
       check({1, 700}, 3);  // more than fits a tile
@@ -116,18 +115,18 @@ void test_long_rows(const Isa& isa) {
   Random random(2);
   for (const Border border : kBorders) {
     for (const ImageLayout layout : kLayouts) {
-      check_windows(isa, border, {2, 2051}, 3, layout, kTypes[random() % 4], random);
-      check_windows(isa, border, {1, 3}, 4097, layout, kTypes[random() % 4], random);
+      check_crops(isa, border, {2, 2051}, 3, layout, kTypes[random() % 4], random);
+      check_crops(isa, border, {1, 3}, 4097, layout, kTypes[random() % 4], random);
     }
   }
 }
 
 }  // namespace
 
-void image_windows_tests() {
+void image_crops_tests() {
   for (const Isa& isa : pinfeed::dispatch::compiled_isas()) {
     const auto run_isa = [&](const char* name, void (*test)(const Isa&)) {
-      const std::string full = "windows of images on " + std::string(isa.name) + ": " + name;
+      const std::string full = "crops of images on " + std::string(isa.name) + ": " + name;
       run_if(isa.supported(), "this CPU does not have it", full.c_str(), [&] { test(isa); });
     };
     run_isa("borders", test_borders);

@@ -1,4 +1,4 @@
-#include "bindings/python/image_windows.h"
+#include "bindings/python/image_crops.h"
 
 #include <algorithm>
 #include <array>
@@ -35,18 +35,18 @@ namespace {
 
 using kernels::Border;
 using kernels::ColorStep;
+using kernels::Crop;
 using kernels::GeometryStep;
+using kernels::ImageCrop;
 using kernels::ImageResize;
 using kernels::ImageSize;
 using kernels::ImageSource;
-using kernels::ImageWindow;
 using kernels::Interpolation;
 using kernels::Misfit;
 using kernels::View;
-using kernels::Window;
 
-// Whether the kernels can handle a window of an image, whichever steps made it.
-bool is_sound(const Window& window, std::int64_t height, std::int64_t width, Border border) {
+// Whether the kernels can handle a crop of an image.
+bool is_sound(const Crop& crop, std::int64_t height, std::int64_t width, Border border) {
   const auto is_axis_sound = [&](std::int64_t begin, std::int64_t size, std::int64_t extent) {
     constexpr std::int64_t kMost = std::int64_t{1} << 61;
     if (size < 0 || extent < 0 || std::max({size, extent, std::abs(begin)}) > kMost) return false;
@@ -56,8 +56,8 @@ bool is_sound(const Window& window, std::int64_t height, std::int64_t width, Bor
     if (border == Border::edge) return extent > 0;
     return begin > -extent && begin + size < 2 * extent;
   };
-  return is_axis_sound(window.top, window.height, height) &&
-         is_axis_sound(window.left, window.width, width);
+  return is_axis_sound(crop.top, crop.height, height) &&
+         is_axis_sound(crop.left, crop.width, width);
 }
 
 [[noreturn]] void fail(const Images& images, std::size_t image, std::string expected,
@@ -66,7 +66,7 @@ bool is_sound(const Window& window, std::int64_t height, std::int64_t width, Bor
                     std::move(got), std::move(hint));
 }
 
-void require_fit(const Images& images, std::size_t image, const Window& window, Misfit misfit) {
+void require_fit(const Images& images, std::size_t image, const Crop& crop, Misfit misfit) {
   if (misfit == Misfit::none) return;
   const std::string subject = "an image of " + size_text(images.size_of(image));
   switch (misfit) {
@@ -74,8 +74,8 @@ void require_fit(const Images& images, std::size_t image, const Window& window, 
       return;
     case Misfit::too_small:
       fail(images, image,
-           subject + " is too small for RandomCrop(" + pair_text(window.height, window.width) + ")",
-           "", "pass pad_if_needed=True, more padding, or Image(pad_value=)");
+           subject + " is too small for RandomCrop(" + pair_text(crop.height, crop.width) + ")", "",
+           "pass pad_if_needed=True, more padding, or Image(pad_value=)");
     case Misfit::no_pixels:
       fail(images, image, subject + " has no pixel to repeat", "",
            "pass padding_mode=\"constant\"");
@@ -95,11 +95,11 @@ void require_fit(const Images& images, std::size_t image, const Window& window, 
 
 void require_sound(const Images& images, std::size_t image, const View& view,
                    const kernels::Borders& borders) {
-  const Window& source = view.source;
+  const Crop& source = view.source;
   bool sound = is_sound(source, images.height(image), images.width(image), borders.source);
   if (view.resized) {
     sound = sound && std::min({source.height, source.width, view.height, view.width}) > 0 &&
-            is_sound(view.kept, view.height, view.width, borders.resized);
+            is_sound(view.resized_crop, view.height, view.width, borders.resized);
   }
   if (sound) return;
   fail(images, image,
@@ -109,10 +109,10 @@ void require_sound(const Images& images, std::size_t image, const View& view,
 // `is_in_proportion`: no step sets the height and width directly.
 void require_no_canvas(const Images& images, std::size_t image, const View& view,
                        bool is_in_proportion) {
-  const Window& seen = view.source;
-  const auto pad = [&](const Window& window, const std::string& what) {
+  const Crop& seen = view.source;
+  const auto pad = [&](const Crop& crop, const std::string& what) {
     fail(images, image,
-         "a crop to " + pair_text(window.height, window.width) + " would pad " + what + " to " +
+         "a crop to " + pair_text(crop.height, crop.width) + " would pad " + what + " to " +
              kTooManyPixels,
          "", "crop to less, or resize first");
   };
@@ -120,14 +120,14 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
   const double own = pixels(images.height(image), images.width(image));
   if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject());
   if (!view.resized) return;
-  const Window& kept = view.kept;
+  const Crop& part = view.resized_crop;
   const double resized = pixels(view.height, view.width);
-  if (!is_too_large(pixels(kept.height, kept.width), is_in_proportion ? own : resized)) return;
-  if (kept.height > view.height || kept.width > view.width) {
+  if (!is_too_large(pixels(part.height, part.width), is_in_proportion ? own : resized)) return;
+  if (part.height > view.height || part.width > view.width) {
     pad(kept, subject() + ", resized to " + pair_text(view.height, view.width) + ",");
   }
   fail(images, image,
-       subject() + " would be resized to " + pair_text(kept.height, kept.width) + ", " +
+       subject() + " would be resized to " + pair_text(part.height, part.width) + ", " +
            kTooManyPixels,
        "", "limit the longer edge with max_size, or leave the sample out");
 }
@@ -168,8 +168,8 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
   return found;
 }
 
-Windows::Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
-                 std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows)
+Crops::Crops(const Images& images, const AugmentOptions& options, const Draw& draw,
+             std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows)
     : images_(images),
       borders_{options.border.kind, options.resized_border.kind},
       views_(std::move(views)),
@@ -200,16 +200,16 @@ Windows::Windows(const Images& images, const AugmentOptions& options, const Draw
   require_values();
 }
 
-std::vector<ImageSize> Windows::sizes() const {
+std::vector<ImageSize> Crops::sizes() const {
   std::vector<ImageSize> sizes(images_.count());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Window& seen = view(i).seen();
+    const Crop& seen = view(i).seen();
     sizes[i] = {static_cast<std::size_t>(seen.height), static_cast<std::size_t>(seen.width)};
   }
   return sizes;
 }
 
-ImageSize Windows::common_size() const {
+ImageSize Crops::common_size() const {
   const std::vector<ImageSize> all = sizes();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i] == all[0]) continue;
@@ -220,9 +220,9 @@ ImageSize Windows::common_size() const {
   return all[0];
 }
 
-void Windows::apply(std::vector<ImageSource>& sources) {
+void Crops::apply(std::vector<ImageSource>& sources) {
   beyond_.reserve(sources.size());
-  std::int64_t widest = 0;  // of windows that extend beyond their images
+  std::int64_t widest = 0;  // of crops that extend beyond their images
   for (std::size_t i = 0; i < sources.size(); ++i) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
@@ -241,19 +241,19 @@ void Windows::apply(std::vector<ImageSource>& sources) {
     if (top >= 0 && left >= 0 && top + height <= rows && left + width <= columns) {
       source.data += top * source.row_stride + left * source.column_stride;
     } else {
-      source.window = &beyond_.emplace_back(ImageWindow{top, left, static_cast<std::size_t>(rows),
-                                                        static_cast<std::size_t>(columns),
-                                                        borders_.source, nullptr});
+      source.crop = &beyond_.emplace_back(ImageCrop{top, left, static_cast<std::size_t>(rows),
+                                                    static_cast<std::size_t>(columns),
+                                                    borders_.source, nullptr});
       widest = std::max(widest, width);
     }
   }
   for (std::int64_t column = 0; column < widest; ++column) {
     fill_row_.insert(fill_row_.end(), fills_[0].begin(), fills_[0].end());
   }
-  for (ImageWindow& window : beyond_) window.fill = fill_row_.data();
+  for (ImageCrop& crop : beyond_) crop.fill = fill_row_.data();
 }
 
-std::vector<std::optional<ImageResize>> Windows::resizes() const {
+std::vector<std::optional<ImageResize>> Crops::resizes() const {
   if (!any_is_resized()) return {};
   const auto frames = static_cast<std::size_t>(images_.frames());
   std::vector<std::optional<ImageResize>> resizes(images_.count() * frames);
@@ -265,10 +265,10 @@ std::vector<std::optional<ImageResize>> Windows::resizes() const {
     };
     resizes[i] = {.source = size(view.source.height, view.source.width),
                   .resized = size(view.height, view.width),
-                  .top = view.kept.top,
-                  .left = view.kept.left,
-                  .flipped_rows = view.kept.flipped_rows,
-                  .flipped_columns = view.kept.flipped_columns,
+                  .top = view.resized_crop.top,
+                  .left = view.resized_crop.left,
+                  .flipped_rows = view.resized_crop.flipped_rows,
+                  .flipped_columns = view.resized_crop.flipped_columns,
                   .border = borders_.resized,
                   .fill = fills_[1].data(),
                   .interpolation = drawn_[i / frames]};
@@ -276,12 +276,12 @@ std::vector<std::optional<ImageResize>> Windows::resizes() const {
   return resizes;
 }
 
-bool Windows::any_is_resized() const {
+bool Crops::any_is_resized() const {
   return std::ranges::any_of(views_->views, [](const View& view) { return view.resized; });
 }
 
 // Images at the same address share a view.
-void Windows::require_sizes() const {
+void Crops::require_sizes() const {
   const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
   if (images != images_.count()) {
     throw wrong_value(
@@ -309,7 +309,7 @@ void Windows::require_sizes() const {
 }
 
 // Only color bytes have tables; integers that are copied can't be interpolated.
-void Windows::require_values() const {
+void Crops::require_values() const {
   const std::string got = "images of " + images_.dtype().name();
   if (colors() != nullptr && !images_.are_colors()) {
     throw wrong_type(

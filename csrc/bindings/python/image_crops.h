@@ -48,18 +48,18 @@ struct AugmentOptions {
   std::string problem_with_one_channel;  // if not empty, the error for images with one channel
 };
 
-// Objects of the images of a batch: corners x1, y1, x2, y2 of their boxes, float64 of shape (total,
-// 4), in pixels of the images; the beginnings of each image's objects, int64 of shape (B + 1,); and
-// whether they remain, bool of shape (total,), which crops may change.
+// Objects in the images of a batch: the corners x1, y1, x2, y2 of their boxes in pixels, float64 of
+// shape (total, 4); the offsets of each image's objects, int64 of shape (B + 1,); and whether each
+// remains, bool of shape (total,), which crops may change.
 using ObjectBoxes = std::tuple<Corners, Integers, Flags>;
 
 inline std::uint8_t* flags_of(const Flags& flags) {
   return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
 }
 
-// The views of a batch's images, for all entries that share the geometry.
+// The views of a batch's images, common to all entries that share the geometry.
 struct ImageViews {
-  std::string entry;  // the entry for which they were found
+  std::string entry;  // the entry whose images determined them
   std::vector<kernels::View> views;
   std::vector<kernels::ImageSize> sources;  // the sizes of the images
 };
@@ -71,9 +71,9 @@ struct Draw {
   const ObjectBoxes* objects = nullptr;
 };
 
-// Whether padding or a resize makes an image of `own` pixels too large: more than 2**26 pixels, and
-// more than 16 times `own`. A horizontal strip beside a vertical one is padded to that size, and a
-// strip that is resized by its shorter edge becomes very long.
+// Whether padding or a resize makes an image of `own` pixels too large: over 2**26 pixels and over
+// 16 times `own`. This happens when a horizontal and a vertical strip are padded together, or when
+// a strip is resized by its shorter edge.
 inline double pixels(auto height, auto width) {
   return static_cast<double>(height) * static_cast<double>(width);
 }
@@ -103,13 +103,13 @@ void register_augment_options(pybind11::module_& m);
 std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string entry);
 
-// The windows of a batch's images.
-class Windows {
+// The crops, resizes and color changes of a batch's images.
+class Crops {
  public:
-  // `rows`: the view of each image, by number; empty: they are equally many. Throws ValueError; a
+  // `rows`: the number of each image's view; empty if image i has view i. Throws ValueError; a
   // message about one image names its number.
-  Windows(const Images& images, const AugmentOptions& options, const Draw& draw,
-          std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
+  Crops(const Images& images, const AugmentOptions& options, const Draw& draw,
+        std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
 
   // The size of each view; throws if views must have one size and differ.
   std::vector<kernels::ImageSize> sizes() const;
@@ -118,10 +118,10 @@ class Windows {
   // The color changes; null: none.
   const kernels::Colors* colors() const { return colors_.steps.empty() ? nullptr : &colors_; }
 
-  // Sets the windows of the images at these addresses.
+  // Applies the crops to the sources of the images.
   void apply(std::vector<kernels::ImageSource>& sources);
 
-  // The resizes of these windows, one per image; empty if none is resized.
+  // The resizes of these crops, one per image; empty if none is resized.
   std::vector<std::optional<kernels::ImageResize>> resizes() const;
   kernels::Interpolation interpolation() const { return interpolation_; }
   bool in_floats() const { return in_floats_; }
@@ -137,13 +137,13 @@ class Windows {
   const Images& images_;
   kernels::Borders borders_;
   std::array<std::vector<std::uint8_t>, 2> fills_;  // a pixel beyond each border
-  std::vector<std::uint8_t> fill_row_;              // the first one's, in the form of ImageWindow
+  std::vector<std::uint8_t> fill_row_;              // the first one's, for ImageCrop::fill
   kernels::Interpolation interpolation_;
   std::vector<std::optional<kernels::Interpolation>> drawn_;  // per image
   bool in_floats_;
   std::shared_ptr<const ImageViews> views_;
   std::vector<std::size_t> rows_;
-  std::vector<kernels::ImageWindow> beyond_;
+  std::vector<kernels::ImageCrop> beyond_;
   kernels::Colors colors_{};
 };
 
