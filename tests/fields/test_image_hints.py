@@ -62,7 +62,7 @@ HINTS: Hints = {
         torch.from_numpy(PLANES[1:2]),
         TypeError, r"got 'RGB'; .*; colors take Image\(\)"),
     "classes as an image": (of(CLASSES), Image(), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
-        TypeError, r"convert with .astype\(np.uint8\) .*; masks take Mask"),
+        TypeError, r"convert values of 0..255 with .astype\(np.uint8\) .*; masks take Mask"),
     "signed bytes": (of(CLASSES), Image(dtype=torch.uint8), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
         TypeError, r"expected integers that uint8 can hold.*; pass dtype=torch.int64, which holds every value"),
     "masks of bools": (by(Image(input="HW")), [IS_LIGHT], [IS_LIGHT.astype(np.uint8) * 255],

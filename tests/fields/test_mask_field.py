@@ -314,7 +314,7 @@ COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 64, 0], [7, 7, 7], [9, 9, 9]], np
 ERRORS = [
     (lambda: Collate(Mask())([COLORS[CLASSES]]), ValueError, "shape (H, W), got uint8 (12, 17, 3)", "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
     (lambda: Collate({"m": Mask()})([{"m": CLASSES}, {"m": COLORS[CLASSES]}]), ValueError, "['m'] of sample 1"),
-    (lambda: Collate(Mask())([random_array((12, 17, 4))]), ValueError, "mask[..., 0] where channels are equal"),
+    (lambda: Collate(Mask())([random_array((12, 17, 4))]), ValueError, "mask[..., 0] if channels are equal"),
     (lambda: Collate(Mask())([random_array((2, 12, 17))]), ValueError, "(H, W), got uint8 (2, 12, 17)"),
     (lambda: Collate(Mask())([PIL.Image.new("RGB", (4, 4))]), TypeError, "got 'RGB'", "before .convert('RGB')", ".getchannel(0)"),
     (lambda: Collate({"m": Mask()})([{"m": CLASSES}, {"m": CLASSES[None]}, {"m": COLORS[CLASSES]}]), ValueError, "['m'] of sample 2: expected a mask of shape (H, W), got (12, 17, 3); mask[..., 0] is"),

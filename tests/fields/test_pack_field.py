@@ -344,7 +344,9 @@ def test_bad_samples():
     with pytest.raises(ValueError, match="sample 1: expected the shape of sample 0 except axis 0"):
         Collate(Pack(seq_length=None))([np.zeros((2, 3)), np.zeros((2, 4))])
     half = np.broadcast_to(np.uint8(0), 2**30)
-    with pytest.raises(ValueError, match=r"expected fewer than 2\*\*31 tokens, for cu_seqlens are"):
+    with pytest.raises(
+        ValueError, match=r"expected fewer than 2\*\*31 tokens, because cu_seqlens is"
+    ):
         Collate(Pack(seq_length=None))([half, half])
     with pytest.raises(
         ValueError, match=r"Collate: fields: Pack names keys \['position_ids'\], but is in no dict"

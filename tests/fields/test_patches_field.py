@@ -222,7 +222,7 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
             ValueError, ["sample 1[0]", "at least one frame"]),
         ([GOOD, np.zeros((35, 41, 3), np.uint8)], {"min_pixels": None, "max_pixels": None},
             ValueError, ["sample 0", "multiples of 14", "max_pixels"]),
-        ([GOOD], {"pad_to": 5}, ValueError, ["at most 5 patches", "max_patches"]),
+        ([GOOD], {"pad_to": 5}, ValueError, ["at most pad_to=5 patches", "max_patches"]),
         (["photo.png"], {}, TypeError, ["sample 0", "str"]),
     ],
     ids=str,

@@ -124,7 +124,7 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
   const double resized = pixels(view.height, view.width);
   if (!is_too_large(pixels(part.height, part.width), is_in_proportion ? own : resized)) return;
   if (part.height > view.height || part.width > view.width) {
-    pad(kept, subject() + ", resized to " + pair_text(view.height, view.width) + ",");
+    pad(part, subject() + ", resized to " + pair_text(view.height, view.width) + ",");
   }
   fail(images, image,
        subject() + " would be resized to " + pair_text(part.height, part.width) + ", " +
