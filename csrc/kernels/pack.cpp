@@ -35,29 +35,30 @@ void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t b
       batch.first->write(at(segment.begin), batch.row_items, false);
     }
     const std::int64_t data_end = segment.begin + segment.data;
-    const std::int64_t next = i + 1 < batch.count ? batch.segments[i + 1].begin : batch.places;
+    const std::int64_t next = i + 1 < batch.count ? batch.segments[i + 1].begin : batch.tokens;
     const auto rest = static_cast<std::size_t>(next - data_end) * batch.row_items;
     if (rest > 0) batch.fill->write(at(data_end), rest, batch.streaming);
   }
   if (batch.streaming) stores_done();
 }
 
-void mark_segment(const Segment& segment, const PackMarks& marks) {
+void write_token_outputs(const Segment& segment, const TokenOutputs& outputs) {
   const std::int64_t data_end = segment.begin + segment.data;
-  if (marks.positions != nullptr) {
-    std::iota(marks.positions + segment.begin, marks.positions + segment.end, marks.position_start);
+  if (outputs.positions != nullptr) {
+    std::iota(outputs.positions + segment.begin, outputs.positions + segment.end,
+              outputs.position_start);
   }
-  if (marks.documents != nullptr) {
+  if (outputs.documents != nullptr) {
     const bool is_document = segment.data > 0;
-    std::fill(marks.documents + segment.begin, marks.documents + segment.end,
+    std::fill(outputs.documents + segment.begin, outputs.documents + segment.end,
               is_document ? segment.number : -1);
   }
-  if (marks.numbers != nullptr) {
-    std::fill(marks.numbers + segment.begin, marks.numbers + segment.end, segment.number);
+  if (outputs.numbers != nullptr) {
+    std::fill(outputs.numbers + segment.begin, outputs.numbers + segment.end, segment.number);
   }
-  if (marks.attention != nullptr) {
-    std::fill(marks.attention + segment.begin, marks.attention + data_end, std::uint8_t{1});
-    std::fill(marks.attention + data_end, marks.attention + segment.end, std::uint8_t{0});
+  if (outputs.attention != nullptr) {
+    std::fill(outputs.attention + segment.begin, outputs.attention + data_end, std::uint8_t{1});
+    std::fill(outputs.attention + data_end, outputs.attention + segment.end, std::uint8_t{0});
   }
 }
 

@@ -22,7 +22,7 @@ struct PackBatch {
   const Sample* samples;
   const Segment* segments;  // of the samples
   std::size_t count;
-  std::int64_t places;    // tokens in the whole output
+  std::int64_t tokens;    // in the whole output
   std::size_t row_items;  // items per token
   const Fill* fill;       // of the output's item size
   const Fill* first;      // replaces the first token of each document; null: keep it
@@ -36,7 +36,7 @@ void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t b
                   std::size_t end);
 
 // A model's further inputs, one item per token; null for outputs that are not requested.
-struct PackMarks {
+struct TokenOutputs {
   std::int64_t* positions = nullptr;   // from `position_start` in each segment
   std::int32_t* documents = nullptr;   // the segment's number, -1 in padding
   std::int32_t* numbers = nullptr;     // the segment's number
@@ -45,6 +45,6 @@ struct PackMarks {
 };
 
 // Writes the outputs of one segment.
-void mark_segment(const Segment& segment, const PackMarks& marks);
+void write_token_outputs(const Segment& segment, const TokenOutputs& outputs);
 
 }  // namespace pinfeed::kernels

@@ -62,15 +62,15 @@ class Resizer {
     if (batch.in_floats) types_ = {images.in_type, PixelType::float32};
     channels_ = images.channels;
     pixel_ = channels_ * pixel_size(types_.out);
-    const ImageSize place = images.size_of(image);
-    width_ = place.width;
+    const ImageSize slot = images.size_of(image);
+    width_ = slot.width;
     scale_.assign(channels_, 1.0F);
     bias_.assign(channels_, -0.0F);
     const Interpolation interpolation = resize.interpolation.value_or(batch.interpolation);
     is_nearest_ = takes_nearest(interpolation);
-    rows_.find({resize.source.height, resize.resized.height, resize.top, place.height,
+    rows_.find({resize.source.height, resize.resized.height, resize.top, slot.height,
                 resize.flipped_rows, resize.border, interpolation, batch.in_floats});
-    columns_.find({resize.source.width, resize.resized.width, resize.left, place.width,
+    columns_.find({resize.source.width, resize.resized.width, resize.left, slot.width,
                    resize.flipped_columns, resize.border, interpolation, batch.in_floats});
     const std::size_t taps = is_nearest_ ? 1 : 2 * rows_.pairs();
     slot_bytes_ = columns_.outputs() * pixel_ + kRunSlack;

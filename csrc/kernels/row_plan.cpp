@@ -91,32 +91,32 @@ class OpenRows {
   OpenRows(std::int32_t row_length, std::uint32_t most_in_row)
       : row_length_(static_cast<std::size_t>(row_length)),
         most_in_row_(most_in_row),
-        rooms_(row_length_),
+        spaces_(row_length_),
         tops_(row_length_ + 1, kNobody) {}
 
   // Puts documents of one length, at most `count`, into the best row until it is full.
   Placement place(std::size_t length, std::size_t count) {
-    std::size_t room = rooms_.next(length);
+    std::size_t space = spaces_.next(length);
     std::uint32_t row;
-    if (room == NumberSet::kNone) {
-      room = row_length_;
+    if (space == NumberSet::kNone) {
+      space = row_length_;
       row = static_cast<std::uint32_t>(below_.size());
       below_.push_back(kNobody);
       documents_.push_back(0);
     } else {
-      row = tops_[room];
-      tops_[room] = below_[row];
-      if (tops_[room] == kNobody) rooms_.erase(room);
+      row = tops_[space];
+      tops_[space] = below_[row];
+      if (tops_[space] == kNobody) spaces_.erase(space);
     }
     // No row has less remaining space, so the next document belongs here too.
     const std::size_t left = most_in_row_ - documents_[row];
-    count = std::min({count, room / length, left});
+    count = std::min({count, space / length, left});
     documents_[row] += static_cast<std::uint32_t>(count);
-    room -= count * length;
-    if (room > 0 && count < left) {
-      below_[row] = tops_[room];
-      tops_[room] = row;
-      rooms_.insert(room);
+    space -= count * length;
+    if (space > 0 && count < left) {
+      below_[row] = tops_[space];
+      tops_[space] = row;
+      spaces_.insert(space);
     }
     return {row, static_cast<std::uint32_t>(count)};
   }
@@ -129,7 +129,7 @@ class OpenRows {
 
   std::size_t row_length_;
   std::size_t most_in_row_;
-  NumberSet rooms_;
+  NumberSet spaces_;
   std::vector<std::uint32_t> tops_;   // for each amount of space, the row added last
   std::vector<std::uint32_t> below_;  // for each row, the row added before it
   std::vector<std::uint32_t> documents_;
@@ -142,9 +142,9 @@ std::vector<std::int64_t> ends_of(const std::vector<std::uint32_t>& sizes) {
 }
 
 // Remaining space of rows, as a tree in which each node has the larger value of its children.
-class RoomTree {
+class SpaceTree {
  public:
-  RoomTree() : most_(2, 0) {}
+  SpaceTree() : most_(2, 0) {}
 
   std::int32_t most() const { return most_[1]; }
 
@@ -155,14 +155,14 @@ class RoomTree {
     return node - leaves_;
   }
 
-  void set(std::size_t row, std::int32_t room) {
+  void set(std::size_t row, std::int32_t space) {
     if (row >= leaves_) grow();
     std::size_t node = leaves_ + row;
-    most_[node] = room;
+    most_[node] = space;
     while (node /= 2) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
   }
 
-  std::int32_t room(std::size_t row) const { return most_[leaves_ + row]; }
+  std::int32_t space(std::size_t row) const { return most_[leaves_ + row]; }
 
  private:
   void grow() {
@@ -235,22 +235,22 @@ RowPlan first_fit(const Documents& documents, const std::int64_t* order) {
   const auto document = [&](std::size_t i) {
     return order == nullptr ? i : static_cast<std::size_t>(order[i]);
   };
-  RoomTree rooms;
+  SpaceTree spaces;
   std::vector<std::uint32_t> sizes;  // the number of documents in each row
   std::vector<std::uint32_t> row_of(documents.count);
   for (std::size_t i = 0; i < documents.count; ++i) {
     const std::int32_t length = documents.lengths[document(i)];
     if (length == 0) continue;
     std::size_t row = sizes.size();
-    std::int32_t room = documents.row_length;
-    if (rooms.most() >= length) {
-      row = rooms.first_with(length);
-      room = rooms.room(row);
+    std::int32_t space = documents.row_length;
+    if (spaces.most() >= length) {
+      row = spaces.first_with(length);
+      space = spaces.space(row);
     } else {
       sizes.push_back(0);
     }
     row_of[i] = static_cast<std::uint32_t>(row);
-    rooms.set(row, ++sizes[row] == documents.most_in_row ? 0 : room - length);
+    spaces.set(row, ++sizes[row] == documents.most_in_row ? 0 : space - length);
   }
 
   RowPlan plan{.order = {}, .offsets = ends_of(sizes)};

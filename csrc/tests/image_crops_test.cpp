@@ -18,9 +18,9 @@ using pinfeed::kernels::Border;
 
 constexpr Border kBorders[] = {Border::constant, Border::edge, Border::reflect};
 
-// A random first row (or column) of a crop of `place` rows in an image of `size` rows.
-std::ptrdiff_t any_first(std::size_t size, std::size_t place, Border border, Random& random) {
-  const auto image = static_cast<std::ptrdiff_t>(size), crop = static_cast<std::ptrdiff_t>(place);
+// A random first row (or column) of a crop of `slot` rows in an image of `size` rows.
+std::ptrdiff_t any_first(std::size_t size, std::size_t slot, Border border, Random& random) {
+  const auto image = static_cast<std::ptrdiff_t>(size), crop = static_cast<std::ptrdiff_t>(slot);
   std::ptrdiff_t lowest = -crop - 2, highest = image + 2;
   if (border == Border::reflect) {
     lowest = 1 - image;
@@ -31,13 +31,13 @@ std::ptrdiff_t any_first(std::size_t size, std::size_t place, Border border, Ran
 }
 
 // A random image size that fits the crop.
-std::size_t any_size(std::size_t place, Border border, Random& random) {
-  if (border == Border::reflect) return (place + 4) / 3 + random() % (place + 2);
-  return (border == Border::edge ? 1 : 0) + random() % (place + 5);
+std::size_t any_size(std::size_t slot, Border border, Random& random) {
+  if (border == Border::reflect) return (slot + 4) / 3 + random() % (slot + 2);
+  return (border == Border::edge ? 1 : 0) + random() % (slot + 5);
 }
 
 // A batch of crops of images in all memory layouts. One image in `covering` covers its slot.
-void check_crops(const Isa& isa, Border border, ImageSize place, std::size_t channels,
+void check_crops(const Isa& isa, Border border, ImageSize slot, std::size_t channels,
                  ImageLayout layout, PixelType type, Random& random,
                  ScalarType in_type = ScalarType::uint8, std::size_t frames = 1,
                  unsigned covering = 8) {
@@ -47,28 +47,28 @@ void check_crops(const Isa& isa, Border border, ImageSize place, std::size_t cha
   if (random() % 3 == 0) {
     for (std::size_t i = item; i < pixel; ++i) fill[i] = fill[i - item];
   }
-  fill.resize(pixel * place.width);
+  fill.resize(pixel * slot.width);
   for (std::size_t i = pixel; i < fill.size(); ++i) fill[i] = fill[i - pixel];
   std::deque<ImageCrop> crops;
-  ImageCase test{"crops", {}, place.height, place.width, channels, layout, type, random()};
+  ImageCase test{"crops", {}, slot.height, slot.width, channels, layout, type, random()};
   test.in_type = in_type;
   test.frames = frames;
   const std::size_t ways = all_strides(1, 1, channels).size();
   for (std::size_t way = 0; way < ways; ++way) {
-    const ImageSize size{any_size(place.height, border, random),
-                         any_size(place.width, border, random)};
+    const ImageSize size{any_size(slot.height, border, random),
+                         any_size(slot.width, border, random)};
     ImageSource source{source_memory().end(), 1, 1, 1};
     if (size.height * size.width > 0) {
       source = place_source(size, channels, all_strides(size.height, size.width, channels)[way],
                             random, in_type);
     }
     if (random() % covering == 0) {
-      source = place_source(place, channels, all_strides(place.height, place.width, channels)[way],
+      source = place_source(slot, channels, all_strides(slot.height, slot.width, channels)[way],
                             random, in_type);
     } else {
       source.crop =
-          &crops.emplace_back(ImageCrop{any_first(size.height, place.height, border, random),
-                                        any_first(size.width, place.width, border, random),
+          &crops.emplace_back(ImageCrop{any_first(size.height, slot.height, border, random),
+                                        any_first(size.width, slot.width, border, random),
                                         size.height, size.width, border, fill.data()});
     }
     test.sources.push_back(source);
@@ -79,14 +79,14 @@ void check_crops(const Isa& isa, Border border, ImageSize place, std::size_t cha
 void test_borders(const Isa& isa) {
   Random random(1);
   for (const Border border : kBorders) {
-    for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31},
-                                  ImageSize{32, 32}, ImageSize{5, 90}}) {
+    for (const ImageSize slot : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31},
+                                 ImageSize{32, 32}, ImageSize{5, 90}}) {
       for (const std::size_t channels : kChannels) {
-        const bool large = place.height * place.width * channels > 1000;
+        const bool large = slot.height * slot.width * channels > 1000;
         for (const PixelType type : kTypes) {
           for (const ImageLayout layout : kLayouts) {
             if (large && random() % 4 != 0) continue;  // a part of the slow ones is enough
-            check_crops(isa, border, place, channels, layout, type, random);
+            check_crops(isa, border, slot, channels, layout, type, random);
           }
         }
       }
@@ -99,10 +99,10 @@ void test_other_types(const Isa& isa) {
   Random random(3);
   for (const auto [in, out] : kOtherTypes) {
     for (const ImageLayout layout : kLayouts) {
-      const auto check = [&](ImageSize place, std::size_t channels) {
+      const auto check = [&](ImageSize slot, std::size_t channels) {
         const Border border = kBorders[random() % 3];
         const std::size_t frames = random() % 2 == 0 ? 1 : 4;
-        check_crops(isa, border, place, channels, layout, out, random, in, frames, 2);
+        check_crops(isa, border, slot, channels, layout, out, random, in, frames, 2);
       };
       for (const std::size_t channels : {1, 3, 4, 5}) check({7, 21}, channels);
       check({1, 700}, 3);  // more than fits a tile

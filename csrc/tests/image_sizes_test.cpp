@@ -16,11 +16,11 @@ namespace {
 using namespace pinfeed::tests;
 
 // A case without images, whose padding is 0 or random bits, possibly NaN.
-ImageCase empty_case(const char* what, ImageSize place, std::size_t channels, ImageLayout layout,
+ImageCase empty_case(const char* what, ImageSize slot, std::size_t channels, ImageLayout layout,
                      PixelType type, Random& random) {
   const std::uint64_t any = random(), padding = random() % 4 == 0 ? 0 : any;
-  return {what, {},       place.height, place.width, channels,         layout,
-          type, random(), {},           padding,     random() % 2 == 0};
+  return {what, {},       slot.height, slot.width, channels,         layout,
+          type, random(), {},          padding,    random() % 2 == 0};
 }
 
 // Adds an image with one of the possible strides for its size, number `strides`.
@@ -51,14 +51,14 @@ void check_all_strides(const Isa& isa, ImageCase& test, Random& random) {
 
 void test_sizes_and_strides(const Isa& isa) {
   Random random(1);
-  for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{3, 16},
-                                ImageSize{17, 31}, ImageSize{8, 64}, ImageSize{21, 90}}) {
+  for (const ImageSize slot : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{3, 16},
+                               ImageSize{17, 31}, ImageSize{8, 64}, ImageSize{21, 90}}) {
     for (const std::size_t channels : kChannels) {
-      const bool large = place.height * place.width * channels > 2000;
+      const bool large = slot.height * slot.width * channels > 2000;
       for (const PixelType type : kTypes) {
         for (const ImageLayout layout : kLayouts) {
           if (large && random() % 3 != 0) continue;  // a part of the slow ones is enough
-          ImageCase test = empty_case("sizes and strides", place, channels, layout, type, random);
+          ImageCase test = empty_case("sizes and strides", slot, channels, layout, type, random);
           check_all_strides(isa, test, random);
         }
       }
@@ -70,8 +70,8 @@ void test_other_types(const Isa& isa) {
   Random random(7);
   for (const auto [in, out] : kOtherTypes) {
     for (const ImageLayout layout : kLayouts) {
-      const auto check = [&](ImageSize place, std::size_t channels) {
-        ImageCase test = empty_case("other types", place, channels, layout, out, random);
+      const auto check = [&](ImageSize slot, std::size_t channels) {
+        ImageCase test = empty_case("other types", slot, channels, layout, out, random);
         test.in_type = in;
         test.padding &= 0x3f3f'3f3f'3f3f'3f3f;  // no NaN, which would become another one
         check_all_strides(isa, test, random);
@@ -119,12 +119,12 @@ void test_long_rows(const Isa& isa) {
 void test_many_channels(const Isa& isa) {
   Random random(4);
   for (const std::size_t channels : {64, 200, 4095, 4096, 4097}) {
-    for (const ImageSize place : {ImageSize{1, 1}, ImageSize{2, 3}}) {
+    for (const ImageSize slot : {ImageSize{1, 1}, ImageSize{2, 3}}) {
       for (const ImageLayout layout : kLayouts) {
         const PixelType type = kTypes[random() % 4];
-        ImageCase test = empty_case("many channels", place, channels, layout, type, random);
+        ImageCase test = empty_case("many channels", slot, channels, layout, type, random);
         for (int i = 0; i < 4; ++i) {
-          add_image(test, {some_of(place.height, random), some_of(place.width, random)}, random(),
+          add_image(test, {some_of(slot.height, random), some_of(slot.width, random)}, random(),
                     random);
         }
         check_case(isa, test, random);
@@ -147,9 +147,9 @@ void test_all_or_nothing(const Isa& isa) {
         check_case(isa, full, random);
         check_case(isa, empty, random);
       }
-      for (const ImageSize place : {ImageSize{0, 4}, ImageSize{4, 0}, ImageSize{0, 0}}) {
-        ImageCase test = empty_case("no place", place, 3, layout, type, random);
-        add_image(test, place, 0, random);
+      for (const ImageSize slot : {ImageSize{0, 4}, ImageSize{4, 0}, ImageSize{0, 0}}) {
+        ImageCase test = empty_case("empty slot", slot, 3, layout, type, random);
+        add_image(test, slot, 0, random);
         check_case(isa, test, random);
       }
     }

@@ -1,4 +1,4 @@
-// pack_samples and mark_segment, against items written one at a time.
+// pack_samples and write_token_outputs, against items written one at a time.
 #include "kernels/pack.h"
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace {
 
 using namespace pinfeed::tests;
 using pinfeed::kernels::Fill;
-using pinfeed::kernels::mark_segment;
 using pinfeed::kernels::pack_samples;
 using pinfeed::kernels::PackBatch;
-using pinfeed::kernels::PackMarks;
 using pinfeed::kernels::Segment;
+using pinfeed::kernels::TokenOutputs;
+using pinfeed::kernels::write_token_outputs;
 
 // Samples whose rows have one shape, and this many rows of gaps before the first and behind each.
 struct PackCase {
@@ -78,12 +78,12 @@ void check_pack(const Isa& isa, const PackCase& test, Random& random) {
                  MarkedOutput::kMark);
   std::vector<std::size_t> offsets{expected.size()};
   std::vector<Segment> segments;
-  std::int64_t places = test.before;
+  std::int64_t tokens = test.before;
   for (std::size_t i = 0; i < test.samples.size(); ++i) {
     const SampleCase& sample = test.samples[i];
-    const std::int64_t begin = places, length = sample.shape[0];
-    places += length + test.gaps[i];
-    segments.push_back({begin, length, places, static_cast<std::int32_t>(i)});
+    const std::int64_t begin = tokens, length = sample.shape[0];
+    tokens += length + test.gaps[i];
+    segments.push_back({begin, length, tokens, static_cast<std::int32_t>(i)});
     if (product(sample.shape) > 0) {
       append_items(isa, sample, 0, sample.data, test.type, expected);
       if (overwrites) {
@@ -103,7 +103,7 @@ void check_pack(const Isa& isa, const PackCase& test, Random& random) {
       const PackBatch batch{.samples = samples.data(),
                             .segments = segments.data(),
                             .count = segments.size(),
-                            .places = places,
+                            .tokens = tokens,
                             .row_items = row_items,
                             .fill = &fill,
                             .first = overwrites ? &first : nullptr,
@@ -170,19 +170,19 @@ void test_marks() {
   std::vector<std::int64_t> positions(8, kUnwritten);
   std::vector<std::int32_t> documents(8, kUnwritten), numbers(8, kUnwritten);
   std::vector<unsigned char> attention(8, 7);
-  PackMarks marks;
-  marks.positions = positions.data();
-  marks.documents = documents.data();
-  marks.numbers = numbers.data();
-  marks.attention = attention.data();
-  marks.position_start = 2;
-  mark_segment({1, 2, 4, 5}, marks);  // two tokens, and space for a third
-  mark_segment({4, 0, 7, 6}, marks);  // the end of a row
+  TokenOutputs outputs;
+  outputs.positions = positions.data();
+  outputs.documents = documents.data();
+  outputs.numbers = numbers.data();
+  outputs.attention = attention.data();
+  outputs.position_start = 2;
+  write_token_outputs({1, 2, 4, 5}, outputs);  // two tokens, and space for a third
+  write_token_outputs({4, 0, 7, 6}, outputs);  // the end of a row
   CHECK((positions == std::vector<std::int64_t>{kUnwritten, 2, 3, 4, 2, 3, 4, kUnwritten}));
   CHECK((documents == std::vector<std::int32_t>{kUnwritten, 5, 5, 5, -1, -1, -1, kUnwritten}));
   CHECK((numbers == std::vector<std::int32_t>{kUnwritten, 5, 5, 5, 6, 6, 6, kUnwritten}));
   CHECK((attention == std::vector<unsigned char>{7, 1, 1, 0, 0, 0, 0, 7}));
-  mark_segment({0, 8, 8, 0}, PackMarks{});  // nothing requested
+  write_token_outputs({0, 8, 8, 0}, TokenOutputs{});  // nothing requested
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ Pixels<Value> resized(const ImageSource& source, const ImageResize& resize, std:
 
 // A batch of images of bytes in all memory layouts, each resized differently.
 template <class Value>
-void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
+void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize slot,
                    std::size_t channels, std::size_t largest, Random& random) {
   const std::vector<Value> fill(channels, 77);
   std::vector<ImageSource> sources;
@@ -101,12 +101,12 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
   const auto any = [&](std::size_t most) { return 1 + random() % most; };
   for (std::size_t way = 0; way < all_strides(1, 1, channels).size(); ++way) {
     const bool is_resized = way % 7 != 3;
-    const ImageSize size = is_resized ? ImageSize{any(largest), any(largest)} : place;
+    const ImageSize size = is_resized ? ImageSize{any(largest), any(largest)} : slot;
     const ImageSource source =
         place_source(size, channels, all_strides(size.height, size.width, channels)[way], random);
     const auto move = [&] { return static_cast<std::ptrdiff_t>(random() % 9) - 4; };
     const ImageResize resize{size,
-                             {any(2 * place.height), any(2 * place.width)},
+                             {any(2 * slot.height), any(2 * slot.width)},
                              move(),
                              move(),
                              random() % 2 == 0,
@@ -117,16 +117,16 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
     resizes.push_back(is_resized ? std::optional(resize) : std::nullopt);
     std::optional<Pixels<Value>> pixels;
     if (is_resized) pixels = resized<Value>(source, resize, channels, interpolation);
-    for (std::size_t y = 0; y < place.height; ++y) {
-      for (std::size_t x = 0; x < place.width; ++x) {
+    for (std::size_t y = 0; y < slot.height; ++y) {
+      for (std::size_t x = 0; x < slot.width; ++x) {
         for (std::size_t c = 0; c < channels; ++c) {
           Value value = 77;
           if (!is_resized) {
             value = *item_at(source, y, x, c);
           } else {
             using pinfeed::kernels::within;
-            const std::size_t v = resize.flipped_rows ? place.height - 1 - y : y;
-            const std::size_t u = resize.flipped_columns ? place.width - 1 - x : x;
+            const std::size_t v = resize.flipped_rows ? slot.height - 1 - y : y;
+            const std::size_t u = resize.flipped_columns ? slot.width - 1 - x : x;
             const std::ptrdiff_t row = within(resize.top + static_cast<std::ptrdiff_t>(v),
                                               resize.resized.height, resize.border);
             const std::ptrdiff_t column = within(resize.left + static_cast<std::ptrdiff_t>(u),
@@ -147,8 +147,8 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
   MarkedOutput out(expected.size(), random() % 64);
   const ImageBatch batch{.sources = sources.data(),
                          .count = sources.size(),
-                         .height = place.height,
-                         .width = place.width,
+                         .height = slot.height,
+                         .width = slot.width,
                          .channels = channels,
                          .scale = ones.data(),
                          .bias = zeros.data(),
@@ -162,7 +162,7 @@ void check_resizes(const Isa& isa, Interpolation interpolation, ImageSize place,
   resize_images(*isa.resize, resized_batch, middle, rows);
   resize_images(*isa.resize, resized_batch, 0, middle);
   if (!out.equals(expected)) {
-    throw std::runtime_error(std::to_string(place.height) + " x " + std::to_string(place.width) +
+    throw std::runtime_error(std::to_string(slot.height) + " x " + std::to_string(slot.width) +
                              " x " + std::to_string(channels) + " of up to " +
                              std::to_string(largest));
   }
@@ -173,9 +173,9 @@ void test_resizes(const Isa& isa) {
   for (const Interpolation interpolation : {Interpolation::bilinear, Interpolation::bicubic,
                                             Interpolation::nearest, Interpolation::nearest_exact}) {
     for (const std::size_t channels : kChannels) {
-      for (const ImageSize place : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31}}) {
+      for (const ImageSize slot : {ImageSize{1, 1}, ImageSize{7, 5}, ImageSize{17, 31}}) {
         for (const std::size_t largest : {5, 40}) {
-          check_resizes<std::uint8_t>(isa, interpolation, place, channels, largest, random);
+          check_resizes<std::uint8_t>(isa, interpolation, slot, channels, largest, random);
         }
       }
       check_resizes<std::uint8_t>(isa, interpolation, {3, 700}, channels, 20, random);

@@ -53,20 +53,20 @@ std::vector<Lengths> rows_of(const RowPlan& plan, const Lengths& lengths) {
 template <class Better>
 std::vector<Lengths> placed(const Case& given, const Lengths& lengths, const Better& better) {
   std::vector<Lengths> rows;
-  std::vector<std::int32_t> rooms;
+  std::vector<std::int32_t> spaces;
   for (const std::int32_t length : lengths) {
     if (length == 0) continue;
     std::size_t best = rows.size();
     for (std::size_t row = 0; row < rows.size(); ++row) {
-      const bool fits = rooms[row] >= length && rows[row].size() < given.most_in_row;
-      if (fits && (best == rows.size() || better(rooms[row], rooms[best]))) best = row;
+      const bool fits = spaces[row] >= length && rows[row].size() < given.most_in_row;
+      if (fits && (best == rows.size() || better(spaces[row], spaces[best]))) best = row;
     }
     if (best == rows.size()) {
       rows.emplace_back();
-      rooms.push_back(given.row_length);
+      spaces.push_back(given.row_length);
     }
     rows[best].push_back(length);
-    rooms[best] -= length;
+    spaces[best] -= length;
   }
   return rows;
 }
@@ -108,7 +108,7 @@ void test_best_fit_is_the_rule() {
     const bool limited = given.most_in_row < 5;
     Lengths sorted = given.lengths;
     std::ranges::sort(sorted, std::greater<>());
-    const auto tighter = [](std::int32_t room, std::int32_t than) { return room < than; };
+    const auto tighter = [](std::int32_t space, std::int32_t than) { return space < than; };
     const std::vector<Lengths> expected = placed(given, sorted, tighter);
     const std::uint64_t key = random();
     for (const std::uint64_t* const chosen : {static_cast<const std::uint64_t*>(nullptr), &key}) {

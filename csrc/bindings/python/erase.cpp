@@ -39,12 +39,12 @@ void erase_images(const py::object& batch, const std::string& layout, const Eras
   const ArrayView view = view_array(batch, Subject{name});
   const std::size_t item = view.dtype.item_size();
   const auto size = [&](char axis) {
-    const std::size_t place = layout.find(axis);
-    return place == std::string::npos ? 1 : view.shape[1 + place];
+    const std::size_t position = layout.find(axis);
+    return position == std::string::npos ? 1 : view.shape[1 + position];
   };
   const auto stride = [&](char axis) {
-    const std::size_t place = layout.find(axis);
-    return place == std::string::npos ? 0 : static_cast<std::size_t>(view.stride(1 + place));
+    const std::size_t position = layout.find(axis);
+    return position == std::string::npos ? 0 : static_cast<std::size_t>(view.stride(1 + position));
   };
   std::string letters = layout;
   std::ranges::sort(letters);

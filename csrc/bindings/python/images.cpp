@@ -84,11 +84,11 @@ struct BatchRequest {
   const ImagePaddingOptions* padding = nullptr;
 };
 
-// Each image has a slot of size `place`; with `padding` it is at the slot's top left.
-py::object write_values(Images& images, const BatchRequest& request, const ImageSize& place,
+// Each image has a slot of size `slot`; with `padding` it is at the slot's top left.
+py::object write_values(Images& images, const BatchRequest& request, const ImageSize& slot,
                         const ImagePadding* padding) {
-  const auto height = static_cast<std::int64_t>(place.height);
-  const auto width = static_cast<std::int64_t>(place.width);
+  const auto height = static_cast<std::int64_t>(slot.height);
+  const auto width = static_cast<std::int64_t>(slot.width);
   const std::int64_t channels = images.channels();
   const std::string& axes = request.format.output;
   Shape shape{static_cast<std::int64_t>(images.count())};
@@ -130,8 +130,8 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
   const kernels::ImageBatch batch{
       .sources = sources.data(),
       .count = sources.size(),
-      .height = place.height,
-      .width = place.width,
+      .height = slot.height,
+      .width = slot.width,
       .channels = static_cast<std::size_t>(channels),
       .scale = scaling.scales.data(),
       .bias = scaling.biases.data(),
@@ -185,15 +185,14 @@ py::object write_sizes(const std::vector<ImageSize>& sizes, const OutputRequest&
 }
 
 // bool of shape (B, height, width): true for pixels of the image.
-py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& place,
+py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& slot,
                       const OutputRequest& request, const std::string& name, std::size_t threads) {
-  const Shape shape{static_cast<std::int64_t>(sizes.size()),
-                    static_cast<std::int64_t>(place.height),
-                    static_cast<std::int64_t>(place.width)};
+  const Shape shape{static_cast<std::int64_t>(sizes.size()), static_cast<std::int64_t>(slot.height),
+                    static_cast<std::int64_t>(slot.width)};
   const Output out = make_output(request, shape, kBool, name);
-  run_rows(sizes.size() * place.height, place.width, threads,
+  run_rows(sizes.size() * slot.height, slot.width, threads,
            [&](std::size_t begin, std::size_t end) {
-             kernels::mask_images(sizes.data(), place.height, place.width, out.data, begin, end);
+             kernels::mask_images(sizes.data(), slot.height, slot.width, out.data, begin, end);
            });
   return out.array;
 }
@@ -257,23 +256,23 @@ struct WrittenImages {
 WrittenImages write_batch(Images& images, const BatchRequest& request) {
   const Crops* const crops = request.crops;
   if (request.padding == nullptr) {
-    const ImageSize place = crops == nullptr ? images.size_of(0) : crops->common_size();
-    return {write_values(images, request, place, nullptr)};
+    const ImageSize slot = crops == nullptr ? images.size_of(0) : crops->common_size();
+    return {write_values(images, request, slot, nullptr)};
   }
   images.require_some();
   const ImagePaddingOptions& options = *request.padding;
   const std::string& name = request.function;
   const std::vector<ImageSize> sizes = crops == nullptr ? images.sizes() : crops->sizes();
-  const ImageSize place = padded_size(sizes, options, name);
+  const ImageSize slot = padded_size(sizes, options, name);
   std::vector<ImageSize> frame_sizes;
   for (const ImageSize& size : sizes) {
     frame_sizes.insert(frame_sizes.end(), static_cast<std::size_t>(images.frames()), size);
   }
   const std::vector<Fill> fills = padding_fills(options, images, request);
   const ImagePadding padding{frame_sizes.data(), fills.data(), fills.size() > 1};
-  WrittenImages batch{write_values(images, request, place, &padding)};
+  WrittenImages batch{write_values(images, request, slot, &padding)};
   if (options.sizes) batch.sizes = write_sizes(sizes, request.output, name);
-  if (options.mask) batch.mask = write_mask(sizes, place, request.output, name, request.threads);
+  if (options.mask) batch.mask = write_mask(sizes, slot, request.output, name, request.threads);
   return batch;
 }
 

@@ -31,7 +31,7 @@ using kernels::Segment;
 // Concatenates samples, `bytes` in all, with the fill between each and the next. `first` replaces
 // the first token of each, if it is not null.
 void write_samples(const Samples& samples, const std::vector<Segment>& segments,
-                   std::int64_t places, const kernels::Fill& fill, const kernels::Fill* first,
+                   std::int64_t tokens, const kernels::Fill& fill, const kernels::Fill* first,
                    const Output& out, std::size_t bytes, std::size_t threads) {
   if (bytes == 0) return;
   std::size_t row_items = 1;
@@ -39,7 +39,7 @@ void write_samples(const Samples& samples, const std::vector<Segment>& segments,
   const kernels::PackBatch batch{.samples = samples.prepared(),
                                  .segments = segments.data(),
                                  .count = samples.count(),
-                                 .places = places,
+                                 .tokens = tokens,
                                  .row_items = row_items,
                                  .fill = &fill,
                                  .first = first,
@@ -180,7 +180,7 @@ void cut(Samples& samples, const Packing& packing, const std::string& name) {
 struct Layout {
   std::vector<Segment> segments;
   std::vector<std::int32_t> ends;  // of all segments in order, after a 0
-  std::int64_t places = 0;
+  std::int64_t tokens = 0;
   std::int64_t longest = 0;
 
   void end_at(std::int64_t end) {
@@ -197,11 +197,11 @@ Layout one_after_the_other(const Samples& samples, const std::string& name) {
   Layout layout;
   layout.ends.push_back(0);
   for (std::size_t i = 0; i < samples.count(); ++i) {
-    const std::int64_t length = samples.shape(i)[0], begin = layout.places;
+    const std::int64_t length = samples.shape(i)[0], begin = layout.tokens;
     if (length > std::numeric_limits<std::int32_t>::max() - begin) too_many(name);
-    layout.places += length;
-    layout.segments.push_back({begin, length, layout.places, static_cast<std::int32_t>(i)});
-    layout.end_at(layout.places);
+    layout.tokens += length;
+    layout.segments.push_back({begin, length, layout.tokens, static_cast<std::int32_t>(i)});
+    layout.end_at(layout.tokens);
   }
   return layout;
 }
@@ -216,7 +216,7 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
       packing.rows > std::numeric_limits<std::int32_t>::max() / row_length) {
     too_many(name);
   }
-  layout.places = packing.rows * row_length;
+  layout.tokens = packing.rows * row_length;
   layout.segments.reserve(count + static_cast<std::size_t>(packing.rows));
   layout.ends.push_back(0);
   std::vector<Segment> tails;
@@ -236,12 +236,12 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
   };
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t begin = packing.places.data()[i], length = samples.shape(i)[0];
-    if (begin < 0 || begin >= layout.places || length > row_length) throw damaged_plan(name);
+    if (begin < 0 || begin >= layout.tokens || length > row_length) throw damaged_plan(name);
     finish_rows(begin / row_length);
-    const std::int64_t room = rounded_up(length, multiple, name);
-    if (begin != end || room == 0 || room > (row + 1) * row_length - begin)
+    const std::int64_t padded = rounded_up(length, multiple, name);
+    if (begin != end || padded == 0 || padded > (row + 1) * row_length - begin)
       throw damaged_plan(name);
-    end += room;
+    end += padded;
     layout.segments.push_back({begin, length, end, number++});
     layout.end_at(end);
   }
@@ -293,14 +293,14 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   samples.require_same_rows();
   const Layout layout =
       packing ? in_rows(*packing, samples, options.flat, name) : one_after_the_other(samples, name);
-  if (options.position_start > std::numeric_limits<std::int64_t>::max() - layout.places) {
+  if (options.position_start > std::numeric_limits<std::int64_t>::max() - layout.tokens) {
     throw wrong_value({name}, "position_start for which all positions fit int64",
                       std::to_string(options.position_start));
   }
   const std::int64_t cumulative = options.cu_seqlens ? ends_size(layout, packing, name) : 0;
   const bool rows = packing.has_value() && !options.flat;
   const Shape box =
-      rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.places};
+      rows ? Shape{packing->rows, packing->seq_length} : Shape{std::int64_t{1}, layout.tokens};
 
   const DType empty = PyFloat_Check(options.fill.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
@@ -318,20 +318,20 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   const Output out = make_output(request, shape, out_dtype, name);
 
   PackedRows packed{out.array};
-  kernels::PackMarks marks;
-  marks.position_start = options.position_start;
-  std::size_t mark_bytes = 0;
-  const auto mark = [&](bool is_wanted, DType of, py::object& array, auto*& data) {
+  kernels::TokenOutputs outputs;
+  outputs.position_start = options.position_start;
+  std::size_t output_bytes = 0;
+  const auto add_output = [&](bool is_wanted, DType of, py::object& array, auto*& data) {
     if (!is_wanted) return;
     const Output written = make_output(request, box, of, name);
     array = written.array;
     data = reinterpret_cast<std::remove_reference_t<decltype(data)>>(written.data);
-    mark_bytes += of.item_size();
+    output_bytes += of.item_size();
   };
-  mark(options.position_ids, kInt64, packed.position_ids, marks.positions);
-  mark(options.document_ids, kInt32, packed.document_ids, marks.documents);
-  mark(options.seq_idx, kInt32, packed.seq_idx, marks.numbers);
-  mark(options.attention_mask, kBool, packed.attention_mask, marks.attention);
+  add_output(options.position_ids, kInt64, packed.position_ids, outputs.positions);
+  add_output(options.document_ids, kInt32, packed.document_ids, outputs.documents);
+  add_output(options.seq_idx, kInt32, packed.seq_idx, outputs.numbers);
+  add_output(options.attention_mask, kBool, packed.attention_mask, outputs.attention);
   if (options.cu_seqlens) {
     const Output written = make_output(request, Shape{cumulative}, kInt32, name);
     auto* const ends = reinterpret_cast<std::int32_t*>(written.data);
@@ -340,14 +340,14 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
     packed.cu_seqlens = written.array;
   }
 
-  write_samples(samples, layout.segments, layout.places, filling, beginning ? &*beginning : nullptr,
+  write_samples(samples, layout.segments, layout.tokens, filling, beginning ? &*beginning : nullptr,
                 out, bytes, threads);
-  if (mark_bytes > 0) {
+  if (output_bytes > 0) {
     const std::size_t segments = layout.segments.size();
-    run_rows(segments, mark_bytes * static_cast<std::size_t>(layout.places) / segments, threads,
+    run_rows(segments, output_bytes * static_cast<std::size_t>(layout.tokens) / segments, threads,
              [&](std::size_t begin, std::size_t end) {
                for (std::size_t i = begin; i < end; ++i) {
-                 kernels::mark_segment(layout.segments[i], marks);
+                 kernels::write_token_outputs(layout.segments[i], outputs);
                }
              });
   }

@@ -118,7 +118,7 @@ void unpad_on_cpu(const UnpadCall& call) {
       .samples = samples.data(),
       .segments = segments.data(),
       .count = segments.size(),
-      .places = shape.total,
+      .tokens = shape.total,
       .row_items = static_cast<std::size_t>(items),
       .fill = &zeros,
       .first = nullptr,
