@@ -295,6 +295,10 @@ def test_an_iterator_that_is_used_up(kind):
     for _ in range(2):
         with pytest.raises(RuntimeError, match=USED_UP):
             list(loader)
+    before = (batch for batch in batches)
+    assert len([*before]) == 5
+    with pytest.raises(RuntimeError, match=USED_UP):
+        list(pinfeed.DeviceLoader(before, device="cpu"))
     again = pinfeed.DeviceLoader(batches, device="cpu")
     assert len(list(again)) == len(list(again)) == 5
 

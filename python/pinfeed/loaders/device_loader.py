@@ -66,7 +66,8 @@ class DeviceLoader:
     - Loader errors propagate unchanged, with a note naming the batch. The next ``next()`` continues after
       it, if the loader can.
     - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
-      loop over a generator that an earlier loop has exhausted raises RuntimeError.
+      loop over a generator that an earlier loop has exhausted raises RuntimeError, also if that loop
+      was without a DeviceLoader.
     - ``len()`` and reading attributes (``.sampler``, ``.dataset``, ``.set_epoch``) refer to the loader.
       Set attributes on ``.loader``.
     - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, so has the DeviceLoader, with
@@ -168,9 +169,11 @@ class DeviceLoader:
             last.supersede(_LATER_ONE)
         register_exit()  # again, to run before exit handlers that torch may just have registered
         take_state = getattr(self.loader, "state_dict", None)
+        # Before the thread begins: the frame of a generator that others have exhausted is None.
+        is_used_up = getattr(source, "gi_frame", source) is None
         self._feed = Feed(source, take_state, self._transfer(device), self.prefetch)
         had_batches = last is not None and (last.goes_on or last.times.stats().batches > 0)
-        self._feed.goes_on = source is self.loader and had_batches
+        self._feed.goes_on = source is self.loader and (had_batches or is_used_up)
         return self._feed
 
     def __getattr__(self, name: str) -> Any:
