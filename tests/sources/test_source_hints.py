@@ -33,6 +33,8 @@ HDF5 = h5py.File("x.h5", "w", driver="core", backing_store=False).create_dataset
     "x", data=np.eye(2)
 )
 SPARSE = scipy.sparse.csr_array(np.eye(2))
+LINES = [np.zeros((3, width)) for width in (5, 7, 6, 7)]
+WIDE = (PHOTOS[0], PHOTOS[1, :, :4])
 RAGGED, ALIKE = (
     np.array([np.arange(2), np.arange(3)], object),
     np.array([1, "", PHOTOS[0]], object)[2:],
@@ -67,6 +69,14 @@ HINTS: Hints = {
         TypeError, r"entry \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
     "one image in a list": (lambda images: rows({"image": images})["image"], [PHOTOS[0]], np.stack([PHOTOS[0]] * 3), torch.from_numpy(np.stack([PHOTOS[0]] * 3)),
         TypeError, r"entry \['image'\]: .* got a list of 1 arrays; pass np.stack\(arrays\)"),
+    "lines of text in a list": (lambda lines: rows({"line": lines}), [*LINES], (*LINES,), {"line": [torch.from_numpy(line) for line in LINES]},
+        TypeError, r"entry \['line'\]: .* got a list of 4 arrays of several shapes; .* or a tuple of arrays for the entries"),
+    "images of one height in a list": (lambda make: make()["image"].shape, lambda: rows({"image": [*WIDE]}),
+        lambda: first(DataLoader([{"image": image} for image in WIDE], 2, collate_fn=Collate({"image": Image(pad_value=0)})))
+        , torch.Size([2, 3, 8, 6]),
+        TypeError, r"got a list of 2 arrays of several shapes; pass DataLoader\(\[{key: array} for array in arrays\], batch_size, collate_fn=Collate\(fields\)\)"),
+    "a file of HDF5": (lambda file: rows(file), HDF5.file, np.asarray(HDF5.file["x"]), torch.eye(2, dtype=torch.float64),
+        TypeError, r"got File; take an array in the file, such as rows = h5py.File\(path\)\['x'\]; to_numpy\(\(rows.*, np.asarray\(rows\)"),
     "samples of other shapes in a list": (lambda images: rows({"image": images, "label": LABELS}, {"image": Pad()})["label"],
         [np.zeros(2), np.zeros(3), np.zeros(4)], RaggedArray.from_sequences([np.zeros(2), np.zeros(3), np.zeros(4)]), PAIR[1],
         ValueError, r"samples in a list are np.stack\(samples\), or RaggedArray.from_sequences\(samples\)"),

@@ -442,7 +442,7 @@ def _in_path(path: str, name: str) -> Any:
     """
     if path.endswith((".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".zarr")):
         is_table = not path.endswith((".h5", ".hdf5", ".zarr"))
-        hint = "ArrayDataset.from_arrow(path) reads a Parquet file" if is_table else _STORE
+        hint = "ArrayDataset.from_arrow(path) reads a Parquet file" if is_table else _IN_FILE
         raise ValueError(Problem(name, "the path of a .npy or .npz file", path, hint))
     if not os.path.isdir(path):
         return npz_arrays(path, name) if path.endswith(".npz") else path
@@ -493,10 +493,16 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
                 "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
             )
     elif isinstance(first, np.ndarray | torch.Tensor | Source):
-        if path and not (_are_of_one_shape(items) if len(items) > 1 else _is_image(first)):
+        if path and not (_are_samples(items) if len(items) > 1 else _is_image(first)):
             return
         expected, got = "an array, or arrays in a tuple or dict", "arrays"
         hint = "pass np.stack(arrays), or a tuple of arrays for the entries of a sample"
+        if path and len({tuple(item.shape) for item in items}) > 1:
+            got = "arrays of several shapes"
+            hint = (
+                "pass DataLoader([{key: array} for array in arrays], batch_size, collate_fn=Collate(fields)), "
+                "or a tuple of arrays for the entries of a sample"
+            )
     elif path:
         return
     else:
@@ -507,10 +513,17 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     )
 
 
-def _are_of_one_shape(items: Sequence[Any]) -> bool:
-    if not all(isinstance(item, ARRAYS) for item in items):
+def _are_samples(items: Sequence[Any]) -> bool:
+    """Whether arrays in a list look like samples, and not like entries of samples.
+
+    Arrays of several shapes can be entries, unless there are more of them than rows, or all are images.
+    """
+    if not all(isinstance(item, ARRAYS) and item.ndim for item in items):
         return False
-    return len({(str(item.dtype), tuple(item.shape)) for item in items}) == 1
+    if len({(str(item.dtype), item.ndim, len(item)) for item in items}) > 1:
+        return False  # other lengths raise
+    is_one_shape = len({tuple(item.shape) for item in items}) == 1
+    return is_one_shape or len(items) > len(items[0]) or all(map(_is_image, items))
 
 
 def _is_image(array: Any) -> bool:
@@ -560,6 +573,7 @@ _STORE = (
     "file once, np.asarray(rows) into memory; to leave them there, pass DataLoader a Dataset whose "
     "__getitems__(indices) reads the rows of a batch"
 )
+_IN_FILE = f"take an array in the file, such as rows = h5py.File(path)['x']; {_STORE}"
 _SPARSE = (
     "pass .toarray() of it; a CSR matrix without a copy is RaggedArray(m.indices, m.indptr) and "
     "RaggedArray(m.data, m.indptr)"
@@ -590,7 +604,8 @@ def _array_of(given: Any) -> str:
         )
     if isinstance(given, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
-    return _FOREIGN.get(package, "")
+    hint = _FOREIGN.get(package, "")
+    return _IN_FILE if hint == _STORE and not hasattr(given, "shape") else hint
 
 
 def _sample(sources: Any, index: int) -> Any:
