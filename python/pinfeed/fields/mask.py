@@ -216,11 +216,13 @@ class Mask(Image):
 
 def _plane(mask: Any, context: FieldContext, position: int) -> Any:
     """Returns a mask as (H, W), for batches whose samples differ in the number of axes."""
-    shape: tuple[int, ...] = tuple(getattr(mask, "shape", ()))
+    if not hasattr(mask, "shape"):  # a PIL image
+        return mask
+    shape = tuple(mask.shape)
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
-    if len(shape) == 3:
-        hint = "mask[..., 0] is the mask where channels are equal"
+    if len(shape) != 2:
+        hint = "mask[..., 0] is the mask where channels are equal" if len(shape) == 3 else ""
         raise ValueError(
             Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )
