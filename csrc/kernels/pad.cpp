@@ -73,8 +73,9 @@ std::size_t block_axis(const std::int64_t* shape, const std::int64_t* box, std::
   return axis;
 }
 
-void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
-                 std::size_t end) {
+namespace {
+
+void pad_range(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin, std::size_t end) {
   const std::size_t box_bytes = batch.box_bytes();
   Lookahead ahead(begin, end, box_bytes / 2);  // where lengths are anything
   for (std::size_t i = begin; i < end; ++i) {
@@ -86,12 +87,25 @@ void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t beg
     } else {
       batch.fill->write(to, box_bytes / batch.fill->item_size(), batch.streaming);
     }
-    if (const Replacement* const replaced = batch.replaced; replaced != nullptr) {
-      runs.replace(to, box_bytes / sizeof(std::int64_t), replaced->value, replaced->by,
-                   replaced->out + i * box_bytes);
-    }
   }
   if (batch.streaming) stores_done();
+}
+
+}  // namespace
+
+void pad_samples(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin,
+                 std::size_t end) {
+  const Replacement* const replaced = batch.replaced;
+  if (replaced == nullptr) return pad_range(batch, runs, begin, end);
+  constexpr std::size_t kCached = 8192;  // bytes read again from the first-level cache
+  const std::size_t box_bytes = batch.box_bytes();
+  const std::size_t step = std::max<std::size_t>(1, kCached / box_bytes);
+  for (std::size_t i = begin; i < end; i += step) {
+    const std::size_t next = std::min(i + step, end);
+    pad_range(batch, runs, i, next);
+    runs.replace(batch.out + i * box_bytes, (next - i) * box_bytes / sizeof(std::int64_t),
+                 replaced->value, replaced->by, replaced->out + i * box_bytes);
+  }
 }
 
 }  // namespace pinfeed::kernels

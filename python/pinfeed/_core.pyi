@@ -77,6 +77,8 @@ _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
 # Where outputs go: an array, an allocator, or the pool, as tensors, ndarrays or the samples' type.
+#: values, sizes, mask and views of images.
+_WrittenImages: TypeAlias = tuple[Any, Any, Any, Any]
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 
 # Options of calls, which fields create once. All of them can be pickled.
@@ -243,17 +245,6 @@ class PackOptions:
     ) -> None: ...
 
 # Results of calls; None for outputs that were not requested.
-class WrittenImages:
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    @property
-    def values(self) -> Any: ...
-    @property
-    def sizes(self) -> Any: ...
-    @property
-    def mask(self) -> Any: ...
-    @property
-    def views(self) -> Any: ...
-
 class PackedRows:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
@@ -281,7 +272,7 @@ def normalize_images(
     argument: str = "",
     *,
     padding: ImagePaddingOptions | None = None,
-) -> WrittenImages: ...
+) -> _WrittenImages: ...
 def patch_grids(
     images: npt.NDArray[np.int64], sizes: PatchSizes, name: str, is_single: bool
 ) -> npt.NDArray[np.int64]: ...
@@ -315,7 +306,7 @@ def view_images(
     views: ImageViews | None = None,
     rows: Sequence[int] = (),
     padding: ImagePaddingOptions | None = None,
-) -> WrittenImages: ...
+) -> _WrittenImages: ...
 def to_corners(boxes: npt.NDArray[np.float64], format: _BoxFormat) -> bool: ...
 def move_boxes(
     views: ImageViews,
@@ -343,6 +334,13 @@ def gather(
     threads: int,
     argument: str = "",
 ) -> Any: ...
+def gather_columns(
+    sources: list[Any],
+    indices: npt.NDArray[np.int64],
+    target: _Target,
+    names: list[str],
+    threads: int,
+) -> list[Any]: ...
 def erase_images(
     batch: Any,
     layout: str,

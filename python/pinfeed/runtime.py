@@ -13,6 +13,8 @@ from pinfeed.arguments import checked_integer
 _MOST_THREADS = 65536
 _num_threads: int | None = None
 _is_worker: bool | None = None  # None: not decided since this process began
+#: Known not to be a DataLoader worker or forked by one. Asked several times for each batch.
+is_main = False
 _inherited: Any = None  # the process object of the parent, in a forked process
 
 
@@ -49,7 +51,7 @@ def is_worker_process() -> bool:
 
 def _decided() -> bool:
     """Whether this process is a worker; cached as soon as it can't change any more."""
-    global _is_worker
+    global _is_worker, is_main
     process = multiprocessing.current_process()
     loop = getattr(process, "_target", None)  # of torch or torchdata
     if getattr(loop, "__name__", "") == "_worker_loop":
@@ -57,13 +59,13 @@ def _decided() -> bool:
             return False
         _is_worker = True
     elif process is not _inherited and not hasattr(process, "_inheriting"):
-        _is_worker = False
+        _is_worker, is_main = False, True
     return bool(_is_worker)  # otherwise the object is still the parent's
 
 
 def _after_fork() -> None:
-    global _is_worker, _inherited
-    _is_worker, _inherited = None, multiprocessing.current_process()
+    global _is_worker, is_main, _inherited
+    _is_worker, is_main, _inherited = None, False, multiprocessing.current_process()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -74,6 +76,6 @@ def get_num_threads() -> int:
 
     1 in a DataLoader worker; otherwise the value of `set_num_threads`, or ``torch.get_num_threads()``.
     """
-    if _is_worker if _is_worker is not None else _decided():
+    if not is_main and is_worker_process():
         return 1
     return torch.get_num_threads() if _num_threads is None else _num_threads

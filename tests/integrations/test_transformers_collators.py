@@ -591,6 +591,25 @@ def test_no_column_is_lost(name, key, is_even):
     assert applied or unused or (passed_on and key in batch)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "is_lost"),
+    [
+        *[(key, 1, True) for key in ("source_len", "num_tokens", "prompt_end", "answer_start")],
+        *[("importance", 7, True), ("loss_weight", 0.5, True), ("length", np.int64(2), True)],
+        *[("length", 3, False), ("num_tokens", 3, False), ("start", 1_700_000_000, False)],
+        *[("id", 1, False), ("token_count", 1, False), ("language_score", 0.9, False)],
+    ],
+)
+def test_numbers_that_say_which_tokens_count_are_refused(key, value, is_lost):
+    collator = collator_of("DataCollatorWithFlattening")
+    features = [{"input_ids": [5, 6, 7], key: value}]
+    if is_lost:
+        with pytest.raises(ValueError, match=f"samples have '{key}'"):
+            collator(features)
+    else:
+        assert collator(features)["input_ids"].tolist() == [[5, 6, 7]]
+
+
 TEXT = [feature | {"text": "a"} for feature in FEATURES]
 
 # What is done, the error, and words of its message.

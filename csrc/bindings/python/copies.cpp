@@ -110,6 +110,22 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   return out.array;
 }
 
+// Gathers the same rows of several arrays, in one crossing from Python.
+py::list gather_columns(const py::list& sources, const py::object& indices,
+                        const py::object& target, const std::vector<std::string>& names,
+                        std::size_t threads) {
+  const py::tuple arrays(sources);  // another thread may change the list
+  if (arrays.size() != names.size()) {
+    throw wrong_value(Subject{"gather_columns"}, std::to_string(arrays.size()) + " names",
+                      std::to_string(names.size()));
+  }
+  py::list batches(arrays.size());
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    batches[i] = gather(arrays[i], indices, std::nullopt, {}, target, names[i], threads, "");
+  }
+  return batches;
+}
+
 py::object permute(const py::object& array, const std::vector<std::size_t>& axes, py::object target,
                    const std::string& function, std::size_t threads, const std::string& argument) {
   const std::string name = named(function, argument);
@@ -149,6 +165,8 @@ void register_copies(py::module_& m) {
   m.def("gather", &gather, py::arg("source"), py::arg("indices"), py::arg("dtype"),
         py::arg("scale"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "");
+  m.def("gather_columns", &gather_columns, py::arg("sources"), py::arg("indices"),
+        py::arg("target"), py::arg("names"), py::arg("threads"));
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"), py::arg("name"),
         py::arg("threads"), py::arg("argument") = "");
 }

@@ -251,6 +251,8 @@ struct WrittenImages {
   py::object sizes = py::none();
   py::object mask = py::none();
   std::shared_ptr<ImageViews> views = nullptr;  // of view_images
+
+  py::tuple as_tuple() const { return py::make_tuple(values, sizes, mask, views); }
 };
 
 WrittenImages write_batch(Images& images, const BatchRequest& request) {
@@ -277,28 +279,30 @@ WrittenImages write_batch(Images& images, const BatchRequest& request) {
 }
 
 // Images of one size or, with padding, of any size, each at the top left of its slot.
-WrittenImages normalize_images(py::object images, py::object indices, const ImageFormat& format,
-                               py::object target, const std::string& function, std::size_t threads,
-                               const std::string& argument,
-                               const std::optional<ImagePaddingOptions>& padding) {
+py::tuple normalize_images(py::object images, py::object indices, const ImageFormat& format,
+                           py::object target, const std::string& function, std::size_t threads,
+                           const std::string& argument,
+                           const std::optional<ImagePaddingOptions>& padding) {
   const std::string name = named(function, argument);
   Images checked(std::move(images), std::move(indices), format, padding.has_value(), name);
+  const OutputRequest output(std::move(target), checked.is_tensor());
   return write_batch(checked, {.format = format,
-                               .output = OutputRequest(std::move(target), checked.is_tensor()),
+                               .output = output,
                                .function = function,
                                .threads = threads,
-                               .padding = padding ? &*padding : nullptr});
+                               .padding = padding ? &*padding : nullptr})
+      .as_tuple();
 }
 
 // A batch of views of images of any sizes: the views have one size, or are padded. `views`: null to
 // find them; messages then name the entry `entry`. `rows`: the number of each image's view; empty
 // if image i has view i.
-WrittenImages view_images(py::object images, py::object indices, const ImageFormat& format,
-                          const AugmentOptions& options, py::object target, const std::string& name,
-                          std::size_t threads, std::uint64_t key, const Integers& samples,
-                          const std::string& entry, const std::optional<ObjectBoxes>& objects,
-                          std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
-                          const std::optional<ImagePaddingOptions>& padding) {
+py::tuple view_images(py::object images, py::object indices, const ImageFormat& format,
+                      const AugmentOptions& options, py::object target, const std::string& name,
+                      std::size_t threads, std::uint64_t key, const Integers& samples,
+                      const std::string& entry, const std::optional<ObjectBoxes>& objects,
+                      std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
+                      const std::optional<ImagePaddingOptions>& padding) {
   Images checked(std::move(images), std::move(indices), format, true, name);
   checked.require_some();
   if (!options.problem_with_one_channel.empty() && checked.channels() == 1) {
@@ -314,7 +318,7 @@ WrittenImages view_images(py::object images, py::object indices, const ImageForm
                                               .crops = &crops,
                                               .padding = padding ? &*padding : nullptr});
   batch.views = std::move(views);
-  return batch;
+  return batch.as_tuple();
 }
 
 }  // namespace
@@ -332,11 +336,6 @@ void register_images(py::module_& m) {
                Keyword{"sizes", &ImagePaddingOptions::sizes},
                Keyword{"mask", &ImagePaddingOptions::mask},
                Keyword{"least", &ImagePaddingOptions::least});
-  bind_class<WrittenImages>(m, "WrittenImages")
-      .def_readonly("values", &WrittenImages::values)
-      .def_readonly("sizes", &WrittenImages::sizes)
-      .def_readonly("mask", &WrittenImages::mask)
-      .def_readonly("views", &WrittenImages::views);
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "", py::kw_only(), py::arg("padding") = py::none());

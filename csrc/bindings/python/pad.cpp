@@ -44,9 +44,7 @@ template <>
 struct Checks<PadOptions> {
   static void check(const PadOptions& options) {
     const std::size_t axes = options.axes ? options.axes->size() : 1;
-    const auto refuse = [](const char* what) {
-      throw py::value_error(std::string("PadOptions: ") + what);
-    };
+    const auto refuse = [](const char* what) { throw wrong_value(Subject{"PadOptions"}, what); };
     if (axes == 0) refuse("axes must not be empty");
     if (options.one_axis && axes != 1) refuse("one_axis is for a single axis");
     if (options.max_length.value_or(0) < 0) refuse("max_length must not be negative");
@@ -68,15 +66,15 @@ AxisList chosen_axes(const PadOptions& options, std::size_t count, const std::st
   AxisList axes = options.axes.value_or(AxisList{0});
   for (std::int64_t& axis : axes) {
     if (axis < -rank || axis >= rank) {
-      throw py::value_error(name + ": " + axes_text(*options.axes) + " must name axes of " +
-                            std::to_string(rank) + "-D samples");
+      throw wrong_value(Subject{name}, axes_text(*options.axes) + " must name axes of " +
+                                           std::to_string(rank) + "-D samples");
     }
     if (axis < 0) axis += rank;
   }
   for (std::size_t i = 1; i < axes.size(); ++i) {
     if (axes[i] <= axes[i - 1]) {
-      throw py::value_error(name + ": axes must be in order, each once, got " +
-                            shape_text(*options.axes));
+      throw wrong_value(Subject{name},
+                        "axes must be in order, each once, got " + shape_text(*options.axes));
     }
   }
   return axes;
@@ -226,9 +224,10 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   const bool with_mask = !mask_dtype.empty();
   if (with_mask && boxes.stray_axis) {
     const std::string stray = std::to_string(*boxes.stray_axis);
-    throw py::value_error(name + ": axis " + stray + " differs between samples, which a mask of " +
-                          "axis 0 can't tell; name all axes that may differ: axes=(0, " + stray +
-                          ")");
+    throw wrong_value(
+        Subject{name},
+        "axis " + stray + " differs between samples, which a mask of axis 0 can't tell", "",
+        "name all axes that may differ: axes=(0, " + stray + ")");
   }
   if (request.is_given()) boxes.widen(view_array(request.target, Subject{function + ": out"}));
 
@@ -268,7 +267,8 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
   }
   std::optional<kernels::Replacement> replacement;
   if (replaced) {
-    if (out_dtype != kInt64) throw py::value_error(function + ": replaced is for int64");
+    if (out_dtype != kInt64)
+      throw wrong_value(Subject{function}, "replaced must be given for int64 only");
     const Output written = make_output(elsewhere, shape, out_dtype, function);
     replacement = {replaced->first, replaced->second, written.data};
     replaced_array = written.array;

@@ -173,7 +173,7 @@ class Augmentation:
         target: Any,
         name: str,
         path: str,
-    ) -> _core.WrittenImages:
+    ) -> tuple[Any, Any, Any, Any]:
         """Returns the batch of these images; arguments and result are as in ``_core.view_images``."""
         key, threads = chance.key(self._stream), get_num_threads()
         shared = (self._steps, self._stream) if self._steps else None
@@ -198,10 +198,10 @@ class Augmentation:
             padding=padding,
         )
         if shared is not None:
-            chance.views[shared] = batch.views
+            chance.views[shared] = batch[3]
         if self._erasing is not None:
             _core.erase_images(
-                batch.values, format.output, self._erasing, key, chance.samples, name, threads
+                batch[0], format.output, self._erasing, key, chance.samples, name, threads
             )
         return batch
 

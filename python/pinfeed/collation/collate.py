@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from pinfeed import runtime
 from pinfeed.arguments import ARRAYS, Problem, instead
 from pinfeed.augment.chance import Chance, SeededChance
 from pinfeed.batches import LastSample, Packing, SampleBatch
@@ -206,7 +207,7 @@ class Collate:
 
     def _plan(self) -> Entry:
         """Returns the plan for whole samples, with pinned memory if it is wanted now."""
-        pin = not is_worker() and is_pinning_wanted(self.pin_memory)
+        pin = (runtime.is_main or not is_worker()) and is_pinning_wanted(self.pin_memory)
         if pin not in self._plans:
             self._plans[pin] = Entry("Collate", self._fields, "", pin)
         return self._plans[pin]

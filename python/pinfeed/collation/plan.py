@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, way_to_values
 from pinfeed.augment.chance import Chance
 from pinfeed.batches import Packing, SampleBatch
@@ -20,7 +21,8 @@ from pinfeed.fields.field import ABSENT, Beside, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
-from pinfeed.memory.outputs import Pin
+from pinfeed.memory.outputs import Pin, batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.source import ArraySource, ObjectColumn, Source
 from pinfeed.structure import (
@@ -204,13 +206,13 @@ class Group:
             steps = [step for step, _ in children(node)]
             found = zip(steps, _child_fields(fields, node, name, of), strict=True)
             self._entries = [self._entry(field, step) for step, field in found]
-            self._plain = self._plain_contexts()
+            self._plain = self._plain_names()
             return
         self._sources, by_key = _mapping_fields(fields, node, name, of)
         given = fields if isinstance(fields, Mapping) else {}
         by_key = with_labels(by_key, given)
         self._entries = [self._entry(field, f"[{key!r}]") for key, field in by_key.items()]
-        self._plain = self._plain_contexts()
+        self._plain = self._plain_names()
         self._names = tuple(by_key)
         self._changes_keys = self._names != tuple(node) or any(
             isinstance(field, Field) and (field.names() or field.is_optional)
@@ -228,10 +230,10 @@ class Group:
             if other in by_key
         ]
 
-    def _plain_contexts(self) -> list[FieldContext]:
-        """Returns the contexts of all entries; empty if an entry has a field."""
+    def _plain_names(self) -> list[str]:
+        """Returns the names of all entries in messages; empty if an entry has a field."""
         is_plain = all(entry.fields is None for entry in self._entries)
-        return [entry.field_context for entry in self._entries] if is_plain else []
+        return [entry.field_context.name for entry in self._entries] if is_plain else []
 
     def _entry(self, field: Any, step: str) -> Entry:
         return Entry(self._owner, field, self._context.path + step, self._context.pin)
@@ -251,7 +253,9 @@ class Group:
         is_mapping = type(sources) is dict or isinstance(sources, Mapping)
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain and {*map(type, columns)} == {ArraySource}:
-            values = _STACK.gather_arrays(columns, indices, self._plain)
+            rows = [source.rows for source in columns]
+            allocator = batch_allocator(self._context.pin)
+            values = _core.gather_columns(rows, indices, allocator, self._plain, get_num_threads())
         elif self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
             values = self._together(gather, columns, context)

@@ -429,19 +429,20 @@ class Image(Field):
             written = _core.normalize_images(
                 images, indices, self._format, target, context.name, threads, padding=self._padding
             )
-        batch = self._axes_in_order(written.values)
+        values, sizes, mask, views = written
+        batch = self._axes_in_order(values)
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
-            batch = padded_entry(kind, batch, written.sizes, self.sizes, written.mask, self.mask)
+            batch = padded_entry(kind, batch, sizes, self.sizes, mask, self.mask)
         if not context.followed:
             return batch
         order = self._format.output
-        height, width = (written.values.shape[1 + order.index(axis)] for axis in "HW")
-        return Followed(batch, Seen(written.views, (height, width), self.geometry))
+        height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
+        return Followed(batch, Seen(views, (height, width), self.geometry))
 
     def _augmented(
         self, images: Any, indices: Any, target: Any, context: FieldContext
-    ) -> _core.WrittenImages:
+    ) -> tuple[Any, Any, Any, Any]:
         chance = context.chance
         if chance is None:
             chance = Chance(np.arange(len(images if indices is None else indices)), key=0)

@@ -114,20 +114,6 @@ class Stack(Field):
             return self._join(selection, context)
         return self._stack(selection.rows, selection.indices, context)
 
-    def gather_arrays(
-        self,
-        sources: Sequence[ArraySource],
-        indices: npt.NDArray[np.int64],
-        entries: Sequence[FieldContext],
-    ) -> list[torch.Tensor]:
-        """What `gather` makes of each, with less to decide."""
-        more = self._dtype_name, self.scale, batch_allocator(entries[0].pin)
-        threads = get_num_threads()
-        return [
-            _core.gather(source.rows, indices, *more, entry.name, threads)
-            for source, entry in zip(sources, entries, strict=True)
-        ]
-
     @override
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         return batch if self.dtype is None else self._cast(batch, batch, context)

@@ -385,7 +385,7 @@ class InstanceMasks(Target):
                 views=seen.views,
                 rows=rows.tolist(),
                 padding=_core.ImagePaddingOptions(value=0, least=seen.size),
-            ).values
+            )[0]
         else:
             values = torch.zeros((0, *seen.size), dtype=torch.uint8, device="cpu")
         return self._batch(values, remaining_offsets)

@@ -122,8 +122,8 @@ def normalize(
     array = require_array(images, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()
-    made = _core.normalize_images(array, None, format, place, "normalize", threads, "images")
-    return written(made.values, out)
+    result = _core.normalize_images(array, None, format, place, "normalize", threads, "images")
+    return written(result[0], out)
 
 
 def permute(
@@ -174,8 +174,8 @@ def permute(
     if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        made = _core.normalize_images(array, None, format, place, "permute", threads, "images")
-        return written(made.values, out)
+        result = _core.normalize_images(array, None, format, place, "permute", threads, "images")
+        return written(result[0], out)
     permuted = _core.permute(array, axes, place, "permute", threads, "images")
     return written(permuted, out)
 
@@ -251,10 +251,10 @@ def written(result: Any, out: Any) -> Any:
 
 def _same_kind(array: Any, out: Any, function: str) -> tuple[Any, Any]:
     """Returns an input and its ``out`` as both ndarrays or both tensors, over the same memory."""
-    is_mixed = isinstance(array, ARRAYS) and isinstance(array, torch.Tensor) != isinstance(
-        out, torch.Tensor
-    )
-    if not is_mixed or not isinstance(out, ARRAYS):
+    if out is None:
+        return array, None
+    is_mixed = isinstance(array, torch.Tensor) != isinstance(out, torch.Tensor)
+    if not is_mixed or not isinstance(array, ARRAYS) or not isinstance(out, ARRAYS):
         require_same_kind(out, array, function)
         return array, out
     require_array(out, f"{function}: out")

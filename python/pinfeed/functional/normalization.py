@@ -156,32 +156,35 @@ def require_channels_last(shape: Sequence[int], name: str, batch: str = "") -> N
 def normalization(
     mean: PerChannel, std: PerChannel, scale: float | None, function: str
 ) -> Normalization:
-    """A `Normalization`, kept for the next call where all its arguments are plain numbers."""
+    """Returns a `Normalization`, cached if all arguments are plain numbers."""
+    key: Any = (
+        tuple(mean) if type(mean) is list else mean,
+        tuple(std) if type(std) is list else std,
+        scale,
+    )
+    try:
+        cached = _cache.get(key)
+    except TypeError:  # arrays have no hash
+        cached = None
+    if cached is not None:
+        return cached
     given: tuple[Any, Any, Any] = (mean, std, scale)
-    objects = (id(mean), id(std), id(scale))
-    same = _by_objects.get(objects)  # mostly constants of a loop
-    if same is not None and same[0] == given:  # lists may have changed
-        return same[1]
     numbers = [n for v in given for n in (v if isinstance(v, tuple | list) else (v,))]
     if not {*map(type, numbers)} <= _PLAIN:  # arrays may change
         return Normalization(*given, function)
-    text = repr(given)  # 0.0 and -0.0 are equal and normalize to different bits
-    kept = _kept.get(text)
-    if kept is None:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        kept = _kept[text] = Normalization(*given, function)
-    if list not in map(type, given) or 0 not in numbers:
-        if len(_by_objects) >= _MOST_KEPT:
-            _by_objects.clear()
-        values = tuple(v.copy() if isinstance(v, list) else v for v in given)
-        _by_objects[objects] = values, kept, given  # the objects, so that nobody gets their ids
-    return kept
+    # 0.0 equals -0.0, which normalizes to other bits; bools equal 0 and 1, and are not numbers.
+    if 0 in numbers or 1 in numbers:
+        key = repr(given)
+        cached = _cache.get(key)
+    if cached is None:
+        if len(_cache) >= _MOST_CACHED:
+            _cache.clear()
+        cached = _cache[key] = Normalization(*given, function)
+    return cached
 
 
-_kept: dict[str, Normalization] = {}
-_by_objects: dict[tuple[int, int, int], tuple[Any, Normalization, Any]] = {}
-_MOST_KEPT = 64
+_cache: dict[Any, Normalization] = {}
+_MOST_CACHED = 64
 _PLAIN = {int, float, type(None)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +59,9 @@ _DOCUMENTS = (
     "segment_ids",
     "seq_idx",
 )
-# Columns with a number per sample that affects the loss.
-_WEIGHTS = re.compile("(prompt|completion|context)_len|weight")
+# Columns with a number per sample that affects the loss: weights, and positions among the tokens.
+_WEIGHTS = re.compile("weight|importance")
+_POSITIONS = re.compile("(?:^|_)(?:len|length|start|end|begin|offset|pos|position|tokens)(?:$|_)")
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
 # Columns of tokenizers that say nothing if they are 0, or count the tokens.
 _REDUNDANT = ("token_type_ids", "special_tokens_mask", "position_ids")
@@ -91,12 +93,19 @@ def _refuse(function: str, key: str) -> None:
 
 
 def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
-    """Raises ValueError if a sample, or the sources of samples, have lists under other keys."""
-    for key in sample:
+    """Raises ValueError if a sample, or the sources of samples, have numbers for tokens under other keys."""
+
+    def value_of(key: str) -> Any:
         value = sample[key]
-        if isinstance(value, Source) and len(value):
-            value = value[0]
-        if isinstance(value, list | tuple):
+        return value[0] if isinstance(value, Source) and len(value) else value
+
+    tokens = len(value_of("input_ids"))
+    for key in sample:
+        value = value_of(key)
+        if isinstance(value, numbers.Real):
+            # A position behind the last token, such as the sample's own length, leaves none out.
+            has_numbers = _POSITIONS.search(key) is not None and value < tokens
+        elif isinstance(value, list | tuple):
             has_numbers = not value or not isinstance(value[0], str | bytes | Mapping)
         else:
             has_numbers = getattr(value, "ndim", 0) > 0
@@ -550,7 +559,8 @@ def packed_loader(
     The labels are the dataset's labels, or else the tokens. They are -100 at the first token of each
     document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
     ``completion_mask`` under TRL's ``completion_only_loss=False``). Other columns with lists of numbers
-    raise ValueError, because ignoring them may change training. Strings and single numbers are ignored.
+    raise ValueError, because ignoring them may change training, and so do numbers that can say which
+    tokens count, such as ``prompt_len`` and ``weight``. Strings and other numbers are ignored.
 
     Each pass is an epoch with its own rows. The loader shards rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from pinfeed import runtime
 from pinfeed.memory.worker import is_worker, worker_memory
 from pinfeed.runtime import is_worker_process
 
@@ -31,7 +32,7 @@ def batch_allocator(pin: Pin) -> Allocator:
     pinned, regardless of ``pin``, because DeviceLoader copies through its own pinned memory. Children
     forked by a worker use the pool.
     """
-    if not is_worker_process():
+    if runtime.is_main or not is_worker_process():
         return _pinned_output if pin and is_pinning_wanted(pin) else torch.Tensor
     if not is_worker():
         return torch.Tensor

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch.multiprocessing import reductions
 
-from pinfeed import _core
+from pinfeed import _core, runtime
 from pinfeed.memory import main_process
 from pinfeed.runtime import is_worker_process
 
@@ -69,6 +69,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def worker_memory() -> WorkerMemory | None:
     """Returns a worker's memory for batches; None in other processes, or if unavailable (logged once)."""
+    if runtime.is_main:
+        return None
     if _memory is None and is_worker() and not _is_refused:
         with _making:
             _make_memory()
