@@ -57,7 +57,7 @@ struct AnyImages {
   PINFEED_BOTH const Divider& axis1() const { return kPlanes ? height : width; }
   PINFEED_BOTH const Divider& axis2() const { return kPlanes ? width : channels; }
 
-  struct Place {
+  struct Position {
     std::int64_t image;
     std::int64_t axis0;
     std::int64_t axis1;
@@ -68,43 +68,43 @@ struct AnyImages {
     PINFEED_BOTH std::int64_t column() const { return kPlanes ? axis2 : axis1; }
   };
 
-  PINFEED_BOTH Place place_of(std::int64_t item) const {
+  PINFEED_BOTH Position position_of(std::int64_t item) const {
     const Division at2 = axis2().divide(item);
     const Division at1 = axis1().divide(at2.quotient);
     const Division at0 = axis0().divide(at1.quotient);
     return {at0.quotient, at0.remainder, at1.remainder, at2.remainder};
   }
 
-  PINFEED_BOTH std::uint32_t byte_at(const Place& place) const {
-    return load_byte(images + place.image * image_stride + place.row() * row_stride +
-                     place.column() * column_stride + place.channel() * channel_stride);
+  PINFEED_BOTH std::uint32_t byte_at(const Position& position) const {
+    return load_byte(images + position.image * image_stride + position.row() * row_stride +
+                     position.column() * column_stride + position.channel() * channel_stride);
   }
 
-  PINFEED_BOTH Affine constants_of(const Place& place) const {
-    return kType == PixelType::uint8 ? Affine{} : constants.at(place.channel());
+  PINFEED_BOTH Affine constants_of(const Position& position) const {
+    return kType == PixelType::uint8 ? Affine{} : constants.at(position.channel());
   }
 
   PINFEED_BOTH void write_item(std::int64_t index) const {
-    const Place place = place_of(index);
+    const Position position = position_of(index);
     store_item<kType>(out + index * kItemBytes<kType>,
-                      convert_item<kType>(byte_at(place), constants_of(place)));
+                      convert_item<kType>(byte_at(position), constants_of(position)));
   }
 
   PINFEED_BOTH void write_vector(std::int64_t first) const {
-    Place place = place_of(first);
+    Position position = position_of(first);
     std::uint32_t bytes[kItems];
     Affine affine[kItems];
     PINFEED_UNROLL
     for (int k = 0; k < kItems; ++k) {
-      bytes[k] = byte_at(place);
-      affine[k] = constants_of(place);
-      if (++place.axis2 < axis2().divisor()) continue;
-      place.axis2 = 0;
-      if (++place.axis1 < axis1().divisor()) continue;
-      place.axis1 = 0;
-      if (++place.axis0 < axis0().divisor()) continue;
-      place.axis0 = 0;
-      ++place.image;
+      bytes[k] = byte_at(position);
+      affine[k] = constants_of(position);
+      if (++position.axis2 < axis2().divisor()) continue;
+      position.axis2 = 0;
+      if (++position.axis1 < axis1().divisor()) continue;
+      position.axis1 = 0;
+      if (++position.axis0 < axis0().divisor()) continue;
+      position.axis0 = 0;
+      ++position.image;
     }
     store_words<4>(out + first * kItemBytes<kType>, convert<kType>(bytes, affine));
   }

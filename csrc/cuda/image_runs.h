@@ -9,7 +9,7 @@
 namespace pinfeed::cuda {
 
 // A group is the output that one thread writes at a time; this is its position.
-struct GroupPlace {
+struct GroupPosition {
   std::int64_t image;
   std::int64_t plane;
   std::int64_t row;
@@ -23,7 +23,7 @@ struct Runs {
   Divider rows;    // runs per plane
   Divider planes;  // per image; 1 for pixels
 
-  PINFEED_BOTH GroupPlace find(std::int64_t group) const {
+  PINFEED_BOTH GroupPosition find(std::int64_t group) const {
     const Division run = groups.divide(group);
     const Division row = rows.divide(run.quotient);
     const Division plane = planes.divide(row.quotient);

@@ -41,11 +41,12 @@ struct PixelsToPlanes {
       const std::int64_t group = (block * kGroups + i) * kThreads + thread;
       to[i] = nullptr;
       if (group >= groups) continue;
-      const GroupPlace place = runs.find(group);
-      const std::int64_t vector = place.row * runs.groups.divisor() + place.group;
-      to[i] = out + place.image * kChannels * plane_bytes + vector * kVectorBytes;
-      const std::uint8_t* const from = images + place.image * image_stride +
-                                       place.row * row_stride + place.group * (kItems * kChannels);
+      const GroupPosition position = runs.find(group);
+      const std::int64_t vector = position.row * runs.groups.divisor() + position.group;
+      to[i] = out + position.image * kChannels * plane_bytes + vector * kVectorBytes;
+      const std::uint8_t* const from = images + position.image * image_stride +
+                                       position.row * row_stride +
+                                       position.group * (kItems * kChannels);
       PINFEED_UNROLL
       for (int load = 0; load < kLoads; ++load) {
         loaded[i][load] = load_words<kLoadWords>(from + load * kAlignment);

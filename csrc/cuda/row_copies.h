@@ -15,7 +15,7 @@ using kernels::JaggedShape;
 
 // The source address of a byte of the output, and the number of bytes from it on that come from
 // consecutive addresses, or are fill.
-struct Stretch {
+struct Span {
   const std::uint8_t* from;  // null: fill
   std::int64_t bytes;
 };
@@ -23,8 +23,8 @@ struct Stretch {
 // The rows of one sample, in the padded batch and among the jagged values.
 struct SampleRows {
   std::int64_t begin;  // in the values
-  std::int64_t kept;   // rows in the padded sample
-  std::int64_t place;  // the first of them in the padded sample
+  std::int64_t rows;   // rows in the padded sample
+  std::int64_t first;  // the first of them in the padded sample
 };
 
 // JaggedShape, as the threads use it.
@@ -50,9 +50,9 @@ struct JaggedRows {
 
   PINFEED_BOTH SampleRows sample(std::int64_t i) const {
     const std::int64_t begin = offset(i), end = larger(begin, offset(i + 1));
-    const std::int64_t kept = smaller(end - begin, most);
-    if (left) return {end - kept, kept, length - kept};
-    return {begin, kept, 0};
+    const std::int64_t rows = smaller(end - begin, most);
+    if (left) return {end - rows, rows, length - rows};
+    return {begin, rows, 0};
   }
 };
 
@@ -67,15 +67,15 @@ struct PaddedRows {
   PINFEED_BOTH const std::uint8_t* begin() const { return values; }
   PINFEED_BOTH const std::uint8_t* end() const { return values + rows.total * row_bytes; }
 
-  PINFEED_BOTH Stretch find(std::int64_t byte) const {
+  PINFEED_BOTH Span find(std::int64_t byte) const {
     const Division row = by_row_bytes.divide(byte);
     const Division at = by_length.divide(row.quotient);
     const SampleRows own = rows.sample(at.quotient);
-    const std::int64_t step = at.remainder, index = step - own.place;
-    const bool is_data = index >= 0 && index < own.kept;
+    const std::int64_t step = at.remainder, index = step - own.first;
+    const bool is_data = index >= 0 && index < own.rows;
     // The remaining rows of the same range, including this one.
     const std::int64_t ahead =
-        is_data ? own.kept - index : (index < 0 ? -index : rows.length - step);
+        is_data ? own.rows - index : (index < 0 ? -index : rows.length - step);
     const std::uint8_t* const from =
         is_data ? values + (own.begin + index) * row_bytes + row.remainder : nullptr;
     return {from, ahead * row_bytes - row.remainder};
@@ -94,7 +94,7 @@ struct UnpaddedRows {
     return padded + rows.count * rows.length * row_bytes;
   }
 
-  PINFEED_BOTH Stretch find(std::int64_t byte) const {
+  PINFEED_BOTH Span find(std::int64_t byte) const {
     const Division row = by_row_bytes.divide(byte);
     // The last sample that begins at or before the row.
     // samples [0, low) begin before it, [high, count) don't
@@ -111,10 +111,10 @@ struct UnpaddedRows {
     const std::int64_t sample = low - 1;
     const SampleRows own = rows.sample(sample);
     const std::int64_t index = row.quotient - own.begin;
-    if (index < 0 || index >= own.kept) return {nullptr, row_bytes - row.remainder};
-    const std::int64_t place = sample * rows.length + own.place + index;
-    return {padded + place * row_bytes + row.remainder,
-            (own.kept - index) * row_bytes - row.remainder};
+    if (index < 0 || index >= own.rows) return {nullptr, row_bytes - row.remainder};
+    const std::int64_t row_number = sample * rows.length + own.first + index;
+    return {padded + row_number * row_bytes + row.remainder,
+            (own.rows - index) * row_bytes - row.remainder};
   }
 };
 
@@ -174,11 +174,11 @@ struct RowCopies {
     for (int i = 0; i < kVectors; ++i) {
       const std::int64_t begin = begin_of(i);
       if (begin < 0 || begin + kVectorBytes > bytes) continue;
-      const Stretch stretch = rows.find(begin);
-      if (stretch.bytes < kVectorBytes) continue;
+      const Span span = rows.find(begin);
+      if (span.bytes < kVectorBytes) continue;
       whole |= 1u << i;
-      loaded[i] = stretch.from == nullptr ? fill.before(static_cast<unsigned>(skip()))
-                                          : load_unaligned(stretch.from, rows.begin(), rows.end());
+      loaded[i] = span.from == nullptr ? fill.before(static_cast<unsigned>(skip()))
+                                       : load_unaligned(span.from, rows.begin(), rows.end());
     }
     PINFEED_UNROLL
     for (int i = 0; i < kVectors; ++i) {
@@ -195,10 +195,10 @@ struct RowCopies {
   // Bytes [begin, end), of several ranges or of less than a vector.
   PINFEED_BOTH void write_pieces(std::int64_t begin, std::int64_t end) const {
     while (begin < end) {
-      const Stretch stretch = rows.find(begin);
-      const std::int64_t stretch_end = smaller(end, begin + stretch.bytes);
-      const std::uint8_t* from = stretch.from;
-      for (; begin < stretch_end; begin += unit) {
+      const Span span = rows.find(begin);
+      const std::int64_t span_end = smaller(end, begin + span.bytes);
+      const std::uint8_t* from = span.from;
+      for (; begin < span_end; begin += unit) {
         if (from == nullptr) {
           for (int i = 0; i < unit; ++i) {
             out[begin + i] = static_cast<std::uint8_t>(fill.byte(begin + i));

@@ -33,36 +33,36 @@ struct SameOrder {
 
   PINFEED_BOTH void run(std::int64_t block, int thread) const {
     Words<kLoadWords> loaded[kGroups];
-    GroupPlace places[kGroups];
+    GroupPosition positions[kGroups];
     const std::int64_t first = block * (kGroups * kThreads) + thread;
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = first + i * kThreads;
       if (group >= groups) continue;
-      places[i] = runs.find(group);
-      loaded[i] = load_words<kLoadWords>(find(places[i]));
+      positions[i] = runs.find(group);
+      loaded[i] = load_words<kLoadWords>(find(positions[i]));
     }
     PINFEED_UNROLL
     for (int i = 0; i < kGroups; ++i) {
       const std::int64_t group = first + i * kThreads;
       if (group >= groups) continue;
-      store_words<4>(out + group * kVectorBytes, converted(loaded[i], places[i]));
+      store_words<4>(out + group * kVectorBytes, converted(loaded[i], positions[i]));
     }
   }
 
  private:
   // The source's bytes of a group.
-  PINFEED_BOTH const std::uint8_t* find(const GroupPlace& place) const {
-    return images + place.image * image_stride + place.plane * plane_stride +
-           place.row * row_stride + place.group * kItems;
+  PINFEED_BOTH const std::uint8_t* find(const GroupPosition& position) const {
+    return images + position.image * image_stride + position.plane * plane_stride +
+           position.row * row_stride + position.group * kItems;
   }
 
   // The constants of a group, rotated to its first item.
-  PINFEED_BOTH void find_constants(const GroupPlace& place, Affine* of_period) const {
+  PINFEED_BOTH void find_constants(const GroupPosition& position, Affine* of_period) const {
     if constexpr (kPeriod == 3) {
       // The position in the period at which a group begins. A run has fewer than 2^32 groups, and a
       // 32-bit division by 3 is a multiplication.
-      const std::uint32_t rest = static_cast<std::uint32_t>(place.group) % 3u;
+      const std::uint32_t rest = static_cast<std::uint32_t>(position.group) % 3u;
       const std::uint32_t phase = kItems % 3 == 1 ? rest : (2 * rest) % 3u;
       const Affine a = affine[0], b = affine[1], c = affine[2];
       of_period[0] = phase == 0 ? a : phase == 1 ? b : c;
@@ -72,16 +72,17 @@ struct SameOrder {
       PINFEED_UNROLL
       for (int c = 0; c < kPeriod; ++c) of_period[c] = affine[c];
     } else {
-      of_period[0] = channels.at(place.plane);
+      of_period[0] = channels.at(position.plane);
     }
   }
 
-  PINFEED_BOTH Vector converted(const Words<kLoadWords>& loaded, const GroupPlace& place) const {
+  PINFEED_BOTH Vector converted(const Words<kLoadWords>& loaded,
+                                const GroupPosition& position) const {
     if constexpr (kType == PixelType::uint8) {
       return loaded;
     } else {
       Affine of_period[kPeriod];
-      find_constants(place, of_period);
+      find_constants(position, of_period);
       std::uint32_t bytes[kItems];
       Affine constants[kItems];
       PINFEED_UNROLL

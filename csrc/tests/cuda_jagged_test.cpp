@@ -40,12 +40,12 @@ std::int64_t row_of(const JaggedCase& test, std::int64_t sample, std::int64_t st
   const std::int64_t begin = std::clamp<std::int64_t>(test.offsets[sample], 0, shape.total);
   const std::int64_t end =
       std::max(begin, std::clamp<std::int64_t>(test.offsets[sample + 1], 0, shape.total));
-  const std::int64_t kept = std::min(end - begin, shape.most);
+  const std::int64_t rows = std::min(end - begin, shape.most);
   if (shape.left) {
     const std::int64_t from_end = shape.length - step;  // 1: the last
-    return from_end <= kept ? end - from_end : -1;
+    return from_end <= rows ? end - from_end : -1;
   }
-  return step < kept ? begin + step : -1;
+  return step < rows ? begin + step : -1;
 }
 
 std::int64_t place_of(const JaggedShape& shape, std::int64_t sample, std::int64_t step) {

@@ -62,7 +62,7 @@ BAD_SAMPLES = {
     "float": (Image(), [IMAGE.astype(float)], TypeError, "uint8", "(H, W, C)", "float64 (4, 5, 3)"),
     "a row of pixels": (Image(), [IMAGE[0]], ValueError, "(H, W, C)", "(5, 3)", "ConcatArray(paths, samples=True)"),
     "padding of other channels": (Image(pad_value=[1, 2]), [IMAGE], ValueError, "pad_value must be one number or one for each of 3 channels, got 2"),
-    "shapes": (Image(), [IMAGE, IMAGE, IMAGE[:3]], ValueError, "sample 2", "expected shape (4, 5, 3) as in sample 0, got (3, 5, 3); pad_value"),
+    "shapes": (Image(), [IMAGE, IMAGE, IMAGE[:3]], ValueError, "sample 2", "expected shape (4, 5, 3) as in sample 0, got (3, 5, 3); pass pad_value"),
     "channels": (Image(), [IMAGE, IMAGE[..., :2]], ValueError, "got (4, 5, 2); PIL"),
     "ranks": (Image(), [IMAGE, IMAGE[0]], ValueError, "sample 1", "(4, 5, 3)", "(5, 3)"),
     "PIL sizes": (Image(), [PIXELS, PIXELS.resize((4, 5))], ValueError, "sample 1", "(5, 4, 3)"),

@@ -54,7 +54,7 @@ BAD = {
     "side": (TOKENS, {"side": "top"}, ValueError, "side must be one of ('right', 'left')", "'top'"),
     "side None": (TOKENS, {"side": None}, ValueError, "side must be", "None"),
     "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
-    "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "-1 to 3"),
+    "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "got -1"),
     "list of fractions": ([[1], [0.5]], {"dtype": int}, TypeError, "sample 1", "float32 to int64"),
     "too long": ([HUGE, HUGE], {}, ValueError, "(2, 4611686018427387904)", "larger than memory"),
     "no memory": ([HUGE[: 2**50]], {}, MemoryError, "(1, 1125899906842624)"),
@@ -181,7 +181,7 @@ def test_integers_of_lists_that_float16_has_not():
     assert pinfeed.functional.pad([[65519, -65519]], dtype="float16", lengths=False).tolist() == [
         [65504.0, -65504.0]
     ]
-    with pytest.raises(ValueError, match="expected integers that float16 can hold, got 1 to 65520"):
+    with pytest.raises(ValueError, match="expected integers that float16 can hold, got 65520"):
         pinfeed.functional.pad([[1, 65520]], dtype="float16")
 
 

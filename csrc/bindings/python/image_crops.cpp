@@ -215,7 +215,7 @@ ImageSize Crops::common_size() const {
     if (all[i] == all[0]) continue;
     fail(images_, i, "images of one size, or a crop to one",
          size_text(all[0]) + " of sample 0 and " + size_text(all[i]),
-         "pad_value pads images of different sizes");
+         "pass pad_value to pad images of different sizes");
   }
   return all[0];
 }

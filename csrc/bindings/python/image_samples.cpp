@@ -423,7 +423,7 @@ void Images::require_common(bool any_size) const {
                         "shape " + shape, same_channels ? "" : way);
     }
     throw wrong_value(subject, "shape " + shape_text(samples_.shape()) + " as in sample 0", shape,
-                      same_channels ? "pad_value pads images of different sizes" : way);
+                      same_channels ? "pass pad_value to pad images of different sizes" : way);
   }
 }
 

@@ -74,9 +74,10 @@ void Samples::begin_casts(DType dtype, Scale scale) {
     }
     if (may_overflow && given.smallest <= given.largest &&
         !(holds(dtype, given.smallest) && holds(dtype, given.largest))) {
-      throw wrong_value(subject(i), "integers that " + name + " can hold",
-                        std::to_string(given.smallest) + " to " + std::to_string(given.largest),
-                        "pass a wider dtype");
+      throw wrong_value(
+          subject(i), "integers that " + name + " can hold",
+          std::to_string(holds(dtype, given.smallest) ? given.largest : given.smallest),
+          "pass another dtype");
     }
     if (given.largest_real > 0 && !holds(dtype, given.largest_real)) {
       throw wrong_value(subject(i), "numbers that " + name + " can hold",

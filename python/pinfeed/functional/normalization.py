@@ -44,8 +44,8 @@ class Normalization:
         is_fraction = scale is None or float(factor) == BYTE_SCALE
         if is_fraction and (abs(means).max() > 1.5 or abs(stds).max() > 1.5):
             raise ValueError(
-                f"{function}: mean {mean!r} and std {std!r} are not those of images whose values are "
-                "0..1; constants in units of the images' own values, such as bytes, take scale=1"
+                f"{function}: mean and std must be for values 0..1, got mean={mean!r} and std={std!r}; "
+                "pass scale=1 for constants in units of the images' own values, such as bytes"
             )
         if means.ndim == stds.ndim == 1 and means.size != stds.size:
             raise ValueError(
