@@ -50,14 +50,14 @@ test-all: $(VENV)/.installed $(VENV)/.demo $(VENV)/.dev ## Run the slow ones too
 	HYPOTHESIS_PROFILE=thorough $(VENV_PYTHON) -m pytest $(TESTS) $(ARGS)
 
 # In processes of their own: TensorFlow starts threads for good, and the other tests fork.
-TENSORFLOW_TESTS = tests/exports/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]' 'tests/test_docs.py::test_page[docs/keras.md]'
+TENSORFLOW_TESTS = tests/exports/test_to_tensorflow*.py 'tests/test_docs.py::test_page[docs/pytorch-to-tensorflow.md]'
 
 test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the tests of to_tensorflow, with TensorFlow
 	$(VENV_PYTHON) -m pytest $(PARALLEL) --doctest-modules --pyargs pinfeed.exports.to_tensorflow $(TENSORFLOW_TESTS) $(ARGS)
 
 # Apart from the others and one after the other: Ray and Lightning are large and start processes.
 FRAMEWORK_TESTS = tests/frameworks \
-	'tests/test_docs.py::test_page[docs/ray.md]' 'tests/test_docs.py::test_page[docs/several-gpus.md]' \
+	'tests/test_docs.py::test_page[docs/ray.md]' \
 	'tests/test_docs.py::test_page[docs/reproducibility.md]'
 
 test-frameworks: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning

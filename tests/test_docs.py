@@ -1,4 +1,7 @@
-"""The code in README.md and docs/ runs, from the top of each page to its end, and as a file of its own."""
+"""The code in README.md and docs/ runs, from the top of each page to its end, and as a file of its own.
+
+It prints what the page shows: the comment behind a ``print``, or the lines of comment right below it.
+"""
 
 import ast
 import collections
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from programs import run_python
+from shown_output import shown_outputs
 
 ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -26,7 +30,7 @@ ALONE = re.compile(
 
 # Ray and Lightning warn about themselves, Lightning about torch, and torch's compiler about torch.
 FILTERS = collections.defaultdict(
-    str,
+    lambda: "pass",
     ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')",
     lightning="warnings.filterwarnings('ignore', module='lightning|torch')",
     torch="warnings.filterwarnings('ignore', module='torch')",
@@ -34,6 +38,10 @@ FILTERS = collections.defaultdict(
 
 
 ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+WITHOUT_CODE = [
+    ROOT / "docs" / f"{name}.md" for name in ("compatibility", "is-it-for-you", "migration-tables")
+]
 
 # What is not called as it is imported, for the line "Needs: ..." of a page.
 NAMES = {"PIL": "Pillow", "sklearn": "scikit-learn"}
@@ -70,22 +78,21 @@ def test_page(page, tmp_path, monkeypatch):
     assert set(marks) <= {"python", "sh", "text"}
     assert marks.count("python") == len(blocks)
     assert len(re.findall(r"^ *```", text, re.MULTILINE)) == 2 * len(marks)
-    code = _code(text, blocks)
+    code = _comparing(_code(text, blocks))
     if alone := ALONE.match(text):
         strict = f"import warnings; warnings.simplefilter('error'); {FILTERS[alone['library']]}"
         if alone["library"] == "lightning":
             strict = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators; {strict}"
         if alone["ranks"]:
-            _run_on_two_ranks(strict + code, tmp_path / "page.py")
+            _run_on_two_ranks(f"{strict}; {code}", tmp_path / "page.py")
         else:
-            run_python(strict + code, timeout=180)
+            run_python(f"{strict}; {code}", timeout=180)
     else:
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 
 
 RESUMING = ROOT / "docs" / "reproducibility.md"
 FRAMEWORKS = [
-    "A plain DataLoader",
     "torchdata, and streams",
     "accelerate",
     "Lightning",
@@ -99,8 +106,8 @@ def test_the_section_of_each_framework_is_a_complete_script(title, tmp_path, mon
     pytest.importorskip("lightning")
     monkeypatch.chdir(tmp_path)
     (section,) = re.findall(rf"(?ms)^## {title}$(.*?)(?=^## |\Z)", _text(RESUMING))
-    paths = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators\n"
-    run_python(paths + "".join(BLOCK.findall(section)), timeout=180)
+    paths = f"import sys; sys.path.insert(0, {str(TESTS)!r}); import torchvision_operators; "
+    run_python(paths + _comparing("\n" + "\n".join(BLOCK.findall(section))), timeout=180)
 
 
 def _run_on_two_ranks(code, path):
@@ -122,6 +129,12 @@ def _code(text, blocks):
     return "\n".join(lines)
 
 
+def _comparing(code):
+    """The code, with a ``print`` that compares; line numbers stay."""
+    prints = f"import shown_output; print = shown_output.Print({shown_outputs(code)!r})"
+    return f"import sys; sys.path.insert(0, {str(TESTS)!r}); {prints}{code}\nprint.end()\n"
+
+
 def _pages_with_workers():
     """Pages that start processes, except Ray's and Lightning's, which start their own."""
     for page in ALL_PAGES:
@@ -129,6 +142,26 @@ def _pages_with_workers():
         alone = ALONE.match(_text(page))
         if re.search(r"num_workers=[1-9]|diagnose\(", code) and not (alone and alone["library"]):
             yield page
+
+
+PRINTS = {
+    "another value": "print(1 + 1)  # 3",
+    "another line below": "print('a\\nb')\n# a\n# c",
+    "a line too few": "print('a\\nb')  # a",
+    "a line too many": "print('a')  # a\n# b",
+    "the second time": "for i in range(2):\n    print(i)  # 0",
+    "over several lines": "print(\n    1,\n    2,\n)  # 1 3",
+    "in a function": "def f():\n    print(1)  # 2\nf()",
+    "never": "if False:\n    print(1)  # 1",
+}
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_a_page_that_shows_what_it_does_not_print_fails(name):
+    code = "\nprint(1, 2)  # 1 2\nprint(\n    'a\\n\\nb',\n)\n# a\n#\n# b\nprint(3)\n"
+    exec(_comparing(code), {})
+    with pytest.raises(AssertionError, match="nothing printed" if name == "never" else "prints"):
+        exec(_comparing(code + PRINTS[name]), {})
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
@@ -183,7 +216,11 @@ def test_code_fits_beside_the_menu(page):
 def test_every_page_of_the_guide_has_code():
     for page in ALL_PAGES:
         text = _text(page)
-        if page.parent.name != "reference" and not text.startswith("--8<--"):
+        if (
+            page not in WITHOUT_CODE
+            and page.parent.name != "reference"
+            and not text.startswith("--8<--")
+        ):
             assert BLOCK.search(text), page
 
 
