@@ -18,6 +18,7 @@ THREE_GREYS = np.stack([np.asarray(GREY)] * 3, -1)
 PALETTE, RGBA = COLOUR.convert("P"), COLOUR.convert("RGBA")
 CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
 MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
+BITS = PIL.Image.fromarray(IS_LIGHT * np.uint8(255)).convert("1", dither=PIL.Image.Dither.NONE)
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
 BEYOND_1 = "expected values of 0..1, the unit of mean and std for floats, got .* scale=1/255"
 
@@ -77,6 +78,18 @@ HINTS: Hints = {
     "a grey image first": (by(Image()), [GREY, COLOUR], [GREY.convert("RGB"), COLOUR],
         Collate(Image())([THREE_GREYS, PHOTOS[1]]),
         ValueError, r'sample 0 .*\.convert\("RGB"\)'),
+    "a gray image for constants of colors": (by(UNIT), [GREY], [GREY.convert("RGB")], Collate(UNIT)([THREE_GREYS]),
+        ValueError, r'got 1 channels and 3 values; PIL\'s \.convert\("RGB"\) of bytes, or np\.dstack'),
+    "a gray array for constants of colors": (by(UNIT), [THREE_GREYS[..., :1]], [np.dstack([THREE_GREYS[..., :1]] * 3)],
+        Collate(UNIT)([THREE_GREYS]),
+        ValueError, r"or np\.dstack\(\[gray\] \* 3\), makes three; a single number applies to all channels"),
+    "a gray image with alpha for constants of colors": (by(UNIT), [GREY.convert("LA")], [GREY.convert("LA").convert("RGB")],
+        Collate(UNIT)([THREE_GREYS]),
+        ValueError, r'got 2 channels and 3 values; PIL\'s \.convert\("RGB"\)'),
+    "bits for constants of colors": (by(UNIT), [BITS], [BITS.convert("RGB")], Collate(UNIT)([np.dstack([IS_LIGHT * np.uint8(255)] * 3)]),
+        TypeError, r"got '1'; a mask takes Mask\(\), .* or \.convert\('RGB'\) for three channels"),
+    "bits as a gray image": (by(Image()), [BITS], [BITS.convert("L")], torch.from_numpy(IS_LIGHT)[None, None].float(),
+        TypeError, r"got '1'; a mask takes Mask\(\), an image \.convert\('L'\)"),
     "RGBA among RGB": (by(Image(pad_value=0)), [COLOUR, RGBA], [COLOUR, RGBA.convert("RGB")],
         Collate(Image())([COLOUR, COLOUR]),
         ValueError, r'3 channels as in sample 0.*\.convert\("RGB"\)'),

@@ -129,6 +129,16 @@ def test_floats_that_are_not_rescaled(do_normalize):
     torch.testing.assert_close(pinfeed.Collate(image)([sample]), theirs, rtol=0, atol=1e-5)
 
 
+def test_bytes_that_are_not_rescaled():
+    """The message names the setting of the processor."""
+    image = pinfeed.Image.from_processor(processor_of("CLIP", "", do_rescale=False))
+    sample = next(photos((53, 61)))
+    with pytest.raises(
+        ValueError, match="leave scale out, which do_rescale=False of a processor sets"
+    ):
+        pinfeed.Collate(image)([sample])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("number", range(8))
 def test_segmentation_maps(backend, number):

@@ -88,12 +88,15 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
   const double scale = format.scale.value_or(default_scale(dtype));
   for (const Constants* given : {&means, &stds}) {
     if (given->ndim() == 0 || given->size() == channels) continue;
+    std::string hint = "a single number applies to all channels";
+    if (given->size() == 3 && channels < 3)
+      hint = "PIL's .convert(\"RGB\") of bytes, or np.dstack([gray] * 3), makes three; " + hint;
+    if (given->size() == 3 && channels == 4)
+      hint = "RGBA needs four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], drops alpha";
     throw wrong_value(
         {name}, "a channel for each value of mean and std",
         std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values",
-        channels == 4 && given->size() == 3
-            ? "RGBA needs four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], drops alpha"
-            : "a single number applies to all channels");
+        hint);
   }
   scales.reserve(channels);  // raises if an image without pixels has more channels than fit memory
   biases.reserve(channels);
@@ -317,7 +320,8 @@ void Images::require_constants(const ImageFormat& format) const {
   throw wrong_value({name_},
                     "mean and std in units of the images' own values, which scale=" +
                         std::string(py::str(py::float_(*format.scale))) + " keeps",
-                    "constants for values 0..1", "leave scale out");
+                    "constants for values 0..1",
+                    "leave scale out, which do_rescale=False of a processor sets");
 }
 
 // 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a

@@ -506,6 +506,10 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
         fix = "a mask takes Mask(), an image .convert('RGB')"
+        if sample.mode == "1":
+            fix = (
+                "a mask takes Mask(), an image .convert('L'), or .convert('RGB') for three channels"
+            )
         if is_mask:
             fix = (
                 "take the image before .convert('RGB') where it has a palette, .getchannel(0) where "
