@@ -173,7 +173,7 @@ def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_o
     """Values, lengths and mask that `pinfeed.functional.pad` makes of ndarrays.
 
     multiple_of: one for all ``axes`` or one for each.
-    room: sizes along ``axes`` that the values have at least, as those of an ``out``.
+    room: sizes along ``axes`` that the values have at least, such as the sizes of an ``out``.
     """
     rank, left = samples[0].ndim, side == "left"
     chosen = [0 if axes is None else axes] if not isinstance(axes, tuple) else axes

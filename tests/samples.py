@@ -101,7 +101,7 @@ STRUCTURES = {
     "nested": lambda x, y: {"a": (x, [y, Point(x, y)]), "b": Record({"c": x}, FrozenRecord(y, x))},
 }
 
-# Those of arrays that are a dataset: a list of arrays alone may as well be one of samples.
+# Samples of arrays that are a dataset: a list of arrays alone may as well be one of samples.
 DATASETS = {name: build for name, build in STRUCTURES.items() if name != "list"}
 
 

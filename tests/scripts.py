@@ -12,7 +12,7 @@ def run_both(script, changes, most, tolerance, folder):
     Args:
         script: The text, which may be indented. It leaves ``weights``.
         changes: What is written instead of texts that it has once.
-        most: The most lines that may change.
+        most: Maximum number of changed lines.
         tolerance: How far the weights of both may be apart.
         folder: The script's ``folder``.
     """

@@ -130,7 +130,7 @@ def test_native_tests_need_no_python():
 
 
 def test_the_work_of_device_threads_needs_no_cuda():
-    # Else the native tests could not run it where there is no nvcc.
+    # Else the native tests could not run it without nvcc.
     needing = {
         path.name
         for path in sources(CSRC / "cuda")

@@ -129,7 +129,7 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
   std::size_t misses = 0;
   std::size_t most_files = OpenFiles::most();
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
-    // At most as many files at a time as can be open.
+    // Limits the number of files open at a time.
     std::size_t files = 0;
     for (; end < runs.size(); ++end) {
       const bool is_next = end == begin || runs[end].file != runs[end - 1].file;
@@ -139,7 +139,7 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
     if (auto failure = ask(batch, window, threads)) {
       most_files = std::min(files, most_files) / 2;
       if (!is_out_of_files(failure->error) || most_files == 0) return failure;
-      // Other readers have so many files open that these must be read in turns.
+      // Other readers hold open files up to the limit, so these are read in turns.
       for (RowRun& run : window) run.file_open.reset();
       end = begin;
       continue;

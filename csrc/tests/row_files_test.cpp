@@ -39,13 +39,13 @@ void test_one_file() {
   }
 }
 
-void test_neighbours_and_nothing() {
+void test_neighbors_and_nothing() {
   Folder folder;
   folder.add(size_of(1000));
   RowFiles files({{folder.path(0), {}}}, only(folder.path(0)));
-  Batch neighbours;  // more adjacent rows than one call of preadv accepts
-  for (std::int64_t i = 0; i < 1000; ++i) neighbours.add(0, i);
-  CHECK(reads_right(files, neighbours));
+  Batch neighbors;  // more adjacent rows than one call of preadv accepts
+  for (std::int64_t i = 0; i < 1000; ++i) neighbors.add(0, i);
+  CHECK(reads_right(files, neighbors));
   Batch nothing;
   nothing.add(0, 1000, 0);  // at the very end
   nothing.add(0, 3, 0);
@@ -168,7 +168,7 @@ void test_readers_end() {
 
 int main() {
   run("rows: of one file, cold and hot", test_one_file);
-  run("rows: neighbours, and rows of no bytes", test_neighbours_and_nothing);
+  run("rows: neighbors, and rows of no bytes", test_neighbors_and_nothing);
   run("rows: threads that map one file", test_threads_that_map_one_file);
   run("rows: of many files", test_many_files);
   file_reads_tests();

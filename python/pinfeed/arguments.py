@@ -119,7 +119,7 @@ def instead(
     """Returns a decorator that adds hints to the TypeErrors of calls with wrong arguments.
 
     Args:
-        otherwise: Hint if there is no better one.
+        otherwise: Hint if no other one fits.
         ways: Hints by argument name, for arguments that the function doesn't have, or that are missing.
     """
 
@@ -328,7 +328,7 @@ def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str,
     elif isinstance(state, dict) and "stream" not in state:  # a PackedStream counts its own batches
         if state.get("_steps_since_snapshot"):
             raise ValueError(
-                f"{name}: state must be that of the last batch, got one of a StatefulDataLoader that has "
+                f"{name}: state must belong to the last batch, got the state of a StatefulDataLoader that has "
                 f"yielded {state['_steps_since_snapshot']} more; save with snapshot_every_n_steps=1"
             )
         for one in state.values():

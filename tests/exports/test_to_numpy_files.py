@@ -146,7 +146,7 @@ def test_a_disk_that_fills(tmp_path, little_disk):
     with pytest.raises(OSError, match="too large"):
         to_numpy(planned, tmp_path / "x.npy")
     assert os.listdir(tmp_path) == []
-    # There is no space to grow beyond the required size.
+    # The file can't grow beyond the required size.
     fits = to_numpy((np.ones(1000) for _ in range(120)), tmp_path / "y.npy")
     assert fits.shape == (120_000,)
 

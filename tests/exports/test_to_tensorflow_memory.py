@@ -86,7 +86,7 @@ def test_what_reads_ahead_holds_no_more_than_its_buffers(tf):
     shuffled = []
     for batch in pinfeed.to_tensorflow(counted(30)).shuffle(5, seed=0).prefetch(2):
         shuffled.append(float(batch[0, 0]))
-        # Those of both buffers, this one and the one before, and two on their way.
+        # Batches of both buffers, this one and the one before, and two in transit.
         assert Memory.alive <= 5 + 2 + 4
     assert shuffled != sorted(shuffled) == list(range(30))
     del batch

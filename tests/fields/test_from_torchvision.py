@@ -331,7 +331,7 @@ def test_a_fill_that_no_byte_has_stays(fill):
 
 
 class Unchecked(torch.utils.data.Dataset):
-    """Calls its transform unconditionally, as many datasets do."""
+    """Calls its transform unconditionally, like most datasets."""
 
     def __init__(self, transform):
         self.transform = transform

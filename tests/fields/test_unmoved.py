@@ -30,7 +30,7 @@ def photo(**more):
 HINTS = {
     "boxes": ([photo(boxes=CORNERS), photo(boxes=CORNERS[:1])], {}, "boxes", "Boxes()",
         {"boxes": Boxes(labels=())}, torch.cat([MIRRORED, MIRRORED[:1]])),
-    "as many boxes in each image": ([photo(bbox=CORNERS)] * 2, {}, "bbox", "Boxes()",
+    "equally many boxes in each image": ([photo(bbox=CORNERS)] * 2, {}, "bbox", "Boxes()",
         {"bbox": Boxes(labels=())}, MIRRORED.repeat(2, 1)),
     "boxes without a name": ([photo(target=CORNERS.astype(np.float32))], {}, "target", "Boxes()",
         {"target": Boxes(labels=())}, MIRRORED),

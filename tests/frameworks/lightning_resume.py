@@ -1,6 +1,6 @@
 """What one rank of `test_lightning.py` sees of a stream before a checkpoint, or after it.
 
-``torchrun lightning_resume.py save FOLDER``, then with as many ranks as you like ``resume``.
+``torchrun lightning_resume.py save FOLDER``, then with any number of ranks ``resume``.
 """
 
 import json

@@ -156,7 +156,7 @@ FABRIC_CHANGES = {
     ),
 }
 
-# Script, changes, the most lines that change, and how far weights may be apart.
+# Script, changes, maximum number of changed lines, and how far weights may be apart.
 SCRIPTS = {
     "autoencoder.py": (AUTOENCODER, AUTOENCODER_CHANGES, 8, 1e-5),
     "train_fabric.py": (FABRIC, FABRIC_CHANGES, 5, 1e-5),

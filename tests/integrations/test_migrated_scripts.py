@@ -319,7 +319,7 @@ TIMM_CROPS = {
     ),
 }
 
-# Script, changes, the most lines that change, and how far weights may be apart.
+# Script, changes, maximum number of changed lines, and how far weights may be apart.
 SCRIPTS = {
     "references/classification": (CLASSIFICATION, CLASSIFICATION_CHANGES, 6, 1e-5),
     "run_image_classification.py": (IMAGES, IMAGES_CHANGES, 8, 1e-5),

@@ -91,7 +91,7 @@ def test_samplers_that_accelerate_prepares(count, results):
 
 
 def test_batches_that_accelerate_cuts(results):
-    """Those of one size are each sample once; of differing sizes samples would be lost."""
+    """Ranks of one size get each sample once; with differing sizes samples would be lost."""
     found = [result["cut batches"] for result in results]
     for name, samples in found[0].items():
         if name.startswith("ShuffleSampler"):

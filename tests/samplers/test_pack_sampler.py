@@ -76,7 +76,7 @@ def test_first_fit_is_the_rule(lengths, most, seed, epoch):
 
 @given(length_lists, st.integers(0, 9), st.integers(0, 3))
 def test_best_fit_is_the_rule(lengths, seed, epoch):
-    """Rows with equal space are interchangeable, so row lengths equal those of the plain rule."""
+    """Rows with equal space are interchangeable, so row lengths equal the plain rule's."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     expected = placed(lengths, order, 99, lambda room, row: room)
     for shuffle in (True, False):
@@ -173,7 +173,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
     lengths = np.random.default_rng(0).lognormal(3, 1, 5000).astype(int).clip(1, 512)
 
     def spread(balance):
-        """The most costly rank of a step against the cheapest, over all whole steps."""
+        """The costliest rank of a step against the cheapest, over all whole steps."""
         costs = [
             [sum(int(n) ** power for n in batch.packing.lengths) for batch in sampler]
             for sampler in (

@@ -37,7 +37,7 @@ def steps_of(samplers):
 
 
 def first_steps(samplers, count, ahead=0):
-    """So many steps, as far as there are any, and the states of all ranks then.
+    """Up to this number of steps, and the states of all ranks then.
 
     Workers have fetched some batches ``ahead``, and whoever trains counts them.
     """

@@ -213,7 +213,7 @@ def test_states_of_other_streams():
 
 
 def even_streams(lengths, uneven, world_size, size, buffer=3, workers=0, **settings):
-    """Those of all ranks."""
+    """The batches of all ranks."""
     streams = []
     for rank in range(world_size):
         ranks = {"rank": rank, "world_size": world_size}

@@ -43,7 +43,7 @@ class Job:
                 stream.load_state_dict(json.loads(json.dumps(states)))
 
     def read(self, counts):
-        """So many samples of each reader in one pass, and the states then."""
+        """This number of samples of each reader in one pass, and the states then."""
         samples, states = [], []
         self.passes += 1
         for (rank, worker), count in zip(self.readers, counts, strict=True):

@@ -56,7 +56,7 @@ class Collate:
         ValueError: If the batch is empty, samples differ in shape or structure, or fields and samples
             differ in structure; or with a seed, if samples are augmented and have no known index, or
             lack ``id_key``.
-        RuntimeError: When samples are collated with ``pin_memory=True``: if there is no accelerator.
+        RuntimeError: When samples are collated with ``pin_memory=True``: if torch finds no accelerator.
 
     Example:
         >>> collate = pinfeed.Collate({"image": pinfeed.Image(scale=1)})

@@ -70,7 +70,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 
     Raises:
         TypeError: If ``loader`` isn't a DataLoader, or can be iterated only once.
-        ValueError: If there is no batch, or the first one takes longer than ``seconds``.
+        ValueError: If the loader makes no batch, or the first one takes longer than ``seconds``.
         RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker is importing the main
             module.
         Exception: What the dataset, the collate function or the step raise, with a note that names the
@@ -152,7 +152,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 
 
 class _Attempts:
-    """Runs that are skipped if there is no time, and may fail."""
+    """Runs that are skipped when time runs out, and may fail."""
 
     def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int]) -> None:
         self.seconds = seconds
@@ -174,7 +174,7 @@ class _Attempts:
         return run
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
-        """Returns the result of ``work``; None, and a note, if there is no time or it fails."""
+        """Returns the result of ``work``; None, and a note, if time ran out or it fails."""
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
@@ -254,7 +254,7 @@ def _try(
     end, attempt.end = attempt.end, attempt.end - 0.3 * _OVERTIME * attempt.seconds
     report.changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
     is_workers, best = measured.limit() in ("dataset", "stragglers", "gil"), None
-    for is_first in (True, False):  # the most promising kind of change first
+    for is_first in (True, False):  # the more promising kind of change first
         if is_first is is_workers:
             best = more_workers(measured, loader, run, period)
         else:
@@ -263,7 +263,7 @@ def _try(
                     run(change)
     report.changes += [] if best is None else [best]
     attempt.end, now = end, time.perf_counter()
-    # As many changes as there is time for, with the unchanged loop in each round.
+    # Changes until time runs out, with the unchanged loop in each round.
     most = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
     promising = [change for change in report.changes if change.gain > LEAST_GAIN]
     tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MOST_TRIALS))]
@@ -288,7 +288,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "tried; open each file when the first sample is requested"
         )
     if loader.repeats and not loader.is_stream:
-        now = ", as those of this loader do now," * (loader.settings.workers > 1)
+        now = ", as this loader's workers do now," * (loader.settings.workers > 1)
         yield (
             f"two workers drew the same random numbers{now} from copies of one generator, so more were not "
             "tried; seed it in worker_init_fn, or draw from the global generators of torch, NumPy or Python"

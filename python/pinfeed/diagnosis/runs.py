@@ -272,7 +272,7 @@ class LoaderCopy:
         After the first batches, there is at least one batch from each worker.
 
         Raises:
-            ValueError: If there is no batch, or making the first one took longer than ``longest``.
+            ValueError: If the loader makes no batch, or making the first one took longer than ``longest``.
             TypeError: If the loader can be iterated only once.
             Exception: Errors of the dataset, the collate function or the step.
         """

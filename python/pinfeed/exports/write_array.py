@@ -67,7 +67,7 @@ def write_array(
 
     Raises:
         TypeError: If a sample is not numeric, has another dtype, or is a tuple, which is ambiguous.
-        ValueError: If a shape or the keys differ from the first sample, there is no sample, or a
+        ValueError: If a shape or the keys differ from the first sample, samples are missing, or a
             number does not fit in ``dtype``.
         FileExistsError: If the path exists and ``overwrite`` is False, if `write_array` did not write
             it, or if another process is writing it: each rank needs its own path.

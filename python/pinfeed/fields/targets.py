@@ -464,7 +464,7 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
                 problem = Problem(name, expected, "a list of unlike items", sample=position)
                 raise ValueError(problem) from None
         elif not isinstance(sample, ARRAYS):
-            expected = "an ndarray, a tensor or a list, empty where there is no object"
+            expected = "an ndarray, a tensor or a list, empty for an image without objects"
             raise TypeError(Problem(name, expected, type(sample).__name__, sample=position))
         arrays.append(array)
     shape = next((array.shape[1:] for array in arrays if not _is_empty(array)), item_shape)

@@ -61,7 +61,7 @@ class Padded(_Parts):
         """Returns the data of each sample as views. The keywords are as in `pinfeed.functional.unpad`.
 
         Raises:
-            TypeError: If there are no lengths.
+            TypeError: If lengths are missing.
             ValueError: If lengths don't match the values.
 
         Example:
@@ -233,7 +233,7 @@ def pad(
 
     Raises:
         TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
-        ValueError: If there are no samples, a sample is 0-d, ranks differ, other axes than ``axes``
+        ValueError: If the batch is empty, a sample is 0-d, ranks differ, other axes than ``axes``
             differ, ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
 
     Example:

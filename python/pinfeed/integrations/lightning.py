@@ -23,7 +23,7 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
     An entry point adds it to every ``lightning.Trainer``, so you need not pass it. Lightning saves and
     loads the states of loaders itself. The callback corrects four cases:
 
-    - Lightning loads no state if ``trainer.estimated_stepping_batches`` was read before the fit, as many
+    - Lightning loads no state if ``trainer.estimated_stepping_batches`` was read before the fit, as several
       learning rate schedules do.
     - It prefetches a batch of loaders without a length, such as streams, and saves the state after that
       batch, which was not trained on.

@@ -105,7 +105,7 @@ class Feed:
         asked = time.perf_counter()
         try:
             item = self._next_item()
-        except BaseException:  # an interrupt, or there are no more threads
+        except BaseException:  # an interrupt, or the thread limit
             self.close()
             raise
         finally:

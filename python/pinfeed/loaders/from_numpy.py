@@ -77,7 +77,7 @@ def from_numpy(
             neither.
         drop_last: Whether to drop the last incomplete batch, on all ranks.
         generator: Generator for the workers' seeds and, with ``shuffle``, for the order. The order is
-            then that of torch's own sampler, which does not shard over ranks.
+            then the order of torch's own sampler, which does not shard over ranks.
         **dataloader_options: Options of the DataLoader, such as ``num_workers`` or ``pin_memory``.
 
     Ranks share the rows: each gets the same number of batches, of the same sizes. If the last rows
@@ -93,7 +93,7 @@ def from_numpy(
         A `DeviceLoader`, which can be iterated any number of times and has a ``len()``.
 
     Raises:
-        TypeError, ValueError: If an array or an option does not fit, or there is no batch.
+        TypeError, ValueError: If an array or an option does not fit, or the loader has no batch.
 
     Example:
         >>> arrays = {"x": np.zeros((10, 3), np.float32), "y": np.arange(10)}
@@ -163,10 +163,10 @@ class _RowSampler(ShuffleSampler):
     """The `ShuffleSampler` of `from_numpy`.
 
     Args:
-        *arguments: Those of a ShuffleSampler.
+        *arguments: Arguments of ShuffleSampler.
         draws_epochs: Whether a single process draws the number of each epoch, as torch's RandomSampler
             draws a seed.
-        **options: Those of a ShuffleSampler.
+        **options: Options of ShuffleSampler.
     """
 
     SETTINGS = ("shuffle", "seed", "drop_last")  # uneven follows

@@ -51,7 +51,7 @@ class SharedFile:
         return self
 
     def write(self, data: Any, offset: int) -> None:
-        """Writes bytes; raises OSError if there is no memory for them."""
+        """Writes bytes; raises OSError if memory is full."""
         rest = memoryview(data)
         while rest:
             count = os.pwrite(self.descriptor, rest, offset)

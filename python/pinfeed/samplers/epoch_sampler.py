@@ -31,7 +31,7 @@ _P = TypeVar("_P")
 
 @functools.cache
 def _arguments_of(kind: type) -> frozenset[str]:
-    """Returns the argument names of a pinfeed sampler class, without those of a user's subclass."""
+    """Returns the argument names of a pinfeed sampler class, without a user's subclass's own."""
     ours = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "pinfeed"]
     names = {name for one in ours for name in inspect.signature(one).parameters}
     return frozenset(names - {"count", "dataset", "flags", "lengths", "weights"} | {"drop_last"})

@@ -220,7 +220,7 @@ class LengthBucketSampler(EpochSampler):
     def _ordered_cuts(
         self, epoch: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
-        """Returns the samples of an epoch and the batch boundaries, as many as in the first epoch.
+        """Returns the samples of an epoch and the batch boundaries, whose number is the first epoch's.
 
         If an epoch needs more batches, the smallest sufficient number of first buckets is sorted
         together, because sorting all samples, longest first, needs the minimum. If it needs fewer,

@@ -46,7 +46,7 @@ class ShuffleSampler(OrderSampler):
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, or there is no batch.
+        ValueError: If an argument is out of range, or the sampler has no batch.
 
     Example:
         >>> dataset = pinfeed.ArrayDataset(np.arange(1_000) * 10)

@@ -66,7 +66,7 @@ class StreamDataset(IterableDataset[Any]):
             neither.
 
     - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
-      times as many, because some workers get one shard more than others.
+      times the number, because some workers get one shard more than others.
     - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and drops
       the samples of other workers.
     - All workers must see the same shards in the same order, so sort directory listings.
@@ -90,7 +90,7 @@ class StreamDataset(IterableDataset[Any]):
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
             itself, or ``source`` or ``open_shard`` can't be pickled for workers that are not forked.
-        ValueError: If an argument is out of range, there is no shard, or ``RANK`` and ``WORLD_SIZE``
+        ValueError: If an argument is out of range, ``shards`` is empty, or ``RANK`` and ``WORLD_SIZE``
             contradict each other.
         RuntimeError: If ``source`` is an iterator and this is a second pass or there are several
             workers; if a worker's state was loaded into the dataset in the main process; or if

@@ -142,7 +142,7 @@ class OutputFiles:
         real = os.path.realpath(os.fsdecode(path))
         if real.endswith(".npz"):
             raise ValueError(
-                f"{name}: expected a path that ends in .npy, for one array, or that of a directory of "
+                f"{name}: expected a path that ends in .npy, for one array, or the path of a directory of "
                 f"them, got {os.fsdecode(path)!r}; np.savez writes .npz files"
             )
         self.is_file = real.endswith(".npy")
