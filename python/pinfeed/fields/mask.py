@@ -10,6 +10,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed.arguments import (
+    ARRAYS,
     DType,
     Problem,
     instead,
@@ -216,12 +217,12 @@ class Mask(Image):
 
 def _plane(mask: Any, context: FieldContext, position: int) -> Any:
     """Returns a mask as (H, W), for batches whose samples differ in the number of axes."""
-    if not hasattr(mask, "shape"):  # a PIL image
+    if not isinstance(mask, ARRAYS):  # a PIL image, or native code raises
         return mask
     shape = tuple(mask.shape)
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
-    if len(shape) != 2:
+    if len(shape) < 2 or len(shape) == 3:
         hint = "mask[..., 0] is the mask where channels are equal" if len(shape) == 3 else ""
         raise ValueError(
             Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
