@@ -25,7 +25,7 @@ def read_lines(path):
 @workload(
     at_most(1.11),
     at_most(1.11, BUFFERED, "the source", why=(1.49, "buffering costs 0.5 µs per sample")),
-    at_most(1.05, BUFFERED, "a generator with a buffer", why=(1.23, DISTURBED)),
+    at_most(1.05, BUFFERED, "a generator with an equal buffer", why=(1.23, DISTURBED)),
 )
 def stream():
     """48,000 lines of JSON from 16 shards, one by one."""
