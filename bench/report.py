@@ -170,7 +170,7 @@ def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
         if not (missed and v.is_met)
     ]
     met = sum(v.is_met is True for v in verdicts)
-    line = f"{met} of {len(verdicts)} targets are met{', all but:' if missed and rows else '.'}"
+    line = f"{met} of {len(verdicts)} targets are met{'. The others:' if missed and rows else '.'}"
     header = ["workload", "target", "measured", "verdict"]
     return f"{line}\n\n{table(header, rows, words=4) if rows else ''}"
 

@@ -43,7 +43,7 @@ LIMITS = {
 #: General remedies, for when no tried change helps.
 CURES = {
     "step": "make the step faster",
-    "sampler": "draw the indices of a whole epoch at once, as ShuffleSampler and lists do",
+    "sampler": "draw indices natively, batch by batch, as ShuffleSampler does",
     "dataset": "decode once with write_array, or get a whole batch at once in __getitems__",
     "files": "read rows by the path of their file: ArrayDataset(path), from_numpy(path)",
     "collate": "use Collate where its batches are equal, or more workers",
