@@ -30,7 +30,7 @@ class RandomCrop(Crop):
     Args:
         size: Height and width in pixels, or as fractions of the image (floats in (0, 1]); or one number
             for both. With `pinfeed.Image`'s ``pad_value``, smaller images stay whole and are padded
-            with the batch.
+            to the size of the batch.
         padding: Pixels to add before the crop: one number for all sides, a pair (left and right, top and
             bottom), or (left, top, right, bottom).
         pad_if_needed: Whether to pad images smaller than ``size``, on both sides.

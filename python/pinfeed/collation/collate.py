@@ -38,12 +38,12 @@ class Collate:
             `ArrayDataset` or an `IndexedDataset`, unless ``id_key`` is set. A sample drawn twice in an
             epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` counts
             copies. None: each batch draws from torch's default generator.
-        id_key: Key of an integer in the (dict) samples that replaces the index, with ``seed``: for
-            streams, and datasets whose indices change. Equal integers get the same augmentation.
+        id_key: With ``seed``: key of an integer in the (dict) samples that replaces the index, for
+            streams, and for datasets whose indices change. Equal integers get the same augmentation.
 
     The batch has the structure of the samples, with the types of ``default_collate`` (tuples become
-    lists), and without fields the same contents. `Rows` of an `ArrayDataset` are gathered natively;
-    any other sequence of samples works too.
+    lists). Without fields, its contents are the same too. `Rows` of an `ArrayDataset` are gathered
+    natively; any other sequence of samples works too.
 
     A Collate is picklable; any number of workers and threads can call it at once. In DataLoader
     workers it writes into memory shared with the main process (see `set_worker_memory_limit`) and
@@ -100,7 +100,7 @@ class Collate:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which changes the random draws in this process and in all workers.
 
-        Batches of pinfeed's samplers carry their epoch. With other samplers call this before each
+        Batches of pinfeed's samplers carry their epoch. With other samplers, call this before each
         epoch, also with persistent workers. Without a seed it has no effect.
 
         Raises:

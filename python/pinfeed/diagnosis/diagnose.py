@@ -51,12 +51,13 @@ _OVERTIME = 2.0
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
     """Finds the slow stage of a training loop, and recommends changes that gained in trials.
 
-    Runs loops over copies of what the loader holds: as it is, with other numbers of workers, with
-    batches that are ready. Then it tries changes whose batches are equal, each several times beside the
-    loop as it is, and recommends those that gained more than other work on the machine can explain.
+    Runs loops over copies of the loader's parts: unchanged, with other numbers of workers, and with
+    batches that are ready. Then it tries changes that keep the batches equal, each several times in
+    turn with the unchanged loop, and recommends a change that gained more than other work on the
+    machine can explain.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
-    afterwards. The step does what it does: pass a model that may be trained.
+    afterwards. The step really runs, so pass a model that may be trained.
 
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.

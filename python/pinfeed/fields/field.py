@@ -148,7 +148,7 @@ class Field(ABC):
     def allow_missing(self) -> Self:
         """Returns a copy of the field that is skipped if all samples lack the entry, or have None.
 
-        The batch then lacks the entry too, such as labels during inference.
+        The batch then lacks the entry too. Use it for labels, which are missing during inference.
 
         Example:
             >>> collate = pinfeed.Collate({"labels": pinfeed.Stack().allow_missing()})
@@ -193,10 +193,10 @@ class Field(ABC):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
-        On the CPU the result has the same values as `collate`; other devices are meant to match.
-        `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its ``input``; `Pad` a
-        `JaggedBatch` of tensors. `Stack` casts a tensor, on devices like ``Tensor.to``: integers that
-        don't fit wrap.
+        On the CPU the result has the same values as `collate`, and other devices should give them too.
+        `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its ``input``. `Pad`
+        accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so as
+        ``Tensor.to`` does, so integers that don't fit wrap.
 
         Args:
             batch: Batch of this entry, on any device.

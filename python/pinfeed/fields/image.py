@@ -65,8 +65,8 @@ class Image(Field):
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
-        scale: Factor applied first. None is 1 / dtype maximum for integers, so bytes become 0..1, and 1
-            for floats. Floats that look like 0..255 together with a mean or std, and bytes stored in a
+        scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
+            floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
             16-bit dtype, raise an error; pass ``scale=1/255``.
         input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
             ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
@@ -81,8 +81,8 @@ class Image(Field):
         channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
             channels_last_3d with ``"CTHW"``.
         pad_value: Padding value for smaller images, applied after normalization, on the right and
-            bottom: one number or one per channel that ``dtype`` can hold. A field of a `DeviceLoader`
-            must not change it. None: images must have equal sizes after ``augment``.
+            bottom: one number or one per channel that ``dtype`` can hold. Fields of a `DeviceLoader`
+            must not normalize it. None: images must have equal sizes after ``augment``.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
         sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
@@ -91,19 +91,19 @@ class Image(Field):
             ``mask``; a string stores it under that key of the same dict.
         augment: Transform of `pinfeed.augment`, or a list of them, drawn per sample and fused into the
             same pass: crops, flips and sizes, then colors, then a ``RandomErasing``. Fields with equal
-            geometric transforms draw the same crop, so an image and its mask stay aligned. Fields that
-            share them need equally sized images within a sample.
+            geometric transforms draw the same crop, so an image and its mask stay aligned. The images of
+            such fields must have equal sizes within a sample.
         fill: Fill value outside the image, in its own units, overriding the transform's ``fill``: one
             number or one per channel. Use 255 for masks with ``ignore_index=255``.
-        interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, antialiased, or for
-            masks ``"nearest-exact"``, the pixel at the center of each output, as in torch (and PIL's
-            NEAREST, except where a center lies between two pixels). ``"nearest"`` takes the pixel at the
-            top left corner, as torch does. A list of ``"bilinear"`` and ``"bicubic"`` draws one per
-            sample. None: ``"nearest-exact"`` for masks, which have an integer dtype other than uint8,
-            and ``"bilinear"`` for images; required where one channel can be either.
+        interpolation: Resampling of ``augment``. ``"bilinear"`` and ``"bicubic"`` are antialiased; a list
+            of both draws one per sample. For masks, ``"nearest-exact"`` takes the pixel at the center of
+            each output pixel, as torch does (and PIL's NEAREST, except where a center lies between two
+            pixels), and ``"nearest"`` the pixel at its top left corner, as torch does. None:
+            ``"nearest-exact"`` for masks, which have an integer dtype other than uint8, and
+            ``"bilinear"`` for images; required where images of one channel can be either.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, with the values of
-            ``torch.nn.functional.interpolate`` on CPUs, other dtypes in float32. ``torch.float32``:
-            bytes too, so nothing is rounded before normalization.
+            ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32. ``torch.float32``:
+            bytes are resized in float32 too, so nothing is rounded before normalization.
         rng_stream: Number of the random stream. Use different numbers for independent views of one
             image.
 
@@ -280,10 +280,10 @@ class Image(Field):
             **options: Further arguments of `Image`, such as ``dtype``.
 
         Sizes match transformers. Values match its torchvision backend up to rounding; where
-        transformers resizes with Pillow, they differ by a level or two of 255 (noise by up to 18). For detectors that pad,
-        the batch has a bool ``pixel_mask``, so the field must be in a dict. Without ``do_rescale``
-        values stay as they are; float images of 0..1 that are not normalized either need
-        ``dtype=torch.float32``.
+        transformers resizes with Pillow, they differ by one or two of 255 levels (noise by up to 18).
+        For detectors that pad, the batch has a bool ``pixel_mask``, so the field must be in a dict.
+        With ``do_rescale=False`` values stay as they are; if they are not normalized either, float
+        images of 0..1 need ``dtype=torch.float32``.
 
         Raises:
             TypeError: If ``processor`` is of another kind.

@@ -36,8 +36,8 @@ class Mask(Image):
     or tuple, or in a container around it. Values stay as they are.
 
     Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), also mixed, or PIL images of
-    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise. In
-    ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
+    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise an
+    error. In ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
 
     Args:
         image: Key of the image in the same dict. None: all images there must have the same ``augment``.
@@ -49,7 +49,7 @@ class Mask(Image):
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
-        pad_value: Class that pads masks smaller than the largest of the batch, right and bottom.
+        pad_value: Class that pads masks smaller than the batch's largest, on the right and bottom.
         multiple_of: Number or pair, as in `Image`.
         sizes: Return heights and widths, as in `Image`.
         rng_stream: Number of the random stream, as in `Image`.

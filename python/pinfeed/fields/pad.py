@@ -48,7 +48,7 @@ class Pad(Field):
         lengths: Return the lengths, int64 of shape (B,). True returns a `Padded`; a string stores them
             under that key of a dict batch. None is False in a dict, and True elsewhere: in a tuple, or
             if a sample is one array.
-        mask: Return a mask, bool of shape (B, L), True for data. True and strings as for ``lengths``.
+        mask: Return a mask, bool of shape (B, L), True for data. True or a string: as for ``lengths``.
         mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
         like: Key of another `Pad` in the same dict, whose ``side``, ``axes``, ``max_length`` and
             ``multiple_of`` this one uses. Each sample must have the same length under both keys, like

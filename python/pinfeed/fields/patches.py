@@ -31,9 +31,10 @@ from pinfeed.sources.source import Source
 class Patches(Field):
     """Resizes, normalizes and cuts images of any size into patches, in one native pass.
 
-    Vision-language models use patches instead of (B, C, H, W): the patches of all images in the
-    batch, concatenated, (N, C · temporal · patch_size²), and a grid with their number per image. With
-    ``pad_to``, every image has the same number of patches: (images, pad_to, C · patch_size²).
+    Vision-language models take patches instead of a batch of shape (B, C, H, W): the patches of all
+    images in the batch, concatenated to shape (N, C · temporal · patch_size²), and a grid with the
+    number of patches per image. With ``pad_to``, every image has the same number of patches, and the
+    shape is (images, pad_to, C · patch_size²).
 
     A sample is an image, a clip, None, or a list of images and clips, which can be empty. A batch
     without images has values of shape (0, D), with 3 channels if mean and std are single numbers, and
@@ -44,7 +45,7 @@ class Patches(Field):
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first, as in `Image`.
-        merge: Size of the merge × merge patch blocks that the model merges into one token. Images are
+        merge: Size of the blocks of merge × merge patches that the model merges into one token. Images are
             resized to multiples of it.
         temporal: Number of frames per patch. The last frame of a clip is repeated to fill a patch; an
             image is a clip of one frame, and is resized once.
@@ -64,15 +65,16 @@ class Patches(Field):
             ``max_patches``, sides must be multiples already.
         multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
-        augment: Geometric transforms of `pinfeed.augment`, applied before the resize; without
-            ``max_pixels`` and ``max_patches`` a resize too, such as ``RandomResizedCrop(224)``. All
-            images of a sample, like all frames of a clip, get the same draws.
+        augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
+            ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All
+            images of a sample, and all frames of a clip, get the same draws.
         rng_stream: Number of the random stream, as in `Image`.
         pad_to: Number of patches to which every image is padded, with zeros.
-        grid: Return the patches in time, height and width, int64 (images, 3); with ``pad_to`` height and
-            width, (images, 2). True returns a tuple; a string stores it under that key of the dict.
-        cu_seqlens: Return the boundaries of frames, or groups of frames, in the patches, int32, as
-            attention kernels expect. True returns a tuple; a string is a key.
+        grid: Return the number of patches in time, height and width, int64 (images, 3); with ``pad_to``
+            in height and width, (images, 2). True returns a tuple; a string stores it under that key of
+            the dict.
+        cu_seqlens: Return the patch numbers where frames (or groups of ``temporal`` frames) begin and
+            end, int32, as attention kernels expect. True returns a tuple; a string is a key.
         mask: Return a mask, bool (images, pad_to), True for patches, with ``pad_to``. True returns a
             tuple; a string is a key.
 
@@ -197,13 +199,13 @@ class Patches(Field):
 
         Supported are the processors of Qwen2-VL (also used by Qwen2.5-VL, Qwen3-VL and others),
         MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2.
-        Grids are equal. Values are equal up to the last bits of the normalization, because bytes are
-        resized as torch does on CPUs; compared with PIL they differ by at most 1 where an image
+        Grids are equal. Bytes are resized as torch does on CPUs, so values are equal up to the last
+        bits of the normalization. From bytes that PIL resized, they differ by at most 1 where an image
         shrinks, and by up to about 16 at sharp edges where a side grows. VideoLLaMA 3's model also
         needs ``merge_sizes``: ``torch.full((len(grid),), field.merge)``.
 
-        Gray and RGBA images raise an error, where the processors convert them. Images with sides below
-        ``min_side`` raise an error, where GLM's processors enlarge them.
+        Gray and RGBA images raise an error, although the processors convert them. So do images with
+        sides below ``min_side``, although GLM's processors enlarge them.
 
         Args:
             processor: The image processor, or a processor that has one.
@@ -235,7 +237,7 @@ class Patches(Field):
     def tokens(self, height: Any, width: Any) -> Any:
         """Returns the number of tokens of an image: its merged patches.
 
-        For samplers, add it to text lengths.
+        Add it to the length of the text to get the length that a sampler needs.
 
         Args:
             height: Height in pixels: an integer or an array, such as heights from file headers.

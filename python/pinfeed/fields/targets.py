@@ -104,10 +104,10 @@ class Boxes(Target):
             lists, for names or polygons.
 
     Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if boxes don't have
-            four numbers, x2 < x1 or y2 < y1, boxes are fractions, boxes are outside their image and
-            another format would fit, torchvision's ``BoundingBoxes`` have another format or canvas,
-            or the numbers of labels and boxes differ.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if a box doesn't
+            have four numbers, has x2 < x1 or y2 < y1, or is given in fractions; if boxes are outside
+            their image and another format would fit; if torchvision's ``BoundingBoxes`` have another
+            format or canvas; or if the numbers of labels and boxes differ.
 
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
@@ -227,9 +227,9 @@ class Boxes(Target):
 class Points(Target):
     """Transforms points, such as keypoints, together with an `Image`. Returns a `JaggedBatch`.
 
-    Samples have shape (n, 2) or (n, points, 2), with x and y in pixels; or a third number, as in COCO,
-    which is 0 for unknown points and becomes 0 for points outside the crop. The center of the first
-    pixel is (0.5, 0.5): add 0.5 to coordinates that number pixels, as COCO's do.
+    Samples have shape (n, 2) or (n, points, 2), with x and y in pixels. A third number, as in COCO, can
+    follow: it is 0 for unknown points, and becomes 0 for points outside the crop. The center of the
+    first pixel is (0.5, 0.5): add 0.5 to coordinates that are pixel numbers, as in COCO.
 
     Points are not clipped, and flips don't swap left and right keypoints. If `Boxes` of the same images
     drop a box, the points of its object are dropped too.

@@ -69,8 +69,8 @@ def normalize(
             CPU, and can't be traced by torch.compile.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
-        scale: Factor applied first. None is 1 / dtype maximum for integers, so bytes become 0..1, and 1
-            for floats. Floats that look like 0..255 together with a mean or std raise an error; pass
+        scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
+            floats 1. Floats that look like 0..255 together with a mean or std raise an error; pass
             ``scale=1/255``. Values on a CUDA device are not checked.
         input: Layout of ``images``: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grayscale); for clips
             ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``. None is ``"NHWC"``, but images that look
@@ -78,8 +78,8 @@ def normalize(
         output: Layout of the result: ``"NCHW"`` or ``"NHWC"``; for clips ``"NCTHW"``, ``"NTCHW"`` or
             ``"NTHWC"``; ``"NHW"`` and ``"NTHW"`` for images without channels.
         dtype: Dtype of the result: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors
-            only). A result that float16 can't hold becomes infinite; an integer that is neither scaled
-            nor shifted raises, as in `pinfeed.functional.pad`.
+            only). A result that float16 can't hold becomes infinite, but an integer that is neither
+            scaled nor shifted raises an error, as in `pinfeed.functional.pad`.
         out: Array for the result, of its shape and dtype: a tensor or an ndarray, C-contiguous or, for
             ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.

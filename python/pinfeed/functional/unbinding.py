@@ -21,10 +21,10 @@ def unbind(batch: Any) -> list[Any]:
     """Splits a batch into its samples, such as a dict batch into a list of dicts for detection models.
 
     Args:
-        batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with equally many samples:
-            `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list is read
-            as such a structure, or as one item per sample, such as strings and the lists of `Keep`,
-            depending on the other entries. If the batch itself is a list, structure comes first.
+        batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with the same number of
+            samples: `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list
+            is read either as such a structure, or as one item per sample (strings, lists of `Keep`); the
+            other entries decide. If the batch itself is a list, it is a structure if it can be.
 
     Returns:
         B samples, whose arrays share the memory of the batch. Tuples become lists, as in batches.

@@ -31,7 +31,7 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
     - It restores the number of batches done in the epoch, which is wrong with another batch size or number
       of ranks. The callback corrects the count if the loader has a pinfeed sampler.
 
-    It applies to each `DeviceLoader`, as `from_numpy` returns, and each ``StatefulDataLoader`` with a
+    It applies to each `DeviceLoader`, such as `from_numpy` returns, and each ``StatefulDataLoader`` with a
     pinfeed sampler. A ``StatefulDataLoader`` of a stream needs a `DeviceLoader` around it; without one,
     the callback warns.
 

@@ -64,21 +64,21 @@ class DeviceLoader:
       moved; objects with a ``.to`` (a PackedSequence, a graph) are moved by it, when you take the batch;
       everything else is unchanged.
     - Loader errors propagate unchanged, with a note naming the batch. The next ``next()`` continues after
-      it, if the loader can.
+      the error, if the loader can.
     - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
-      loop over a generator that an earlier loop has exhausted raises RuntimeError, also if that loop
-      was without a DeviceLoader.
+      loop over a generator that an earlier loop has exhausted raises RuntimeError, even if that
+      loop didn't use a DeviceLoader.
     - ``len()`` and reading attributes (``.sampler``, ``.dataset``, ``.set_epoch``) refer to the loader.
       Set attributes on ``.loader``.
-    - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, so has the DeviceLoader, with
-      a ``load_state_dict``. It is the state after the last batch you received, regardless of
-      prefetching. Load it before a loop begins, which then yields the remaining batches. If the loader
+    - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, the DeviceLoader has
+      ``state_dict`` and ``load_state_dict``. The state is the state after the last batch you received,
+      regardless of prefetching. Load it before a loop, which then yields the remaining batches. If the loader
       has its own state, as a ``StatefulDataLoader`` does, continuing an earlier loop raises
       RuntimeError. A list of the states of all ranks resumes with other rank and worker counts, if the
       sampler or the stream supports it. If the loader failed to save its state, ``state_dict`` raises
       that error. During a loop's first batch the state is unknown: in a signal handler set a flag, and
       save after the batch.
-    - A loop waits until the thread of the loop before has left the loader. If all loops share the loader's
+    - A loop waits until the thread of the previous loop has left the loader. If all loops share the loader's
       iterator (a generator, persistent workers), a second loop ends the first, and continuing the first
       raises RuntimeError. Otherwise loops run side by side, each with its own thread.
     - A loop belongs to the thread that began it. Threads may have a loop each, if the loader allows

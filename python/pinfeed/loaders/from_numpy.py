@@ -66,7 +66,7 @@ def from_numpy(
         seed: Determines, with the epoch, the order and the random draws of fields (``augment`` of
             `Image`). None: a single process draws each order from torch's default generator, so
             that ``torch.manual_seed`` makes runs repeatable; several processes, or ``rank`` and
-            ``world_size``, use seed 0. Without ``shuffle``, seed and rank, fields draw from that
+            ``world_size``, use seed 0. If neither shuffled nor given a seed or rank, fields draw from that
             generator batch by batch, ahead of the loop.
         fields: How to batch each array, as for `Collate`. None: stack.
         device: Target device. None: the accelerator if there is one, else the CPU.

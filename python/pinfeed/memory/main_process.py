@@ -70,8 +70,8 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
 
     The workers share the limit evenly. A worker that reaches its share waits until the main process
     releases a batch. If the main process has read everything and holds all of its batches, the worker
-    raises MemoryError after half a minute. Running workers apply a new limit from their next batch on;
-    memory in use stays.
+    raises MemoryError after half a minute. Running workers apply a new limit from their next batch on,
+    but keep memory that they already use.
 
     Args:
         max_bytes: Limit in bytes, at least 1 MiB. None, the default, is half of the memory that is free

@@ -182,8 +182,8 @@ class EpochSampler(Sampler[Any]):
         """Sets the epoch of the next pass.
 
         The next pass starts at the beginning of the epoch, or at the position of a loaded state of the
-        same epoch. A running pass stays in its epoch, and so does the state until it ends. If the running
-        pass is of this epoch and continues, the call has no effect.
+        same epoch. A running pass keeps its epoch, and until it ends, `state_dict` describes it. If
+        the running pass is already in this epoch and goes on, the call has no effect.
 
         Raises:
             TypeError: If ``epoch`` is not an integer.
@@ -238,7 +238,8 @@ class EpochSampler(Sampler[Any]):
         Use it with a plain DataLoader, whose workers run the sampler ahead of the loop.
 
         Args:
-            batches: Number of batches that the loop has requested, including the request that ended it.
+            batches: Number of batches that the loop requested. If the loop has ended, this includes its
+                last request, for which there was no batch.
         """
         batches = checked_integer(batches, f"{self._name}: batches", 0)
         last = self._pass
@@ -255,21 +256,21 @@ class EpochSampler(Sampler[Any]):
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Restores a saved position: the next pass yields the remaining batches.
 
-        After the state of a finished epoch, the next pass starts the next epoch. The state may be of
-        another number of ranks, and of another batch size if samples or rows are distributed one by one;
-        the rest of the epoch is then distributed again.
+        After the state of a finished epoch, the next pass starts the next epoch. The state may come from
+        another number of ranks, and from another batch size if samples or rows are distributed one by
+        one; the rest of the epoch is then distributed again.
 
         The state of a finished epoch does not override a later epoch that was just passed to
         `set_epoch`, because StatefulDataLoader loads states only when its iteration starts.
 
         Args:
-            state: State of any rank; or a list of the states of all ranks, which must be equal, also
-                states of torchdata's ``StatefulDataLoader``, if the number of workers has changed.
+            state: State of any rank; or a list of the states of all ranks, which must be equal. The list
+                may hold states of torchdata's ``StatefulDataLoader``, for another number of workers.
 
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
-            ValueError: If the state is of a sampler with other settings or data, incomplete, or ranks are
-                not at the same step.
+            ValueError: If the state is incomplete or from a sampler with other settings or data, or if
+                ranks are not at the same step.
         """
         one: Any = self._state_of_all(state)
         needed = ("epoch", "consumed", "finished")

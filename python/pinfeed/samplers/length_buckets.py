@@ -36,9 +36,9 @@ class LengthBucketSampler(EpochSampler):
     for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a time.
 
     A group has 48 batches of similar lengths (24 in epochs of less than 1,536 batches, 8 of less than
-    768). Ranks take batches in turn, so they work on similar lengths at the same time: in every step,
-    if the number of ranks divides the group size. All ranks get the same number of batches: if the
-    last step has too few, it repeats batches of the step before, or is dropped with ``drop_last``.
+    768). Ranks take batches in turn, so the batches of a step have similar lengths (in every step, if
+    the number of ranks divides the group size). All ranks get the same number of batches: if the last
+    step has too few, it repeats batches of the step before, or is dropped with ``drop_last``.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
@@ -46,7 +46,7 @@ class LengthBucketSampler(EpochSampler):
         batch_size: Maximum number of samples per batch.
         max_tokens: Maximum size of a padded batch: padded length × number of samples. An empty sample
             counts as one token. Pass at least one of ``batch_size`` and ``max_tokens``; with both,
-            both hold.
+            both limits apply.
         multiple_of: The ``multiple_of`` of `Pad`: batches are padded to multiples of it.
         max_length: The ``max_length`` of `Pad`: longer samples are cut.
         shuffle: Whether to shuffle. False keeps the order, except for sorting within buckets.

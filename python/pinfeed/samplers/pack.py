@@ -62,13 +62,13 @@ class PackSampler(EpochSampler):
         overflow: How to handle documents longer than a row, unless wrapped: ``"error"`` raises,
             ``"truncate"`` keeps the first ``seq_length`` tokens, ``"drop"`` drops the document.
             `dropped` counts lost tokens. To cut them into several documents, use `RaggedArray.split`.
-        max_documents: Maximum number of documents per row. Also makes the length of ``cu_seqlens``
-            fixed.
+        max_documents: Maximum number of documents per row. It also gives ``cu_seqlens`` a fixed
+            length.
         documents_multiple_of: Pads each document to a multiple of this, for context parallelism.
-        shuffle: Whether to shuffle. False keeps rows, and documents of equal length, in order.
+        shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
         seed: Non-negative integer, the same on all ranks.
-        balance: What to balance across ranks in each step: ``"count"`` of rows, ``"tokens"``, or
-            ``"attention"`` cost (sum of squared document lengths).
+        balance: What to balance across ranks in each step: the number of rows (``"count"``), the
+            ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).
         rank: Data-parallel rank of this process; see `ShuffleSampler`.
         world_size: Number of data-parallel ranks; see `ShuffleSampler`.
 

@@ -40,9 +40,9 @@ class ShuffleSampler(OrderSampler):
         uneven: How to equalize ranks if samples don't divide evenly. ``"repeat"`` repeats up to
             ``world_size - 1`` samples from the epoch's beginning. ``"drop"`` drops up to
             ``world_size - 1`` samples, different ones each epoch. ``"keep"`` yields each sample exactly
-            once: ranks may differ by a sample, but not by a batch, because the last two steps share
-            samples. If that is impossible, some ranks get one batch less: with ``batch_size=1``, or if
-            fewer samples than ranks remain.
+            once: ranks may differ by a sample, but not by a batch, because a last step with too few
+            samples takes some from the step before. Where that is impossible, with ``batch_size=1`` or
+            if fewer samples than ranks remain, some ranks get one batch less.
 
     Raises:
         TypeError: If an argument has the wrong type.

@@ -34,7 +34,7 @@ class WeightedSampler(OrderSampler):
 
     Args:
         weights: Finite, non-negative numbers, not all 0: a 1-D ndarray, memmap, list or CPU tensor.
-            float64 is not copied: create a new sampler instead of changing the weights.
+            float64 weights are not copied; to use other weights, create a new sampler.
         batch_size: Samples per batch and rank; the last batch may be smaller.
         num_samples: Samples per epoch, over all ranks. None: the number of weights.
         replacement: Whether a sample may be drawn more than once per epoch.
@@ -46,8 +46,8 @@ class WeightedSampler(OrderSampler):
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, a weight is negative, infinite or NaN, or fewer than
-            ``num_samples`` weights are above 0 without replacement.
+        ValueError: If an argument is out of range, a weight is negative, infinite or NaN, or, without
+            replacement, fewer than ``num_samples`` weights are above 0.
 
     Example:
         >>> weights = np.array([0, 1, 1, 8])
@@ -122,7 +122,7 @@ class WeightedSampler(OrderSampler):
                 column of an `ArrayDataset`.
             batch_size: Samples per batch and rank; the last batch may be smaller.
             num_samples: Samples per epoch, over all ranks. None: the number of labels.
-            seed: As in `WeightedSampler`, like the arguments below.
+            seed: As in `WeightedSampler`; so are the arguments below.
             drop_last: Whether to drop the last incomplete batch.
             rank: Data-parallel rank of this process.
             world_size: Number of data-parallel ranks.

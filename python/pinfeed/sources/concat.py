@@ -38,9 +38,9 @@ class ConcatArray(Source):
         parts: At least one array, all of one kind, dtype and sample shape: paths of .npy files,
             ndarrays, memmaps, CPU tensors, `RaggedArray` (also from `RaggedArray.split` without
             overlap), or paths of directories with one `RaggedArray` each. Parts may be empty.
-        samples: Whether each part, the path of a .npy file, is a single sample.
+        samples: Whether each part is a single sample; all parts must then be paths of .npy files.
 
-    Of paths, only the file headers are read at first. A file is opened when its rows are read, and at
+    For paths, only the file headers are read at first. A file is opened when its rows are read, and at
     most 256 files are open at a time. A modified, replaced or truncated file raises OSError at the
     next batch that reads it, or within a second if the batch spans more than 8 cached files. Any
     number of threads may read it at once.

@@ -54,12 +54,12 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Samples are views: NumPy views of an ndarray or a file, read-only if the array is; torch views of
     a tensor. Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
-    batch raises OSError. Pass memmaps directly: tensors made from them hide the file.
+    batch raises OSError. Pass the memmaps themselves, because tensors made from them hide the file.
 
-    Arrays in a file are pickled as the file's path. Workers that are not forked map arrays of 1 MiB
-    or more from shared memory. The dataset then uses this shared copy too, and the original is freed
-    unless another reference to it exists. A worker sees the values at the time it started, and its
-    own writes only.
+    Arrays in a file are pickled as the file's path. For workers that are not forked, arrays in memory
+    of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too, and the
+    original is freed unless another reference to it exists. A worker sees the values from when it
+    started, and only its own writes.
 
     Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
 
@@ -111,9 +111,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         packs eight of them into a byte. The dataset keeps the table's memory alive.
 
         Args:
-            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a ``datasets.Dataset`` of Hugging
-                Face, whose stored values are used regardless of ``with_format``, in the rows and the
-                order of ``select``, ``filter`` and ``shuffle``; a pandas (without its index) or polars
+            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``,
+                with the rows that ``select``, ``filter`` and ``shuffle`` left, in their order, and the
+                stored values regardless of ``with_format``; a pandas (without its index) or polars
                 DataFrame; or the path of a Parquet file, which is read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
@@ -152,7 +152,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 ndarray or a tensor, one per sample.
 
         Raises:
-            IndexError: If an index is out of range, or the number of bools is not the length.
+            IndexError: If an index is out of range, or the number of bools differs from the length.
             TypeError: If the indices are neither integers nor bools.
 
         Example:
@@ -178,8 +178,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Args:
             index: An integer returns one sample. A slice, a range, a tensor, or bools in an ndarray or
-                a list return an ArrayDataset, as `select` does. A string returns the arrays under
-                this key if samples are dicts, for a sampler
+                a list return an ArrayDataset, as `select` does. If samples are dicts, a string
+                returns the arrays under this key, for a sampler
                 (``PackSampler(dataset["input_ids"], seq_length=2048)``) or `RaggedArray.lengths`.
                 Integers in a list or an ndarray return `Rows`.
         """
@@ -255,7 +255,7 @@ class Rows(SampleBatch):
         dataset_length: The length of the arrays.
         epoch: Epoch of the batch, if a pinfeed sampler chose the rows; otherwise None.
         packing: Row layout planned by a `PackSampler`, or None.
-        copies: Earlier draws of each row in this epoch, if a `WeightedSampler` drew them.
+        copies: How often each row was drawn earlier in this epoch, if by a `WeightedSampler`.
     """
 
     __slots__ = ("sources",)

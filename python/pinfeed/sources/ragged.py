@@ -54,7 +54,7 @@ class RaggedArray(Source):
     Args:
         values: All sequences, concatenated along axis 0: an ndarray, memmap or CPU tensor of shape
             (N, ...).
-        offsets: Begin of each sequence and end of the last: an int64 or int32 ndarray, memmap or CPU
+        offsets: Start of each sequence and end of the last: an int64 or int32 ndarray, memmap or CPU
             tensor of shape (number of sequences + 1,). Must be non-decreasing. Values before the
             first and after the last offset are ignored.
         string_type: ``str`` or ``bytes`` if each sequence is a string. The values are then the
@@ -114,7 +114,7 @@ class RaggedArray(Source):
             sequences: Any iterable, such as a generator, of ndarrays, CPU tensors, lists of numbers
                 or other input of ``np.asarray``. All axes but the first must have the same size.
             dtype: NumPy or torch dtype of the values. None: the dtype of the first sequence, which all
-                others must share. Lists of Python floats are float32 and lists of ints int64. Empty
+                others must share. Lists of Python floats become float32, lists of ints int64. Empty
                 lists and empty float arrays such as ``np.array([])`` fit any dtype and shape.
 
         Returns:
@@ -123,8 +123,8 @@ class RaggedArray(Source):
         Raises:
             TypeError: If a sequence is not numeric, its dtype differs, or the cast to ``dtype`` loses
                 fractions or imaginary parts.
-            ValueError: If a shape differs, a number does not fit in the dtype, or there is neither a
-                sequence with a dtype nor ``dtype``.
+            ValueError: If a shape differs, a number does not fit in the dtype, or neither a
+                sequence nor ``dtype`` says which dtype to use.
 
         Example:
             >>> ragged = pinfeed.RaggedArray.from_sequences([[1, 2], [], [3]], dtype=np.uint16)
@@ -144,8 +144,8 @@ class RaggedArray(Source):
         their bytes as numbers. ``lengths`` are in bytes.
 
         Args:
-            strings: Any iterable, such as a generator, of only str, which are stored as UTF-8, or only
-                bytes; or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U and S drop
+            strings: Any iterable, such as a generator, of str (stored as UTF-8) or of bytes, not both;
+                or a 1-D ndarray of dtype U, S, StringDType or object. (NumPy's U and S drop
                 trailing NUL characters; everything else is preserved.)
 
         Raises:
@@ -362,7 +362,7 @@ class RaggedArray(Source):
 
     @property
     def offsets(self) -> npt.NDArray[Any]:
-        """Begin of each sequence, and end of the last: ndarray."""
+        """Start of each sequence, and end of the last: ndarray."""
         return self._offsets.array
 
     @property

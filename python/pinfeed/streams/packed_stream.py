@@ -26,8 +26,8 @@ class PackedStream(IterableDataset[Any]):
     reads a ``window`` of documents, plans their rows, yields these batches, and continues with the next
     window.
 
-    Pass it to a DataLoader with ``batch_size=None``, and `Collate` with `Pack`. Threads share it as they
-    share a `StreamDataset`.
+    Pass it to a DataLoader with ``batch_size=None`` and a `Collate` with `Pack`. Threads can share it like
+    a `StreamDataset`.
 
     If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and take their
     rows of each step, so all ranks get the same number of batches. If the last rows of a window are too
@@ -42,11 +42,11 @@ class PackedStream(IterableDataset[Any]):
             ``uneven="keep"``. Larger windows waste less: the last step of a window is half empty on
             average.
         key: Key of the tokens in a sample. None: the sample is its tokens.
-        strategy: As in `PackSampler`, like the arguments below. ``"wrapped"`` cuts documents longer
+        strategy: As in `PackSampler`; so are the arguments below. ``"wrapped"`` cuts documents longer
             than a row; with other strategies they raise ValueError.
         max_documents: Maximum number of documents per row.
         documents_multiple_of: Pads each document to a multiple of this.
-        shuffle: Whether to shuffle. False keeps rows, and documents of equal length, in order.
+        shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
         seed: Non-negative integer, the same on all ranks.
 
     A torchdata ``StatefulDataLoader`` resumes it within a window, which is read again. Unless the stream
@@ -158,7 +158,7 @@ class PackedStream(IterableDataset[Any]):
 
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
-            ValueError: If the state is of a stream with other settings, or incomplete.
+            ValueError: If the state is incomplete, or from a stream with other settings.
         """
         if isinstance(state, list | tuple):
             raise TypeError(

@@ -66,7 +66,7 @@ class StreamDataset(IterableDataset[Any]):
             neither.
 
     - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
-      times the number, because some workers get one shard more than others.
+      per worker, because some workers get one shard more than others.
     - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and drops
       the samples of other workers.
     - All workers must see the same shards in the same order, so sort directory listings.
@@ -78,14 +78,14 @@ class StreamDataset(IterableDataset[Any]):
       or repeated: at most ``world_size - 1`` per worker. All ranks need the same number of workers.
 
     Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
-    the same number of passes. `Collate` draws for that epoch. The order depends on the rank and worker
-    counts. The set of samples doesn't, except for samples that ``uneven`` drops or repeats. Worker
-    threads share a stream; without workers, a pass belongs to one thread.
+    the same number of passes. `Collate` draws random numbers for the same epoch. The order depends on
+    the rank and worker counts. The set of samples doesn't, except for samples that ``uneven`` drops or
+    repeats. Worker threads share a stream; without workers, a pass belongs to one thread.
 
     A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
     again; the current shard is read again from its beginning. With a buffer of n samples, reading
     starts about n × ln(n) samples earlier, to refill the buffer. The state holds some numbers, and no
-    samples. Without a buffer, other rank and worker counts can resume: see `load_state_dict`.
+    samples. Without a buffer, it resumes with other rank and worker counts too: see `load_state_dict`.
 
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
@@ -224,21 +224,21 @@ class StreamDataset(IterableDataset[Any]):
 
         The pass after that starts the next epoch, unless `set_epoch` sets it.
 
-        Other rank and worker counts can resume if only shards are shuffled (``shuffle_buffer`` is at most
+        The rank and worker counts may change if only shards are shuffled (``shuffle_buffer`` is at most
         1), and each shard was read by one worker, or with ``uneven="drop"`` or ``"repeat"`` by one worker
         of each rank. Load the states of all ranks into the stream itself, on each rank, before its
         workers start. The rest is sharded again: finished shards are not opened, and partly read shards
         continue at their position.
 
         Args:
-            state: State of this worker; or a list of the states of all ranks, also states of
-                ``StatefulDataLoader`` with all their workers. With ``uneven="drop"`` or ``"repeat"``,
-                the states of one rank suffice.
+            state: State of this worker; or a list of the states of all ranks. States of
+                ``StatefulDataLoader`` hold the states of all workers. With ``uneven="drop"`` or
+                ``"repeat"``, the states of one rank suffice.
 
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
-            ValueError: If the state is of another stream, has other settings, is incomplete, is of
-                another rank or worker and can't be moved, or ranks are not at the same step.
+            ValueError: If the state is incomplete, or from a stream with other shards or settings, or
+                from another rank or worker and can't be moved, or if ranks are not at the same step.
         """
         identity, shards = self._identity(), self._source.shards
         if self.uneven != "keep":

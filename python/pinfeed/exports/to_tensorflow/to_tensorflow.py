@@ -54,7 +54,7 @@ def to_tensorflow(
     - None stays None.
 
     Without a ``signature``, the first batch is read immediately, which begins the loader's first epoch;
-    the dataset still begins with it. In the signature, the batch axis is None, and so are the axes that
+    the dataset still yields this batch. In the signature, the batch axis is None, and so are the axes that
     `Pad` and `Image` with ``pad_value`` pad in the loader's `Collate` or ``fields``, and the axes of
     `Padded` batches. All other axes keep their size in the first batch, because many layers need
     static sizes. If more axes vary, pass a ``signature``.

@@ -111,10 +111,10 @@ def use_isa(name: str) -> Iterator[None]:
     """Forces one instruction set for the whole process while the context is open; for tests.
 
     Args:
-        name: One of those that `show_config` prints, such as ``"scalar"`` or ``"avx2"``.
+        name: A name that `show_config` prints, such as ``"scalar"`` or ``"avx2"``.
 
     Raises:
-        ValueError: This build or this CPU has no such instruction set.
+        ValueError: If this build or this CPU doesn't have the instruction set.
 
     Example:
         >>> with pinfeed.testing.use_isa("scalar"):
