@@ -128,7 +128,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             hint = "Mask() keeps classes"
             hint += "; if they are none, mean=0 says so" * field.dtype.is_floating_point
             warnings.warn(
-                f"Collate: entry {path} {text}, and {field!r} makes values between them; {hint}",
+                f"Collate: entry {path} {text}, and {field!r} interpolates between them; {hint}",
                 stacklevel=2,
             )
 

@@ -416,7 +416,7 @@ class Image(Field):
             if value != pad_value:
                 raise ValueError(
                     f"{name} must not normalize padding, got {self!r}, which turns pad_value={pad_value} "
-                    f"of the loader's {collated!r} into {value:.3g}; normalize in the Collate, "
+                    f"of the loader's {collated!r} into {value:.3g}; normalize in the Collate with "
                     "Image(mean, std, pad_value=...), or, to normalize padding too, leave this out of "
                     "fields and call pinfeed.functional.normalize in the loop"
                 )

@@ -265,7 +265,7 @@ class Pad(Field):
             context.name,
             f"length {known[sample].tolist()} as in [{key!r}]",
             str(lengths[sample].tolist()),
-            f"give every item there one here, {self._padding.pad_value} where it has none{limits}, or, if "
+            f"give every item there a value, {self._padding.pad_value} where it has none{limits}, or, if "
             "this is a separate sequence, such as the labels of an encoder-decoder, pass like=False",
             sample=sample,
         )

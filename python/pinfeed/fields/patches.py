@@ -358,7 +358,7 @@ def _settings(processor: Any) -> dict[str, Any]:
     if family not in families:
         names = ", ".join(f"{family}ImageProcessor" for family in families)
         raise TypeError(
-            f"Patches: processor must be one of {names}, or have one, got {kind}; where sizes and order "
+            f"Patches: processor must be one of {names}, or have one, got {kind}; if sizes and order "
             "of the patches are the same, pass the arguments of Patches"
         )
 

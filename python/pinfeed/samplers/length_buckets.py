@@ -334,7 +334,7 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
     if not is_column and not hasattr(lengths, "lengths") and _are_samples(lengths):
         hint = "pass [len(d) for d in samples]"
         if type(lengths).__module__.partition(".")[0] == "datasets":
-            hint += ", or faster a column of pinfeed.ArrayDataset.from_arrow(dataset)"
+            hint += ", or, faster, a column of pinfeed.ArrayDataset.from_arrow(dataset)"
         raise ValueError(
             f"{name} must be the length of each sample, got samples in a {type(lengths).__name__}; {hint}"
         )

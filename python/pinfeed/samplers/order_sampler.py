@@ -88,7 +88,7 @@ class OrderSampler(EpochSampler):
             larger = "drop_last=False" if self.drop_last else "uneven='repeat'"
             raise ValueError(
                 f"{self._name}: {self._count} samples make no batch of {self.batch_size} on each of "
-                f"{self.world_size} ranks; take {smaller}, or {larger}"
+                f"{self.world_size} ranks; use {smaller}, or {larger}"
             )
         return batches
 

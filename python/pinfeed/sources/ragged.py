@@ -438,8 +438,8 @@ class RaggedArray(Source):
             and values.flags.c_contiguous
         ):
             raise TypeError(
-                f"{self._name()}: values: expected adjacent bytes of {self.string_type.__name__}, an "
-                f"ndarray of uint8 with shape (N,), got {values.dtype} {tuple(values.shape)}"
+                f"{self._name()}: values: expected contiguous bytes of {self.string_type.__name__},"
+                f" an ndarray of uint8 with shape (N,), got {values.dtype} {tuple(values.shape)}"
             )
         if offsets.dtype not in (np.int64, np.int32):
             raise TypeError(

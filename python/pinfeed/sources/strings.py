@@ -93,7 +93,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     elif hasattr(item, "as_py"):
         hint = "pass arrays of pyarrow to RaggedArray.from_arrow"
     elif isinstance(item, str | bytes):
-        hint = "bring all to one type with encode() or decode()"
+        hint = "convert all to one type with encode() or decode()"
     raise TypeError(Problem(f"{name} {number}", wanted, type(item).__name__, hint))
 
 
@@ -102,7 +102,7 @@ def _as_utf8(chunk: list[str], first: int, name: str) -> list[bytes]:
     try:
         encoded.extend(map(str.encode, chunk))
     except UnicodeEncodeError as error:
-        subject, expected = f"{name} {first + len(encoded)}", "characters that UTF-8 has"
+        subject, expected = f"{name} {first + len(encoded)}", "characters that UTF-8 can encode"
         got = f"the lone surrogate {error.object[error.start]!r} at position {error.start}"
         hint = "pass bytes: os.fsencode() of file names, else .encode(errors=...)"
         raise ValueError(Problem(subject, expected, got, hint)) from error

@@ -203,7 +203,7 @@ def _checked_starts(starts: Any, shards: int) -> list[Start]:
         or checked[-1][0] > shards
     ):
         raise ValueError(
-            "StreamDataset: starts of the state must be pairs of integers for neighbouring shards, "
+            "StreamDataset: starts of the state must be pairs of integers for neighboring shards, "
             f"out of the {shards} that this worker reads, as state_dict() has them; got {starts!r}"
         )
     return checked
