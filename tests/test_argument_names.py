@@ -80,7 +80,7 @@ HINTS: Hints = {
         TypeError, r'^normalize: expected at most 3 arguments without a name, got 4; layouts have names: input="NHWC", output="NCHW"'),
     "images without lengths": (lambda sizes: pinfeed.functional.unpad(Collate(Image(pad_value=0, sizes=sizes))(list(PHOTOS)))[0],
         False, True, Collate(Image())([PHOTOS[0]])[0],
-        TypeError, "of Image sizes=True"),
+        TypeError, "Image: sizes=True"),
     "an option of pad_sequence": (lambda option: Collate(Pad(lengths=False, **option))([[1, 2], [3]]),
         {"padding_value": 7}, {"pad_value": 7}, torch.tensor([[1, 2], [3, 7]]),
         TypeError, "^Pad: there is no argument 'padding_value'; it is pad_value$"),

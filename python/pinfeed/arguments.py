@@ -96,8 +96,8 @@ def way_to_values(sample: Any) -> str:
         ("toarray", ".toarray() converts it to an array"),
         ("todense", ".todense() converts it to an array"),
         ("codes", ".codes has its codes"),
-        ("to_numpy", ".to_numpy() has its values alone"),
-        ("__array__", "np.asarray(...) has its values alone"),
+        ("to_numpy", ".to_numpy() returns the values only"),
+        ("__array__", "np.asarray(...) returns the values only"),
     ):
         if hasattr(type(sample), name) and not isinstance(sample, str | bytes):
             return way
@@ -232,7 +232,7 @@ def checked_multiples(multiple_of: Any, axes: int, name: str, hint: str = "") ->
     several = isinstance(multiple_of, tuple | list)
     if several and len(multiple_of) != axes:
         raise ValueError(
-            f"{name} must be an integer or have one for each of the {axes} axes, got {multiple_of!r}{hint}"
+            f"{name} must be an integer, or one for each of the {axes} axes, got {multiple_of!r}{hint}"
         )
     numbers = multiple_of if several else [multiple_of] * axes
     return tuple(positive_integer(number, name) or 1 for number in numbers)
@@ -375,8 +375,8 @@ def require_state(
     ]
     if others:
         raise ValueError(
-            f"{name}: the state is of another {kind}: {', '.join(others)}; make this one as that one "
-            "was, or begin an epoch anew with set_epoch"
+            f"{name}: the state is of another {kind}: {', '.join(others)}; make this one "
+            "with the same settings, or begin an epoch anew with set_epoch"
         )
 
 
@@ -418,7 +418,7 @@ def torch_dtype(dtype: Any, function: str, argument: str = "dtype") -> torch.dty
         return dtype
     found = getattr(torch, dtype_name(dtype, function, argument), None)
     if not isinstance(found, torch.dtype):
-        raise TypeError(f"{function}: {argument} must be one that torch has, got {dtype!r}")
+        raise TypeError(f"{function}: {argument} must be a dtype that torch has, got {dtype!r}")
     return found
 
 

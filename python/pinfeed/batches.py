@@ -132,7 +132,7 @@ class IndexBatch(Sequence[int]):
     def __index__(self) -> int:
         # A list's ``samples[batch]`` calls this if a batch sampler was passed as sampler=.
         raise TypeError(
-            "expected the index of one sample, got a batch of them, because its sampler was passed as "
+            "expected the index of one sample, got a batch of indices: its sampler was passed as "
             "sampler=; write DataLoader(dataset, batch_sampler=sampler), without batch_size"
         )
 

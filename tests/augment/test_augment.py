@@ -333,7 +333,7 @@ crop, flip = augment.RandomCrop, augment.RandomHorizontalFlip
 ARGUMENTS = [
     (lambda: crop(0), ValueError, "RandomCrop: size must be at least 1, got 0"),
     (lambda: crop((2, 0)), ValueError, "RandomCrop: size must be at least 1, got 0"),
-    (lambda: crop(2.5), ValueError, "RandomCrop: size as a share", "from 0 to 1, got 2.5"),
+    (lambda: crop(2.5), ValueError, "RandomCrop: size as a fraction", "from 0 to 1, got 2.5"),
     (lambda: crop((0.5, 0.0)), ValueError, "above 0 or a pair (height, width), got (0.5, 0.0)"),
     (lambda: crop("32"), TypeError, "RandomCrop: size must be an integer, got '32'"),
     (lambda: crop(2, padding="12"), TypeError, "padding must be an integer, got '12'"),
@@ -475,10 +475,10 @@ def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
     check(
         lambda: loaded(**drawn),
         TypeError,
-        "augment changes the samples of a Collate, and this is a batch already",
+        "augment changes the samples of a Collate, but this is already a batch",
         'Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate',
         "the same Image without augment to fields",
-        "RandomErasing writes bytes then" if part == "erase" else "",
+        "RandomErasing then writes bytes" if part == "erase" else "",
     )
     batch = loaded(**constants)
     if part == "erase":  # what was a byte of 0

@@ -42,8 +42,12 @@ TYPES = [
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
     ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
     (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
-    ([F4], {"dtype": "S3"}, "dtype must be NumPy's, of numbers or bool, got bytes24"),
-    ([F4], {"dtype": torch.bfloat16}, "dtype must be NumPy's, of numbers or bool, got bfloat16"),
+    ([F4], {"dtype": "S3"}, "dtype must be a numeric or bool dtype of NumPy, got bytes24"),
+    (
+        [F4],
+        {"dtype": torch.bfloat16},
+        "dtype must be a numeric or bool dtype of NumPy, got bfloat16",
+    ),
     ([FIRST], {"dtype": {"y": "f4"}}, r"entry \['y'\] of batch 0: dtype is for numbers, got list"),
     ([FIRST], {"dtype": {"x": "i4"}}, r"entry \['x'\] of batch 0: can't cast float32 to int32"),
     # First batches.
@@ -75,7 +79,7 @@ VALUES = [
     (itertools.cycle([X]), {}, "loader never ends; pass max_samples="),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
     ([FIRST], {"dtype": {"z": "f4"}}, r"dtype names 'z', but the entries of a batch are \['x', 'y'"),
-    ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; name a wider one with"),
+    ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; set a wider one with"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.
     ([torch.tensor(1.0)], {}, "batch 0: expected an axis that counts samples, got a 0-d"),

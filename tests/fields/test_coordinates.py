@@ -124,7 +124,9 @@ def test_tensors_that_know_their_format(format, said):
         np.testing.assert_allclose(found, boxes / 2, atol=1e-3)
     else:
         message = f"of sample 1: expected boxes of format '{said}', got a BoundingBoxes of format"
-        check(lambda: batch_of(samples, format=said), ValueError, message, f'say format="{format}"')
+        check(
+            lambda: batch_of(samples, format=said), ValueError, message, f'pass format="{format}"'
+        )
 
 
 def test_tensors_of_an_image_of_another_size():

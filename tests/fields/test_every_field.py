@@ -304,7 +304,9 @@ def test_a_dtype_by_every_name(make, samples):
     for dtype in (np.float16, np.dtype("f2"), "float16"):
         assert_same(Collate(make(dtype))(samples), expected)
     for wrong in ("float17", 3.5, [1], object, "float128"):
-        message = "dtype must be (a torch or NumPy dtype|one that torch has|numeric or bool), got"
+        message = (
+            "dtype must be (a torch or NumPy dtype|a dtype that torch has|numeric or bool), got"
+        )
         with pytest.raises(TypeError, match=message):
             make(wrong)
 

@@ -126,7 +126,7 @@ BAD = {
     "of, in a tuple": (lambda: Collate((Pad().from_key("a"),)), ValueError, "fields[0] has from_key()"),
     "optional, bare": (lambda: Collate(Stack().allow_missing()), ValueError, "allow_missing()", "dicts"),
     "no source": (make({"labels": Pad().from_key("tokens")}),
-        ValueError, "fields['labels'] is made of 'tokens'", "['input_ids', 'label']", "add .allow_missing()"),
+        ValueError, "fields['labels'] is read from 'tokens'", "['input_ids', 'label']", "add .allow_missing()"),
     "not optional": (make({"labels": Pad()}), ValueError, "got 'labels'; did you mean 'label'?"),
     "None among labels": (lambda: LABELS([{"label": 1}, {"label": 2}, {"label": None}]),
         ValueError, "entry ['label'] of sample 2: expected an entry as in sample 0, got None"),

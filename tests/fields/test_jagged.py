@@ -127,7 +127,7 @@ def test_offsets_beside_the_entry():
 
 
 def test_offsets_need_a_dict_and_a_free_key():
-    with pytest.raises(ValueError, match="but is in no dict"):
+    with pytest.raises(ValueError, match="but is not in a dict"):
         pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
     with pytest.raises(ValueError, match="two fields for the key 'label'"):
         pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})

@@ -421,15 +421,15 @@ MASK = np.tri(8, dtype=np.uint8)[None].repeat(2, 0)
 BAD_SAMPLES = {
     "entry ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
     "entry ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
-    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (8, 9)": {
+    "entry ['masks'] of sample 1: expected masks of (8, 8), the size of their image in entry ['image'], got (8, 9)": {
         "masks": np.ones((1, 8, 9), np.uint8)
     },
-    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (9, 9)": {
+    "entry ['masks'] of sample 1: expected masks of (8, 8), the size of their image in entry ['image'], got (9, 9)": {
         "boxes": [],
         "labels": [],
         "masks": torch.zeros(0, 9, 9, dtype=torch.bool),
     },
-    "entry ['masks'] of sample 1: expected masks of (8, 8), as their image in entry ['image'] has it, got (9, 8)": {
+    "entry ['masks'] of sample 1: expected masks of (8, 8), the size of their image in entry ['image'], got (9, 8)": {
         "boxes": [[9, 9, 9, 9]],  # none remains
         "labels": [0],
         "masks": np.ones((1, 9, 8), np.uint8),
@@ -496,7 +496,7 @@ ERRORS = [
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
     (made(BOXES), ValueError, "follows 'image' of the same dict", "make the samples dicts"),
-    (made((None, BOXES)), ValueError, "stands in none"),
+    (made((None, BOXES)), ValueError, "is not in one"),
     (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes'] follows 'image', which is not an Image() there"),
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is not an Image() there"),
     (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "boxes under 'boxes' and 'more' that follow 'image'"),
@@ -505,7 +505,7 @@ ERRORS = [
         ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),
     (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
         ValueError, "RandomIoUCrop crops around boxes", 'Boxes(image="...")'),
-    (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: what has an entry for each box takes Jagged()", "such as tokens, name the labels of boxes: Boxes(labels=())"),
+    (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: labels of boxes need Jagged()", "leave them out: Boxes(labels=())"),
 ]  # fmt: skip
 
 
@@ -517,7 +517,7 @@ def test_errors(call, error, words):
 def test_what_takes_masks_of_pil():
     masks = [PIL.Image.fromarray(np.full((2, n), n, np.uint8)).convert("P") for n in (2, 3)]
     pad = pinfeed.Pad(pad_value=255, axes=(0, 1), dtype=torch.int64)
-    check(lambda: pinfeed.Collate(pad)(masks), TypeError, "Mask() those whose pixels are classes")
+    check(lambda: pinfeed.Collate(pad)(masks), TypeError, "Mask() if their pixels are classes")
     batch = pinfeed.Collate(pinfeed.Mask(pad_value=255))(masks)
     assert batch.tolist() == [[[2, 2, 255]] * 2, [[3, 3, 3]] * 2]
 
@@ -566,7 +566,7 @@ OF_BOXES = {
     "rows": ([objects((2, 1), feature=lambda n: np.ones((n, 8)))], {"feature": pinfeed.Jagged()}, "['feature'] has a value for each box"),
     "numbers in small batches": ([objects((n,), depth=np.ones) for n in (2, 1, 1, 2)], {"depth": pinfeed.Jagged()}, "['depth'] has a value for each box"),
     "padded": ([objects((2, 1), area=np.ones)], {"area": pinfeed.Pad()}, "('labels', 'area')"),
-    "nested": ([objects((2, 1), more=lambda n: {"iscrowd": np.ones(n)})], {"more": {"iscrowd": pinfeed.Jagged()}}, "['more']['iscrowd'] has a value for each box of ['boxes'], and some boxes no longer show; move it into the dict of the boxes"),
+    "nested": ([objects((2, 1), more=lambda n: {"iscrowd": np.ones(n)})], {"more": {"iscrowd": pinfeed.Jagged()}}, "['more']['iscrowd'] has a value for each box of ['boxes'], and some boxes were dropped; move it into the dict of the boxes"),
 }  # fmt: skip
 
 

@@ -280,7 +280,7 @@ def test_samples_that_do_not_know_their_rows():
     next(iter(DataLoader(packed, batch_sampler=sampler, collate_fn=collate)))
     assert (len(packed), packed[2].tolist()) == (7, [20])
     stream = PackedStream(StreamDataset(TOKENS), seq_length=5)
-    with pytest.raises(ValueError, match="a PackedStream batch_size=None"):
+    with pytest.raises(ValueError, match="a PackedStream needs batch_size=None"):
         next(iter(DataLoader(stream, collate_fn=collate)))
     next(iter(DataLoader(stream, batch_size=None, collate_fn=collate)))
 
@@ -315,7 +315,7 @@ def test_another_seq_length_than_the_sampler_s():
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     (indices,) = PackSampler([*map(len, TOKENS)], batch_size=8, seq_length=5)
     with pytest.raises(
-        ValueError, match="expected seq_length=5 for Pack, as the PackSampler has it, got 4"
+        ValueError, match="expected seq_length=5 for Pack, like the PackSampler's, got 4"
     ):
         Collate(Pack(seq_length=4))(data.__getitems__(indices))
     joined = Collate(Pack(seq_length=None))(data.__getitems__(indices))
@@ -349,7 +349,8 @@ def test_bad_samples():
     ):
         Collate(Pack(seq_length=None))([half, half])
     with pytest.raises(
-        ValueError, match=r"Collate: fields: Pack names keys \['position_ids'\], but is in no dict"
+        ValueError,
+        match=r"Collate: fields: Pack names keys \['position_ids'\], but is not in a dict",
     ):
         Collate(Pack(seq_length=4, position_ids=True))
     with pytest.raises(ValueError, match="two fields for the key 'position_ids'"):

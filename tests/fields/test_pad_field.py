@@ -100,7 +100,7 @@ def test_keys_stand_after_their_entry():
 
 
 TWO = r"fields.* has two fields for the key '[xym]'; leave one out, or choose another"
-NO_DICT = r"fields.* names keys \['[mn]'\], but is in no dict"
+NO_DICT = r"fields.* names keys \['[mn]'\], but is not in a dict"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_keys_that_have_no_place(fields, message):
 
 def test_a_key_that_samples_have():
     collate = Collate({"x": Pad(mask="y")})
-    message = r"entry \['x'\] goes with a 'y', but samples have an entry under that key"
+    message = r"entry \['x'\] adds the key 'y', but samples have an entry under that key"
     with pytest.raises(ValueError, match=message):
         collate([{"x": [1], "y": 2}])
     rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
@@ -366,7 +366,7 @@ def test_labels_cut_shorter_than_their_tokens():
         "input_ids": Pad(pad_value=0, max_length=3),
         "labels": Pad(pad_value=-100, max_length=2),
     }
-    with pytest.warns(UserWarning, match="expected length 3 .* got 2; .* both the same max_length"):
+    with pytest.warns(UserWarning, match="expected length 3 .* got 2; .* set the same max_length"):
         Collate(fields)(same)
     Collate({**fields, "labels": Pad(pad_value=-100, max_length=3)})(same)  # as the hint says
 

@@ -237,7 +237,7 @@ def test_bad_arguments():
     check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
     check(lambda: field(grid=3), TypeError, "Patches: grid must be")
     crop = field(augment=augment.RandomCrop(20))
-    check(lambda: crop.tokens(30, 40), ValueError, "follows from augment", "patch_grid")
+    check(lambda: crop.tokens(30, 40), ValueError, "augment changes the size", "patch_grid")
     assert field(augment=augment.RandomVerticalFlip()).tokens(30, 40) == field().tokens(30, 40)
     resize = augment.RandomResizedCrop(28)
     check(lambda: field(augment=resize), ValueError, "RandomResizedCrop", "max_pixels")

@@ -188,8 +188,8 @@ SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
 LEFT = {
     "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along, Stack() or Keep()'),
     "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() moves it along'),
-    "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "the same geometry in its own augment= moves it along, or for classes the field Mask()"),
-    "a mask of any layout": (photo(mask=SCENE), Image(), "the same geometry in its own augment="),
+    "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "pass the same geometry as its own augment= to move it along, or use Mask() for classes"),
+    "a mask of any layout": (photo(mask=SCENE), Image(), "the same geometry as its own augment="),
     "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() moves it along"),
     "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along'),
     "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() moves it along'),

@@ -63,9 +63,9 @@ BAD = {
     "multiple beyond": ([HUGE[: 2**61]], {"multiple_of": 2**63 - 1, "mask": True}, MemoryError),
     "multiple of multiples": ([HUGE[:5]], {"multiple_of": 2**63 - 1, "dtype": "i2"}, ValueError),
     "a multiple for each of two axes": (TOKENS, {"multiple_of": (8, 6)},
-        ValueError, "multiple_of must be an integer or have one for each of the 1 axes"),
+        ValueError, "multiple_of must be an integer, or one for each of the 1 axes"),
     "three multiples": (BOXES, {"multiple_of": (8, 6, 1), "axes": (0, 1)},
-        ValueError, "multiple_of must be an integer or have one for each of the 2 axes"),
+        ValueError, "multiple_of must be an integer, or one for each of the 2 axes"),
     "multiples": ([np.zeros((2, 2), np.uint8)], {"multiple_of": 2**62, "axes": (0, 1)}, ValueError, "larger than memory"),
     "a mask of nothing": ([np.zeros((3, 0), np.uint8)], {"multiple_of": 2**62, "mask": True}, MemoryError),
 }  # fmt: skip

@@ -192,8 +192,8 @@ BAD = [
     ({"merge": 2, "multiple_of": 3}, ValueError, "multiple_of must be a multiple of merge"),
     ({"min_pixels": 5}, ValueError, "go together"),
     ({"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
-    ({"max_patches": 6, "merge": 2}, ValueError, "rule of its own"),
-    ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "rule of its own"),
+    ({"max_patches": 6, "merge": 2}, ValueError, "can't be combined"),
+    ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "can't be combined"),
     ({"min_pixels": 0, "max_pixels": 9}, ValueError, "min_pixels must be from 1"),
     ({"max_patches": 1.5}, TypeError, "must be an integer"),
 ]

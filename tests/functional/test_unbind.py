@@ -78,7 +78,7 @@ def test_samples_come_back_or_an_ambiguity_is_refused(structure, count):
     try:
         found = unbind(batch)
     except ValueError as error:
-        if not re.match("unbind: (entry .* no entry beside it tells|batch is empty)", str(error)):
+        if not re.match("unbind: (entry .* no other entry tells which|batch is empty)", str(error)):
             raise
     else:
         assert as_batched(found) == as_batched(samples)
@@ -117,7 +117,7 @@ def test_samples_come_back(samples):
 )
 def test_what_may_be_read_in_two_ways(batch):
     with pytest.raises(
-        ValueError, match=r"^unbind: (entry .* no entry beside it tells|batch is empty)"
+        ValueError, match=r"^unbind: (entry .* no other entry tells which|batch is empty)"
     ):
         unbind(batch)
 
@@ -204,7 +204,7 @@ def test_unbind_of_objects_where_nothing_else_tells():
     arrays = [np.arange(3), np.arange(3)]
     with pytest.raises(
         ValueError,
-        match=r"entry \['a'\] is a list of 2 items, .* no entry beside it tells \(samples: 3 or 2\)",
+        match=r"entry \['a'\] is a list of 2 items, .* no other entry tells which \(samples: 3 or 2\)",
     ):
         unbind({"a": arrays})
     samples = unbind({"a": arrays, "name": ["x", "y"]})
@@ -228,7 +228,7 @@ def test_unbind_of_objects_that_are_arrays():
         assert target["note"] is note
     parts = unbind({"pair": [torch.arange(3), torch.arange(3)], "x": np.arange(3)})
     assert [part["pair"] for part in parts] == [[0, 0], [1, 1], [2, 2]]
-    with pytest.raises(ValueError, match=r"entry \['pair'\] is a list of 3 items, which"):
+    with pytest.raises(ValueError, match=r"entry \['pair'\] is a list of 3 items, either"):
         unbind({"pair": [torch.arange(3)] * 3, "x": np.arange(3)})
 
 

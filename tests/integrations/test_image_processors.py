@@ -134,7 +134,7 @@ def test_bytes_that_are_not_rescaled():
     image = pinfeed.Image.from_processor(processor_of("CLIP", "", do_rescale=False))
     sample = next(photos((53, 61)))
     with pytest.raises(
-        ValueError, match="leave scale out, which do_rescale=False of a processor sets"
+        ValueError, match=r"leave scale out \(do_rescale=False of a processor sets it\)"
     ):
         pinfeed.Collate(image)([sample])
 

@@ -208,7 +208,7 @@ def test_fields_mirror_the_batch():
 
 IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
 JAGGED = JaggedBatch(torch.arange(3), torch.tensor([0, 2, 3]))
-NO_BATCHES = "must be one of those that take whole"
+NO_BATCHES = "must be a field that takes whole"
 NO_FIELD = r"must be a Field such as Image\(\), or None"
 
 
@@ -229,8 +229,8 @@ def test_what_is_no_field_for_whole_batches(field, message):
     ("fields", "batches", "message"),
     [
         ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
-        ([Pad(lengths="y")], [], "is in no dict"),
-        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"entry \['x'\] goes with a 'y'"),
+        ([Pad(lengths="y")], [], "is not in a dict"),
+        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"entry \['x'\] adds the key 'y'"),
         ({"x": Image()}, [{"y": 0}], r"expected keys that batches have there, \['y'\], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as batches have there, got 1;"),
         ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
@@ -269,10 +269,15 @@ ONLY_NATIVE = {
         Image(),
         IMAGE.numpy(),
         TypeError,
-        EXPECTED + "tensor of images, which Image() takes",
+        EXPECTED + "tensor of images for Image()",
     ),
-    "images": (Pad(), IMAGE, TypeError, EXPECTED + "JaggedBatch of tensors, which Pad() takes"),
-    "ndarrays": (Pad(), ARRAYS, TypeError, EXPECTED + "JaggedBatch of tensors, which Pad() takes"),
+    "images": (Pad(), IMAGE, TypeError, EXPECTED + "JaggedBatch of tensors, which Jagged() makes"),
+    "ndarrays": (
+        Pad(),
+        ARRAYS,
+        TypeError,
+        EXPECTED + "JaggedBatch of tensors, which Jagged() makes",
+    ),
 }
 ONLY_BY_OPS = {
     "two axes": (Pad(axes=(0, 1)), PAIRS, ValueError, NOT_ZERO),

@@ -259,7 +259,7 @@ def test_datasets_with_samples_of_their_own_are_refused():
         TenTimes(pinfeed.ArrayDataset(np.arange(6)), [1, 2]),
         Negative(*tensors.tensors),
     ):
-        with pytest.raises(TypeError, match=r"has a __getitem__ of its own, .* write DataLoader\("):
+        with pytest.raises(TypeError, match=r"has its own __getitem__, .* write DataLoader\("):
             pinfeed.from_numpy(dataset, 2)
         loader = DataLoader(dataset, 2, collate_fn=pinfeed.Collate())
         assert next(iter(loader)).tolist() == [int(dataset[0]), int(dataset[1])]
@@ -285,7 +285,7 @@ def test_datasets_with_samples_of_their_own_are_refused():
         ({"seed": 1, "shuffle": True, "generator": torch.Generator()},
             ValueError, "expected seed or generator, got seed=1 and a generator; leave one out"),
         ({"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
-            ValueError, "generator shuffles .* one process, and this is one of 2; pass seed instead"),
+            ValueError, "generator shuffles .* one process, but this is one of 2; pass seed instead"),
     ],
 )  # fmt: skip
 def test_bad_options(options, error, message):

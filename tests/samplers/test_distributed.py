@@ -76,7 +76,7 @@ def test_samplers_that_accelerate_prepares(count, results):
     for rank in found:
         assert len(rank["errors"]) == 2 * len(rank["split"])
         for message in rank["errors"]:
-            assert "these are split among 2 already" in message
+            assert "these are already split among 2" in message
             assert "rank=0, world_size=1" in message
     for name in found[0]["split"]:
         epochs = epochs_of([rank["split"] for rank in found], name)

@@ -676,7 +676,7 @@ def test_kinds_of_columns(make, tmp_path):
         (torch.ones(2, requires_grad=True), TypeError, r"1-D \w+ in CPU memory"),
         (torch.ones(2, device="meta"), TypeError, r"1-D \w+ in CPU memory"),
         (torch.ones(2).to_sparse(), TypeError, r"1-D \w+ in CPU memory"),
-        ([1, None], TypeError, "must be (integers|numbers|of one type)"),
+        ([1, None], TypeError, "must be (integers|numbers|of one sortable type)"),
     ],
 )
 def test_bad_columns(make, column, error, message):

@@ -132,7 +132,7 @@ def test_every_document_once(lengths, settings, world_size, data):
     assume(kept)
     alone = PackSampler(lengths, seq_length=SEQ_LENGTH, **settings | {"batch_size": 1})
     if len(alone) < world_size:
-        with pytest.raises(ValueError, match=f"{len(alone)} rows of documents leave a rank"):
+        with pytest.raises(ValueError, match=f"{len(alone)} rows of documents leave one of"):
             sampler(0)
         return
     ranks = [sampler(rank) for rank in range(world_size)]
@@ -206,8 +206,8 @@ BAD = [
         + r"document 4 has 8 tokens, document 5 has 6 tokens; cut them into several with Ragged"
         + r"Array.split\(4\), or take overflow='truncate' or 'drop'",
     ),
-    ({"lengths": [0, 0]}, ValueError, "0 rows of documents leave a rank of 1 without a batch"),
-    ({"rank": 0, "world_size": 3}, ValueError, "2 rows of documents leave a rank of 3 without a batch; take fewer ranks or more documents"),
+    ({"lengths": [0, 0]}, ValueError, "0 rows of documents leave one of 1 ranks without a batch"),
+    ({"rank": 0, "world_size": 3}, ValueError, "2 rows of documents leave one of 3 ranks without a batch; use fewer ranks or more documents"),
     ({"seq_length": 0}, ValueError, "seq_length must be at least 1, got 0"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ({"batch_size": 2**29}, ValueError, r"batch_size × seq_length must be less than 2\*\*31"),

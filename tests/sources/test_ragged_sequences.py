@@ -111,7 +111,7 @@ def test_no_sequences():
     assert ragged.dtype == np.int32
     assert ragged.values.shape == (0,)
     for sequences, count in (([], 0), ([[], ()], 2)):
-        with pytest.raises(ValueError, match=rf"has a dtype, got {count} empty lists; name one"):
+        with pytest.raises(ValueError, match=rf"has a dtype, got {count} empty lists; set it"):
             RaggedArray.from_sequences(sequences)
 
 

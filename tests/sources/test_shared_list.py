@@ -118,7 +118,7 @@ def test_tensors_that_view_a_larger_one():
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([1, 2, lambda: 0], "^SharedList: record 2: expected an object that pickle takes, got function; "),
+        ([1, 2, lambda: 0], "^SharedList: record 2: expected a picklable object, got function; "),
         (iter([[open], [(i for i in ())]]), "^SharedList: record 1: .* got list; .*generator"),
         ({"a": 1}, r"^SharedList: records: expected an iterable of records, got dict; pass list\(records.values"),
         ("path.txt", r"^SharedList: records: .* got str; pass .* or \[records\]$"),
@@ -150,7 +150,7 @@ def test_errors_of_an_iterable_are_its_own():
         (3, IndexError, "^SharedList: index 3 is out of range for 3 records$"),
         (-4, IndexError, "^SharedList: index -4 is out of range for 3 records$"),
         ("file", TypeError, "^SharedList: expected an integer or a slice, got str"),
-        ([0, 1], TypeError, r"got list; \[shared\[i\] for i in indices\] has several$"),
+        ([0, 1], TypeError, r"got list; \[shared\[i\] for i in indices\] returns several$"),
     ],
 )
 def test_bad_indices(index, error, message):

@@ -294,7 +294,7 @@ def test_what_can_not_move():
         make(3, source=range(7)).load_state_dict(states)
     states = states_of(2, uneven="drop")
     states[1]["yielded"] += 1
-    message = "same step, got rank 0 has had 5 samples of epoch 0, rank 1 has had 6 samples"
+    message = "same step, got rank 0 has yielded 5 samples of epoch 0, rank 1 has yielded 6 samples"
     with pytest.raises(ValueError, match=message):
         make(3, uneven="drop").load_state_dict(states)
     loader = StatefulDataLoader(make(), 4, num_workers=1, snapshot_every_n_steps=4)

@@ -62,8 +62,8 @@ DType ndarray_dtype(const py::array& array, const Subject& subject) {
   if (dtype.byteorder() == '>') {
     throw wrong_type(
         subject, "the machine's byte order", "dtype " + std::string(py::str(dtype)),
-        "convert with a.astype(a.dtype.newbyteorder('=')), and files, which that would "
-        "read as a whole, with write_array(path, a, dtype=...)");
+        "convert with a.astype(a.dtype.newbyteorder('=')), or, without reading a whole file "
+        "into memory, with write_array(path, a, dtype=...)");
   }
   const std::optional<ScalarKind> kind = kind_of(dtype.kind());
   const auto size = static_cast<std::size_t>(dtype.itemsize());
@@ -101,7 +101,7 @@ void require_plain_array(py::handle array, const Subject& subject) {
                      "fill it with .filled(value) first");
   }
   throw wrong_type(subject, "a plain NumPy array", type_name(array),
-                   "np.asarray(a) has its values alone");
+                   "np.asarray(a) returns the values only");
 }
 
 // Another tensor class could lose its attributes.
@@ -112,7 +112,7 @@ void require_plain_tensor(py::handle tensor, const Subject& subject) {
   throw wrong_type(
       subject, "a plain tensor",
       type_name(tensor) + " with " + py::str(", ").attr("join")(attributes).cast<std::string>(),
-      ".as_subclass(torch.Tensor) has its values alone");
+      ".as_subclass(torch.Tensor) returns the values only");
 }
 
 ArrayView view_ndarray(const py::array& array, const Subject& subject) {

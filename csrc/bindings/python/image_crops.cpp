@@ -314,8 +314,8 @@ void Crops::require_values() const {
   if (colors() != nullptr && !images_.are_colors()) {
     throw wrong_type(
         {images_.name()},
-        "color is for uint8 images with dtype=torch.uint8 or a floating one, got " + got, "",
-        "leave it out");
+        "color transforms need uint8 images with dtype=torch.uint8 or a floating one, got " + got,
+        "", "leave it out");
   }
   const std::int64_t channels = images_.channels();
   if (channels != 1 && channels != 3 &&
@@ -328,9 +328,9 @@ void Crops::require_values() const {
   }
   if (takes_nearest(interpolation_) || in_floats_ || images_.are_colors()) return;
   if (!any_is_resized()) return;
-  throw wrong_type({images_.name()},
-                   "integers that become integers can't be interpolated, got " + got, "",
-                   "interpolation=\"nearest-exact\" resizes masks, dtype=torch.float32 images");
+  throw wrong_type({images_.name()}, "images that stay integers can't be interpolated, got " + got,
+                   "",
+                   "use interpolation=\"nearest-exact\" for masks, dtype=torch.float32 for images");
 }
 
 void require_offsets(const Integers& offsets, std::size_t images, py::ssize_t items,

@@ -24,8 +24,8 @@ std::string same_channels_hint(DType dtype, int channel) {
   if (dtype == kUint8) return "PIL's .convert(\"RGB\") gives all images the same channels";
   const std::string axis = channel == 0 ? "0" : "-1";
   return "np.stack([image] * 3, " + axis +
-         ") makes three channels of an image without, and np.repeat(" + "image, 3, " + axis +
-         ") of one channel";
+         ") makes three channels from an image without channels, and np.repeat(image, 3, " + axis +
+         ") from one channel";
 }
 
 // Whether float32 holds all values of a dtype.
@@ -53,7 +53,7 @@ std::string hint_for(DType from, DType to) {
   if (from.is_integer()) {
     return "convert values of 0..255 with .astype(np.uint8) or .to(torch.uint8), and others, such "
            "as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they fit, to int16; "
-           "masks take Mask()";
+           "use Mask() for masks";
   }
   return "convert with .astype(np.float32) or .to(torch.float32), and files with "
          "write_array(path, images, dtype=np.float32)";
@@ -321,7 +321,7 @@ void Images::require_constants(const ImageFormat& format) const {
                     "mean and std in units of the images' own values, which scale=" +
                         std::string(py::str(py::float_(*format.scale))) + " keeps",
                     "constants for values 0..1",
-                    "leave scale out, which do_rescale=False of a processor sets");
+                    "leave scale out (do_rescale=False of a processor sets it)");
 }
 
 // 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a

@@ -226,7 +226,7 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
     const std::string stray = std::to_string(*boxes.stray_axis);
     throw wrong_value(
         Subject{name},
-        "axis " + stray + " differs between samples, which a mask of axis 0 can't tell", "",
+        "axis " + stray + " differs between samples, which a mask of axis 0 can't show", "",
         "name all axes that may differ: axes=(0, " + stray + ")");
   }
   if (request.is_given()) boxes.widen(view_array(request.target, Subject{function + ": out"}));

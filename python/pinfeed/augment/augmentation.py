@@ -209,8 +209,8 @@ class Augmentation:
         """Raises TypeError if there are transforms, because they apply to samples, not to batches."""
         if not self._transforms:
             return
-        unit = "; RandomErasing writes bytes then" if self._transforms.erasing else ""
-        wrong = "augment changes the samples of a Collate, and this is a batch already"
+        unit = "; RandomErasing then writes bytes" if self._transforms.erasing else ""
+        wrong = "augment changes the samples of a Collate, but this is already a batch"
         hint = (
             'give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
             f"without augment to fields, which normalizes on the device{unit}"

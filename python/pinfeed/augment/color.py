@@ -49,7 +49,7 @@ class ColorJitter(Coloring):
         [[[[200, 255]]]]
     """
 
-    @instead("hue is left out: call torchvision's ColorJitter in the dataset for it")
+    @instead("hue is not available: call torchvision's ColorJitter in the dataset")
     def __init__(
         self,
         brightness: float | Sequence[float] = 0,

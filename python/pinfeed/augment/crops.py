@@ -304,7 +304,7 @@ def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[s
     """Returns (height, width) in pixels, or None for fractions; and the size options of a native step."""
     numbers = size if isinstance(size, tuple | list) else [size]
     if any(isinstance(number, float) for number in numbers):
-        name = f"{function}: size as a share of the image's"
+        name = f"{function}: size as a fraction of the image's"
         shares = [checked_number(number, name, 0, 1) for number in numbers]
         if len(shares) not in (1, 2) or 0 in shares:
             raise ValueError(

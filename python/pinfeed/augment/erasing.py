@@ -68,7 +68,7 @@ class RandomErasing(Transform):
         if self._values is None and not dtype.is_floating_point:
             raise ValueError(
                 "Image: RandomErasing: value='random' writes normal numbers, which need a floating dtype, got "
-                f"{dtype}; take a number"
+                f"{dtype}; pass a number"
             )
 
     def native(self, dtype: torch.dtype) -> _core.ErasingOptions:

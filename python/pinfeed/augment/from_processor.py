@@ -78,7 +78,7 @@ class _Settings:
 
     def refuse(self, setting: str, expected: str) -> None:
         raise ValueError(
-            f"Image: {self._kind} has {setting}={self[setting]!r}, and this is for {expected}"
+            f"Image: {self._kind} has {setting}={self[setting]!r}; supported: {expected}"
         )
 
     def values(self) -> dict[str, Any]:

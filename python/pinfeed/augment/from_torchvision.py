@@ -549,7 +549,7 @@ def _add_conversion(plan: _Plan, transform: Any) -> None:
     if dtype == torch.uint8 and not plan.is_float:
         return
     if dtype not in (torch.float32, *_HALVES):
-        raise _NotFused(transform, f"an Image makes no {dtype} of bytes")
+        raise _NotFused(transform, f"an Image can't convert bytes to {dtype}")
     if not plan.is_float:
         plan.values = "scaled" if is_scaled else "unscaled"
         plan.is_scaled = is_scaled

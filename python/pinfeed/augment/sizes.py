@@ -66,12 +66,12 @@ class Resize(Resizing):
             raise ValueError("Resize: size=None needs max_size, the length of the longer edge")
         if len(sizes) == 2 and max_size is not None:
             raise ValueError(
-                "Resize: max_size goes with one number for the shorter edge; "
+                "Resize: max_size needs one number as size, for the shorter edge; "
                 f"leave it out of size={size!r}"
             )
         if max_size is not None and sizes[0] >= longer:
             raise ValueError(
-                "Resize: max_size must be larger than size, which the shorter edge gets, "
+                "Resize: max_size must be larger than size, the length of the shorter edge, "
                 f"got size={size!r}, max_size={max_size}"
             )
         kind: Literal["resize", "resize_edges"] = "resize_edges"
@@ -165,8 +165,8 @@ class RandomShortestSize(Resizing):
             longer = checked_integer(max_size, "RandomShortestSize: max_size", 1, 2**31)
             if max(checked) > longer:
                 raise ValueError(
-                    "RandomShortestSize: max_size must be at least min_size, which the shorter edge "
-                    f"gets, got min_size={min_size!r}, max_size={max_size}"
+                    "RandomShortestSize: max_size must be at least min_size, the length of the "
+                    f"shorter edge, got min_size={min_size!r}, max_size={max_size}"
                 )
         self.is_random = len(checked) > 1
         self.native_step = _core.GeometryStep(kind="resize_to_one_of", width=longer, sizes=checked)

@@ -173,7 +173,7 @@ class Collate:
             if packing is not None:
                 indices = packing.documents
                 if problem.hint == TAKE_ANY_LENGTH:
-                    problem.hint = f"where documents are packed, this entry too needs Pack(seq_length={packing.seq_length})"
+                    problem.hint = f"documents are packed, so this entry too needs Pack(seq_length={packing.seq_length})"
             elif known is not None and known.indices is not None:
                 indices = known.indices
             if problem.sample is not None and problem.sample < len(indices):

@@ -124,9 +124,7 @@ class ImageGroup:
                 if is_all or not (is_named or is_clear):
                     continue
                 path = "".join(f"[{key!r}]" for key in keys)
-                text = (
-                    f"has a value for each box of [{self._boxes!r}], and some boxes no longer show"
-                )
+                text = f"has a value for each box of [{self._boxes!r}], and some boxes were dropped"
                 hint = f"{_drops(first, self.labels)}, Keep() leaves them as they are"
                 if isinstance(batch, list) and isinstance(batch[0], tuple):  # of strings
                     hint = (
@@ -176,7 +174,7 @@ def image_groups(
     for key, field in followers.items():
         is_shown = isinstance(fields.get(field.image, given.get(field.image)), Image)
         if not is_shown:
-            hint = f"say by image= which of {keys} it follows, and give that entry an Image()"
+            hint = f"pass the one of {keys} that it follows as image=, and give it an Image()"
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(
@@ -187,18 +185,18 @@ def image_groups(
         if taken.setdefault(field.image, key) != key:
             raise ValueError(
                 f"{name} has boxes under {taken[field.image]!r} and {key!r} that follow "
-                f"{field.image!r}, and one of them says which objects remain; leave one out"
+                f"{field.image!r}, but only one field can tell which objects remain; leave one out"
             )
         for label in field.labels_of:
             if label in followers or labelled.setdefault(label, key) != key:
                 raise ValueError(
-                    f"{name}[{key!r}] has {label!r} among its labels, which follows images "
-                    "itself or has an entry for each of other boxes; give labels= of its own"
+                    f"{name}[{key!r}] has {label!r} among its labels, but that entry follows "
+                    "images itself, or has the labels of other boxes; pass other labels="
                 )
             if label not in fields:
                 raise ValueError(
-                    f"{name}[{key!r}] has labels={label!r}, and samples have {keys}; name the entries "
-                    "with an entry for each box, or say labels=()"
+                    f"{name}[{key!r}] has labels={label!r}, but samples have {keys}; name the entries "
+                    "with one value per box, or pass labels=()"
                 )
     images = dict.fromkeys(field.image for field in followers.values())
     return [ImageGroup(image, fields, contexts) for image in images]
@@ -255,9 +253,9 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
         return [_kept(sample, part) for sample, part in zip(batch, parts, strict=True)]
     if not isinstance(batch, JaggedBatch):
         raise TypeError(
-            f"{name}: what has an entry for each box takes Jagged() or Keep(), which can lose some, got "
-            f"{type(batch).__name__}; leave its field out, or pad it afterwards; if it is about something "
-            "else, such as tokens, name the labels of boxes: Boxes(labels=())"
+            f"{name}: labels of boxes need Jagged() or Keep(), which can drop some of them, got "
+            f"{type(batch).__name__}; leave its field out, or pad it afterwards; if these are not "
+            "labels of boxes, but tokens, for example, leave them out: Boxes(labels=())"
         )
     require_as_many(batch.offsets.numpy(), offsets, name)
     if remain.all():

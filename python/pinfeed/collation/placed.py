@@ -41,17 +41,17 @@ def placed(
         field = fields.placed(in_dict)
         if field.names() and not in_dict:
             raise ValueError(
-                f"{name}: {type(field).__name__} names keys {list(field.names())}, but is in no dict; "
-                "make the samples dicts, or leave the keys out (Pad, Image: say True)"
+                f"{name}: {type(field).__name__} names keys {list(field.names())}, but is not "
+                "in a dict; make the samples dicts, or leave keys out (Pad, Image: pass True)"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
             raise ValueError(
                 f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which is for fields "
-                "in a dict, but stands in none; make the samples dicts"
+                "in a dict, but is not in one; make the samples dicts"
             )
         if followed_by(field) is not None and not in_dict:
             raise ValueError(
-                f"{name} follows {followed_by(field)!r} of the same dict, but stands in none; make the "
+                f"{name} follows {followed_by(field)!r} of the same dict, but is not in one; make the "
                 "samples dicts"
             )
         return field
@@ -81,7 +81,7 @@ def _field_for(given: Any) -> str:
     if type(given).__name__ == "Collate":
         return "pass the fields as they are, without Collate(...)"
     if callable(given):
-        return "a function of one sample, such as a transform, is called by the dataset"
+        return "call a function of one sample, such as a transform, in the dataset"
     return ""
 
 
@@ -125,8 +125,8 @@ def require_same_padding(plan: Entry, collated: Any) -> None:
 def _require_applicable(field: Field, name: str) -> None:
     if type(field).apply is Field.apply:
         raise TypeError(
-            f"{name} must be one of those that take whole batches, Image(), Pad() "
-            f"and Stack(), got {field!r}; give it to Collate"
+            f"{name} must be a field that takes whole batches, Image(), Pad() "
+            f"or Stack(), got {field!r}; give it to Collate"
         )
     if field.source is not None or field.is_optional or followed_by(field) is not None:
         raise TypeError(f"{name}: fields with from_key(), allow_missing() or like= are for Collate")

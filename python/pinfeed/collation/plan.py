@@ -148,7 +148,7 @@ class Entry:
         if present and len(present) < len(samples) and not self.field.takes_none:
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
             expected, got = ("None", "an entry") if present[0] else ("an entry", "None")
-            hint = "an entry with allow_missing() is there in all samples of a batch or in none"
+            hint = "an entry with allow_missing() must be in all samples of a batch or in none"
             raise ValueError(
                 Problem(
                     self.field_context.name,
@@ -323,7 +323,7 @@ class Group:
             items[key], siblings = value if isinstance(value, Beside) else (value, {})
             for sibling, part in siblings.items():
                 if sibling in self._names:
-                    wrong = f"{entry.field_context.name} goes with a {sibling!r}, but {_MIRRORED[self._owner]} have an entry under that key"
+                    wrong = f"{entry.field_context.name} adds the key {sibling!r}, but {_MIRRORED[self._owner]} have an entry under that key"
                     raise ValueError(Problem("", wrong, hint="choose another name"))
                 items[sibling] = part
         return rebuild_mapping(node, items)
@@ -392,7 +392,7 @@ def _mapping_fields(
             absent.add(key)
         elif field.source is not None:
             if source not in node:
-                text = f"is made of {source!r}, but samples have {list(node)}"
+                text = f"is read from {source!r}, but samples have {list(node)}"
                 hint = (
                     nearest(source, node)
                     or "if they may lack it, add .allow_missing() to the field"
@@ -435,9 +435,7 @@ def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
         return Problem(name, f"{kinds[0]} as {owner} have there", kinds[1], mirrors)
     if not _has_names(node):
         expected = f"{len(steps)} entries, as {owner} have there"
-        return Problem(
-            name, expected, str(len(field_steps)), f"{mirrors}; None is for what needs no field"
-        )
+        return Problem(name, expected, str(len(field_steps)), f"{mirrors}; None means no field")
     names = [step_name(step) for step in steps]
     wrong = next(step_name(step) for step in field_steps if step not in steps)
     hint = nearest(wrong, names) or mirrors
@@ -459,14 +457,14 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
         )
     if any(sample is None for sample in samples):
         return (
-            "Keep() leaves None and what stands beside it as it is"
+            "Keep() leaves None, and the other values of the entry, as they are"
             if field_context.path
             else WITHOUT_NONE
         )
     if isinstance(first, Mapping | tuple):
         return _mirror_hint(field, first, "samples")
     if type(first).__module__.startswith("PIL.") and not isinstance(field, Image):
-        return "Image() takes PIL images, Mask() those whose pixels are classes"
+        return "use Image() for PIL images, Mask() if their pixels are classes"
     if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
         return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
     if any(isinstance(part, str) for part in (first if isinstance(first, list) else ())):

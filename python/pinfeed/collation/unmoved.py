@@ -126,7 +126,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             text = f"looks like a mask of classes {sorted(classes)[:4]}"
             hint = "Mask() keeps classes"
-            hint += "; if they are none, mean=0 says so" * field.dtype.is_floating_point
+            hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
             warnings.warn(
                 f"Collate: entry {path} {text}, and {field!r} interpolates between them; {hint}",
                 stacklevel=2,
@@ -200,7 +200,7 @@ def _problem(
         way += "in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
         way = (
-            "the same geometry in its own augment= moves it along, or for classes the field Mask()"
+            "pass the same geometry as its own augment= to move it along, or use Mask() for classes"
         )
     elif isinstance(field, Patches):
         way = "nothing moves along with Patches(): crop and flip both in the dataset"

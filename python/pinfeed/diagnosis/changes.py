@@ -30,11 +30,11 @@ _MOST_WORKERS = 16
 _FASTER = 0.9
 #: Minimum bytes per second of reading a file.
 _FILE_PACE = 1e9
-_EQUAL = "values were equal in up to five batches; if rare samples are treated otherwise, leave it as it is"
+_EQUAL = "values were equal in up to five batches; if rare samples are treated differently, keep your code"
 _STAY = "workers that stay don't see what is changed in the dataset later, such as its epoch"
 _STREAM = (
-    "if the stream is split among workers, or its samples come as often as there are workers; "
-    "with drop_last each worker drops its own rest"
+    "if the stream is split among workers (if not, each worker yields all samples); "
+    "with drop_last each worker drops its own incomplete batch"
 )
 
 

@@ -95,7 +95,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
     main = sys.modules.get("__mp_main__", sys)
     if main.__name__ == "__mp_main__" and main is not sys.modules["__main__"]:
-        wrong = "a process that was started imports the main module again, and that calls diagnose"
+        wrong = "a new process imports the main module again, which calls diagnose"
         raise RuntimeError(
             Problem("diagnose", wrong, hint="call it under if __name__ == '__main__'")
         )
@@ -105,7 +105,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     if step is not None and (group_ranks() or (0, 1))[1] > 1:
         warnings.warn(
-            "diagnose: each rank calls the step another number of times, so a step that waits for other "
+            "diagnose: ranks call the step different numbers of times, so a step that waits for other "
             "ranks (DistributedDataParallel, all_reduce) never ends; give one that trains model.module",
             stacklevel=3,
         )
@@ -147,7 +147,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
         report.notes.append(
             f"samples or the step opened files in this process ({names}), which stay open: workers forked "
-            "from now on share their positions, so train in another process than this"
+            "from now on share their positions, so train in another process"
         )
     return report
 

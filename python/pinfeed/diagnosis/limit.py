@@ -31,13 +31,13 @@ LIMITS = {
     "dataset": "the dataset: getting the samples takes most of the time",
     "files": "the disk: samples wait for files that are not in memory",
     "collate": "the collate function takes most of the time",
-    "hand_off": "the hand-off: batches are made sooner than they arrive in the loop",
+    "hand_off": "the hand-off: batches are finished well before they arrive in the loop",
     "batch": "the cost of each batch, however many samples it has",
     "start": "the start of the workers: an epoch is short, and each begins with new ones",
     "stragglers": "a few samples that take much longer than the others",
     "lock": "a lock: more workers make no more batches, and CPUs are idle",
-    "cpus": "the CPUs: all that this process may use make batches",
-    "gil": "the GIL: the thread that makes batches and the step take it from each other",
+    "cpus": "the CPUs: all that this process may use are busy with batches",
+    "gil": "the GIL: the thread that makes batches and the step compete for it",
     "unexplained": "unexplained: the stages take less than half of the time",
 }
 #: General remedies, for when no tried change helps.

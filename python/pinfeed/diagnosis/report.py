@@ -15,9 +15,9 @@ _STAGES = {
     "files": "the samples' files",
     "dataset": "the rest of the samples' time",
     "collate": "the collate function",
-    "hand_off": "the wait for a batch that is made, from workers or a thread to the loop",
+    "hand_off": "from a finished batch in a worker or a thread to the loop",
     "step": "on one batch",
-    "unexplained": "waited for, and in no stage",
+    "unexplained": "waiting that belongs to no stage",
 }
 
 
@@ -212,7 +212,7 @@ def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
         f"{cpus['allowed']} allowed, {quota}{ranks})"
     )
     if (load := cpus["load"]) > LEAST_GAIN:
-        yield f"Other work has {load:.0%} of them: gains below {1 + load:.2f} × are not shown."
+        yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f} × are not shown."
     if found["workers"]:
         runs = found["workers"].items()
         yield "Without the step: " + ", ".join(

@@ -163,7 +163,7 @@ class LoaderCopy:
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
             expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
-            hint = "give the DataLoader in it; what yields the samples can be an IterableDataset"
+            hint = "give the DataLoader inside it; an iterable of samples can be an IterableDataset"
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )

@@ -183,9 +183,9 @@ def _converted(
     note = f"image is then {image!r}; "
     note += "masks move with it, and are (B, H, W); " * bool(steps)
     if is_random:
-        note += "its random draws are others, of the same distributions"
+        note += "its random draws differ, with the same distributions"
     else:
-        note += "values are as close as Pillow's and torch's arithmetic"
+        note += "values differ only as Pillow's and torch's arithmetic do"
     return Converted("; ".join(lines), note, plain, collate)
 
 

@@ -99,7 +99,7 @@ def write_array(
                 bar.advance(drain.add(part), total)
                 del part  # so that its memory can serve for the next one
         if entries.is_empty:
-            raise ValueError("write_array: samples yielded nothing to say what to write")
+            raise ValueError("write_array: samples yielded nothing, so shape and dtype are unknown")
         return drain.finish()
 
 
@@ -230,7 +230,7 @@ class _Entry:
             kind = "numbers" if self._strings is None else "a string"
             raise TypeError(
                 f"{where}: expected {kind} like the samples before, got {type(sample).__name__}; "
-                "numbers and strings go into entries of their own, where an empty string is ''"
+                "put numbers and strings into separate entries; an empty string is ''"
             )
         if isinstance(sample, tuple):
             raise TypeError(
@@ -263,7 +263,7 @@ class _Entry:
         self._reader.settle_dtype("write_array: an empty sample")
         if self._reader.dtype is None:
             raise ValueError(
-                "write_array: expected a sample that has a dtype, got empty lists only; name one "
+                "write_array: expected a sample that has a dtype, got empty lists only; set it "
                 "with dtype="
             )
         arrays, lengths, self._waiting, self._lengths = self._waiting, self._lengths, [], []

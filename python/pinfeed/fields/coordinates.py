@@ -43,7 +43,7 @@ def require_pixels(numbers: npt.NDArray[Any], what: str, name: str) -> None:
     if (2 * finite == np.rint(2 * finite)).all():
         return  # a single pixel, its center, or zeros for unknown points
     got = f"fractions, at most {finite.max():g}"
-    hint = "multiply them by width and height; Boxes(normalized=True) is about the batch"
+    hint = "multiply them by width and height; Boxes(normalized=True) applies to the batch"
     raise ValueError(Problem(name, f"{what} in pixels of their image", got, hint))
 
 
@@ -70,7 +70,7 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
     """Raises ValueError if a sample carries another image size than its image has."""
     for position, canvas in enumerate(canvases or ()):
         if canvas is not None and tuple(canvas) != tuple(sizes[position]):
-            expected = f"coordinates in an image of {tuple(sizes[position])}, as their image has it"
+            expected = f"coordinates for their image of {tuple(sizes[position])}"
             got = f"canvas_size={tuple(canvas)}"
             hint = "resize both or neither in the dataset"
             raise ValueError(Problem(name, expected, got, hint, sample=position))

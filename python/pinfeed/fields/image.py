@@ -394,7 +394,7 @@ class Image(Field):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         self._augmentation.refuse_batch(context.name)
         if not isinstance(batch, torch.Tensor):
-            expected = "a tensor of images, which Image() takes"
+            expected = "a tensor of images for Image()"
             raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if self.input is None and batch.ndim == 3 and batch.shape[2] > 4:  # gray images
             batch = batch[..., None]
@@ -464,7 +464,7 @@ class Image(Field):
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises unless the field converts uint8 images to floats or uint8, as devices can."""
         if self.pad_value is not None:
-            wrong = "pad_value is for images of different sizes, and images of a batch have one"
+            wrong = "pad_value is for images of different sizes, but a batch has only one size"
             hint = (
                 "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
             )
@@ -505,15 +505,16 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     sample.load()  # some files have no mode and size before
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
-        fix = "a mask takes Mask(), an image .convert('RGB')"
+        fix = "use Mask() for a mask, .convert('RGB') for an image"
         if sample.mode == "1":
             fix = (
-                "a mask takes Mask(), an image .convert('L'), or .convert('RGB') for three channels"
+                "use Mask() for a mask, .convert('L') for an image, or .convert('RGB') for three "
+                "channels"
             )
         if is_mask:
             fix = (
-                "take the image before .convert('RGB') where it has a palette, .getchannel(0) where "
-                "channels are equal; colors take Image()"
+                "pass the image before .convert('RGB') if it has a palette, .getchannel(0) if its "
+                "channels are equal; use Image() for colors"
             )
         if sample.mode in ("La", "RGBa"):  # Pillow converts them to no other mode
             fix = f".convert({sample.mode.upper()!r}) divides colors by alpha again"

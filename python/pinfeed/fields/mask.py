@@ -88,8 +88,8 @@ class Mask(Image):
     ) -> None:
         if image is not None and not isinstance(image, str):
             raise TypeError(
-                f"Mask: image must be the key of an image in the same dict, got {image!r}; a geometry "
-                "is augment="
+                f"Mask: image must be the key of an image in the same dict, got {image!r}; pass a "
+                "geometry as augment="
             )
         require_flags("Mask", reduce_labels=reduce_labels)
         for name, value in (("fill", fill), ("pad_value", pad_value)):
@@ -193,13 +193,11 @@ class Mask(Image):
     @override
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         if self.augment is not None or self.pad_value is not None:
-            wrong = "augment and pad_value are for the samples of a Collate, and this is a batch already"
+            wrong = "augment and pad_value are for the samples of a Collate, but this is already a batch"
             hint = "give this Mask to the Collate, and leave it out of fields"
             raise TypeError(Problem(context.name, wrong, hint=hint))
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(
-                Problem(context.name, "a tensor, which Mask() takes", type(batch).__name__)
-            )
+            raise TypeError(Problem(context.name, "a tensor for Mask()", type(batch).__name__))
         if batch.is_cpu and len(batch):  # native code needs at least one sample
             return self._batch(batch, np.arange(len(batch)), context)
         # Reading values would wait for the device, so all values of the input dtype must fit.
@@ -223,7 +221,7 @@ def _plane(mask: Any, context: FieldContext, position: int) -> Any:
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
     if len(shape) < 2 or len(shape) == 3:
-        hint = "mask[..., 0] is the mask where channels are equal" if len(shape) == 3 else ""
+        hint = "pass mask[..., 0] if channels are equal" if len(shape) == 3 else ""
         raise ValueError(
             Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )

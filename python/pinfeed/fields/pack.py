@@ -172,11 +172,11 @@ class Pack(Field):
             )
             hint = (
                 "any dataset but an ArrayDataset needs IndexedDataset(dataset) around it, and a "
-                "PackedStream batch_size=None"
+                "PackedStream needs batch_size=None"
             )
             raise ValueError(Problem(context.name, wrong, hint=hint))
         if packing is not None and self.seq_length != packing.seq_length:
-            expected = f"seq_length={packing.seq_length} for Pack, as the PackSampler has it"
+            expected = f"seq_length={packing.seq_length} for Pack, like the PackSampler's"
             raise ValueError(Problem(context.name, expected, str(self.seq_length)))
         packed = _core.pack(
             *samples,

@@ -183,7 +183,7 @@ class Pad(Field):
     @override
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         if not (isinstance(batch, JaggedBatch) and isinstance(batch.values, torch.Tensor)):
-            expected = "a JaggedBatch of tensors, which Pad() takes and Jagged() makes in a Collate"
+            expected = "a JaggedBatch of tensors, which Jagged() makes in a Collate"
             raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if batch.values.is_cpu:
             return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), context)
@@ -258,7 +258,7 @@ class Pad(Field):
         sample = (
             int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
         )
-        limits = "" if self.like else ", and both the same max_length"
+        limits = "" if self.like else ", and set the same max_length for both"
         if lengths.ndim > known.ndim:
             limits += "; np.asarray(sample) makes rows of lists"
         problem = Problem(

@@ -181,14 +181,14 @@ class Patches(Field):
         """What native code takes for the geometry."""
         if geometry.needs_boxes:
             raise ValueError(
-                f"Patches: {geometry!r} crops around the boxes of objects, which nothing moves along "
-                "with patches; take RandomResizedCrop or RandomCrop"
+                f"Patches: {geometry!r} crops around the boxes of objects, but Patches can't move "
+                "boxes; use RandomResizedCrop or RandomCrop"
             )
         has_rule = self.max_pixels is not None or self.max_patches is not None
         for step in geometry.steps:
             if has_rule and isinstance(step, Resizing):
                 raise ValueError(
-                    f"Patches: images get their size by {step!r}, and by max_pixels or max_patches; "
+                    f"Patches: images are resized by {step!r}, and by max_pixels or max_patches; "
                     "leave one of them out"
                 )
         return geometry.native(None)
@@ -229,7 +229,7 @@ class Patches(Field):
         """
         if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
-                "Patches: the size of what is seen follows from augment; give patch_grid the sizes that "
+                "Patches: augment changes the size of images; give patch_grid the sizes that "
                 f"{self.augment!r} leaves"
             )
         return grid_of(height, width, self._patching.options.sizes, "Patches")
@@ -287,7 +287,7 @@ class Patches(Field):
 
     @override
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
-        wrong = "Patches() makes its batch where the samples are, whose sizes differ"
+        wrong = "Patches() takes images of different sizes, so it can't convert whole batches"
         hint = (
             "give it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
             "halves what goes over the bus"
@@ -364,7 +364,7 @@ def _settings(processor: Any) -> dict[str, Any]:
 
     def refuse(setting: str, expected: str) -> None:
         raise ValueError(
-            f"Patches: {kind} has {setting}={getattr(processor, setting)!r}, and this is for {expected}"
+            f"Patches: {kind} has {setting}={getattr(processor, setting)!r}; supported: {expected}"
         )
 
     settings: dict[str, Any] = {

@@ -71,7 +71,7 @@ class Target(Field):
             return
         sample = int(np.flatnonzero(np.diff(offsets))[0])
         expected = f"no objects, because no sample of the batch has an image under {self.image!r}"
-        hint = "give such samples an empty list, or None and this field allow_missing()"
+        hint = "pass an empty list for such samples, or None, with allow_missing() for this field"
         got = str(int(offsets[sample + 1] - offsets[sample]))
         raise ValueError(Problem(context.name, expected, got, hint, sample=sample))
 
@@ -170,7 +170,7 @@ class Boxes(Target):
             format = getattr(sample, "format", None)
             name = str(getattr(format, "name", format)).lower()
             if format is not None and name != self.format:
-                hint = f'say format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
+                hint = f'pass format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
                 got = f"a {type(sample).__name__} of format {name!r}"
                 expected = f"boxes of format {self.format!r}"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))
@@ -198,8 +198,8 @@ class Boxes(Target):
             if self.format == "xyxy":
                 expected = "x1 <= x2 and y1 <= y2"
                 hint = (
-                    'boxes with width and height, such as COCO\'s, take format="xywh", or "cxcywh" '
-                    "if they have their center"
+                    'for boxes with width and height, such as COCO\'s, pass format="xywh", or '
+                    '"cxcywh" if they begin with their center'
                 )
             box = in_format(boxes[row : row + 1], self.format)[0]
             raise _about_box(row, box, offsets, expected, hint, context.name)
@@ -361,7 +361,7 @@ class InstanceMasks(Target):
             return self._batch(torch.zeros((0, 0, 0), dtype=torch.uint8, device="cpu"), offsets)
         for position, (masks, size) in enumerate(zip(read, seen.views.sources, strict=True)):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
-                expected = f"masks of {size}, as their image in entry [{self.image!r}] has it"
+                expected = f"masks of {size}, the size of their image in entry [{self.image!r}]"
                 got = str(tuple(masks.shape[1:]))
                 raise ValueError(Problem(context.name, expected, got, sample=position))
         remain = _those_that_remain(objects, offsets, context.name)

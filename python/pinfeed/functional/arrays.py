@@ -232,9 +232,9 @@ def gather(
 def require_array(array: Any, name: str) -> Any:
     """Returns the array; raises TypeError for other types, and for tensors with gradients."""
     if not isinstance(array, ARRAYS):
-        hint = "np.stack(...) makes one of a list of arrays" if isinstance(array, list) else ""
+        hint = "np.stack(...) makes one from a list of arrays" if isinstance(array, list) else ""
         if hasattr(array, "__array_interface__"):  # PIL images
-            hint = "np.asarray(...) makes one of it"
+            hint = "np.asarray(...) converts it"
         kind = type(array).__name__
         raise TypeError(Problem(name, "a NumPy array or a torch tensor", kind, hint))
     if isinstance(array, torch.Tensor) and array.requires_grad:

@@ -112,8 +112,8 @@ class Normalization:
         if are_fractions and abs(self.factor) > 16 * BYTE_SCALE:
             raise ValueError(
                 f"{name}: expected mean and std in units of the images' own values, which "
-                f"scale={self.factor} keeps, got constants for values 0..1; leave scale out, "
-                "which do_rescale=False of a processor sets"
+                f"scale={self.factor} keeps, got constants for values 0..1; leave scale out "
+                "(do_rescale=False of a processor sets it)"
             )
 
     def check_channels(self, channels: int, name: str) -> None:

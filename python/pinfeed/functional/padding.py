@@ -166,7 +166,7 @@ def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list
         )
     if array.ndim == 2 and not 1 <= array.shape[1] < len(shape):
         raise ValueError(
-            f"{function}: lengths must be of 1 to {len(shape) - 1} axes, got {array.shape[1]}"
+            f"{function}: lengths must be for 1 to {len(shape) - 1} axes, got {array.shape[1]}"
         )
     limits = shape[1] if array.ndim == 1 else np.array(shape[1 : 1 + array.shape[1]])
     wrong = np.argwhere((array < 0) | (array > limits))

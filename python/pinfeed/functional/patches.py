@@ -164,7 +164,7 @@ def checked_sizes(
     if max_patches is not None:
         if sizes or multiple > 1:
             raise ValueError(
-                f"{function}: max_patches is a rule of its own, for merge=1 and without min_pixels and "
+                f"{function}: max_patches can't be combined with merge, multiple_of, min_pixels or "
                 "max_pixels; leave one of them out"
             )
         sizes["max_patches"] = checked_integer(max_patches, f"{function}: max_patches", 1, 2**31)

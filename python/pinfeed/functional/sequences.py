@@ -332,7 +332,7 @@ def _padded_parts(
         padded = padded.values
     if lengths is None:
         raise TypeError(
-            f"{function}: expected lengths, or a Padded that has them: lengths=True, of Image sizes=True"
+            f"{function}: expected lengths, or a Padded with lengths (lengths=True; Image: sizes=True)"
         )
     side = "right" if side is None else side
     check_side(side, function)

@@ -165,7 +165,7 @@ def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
         if sum(ways.values()) > 1 and _may_be_of_items(part):
             counts = " or ".join(str(count) for count in ways if count is not None)
             raise ValueError(
-                f"unbind: entry {path + step} is a list of {len(part)} items, which may be one for each "
-                f"sample or parts of all samples, and no entry beside it tells (samples: {counts}); leave it out"
+                f"unbind: entry {path + step} is a list of {len(part)} items, either one for each "
+                f"sample or parts of all samples, and no other entry tells which (samples: {counts}); leave it out"
             )
         _refuse_ambiguity(part, path + step, possible)

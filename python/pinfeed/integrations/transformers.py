@@ -45,7 +45,7 @@ _FLASH = {  # arguments of flash attention
 _NO_LENGTH = 1e20  # tokenizers without a maximum length have a larger value
 _LEAVE_OUT = (
     "only input_ids, attention_mask, token_type_ids and special_tokens_mask are padded; leave others "
-    "out, as Dataset.remove_columns() of datasets does, or take the collator of transformers"
+    "out, as Dataset.remove_columns() of datasets does, or use the collator of transformers"
 )
 # Columns of loss masks: a label is -100 where one of them is 0.
 _LOSS_MASKS = ("completion_mask", "assistant_masks", "loss_mask")
@@ -534,7 +534,7 @@ class DataCollatorWithFlattening(
             counts = batch[key].shape[1], batch["input_ids"].shape[1]
             if counts[0] != counts[1]:
                 raise ValueError(
-                    f"DataCollatorWithFlattening: expected one of {key} per token of input_ids, got "
+                    f"DataCollatorWithFlattening: expected one {key} per token of input_ids, got "
                     f"{counts[0]} and {counts[1]}"
                 )
         _apply_masks(batch, "DataCollatorWithFlattening")

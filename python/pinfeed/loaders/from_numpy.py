@@ -197,8 +197,8 @@ def _require_no_other_order(seed: int | None, world_size: int) -> None:
         )
     if world_size > 1:
         raise ValueError(
-            f"from_numpy: generator shuffles the rows of one process, and this is one of {world_size}; pass "
-            "seed instead, whose order they share"
+            f"from_numpy: generator shuffles the rows of one process, but this is one of {world_size}; pass "
+            "seed instead, so that all have the same order"
         )
 
 
@@ -208,7 +208,7 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
     for kind in (Subset, TensorDataset):
         if isinstance(arrays, kind) and type(arrays).__getitem__ is not kind.__getitem__:
             raise TypeError(
-                f"from_numpy: {type(arrays).__name__} has a __getitem__ of its own, and from_numpy takes "
+                f"from_numpy: {type(arrays).__name__} has its own __getitem__, but from_numpy takes "
                 "rows without calling it; write DataLoader(dataset, batch_size, collate_fn=Collate())"
             )
     if isinstance(arrays, Subset):
@@ -217,8 +217,8 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
         return ArrayDataset(arrays.tensors)
     if isinstance(arrays, ConcatDataset):
         raise TypeError(
-            "from_numpy: arrays is a ConcatDataset; pass its arrays, one behind the other, as "
-            "pinfeed.ConcatArray([...]), an entry each, or write "
+            "from_numpy: arrays is a ConcatDataset; join its arrays, for each entry, with "
+            "pinfeed.ConcatArray([...]), or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
         )
     is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")

@@ -117,7 +117,7 @@ def new_shared_storage(size: int, user: str) -> Any:
         raise OSError(
             f"{user}: no room for {size:,} bytes of shared memory{free}: "
             f"{error}; make /dev/shm larger (docker run --shm-size=16g or --ipc=host; elsewhere "
-            "mount -o remount,size=16g /dev/shm), or have less under way: fewer workers, a smaller "
+            "mount -o remount,size=16g /dev/shm), or prefetch less: fewer workers, a smaller "
             "prefetch_factor, smaller batches"
         ) from error
 

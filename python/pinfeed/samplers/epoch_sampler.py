@@ -167,7 +167,7 @@ class EpochSampler(Sampler[Any]):
         if self.world_size > 1 and is_accelerate_in_charge():
             raise RuntimeError(
                 f"{self._name}: accelerator.prepare, which HF Trainer calls too, splits batches among "
-                f"processes, and these are split among {self.world_size} already; pass rank=0, "
+                f"processes, but these are already split among {self.world_size}; pass rank=0, "
                 "world_size=1 to the sampler, or leave the DataLoader out of prepare: "
                 "pinfeed.DeviceLoader(loader, accelerator.device)"
             )

@@ -171,7 +171,7 @@ class PackSampler(EpochSampler):
         self._totals = lengths_of_samples(lengths, name)
         if len(self._totals) > _MOST_DOCUMENTS:
             raise ValueError(
-                f"{name}: lengths must be at most 2**32 - 2 documents, got {len(self._totals)}"
+                f"{name}: lengths must have at most 2**32 - 2 documents, got {len(self._totals)}"
             )
         if strategy == "wrapped" and self._totals.sum(dtype=np.float64) >= 2**62:
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
@@ -276,8 +276,8 @@ class PackSampler(EpochSampler):
         count = len(rows.offsets) - 1
         if count < self.FEWEST_ROWS * self.world_size:
             raise ValueError(
-                f"{self._name}: {count} rows of documents leave a rank of {self.world_size} without "
-                "a batch; take fewer ranks or more documents"
+                f"{self._name}: {count} rows of documents leave one of {self.world_size} ranks "
+                "without a batch; use fewer ranks or more documents"
             )
         order = self._order(count, keys[ROUNDS : 2 * ROUNDS])
         if self.balance == "count" or world_size == 1:

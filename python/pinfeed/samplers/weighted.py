@@ -96,7 +96,7 @@ class WeightedSampler(OrderSampler):
         if not replacement and self.num_samples > positive:
             raise ValueError(
                 f"{self._name}: {positive} weights are above 0, which is fewer than "
-                f"num_samples={self.num_samples}; draw fewer, or with replacement=True"
+                f"num_samples={self.num_samples}; draw fewer, or pass replacement=True"
             )
         self._table: npt.NDArray[np.uint64] | None = None
 
@@ -145,7 +145,7 @@ class WeightedSampler(OrderSampler):
             _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
         except TypeError as error:
             raise TypeError(
-                f"{name}: labels must be of one type that sorts, such as integers or strings: {error}"
+                f"{name}: labels must be of one sortable type, such as integers or strings: {error}"
             ) from error
         return cls(
             (1 / counts)[classes],

@@ -33,8 +33,8 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
     if isinstance(kind, pa.FixedShapeTensorType):
         if kind.permutation not in (None, [*range(len(kind.shape))]):
             raise TypeError(
-                f"{name}: expected tensors whose axes are in the order of memory, got {kind}; "
-                "column.cast(column.type.storage_type) has their values as they lie in memory"
+                f"{name}: expected tensors whose axes are in memory order, got {kind}; "
+                "column.cast(column.type.storage_type) returns their values in memory order"
             )
         flat = dense_values(array.storage.flatten(), name, in_lists=True)
         return flat.reshape(len(array), *kind.shape)
@@ -125,15 +125,14 @@ def _lists(array: Any, name: str) -> RaggedArray:
     if not is_dense(kind):
         hint = ""
         if is_lists(kind):
-            hint = "; if they are, say so with column.cast(): pyarrow.list_(type, length)"
+            hint = "; if they have one length, cast the column to pyarrow.list_(type, length)"
         elif pa.types.is_dictionary(kind):
             hint = (
                 "; type(array).from_arrays(array.offsets, array.values.indices), where array is "
                 "column.combine_chunks(), has the codes"
             )
         raise TypeError(
-            f"{name}: expected lists of numbers, or of lists that are of one length, got {array.type}"
-            f"{hint}"
+            f"{name}: expected lists of numbers, or of lists of one length, got {array.type}{hint}"
         )
     values = array.flatten()  # only the values of this slice, because others may be null
     if values.null_count:

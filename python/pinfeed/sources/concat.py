@@ -89,7 +89,7 @@ class ConcatArray(Source):
         if samples and not is_path:
             raise TypeError(
                 "ConcatArray: samples=True takes paths of .npy files, got "
-                f"{type(parts[0]).__name__}; np.stack(arrays) is one array of samples in memory"
+                f"{type(parts[0]).__name__}; np.stack(arrays) makes one array of samples in memory"
             )
         self._parts: list[Any] = []  # of ArraySource, of RaggedArray, or of _FilePart
         for number, part in enumerate(parts):
@@ -227,7 +227,7 @@ class _FilePart:
             )
         if header.fortran_order and math.prod(shape) > max(shape, default=1):
             raise ValueError(
-                f"{name}: expected C order, got Fortran order, in which rows lie in pieces; "
+                f"{name}: expected C order, got Fortran order, whose rows are not contiguous; "
                 "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
             )
         path = os.path.abspath(path)

@@ -87,7 +87,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             if length != self._length:
                 raise ValueError(
                     f"ArrayDataset: arrays must have the same length, got {self._length} in entry "
-                    f"{first_path} and {length} in entry {path}; samples in a list are "
+                    f"{first_path} and {length} in entry {path}; convert a list of samples with "
                     "np.stack(samples), or RaggedArray.from_sequences(samples); "
                     f"{_OF_SAMPLES}"
                 )
@@ -567,7 +567,7 @@ def _open_source(array: Any, name: str) -> Source:
 
 
 # Hints for arrays and tables of other packages, by package name.
-_TABLE = "ArrayDataset.from_arrow(table) takes it; with a column's name, ArrayDataset.from_arrow(table, ['x'])['x']"
+_TABLE = "ArrayDataset.from_arrow(table) takes it; for one column, ArrayDataset.from_arrow(table, ['x'])['x']"
 _STORE = (
     "to_numpy((rows[i : i + 1000] for i in range(0, rows.shape[0], 1000)), out='x.npy') copies rows to a "
     "file once, np.asarray(rows) into memory; to leave them there, pass DataLoader a Dataset whose "
@@ -575,7 +575,7 @@ _STORE = (
 )
 _IN_FILE = f"take an array in the file, such as rows = h5py.File(path)['x']; {_STORE}"
 _SPARSE = (
-    "pass .toarray() of it; a CSR matrix without a copy is RaggedArray(m.indices, m.indptr) and "
+    "pass its .toarray(), or, without a copy, a CSR matrix as RaggedArray(m.indices, m.indptr) and "
     "RaggedArray(m.data, m.indptr)"
 )
 _FOREIGN = {
@@ -588,7 +588,7 @@ _FOREIGN = {
 def _array_of(given: Any) -> str:
     """A hint how to convert an object to an array."""
     if isinstance(given, int | float):
-        return f"np.full(length, {given}) has it for each sample"
+        return f"np.full(length, {given}) repeats it for each sample"
     package = type(given).__module__.partition(".")[0]
     if package == "datasets" and (column := getattr(given, "column_name", None)):
         return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] has this column of a dataset"

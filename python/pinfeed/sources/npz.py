@@ -61,7 +61,7 @@ def _stored_bytes(
     start = member.header_offset
     header = whole[start : start + _LOCAL_HEADER].tobytes() if start >= 0 else b""
     if len(header) < _LOCAL_HEADER or not header.startswith(_LOCAL_SIGNATURE):
-        raise ValueError(f"{name}: expected it at byte {start}, but none begins there")
+        raise ValueError(f"{name}: expected its header at byte {start}, but there is none")
     name_size = int.from_bytes(header[26:28], "little")
     extra_size = int.from_bytes(header[28:30], "little")
     start += _LOCAL_HEADER + name_size + extra_size

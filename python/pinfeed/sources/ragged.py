@@ -39,7 +39,7 @@ VALUES_FILES: dict[StringType | None, str] = {
 }
 RAGGED_FILES = frozenset({OFFSETS, *VALUES_FILES.values()})
 
-_MAKERS = "RaggedArray.from_sequences makes one of lists and arrays, from_strings of strings"
+_MAKERS = "RaggedArray.from_sequences makes one from lists and arrays, from_strings from strings"
 
 _CHUNK_OFFSETS = 1 << 20  # offsets checked or written at a time
 

@@ -30,7 +30,7 @@ class RaggedBuilder:
         self._reader = SampleReader(
             dtype,
             function,
-            "join the tensors with torch.cat, and hand RaggedArray that and the offsets",
+            "join the tensors with torch.cat, and pass RaggedArray the result and the offsets",
         )
         self._values: npt.NDArray[Any] | None = None
         self._offsets = array("q", [0])
@@ -66,7 +66,7 @@ class RaggedBuilder:
             if self._reader.dtype is None:
                 raise ValueError(
                     f"{self._function}: expected a sequence that has a dtype, "
-                    f"got {len(self._offsets) - 1} empty lists; name one with dtype="
+                    f"got {len(self._offsets) - 1} empty lists; set it with dtype="
                 )
             values = np.empty(0, self._reader.dtype)
         _resize(values, self._offsets[-1])
@@ -169,9 +169,9 @@ class SampleReader:
         dtype = self.dtype
         assert dtype is not None
         if not self._casts:
-            hint = "name the dtype of all with dtype="
+            hint = "set the dtype of all with dtype="
             if array.dtype.kind not in _RANK:
-                hint = "numbers and strings, or objects, go into entries of their own"
+                hint = "put numbers, strings and objects into separate entries"
             raise TypeError(
                 f"{name}: expected {dtype} like those before, got {array.dtype}; {hint}"
             )
@@ -185,7 +185,7 @@ def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArra
             if type(number) is int and number >= 2**63:
                 raise ValueError(
                     f"{name}: expected integers of 64 bits, got {number}; "
-                    "name the dtype of all with dtype="
+                    "set the dtype of all with dtype="
                 )
     if array.dtype not in _PYTHON_DTYPES:
         return array
@@ -210,7 +210,7 @@ def checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> np
         return cast
     if wrong.any():
         raise ValueError(
-            f"{name}: {array[wrong][0]} does not fit in {dtype}; name a wider one with dtype="
+            f"{name}: {array[wrong][0]} does not fit in {dtype}; set a wider one with dtype="
         )
     return cast
 
@@ -223,5 +223,5 @@ def numpy_dtype(dtype: Any, function: str) -> np.dtype[Any]:
     except TypeError:  # bfloat16, for one
         result = np.dtype(object)
     if result.kind not in _RANK:
-        raise TypeError(f"{function}: dtype must be NumPy's, of numbers or bool, got {name}")
+        raise TypeError(f"{function}: dtype must be a numeric or bool dtype of NumPy, got {name}")
     return result

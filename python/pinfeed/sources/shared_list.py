@@ -70,9 +70,9 @@ class SharedList(Sequence[Any]):
                 except Exception as error:
                     problem = Problem(
                         f"SharedList: record {index}",
-                        "an object that pickle takes",
+                        "a picklable object",
                         type(record).__name__,
-                        f"leave out what it can't take: {error}",
+                        f"leave out what can't be pickled: {error}",
                     )
                     raise TypeError(problem) from error
                 pickler.clear_memo()
@@ -101,7 +101,7 @@ class SharedList(Sequence[Any]):
             text = f"SharedList: index {index} is out of range for {len(self)} records"
             raise IndexError(text) from None
         except TypeError:
-            hint = "[shared[i] for i in indices] has several"
+            hint = "[shared[i] for i in indices] returns several"
             got = type(index).__name__
             raise TypeError(Problem("SharedList", "an integer or a slice", got, hint)) from None
         return pickle.loads(self._bytes[self._ends[position] : self._ends[position + 1]])

@@ -432,6 +432,6 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
     if not dtype.isnative:
         raise TypeError(
             f"{name}: expected the machine's byte order, got dtype {dtype.str}; "
-            "convert with a.astype(a.dtype.newbyteorder('=')), and files, which that would read as a "
-            f"whole, with write_array(path, a, dtype={dtype.newbyteorder('=').name!r})"
+            "convert with a.astype(a.dtype.newbyteorder('=')), or, without reading a whole file "
+            f"into memory, with write_array(path, a, dtype={dtype.newbyteorder('=').name!r})"
         )

@@ -107,7 +107,7 @@ class WholePass:
         if len(steps) == len(self._groups) and len(epochs) == 1:
             return
         named = ", ".join(
-            f"rank {rank} has had {one.yielded} samples of epoch {one.epoch}"
+            f"rank {rank} has yielded {one.yielded} samples of epoch {one.epoch}"
             for (_, rank), one in found.items()
         )
         raise ValueError(

@@ -206,7 +206,7 @@ class PackedStream(IterableDataset[Any]):
             raise ValueError(
                 f"PackedStream: documents must have at most seq_length="
                 f"{self._settings['seq_length']} tokens, got one of {length}; cut it or drop it in the "
-                "source of the stream, or take strategy='wrapped'"
+                "source of the stream, or use strategy='wrapped'"
             )
         return length
 

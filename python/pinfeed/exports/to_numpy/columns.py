@@ -25,7 +25,7 @@ from pinfeed.sources.strings import encode
 Part = tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]
 #: The hint for a batch that has fewer axes than those before.
 NO_SQUEEZE = (
-    "squeeze() drops the batch axis of a batch of one sample, too: name the axis that is to go, such as "
+    "squeeze() drops the batch axis of a batch of one sample, too: name the axis to drop, such as "
     "squeeze(1)"
 )
 

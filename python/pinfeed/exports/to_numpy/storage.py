@@ -109,7 +109,7 @@ def require_memory(size: int, what: str) -> None:
     if free is not None and size > free:
         raise MemoryError(
             f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
-            "with out=a path, or take fewer samples with max_samples"
+            "by passing a path as out, or limit the samples with max_samples"
         )
 
 

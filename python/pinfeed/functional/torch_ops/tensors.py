@@ -41,7 +41,7 @@ def normalize_tensor(
     wanted = f"uint8 with shape ({', '.join(input)})"
     got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)}"
     if images.dtype != torch.uint8:
-        raise TypeError(f"{name} must be {wanted}, got {got}; other dtypes are taken on the CPU")
+        raise TypeError(f"{name} must be {wanted}, got {got}; other dtypes work on the CPU")
     if images.ndim != len(input):
         raise ValueError(f"{name} must be {wanted}, got {got}")
     if constants is not None:
