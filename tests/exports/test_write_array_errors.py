@@ -32,7 +32,11 @@ TYPES = [
     ("x", of(LIST, dtype="S3"), "dtype must be a numeric or bool dtype of NumPy"),
     ("x.npy", of(1, 2.5), "sample 1: expected int64 like those before, got float32"),
     ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: can't cast float64 to uint8"),
-    ("x.npy", of(1, "a"), "sample 1: expected numbers like the samples before, got str; .* own"),
+    (
+        "x.npy",
+        of(1, "a"),
+        "sample 1: expected numbers like the samples before, got str; put numbers and strings into separate entries",
+    ),
     ("x", of([], b"a"), "sample 1: expected numbers like .*, got bytes; .* an empty string is ''"),
     ("x.npy", of("a"), "batch 0: a .npy file can't hold lists; give the path of a directory"),
     ("x", of("a", 1), "sample 1: expected a string like the samples before, got int"),
@@ -51,7 +55,7 @@ TYPES = [
 VALUES = [
     ("x", of(), "samples yielded nothing"),
     ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory of them, got .*npz'"),
-    ("x", of([], []), "expected a sample that has a dtype, got empty lists only; name .* dtype="),
+    ("x", of([], []), "expected a sample that has a dtype, got empty lists only; set it with dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
     ("x", of(LIST, dtype={"x": "u1"}), "dtype names 'x', but the first sample is not a dict"),

@@ -87,7 +87,7 @@ def test_exchanged_columns_and_another_size():
 BAD = {
     "negative width": ("xywh", [3, 3, -1, 2], "width and height of at least 0, got [3.0, 3.0, -1.0, 2.0] of box 1"),
     "negative height": ("cxcywh", [9, 9, 2, -1], "got [9.0, 9.0, 2.0, -1.0] of box 1"),
-    "x2 < x1": ("xyxy", [9, 1, 8, 2], 'x1 <= x2 and y1 <= y2, got [9.0, 1.0, 8.0, 2.0] of box 1; boxes with width and height, such as COCO\'s, take format="xywh"'),
+    "x2 < x1": ("xyxy", [9, 1, 8, 2], 'x1 <= x2 and y1 <= y2, got [9.0, 1.0, 8.0, 2.0] of box 1; for boxes with width and height, such as COCO\'s, pass format="xywh"'),
     "y2 < y1": ("xyxy", [1, 9, 2, 8], "got [1.0, 9.0, 2.0, 8.0] of box 1"),
 }  # fmt: skip
 

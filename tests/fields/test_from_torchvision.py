@@ -226,7 +226,7 @@ BAD = {
     "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with bytes"),
     "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
     "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: it gets bytes; put ToDtype(torch.float32, scale=True) before it"),
-    "double": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)), ValueError, "no torch.float64"),
+    "double": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)), ValueError, "convert bytes to torch.float64"),
     "normalized halves": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float16), OLD_FLOATS[1]), ValueError, "in float32"),
     "noise that is normalized": (of(TO_TENSOR, transforms.RandomErasing(value="random"), OLD_FLOATS[1]), ValueError, "random values after it normalizes"),
     "bytes again": (of(TO_TENSOR, transforms.ToPILImage()), ValueError, "ToPILImage comes after ToTensor"),

@@ -119,8 +119,8 @@ ONE = np.ones(1, np.int32)
 BFLOAT16 = torch.ones(1).bfloat16()
 
 REFUSED = (
-    ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; name"),
-    ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; name"),
+    ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like those before, got float64; set the dtype"),
+    ([[1], [0.5]], None, TypeError, "1: expected int64 like those before, got float32; set the dtype"),
     ([ONE, np.empty(0, np.int64)], None, TypeError, "1: expected int32 like those before, got int64"),
     ([ONE, ["a"]], None, TypeError, "1: expected int32 like those before, got <U1"),
     ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
@@ -149,7 +149,7 @@ REFUSED = (
     ([["1"]], np.float32, TypeError, "0: can't cast <U1 to float32"),
     ([[0], [1, 65536]], np.uint16, ValueError, "1: 65536 does not fit in uint16"),
     ([[[1, -1]]], np.uint64, ValueError, "0: -1 does not fit in uint64"),
-    ([[2**63]], None, ValueError, "0: expected integers of 64 bits, got 9223372036854775808; name"),
+    ([[2**63]], None, ValueError, "0: expected integers of 64 bits, got 9223372036854775808; set the dtype of all with dtype="),
     ([[[-1], [2**63]]], None, ValueError, "0: expected integers of 64 bits, got 922337203685477580"),
     ([[1], [1e300]], None, ValueError, r"1: 1e\+300 does not fit in float32; .*wider.*dtype="),
     ([[1, 1e300j]], None, ValueError, r"0: 1e\+300j does not fit in complex64"),

@@ -534,7 +534,7 @@ class DataCollatorWithFlattening(
             counts = batch[key].shape[1], batch["input_ids"].shape[1]
             if counts[0] != counts[1]:
                 raise ValueError(
-                    f"DataCollatorWithFlattening: expected one {key} per token of input_ids, got "
+                    f"DataCollatorWithFlattening: expected one value of {key} per token of input_ids, got "
                     f"{counts[0]} and {counts[1]}"
                 )
         _apply_masks(batch, "DataCollatorWithFlattening")
