@@ -76,9 +76,9 @@ _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 # remain.
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
-# Where outputs go: an array, an allocator, or the pool, as tensors, ndarrays or the samples' type.
-#: values, sizes, mask and views of images.
+# Values, sizes, mask and views of images.
 _WrittenImages: TypeAlias = tuple[Any, Any, Any, Any]
+# Where outputs go: an array, an allocator, or the pool, as tensors, ndarrays or the samples' type.
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
 
 # Options of calls, which fields create once. All of them can be pickled.

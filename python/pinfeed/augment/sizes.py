@@ -66,7 +66,7 @@ class Resize(Resizing):
             raise ValueError("Resize: size=None needs max_size, the length of the longer edge")
         if len(sizes) == 2 and max_size is not None:
             raise ValueError(
-                "Resize: max_size needs one number as size, for the shorter edge; "
+                "Resize: max_size needs a single number as size, the shorter edge; "
                 f"leave it out of size={size!r}"
             )
         if max_size is not None and sizes[0] >= longer:

@@ -217,7 +217,7 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
         return ArrayDataset(arrays.tensors)
     if isinstance(arrays, ConcatDataset):
         raise TypeError(
-            "from_numpy: arrays is a ConcatDataset; join its arrays, for each entry, with "
+            "from_numpy: arrays is a ConcatDataset; join the arrays of each entry with "
             "pinfeed.ConcatArray([...]), or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
         )

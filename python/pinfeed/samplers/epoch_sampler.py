@@ -183,7 +183,7 @@ class EpochSampler(Sampler[Any]):
 
         The next pass starts at the beginning of the epoch, or at the position of a loaded state of the
         same epoch. A running pass keeps its epoch, and until it ends, `state_dict` describes it. If
-        the running pass is already in this epoch and goes on, the call has no effect.
+        the running pass is already in this epoch and continues, the call has no effect.
 
         Raises:
             TypeError: If ``epoch`` is not an integer.
