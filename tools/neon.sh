@@ -4,7 +4,8 @@
 set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
-unset CXX # the toolchain file names the compiler
+unset CXX       # the toolchain file names the compiler
+unset MAKEFLAGS # names a job server of make's that scripts can't reach, and ninja reports an error
 out=build/neon
 
 # -O2 without NDEBUG: asserts should hold here.

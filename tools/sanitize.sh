@@ -7,6 +7,7 @@ set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
 out=$(pwd)/build/sanitize
+unset MAKEFLAGS # names a job server of make's that scripts can't reach, and ninja reports an error
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1
 
