@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python" / "pinfeed"
 # The rooms of the Python package in the order in which data flows: each imports only from the rows
 # above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
 ROOMS = [
-    {"arguments", "lazy", "limits", "optional", "structure"},
+    {"arguments", "imports", "limits", "structure"},
     {"batches", "runtime", "ranks"},
     {"files", "memory"},
     {"sources", "samplers"},

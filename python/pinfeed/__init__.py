@@ -20,16 +20,15 @@ from pinfeed.collation.collate import Collate
 from pinfeed.fields.field import Field, FieldContext
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
-from pinfeed.fields.keep import Keep
 from pinfeed.fields.mask import Mask
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
-from pinfeed.fields.stack import Stack
+from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Boxes, InstanceMasks, Points
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.functional.torch_ops import load as _load_ops
-from pinfeed.lazy import lazy_names
+from pinfeed.imports import lazy_names
 from pinfeed.memory.main_process import set_worker_memory_limit
 from pinfeed.runtime import get_num_threads, set_num_threads
 from pinfeed.sources.concat import ConcatArray

@@ -13,8 +13,8 @@ from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.fields.field import ABSENT, Beside, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
-from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
+from pinfeed.fields.stack import Keep
 from pinfeed.fields.targets import Boxes, Target, require_as_many
 from pinfeed.functional.sequences import JaggedBatch, Padded
 

@@ -15,10 +15,9 @@ from pinfeed.augment.geometry import Resizing
 from pinfeed.augment.sizes import Resize
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
-from pinfeed.fields.keep import Keep
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
-from pinfeed.fields.stack import Stack
+from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 

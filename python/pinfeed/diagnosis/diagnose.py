@@ -29,8 +29,8 @@ from pinfeed.diagnosis.runs import (
     Settings,
     time_step,
 )
+from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import add_note
 from pinfeed.ranks import group_ranks
 
 #: Approximate number of runs, including trials.

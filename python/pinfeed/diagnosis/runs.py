@@ -23,8 +23,8 @@ from pinfeed.arguments import Problem, known_length
 from pinfeed.diagnosis.batch_values import bytes_in, cloned, have_equal_values
 from pinfeed.diagnosis.copying import copied
 from pinfeed.diagnosis.stages import Batch, TimedDataset, TimedStream, begin_worker
+from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import add_note
 from pinfeed.structure import entries
 
 #: Batches of more bytes are not copied several times.

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from pinfeed.optional import add_note
+from pinfeed.imports import add_note
 
 #: Whether the system reports bytes read from disks, and the time that threads wait for a CPU.
 TELLS = os.path.exists("/proc/thread-self/schedstat")

@@ -11,8 +11,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from pinfeed.arguments import known_length
 from pinfeed.functional.sequences import JaggedBatch, Padded
+from pinfeed.imports import import_extra
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import import_extra
 from pinfeed.samplers.order_sampler import OrderSampler
 
 # Batches: a user who passes one of these has forgotten the loader around it.

@@ -18,8 +18,8 @@ from pinfeed.exports.loader import Progress
 from pinfeed.exports.to_numpy.drain import Drain
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.functional.sequences import JaggedBatch
+from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import add_note
 from pinfeed.sources.ragged_builder import SampleReader
 
 _ONE_SHAPE = (

@@ -1,4 +1,4 @@
-"""The `Stack` field."""
+"""The fields `Stack` and `Keep`."""
 
 from __future__ import annotations
 
@@ -231,6 +231,21 @@ class Stack(Field):
         if batch.is_cpu and len(batch) and not batch.is_floating_point():
             self._stack(batch.as_subclass(torch.Tensor), None, context)  # raises what doesn't fit
         return scaled(batch, self.scale, self.dtype or batch.dtype, context.name)
+
+
+class Keep(Field):
+    """Returns the samples' values as a list, unchanged: names, metadata, arrays of different shapes.
+
+    Values from an `ArrayDataset` are views.
+
+    Example:
+        >>> pinfeed.Collate({"id": pinfeed.Keep()})([{"id": "a"}, {"id": None}])
+        {'id': ['a', None]}
+    """
+
+    @override
+    def collate(self, samples: Sequence[Any], context: FieldContext) -> list[Any]:
+        return list(samples)
 
 
 def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:

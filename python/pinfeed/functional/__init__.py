@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pinfeed.lazy import lazy_names
+from pinfeed.imports import lazy_names
 
 if TYPE_CHECKING:
     from pinfeed.functional.arrays import gather, normalize, permute

@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 from pinfeed.arguments import states_within
+from pinfeed.imports import import_extra
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import import_extra
 from pinfeed.samplers.epoch_sampler import EpochSampler
 from pinfeed.streams.packed_stream import PackedStream
 from pinfeed.streams.stream_dataset import StreamDataset

@@ -13,7 +13,7 @@ from pinfeed.arguments import Problem
 from pinfeed.collation.collate import Collate
 from pinfeed.collation.placed import placed
 from pinfeed.fields.field import Field
-from pinfeed.optional import import_extra
+from pinfeed.imports import import_extra
 from pinfeed.sources.arrow import column_array
 from pinfeed.sources.arrow_lists import dense_values, is_dense, is_lists
 from pinfeed.sources.concat import ConcatArray

@@ -22,7 +22,7 @@ from pinfeed.fields.field import Beside, Field, FieldContext
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
-from pinfeed.optional import import_extra
+from pinfeed.imports import import_extra
 from pinfeed.samplers.pack import PackSampler
 from pinfeed.sources.dataset import ArrayDataset, Rows
 from pinfeed.sources.source import Source

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pinfeed.imports import add_note
 from pinfeed.loaders.stats import Activity, FeedTimes
 from pinfeed.loaders.transfer import InFlight, Transfer
-from pinfeed.optional import add_note
 
 # How long closing waits for a busy loader; the thread ends when the loader returns.
 _SECONDS_TO_CLOSE = 1.0

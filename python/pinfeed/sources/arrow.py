@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.arguments import Problem, nearest
-from pinfeed.optional import import_extra
-from pinfeed.sources.arrow_lists import array_entry, no_rows, require_no_nulls
+from pinfeed.imports import import_extra
+from pinfeed.sources.arrow_lists import column_parts
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -129,11 +129,8 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     Several chunks become a `ConcatArray`. Other types, such as dates, raise TypeError; nulls raise
     ValueError.
     """
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
-    require_no_nulls(column, name)
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    chunks = [chunk for chunk in chunks if len(chunk)] or [no_rows(column.type)]
-    if len(chunks) == 1:
-        return array_entry(chunks[0], name)
-    return ConcatArray([array_entry(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)])
+    parts = [
+        RaggedArray(*part) if isinstance(part, tuple) else part
+        for part in column_parts(column, name)
+    ]
+    return parts[0] if len(parts) == 1 else ConcatArray(parts)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.optional import import_extra
-from pinfeed.sources.ragged import RaggedArray
+from pinfeed.imports import import_extra
 from pinfeed.sources.source import StringType
 
 pa: Any = import_extra("pyarrow", "arrow")
 
 # Hugging Face's array types, which have a shape but store lists of lists.
 _ARRAY_XD = "datasets.features.features.Array"
+
+#: An array, or the arguments of a RaggedArray.
+Part: TypeAlias = npt.NDArray[Any] | tuple[Any, ...]
 
 
 def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArray[Any]:
@@ -72,29 +74,33 @@ def is_lists(kind: Any) -> bool:
     return _is_one_of(kind, "list", "large_list")
 
 
-def no_rows(kind: Any) -> Any:
-    """An empty pyarrow array of a type."""
-    if not isinstance(kind, pa.BaseExtensionType):
-        return pa.array([], kind)
-    return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
+def column_parts(column: Any, name: str) -> list[Part]:
+    """Returns views of the chunks of a pyarrow column or array; only bools are copied.
 
-
-def require_no_nulls(array: Any, name: str) -> None:
-    """Raises ValueError if a row of a pyarrow array or column is null, naming the first."""
-    if array.null_count:
+    Raises TypeError if it holds neither numbers, lists nor strings, ValueError if a row is null.
+    """
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
+    if column.null_count:
         raise ValueError(
-            f"{name}: {array.null_count} of {len(array)} rows are null, the first is row "
-            f"{array.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), "
+            f"{name}: {column.null_count} of {len(column)} rows are null, the first is row "
+            f"{column.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), "
             "datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null() "
             "(pandas: fillna(0))"
         )
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    if len(chunks) > 1:
+        return [_part(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)]
+    kind = column.type
+    if chunks:
+        return [_part(chunks[0], name)]
+    if isinstance(kind, pa.BaseExtensionType):
+        return [_part(pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type)), name)]
+    return [_part(pa.array([], kind), name)]
 
 
-def array_entry(array: Any, name: str) -> npt.NDArray[Any] | RaggedArray:
-    """Returns a pyarrow array without nulls as an entry of a dataset, as a view if possible.
-
-    Raises TypeError if it holds neither numbers, lists nor strings.
-    """
+def _part(array: Any, name: str) -> Part:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
         return _shaped_lists(array.storage, kind.shape, name)
@@ -107,20 +113,20 @@ def _is_one_of(kind: Any, *names: str) -> bool:
     return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
-def _strings(array: Any) -> RaggedArray:
+def _strings(array: Any) -> Part:
     string_type: StringType = str if _is_one_of(array.type, "string", "large_string") else bytes
     if len(array) == 0:
-        return RaggedArray(np.empty(0, np.uint8), np.zeros(1, np.int64), string_type)
+        return np.empty(0, np.uint8), np.zeros(1, np.int64), string_type
     is_small = _is_one_of(array.type, "string", "binary")
     dtype = np.dtype(np.int32 if is_small else np.int64)
     _, ends, values = array.buffers()
     offsets = np.frombuffer(ends, dtype, len(array) + 1, array.offset * dtype.itemsize)
     has_bytes = values is not None and values.size > 0
     characters = np.frombuffer(values, np.uint8) if has_bytes else np.empty(0, np.uint8)
-    return RaggedArray(characters, offsets, string_type)
+    return characters, offsets, string_type
 
 
-def _lists(array: Any, name: str) -> RaggedArray:
+def _lists(array: Any, name: str) -> Part:
     kind = array.type.value_type
     if not is_dense(kind):
         hint = ""
@@ -143,13 +149,11 @@ def _lists(array: Any, name: str) -> RaggedArray:
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
     offsets = offsets - offsets[0] if offsets[0] else offsets
-    return RaggedArray(dense_values(values, name, in_lists=True), offsets)
+    return dense_values(values, name, in_lists=True), offsets
 
 
-def _shaped_lists(
-    lists: Any, shape: Sequence[int | None], name: str
-) -> npt.NDArray[Any] | RaggedArray:
-    """Returns lists of lists of one shape, whose first axis may vary, as an array or RaggedArray."""
+def _shaped_lists(lists: Any, shape: Sequence[int | None], name: str) -> Part:
+    """Returns lists of lists of one shape, whose first axis may vary."""
     count = len(lists)
     first_offsets = None
     for axis, size in enumerate(shape):
@@ -169,7 +173,7 @@ def _shaped_lists(
     values = dense_values(lists, name)
     if first_offsets is None:
         return values.reshape(count, *shape)
-    return RaggedArray(values.reshape(-1, *shape[1:]), first_offsets)
+    return values.reshape(-1, *shape[1:]), first_offsets
 
 
 def _zero(kind: Any) -> Any:

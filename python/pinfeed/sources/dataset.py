@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, instead, nearest
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
-from pinfeed.optional import add_note
+from pinfeed.imports import add_note
 from pinfeed.sources.npz import npz_arrays
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
 from pinfeed.sources.shared_list import SharedList

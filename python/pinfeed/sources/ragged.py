@@ -182,16 +182,16 @@ class RaggedArray(Source):
             >>> ragged[1]
             array([3])
         """
-        from pinfeed.sources.arrow import column_array  # which imports pyarrow
+        from pinfeed.sources.arrow_lists import column_parts  # which imports pyarrow
 
-        entry = column_array(array, "RaggedArray.from_arrow")
-        if isinstance(entry, RaggedArray):
-            return entry
-        if getattr(array, "num_chunks", 1) > 1:
+        parts = column_parts(array, "RaggedArray.from_arrow")
+        if len(parts) > 1:
             raise ValueError(
-                f"RaggedArray.from_arrow: expected at most one chunk, got {array.num_chunks}; join them "
+                f"RaggedArray.from_arrow: expected at most one chunk, got {len(parts)}; join them "
                 "with array.combine_chunks(), which copies"
             )
+        if isinstance(parts[0], tuple):
+            return cls(*parts[0])
         raise TypeError(
             f"RaggedArray.from_arrow: expected lists of different lengths, or strings, got {array.type}; "
             "ArrayDataset.from_arrow takes it, as a column of a table"

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.optional import add_note
+from pinfeed.imports import add_note
 
 _NAME_LENGTH = 200  # in messages, because a shard may be a large array
 _MOST_STARTS = 64

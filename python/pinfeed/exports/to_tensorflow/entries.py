@@ -14,7 +14,7 @@ from pinfeed.arguments import ARRAYS
 from pinfeed.exports.to_numpy.columns import plain
 from pinfeed.functional.arrays import permute
 from pinfeed.functional.sequences import JaggedBatch
-from pinfeed.optional import import_extra
+from pinfeed.imports import import_extra
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import is_container
 

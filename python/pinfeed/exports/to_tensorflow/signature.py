@@ -18,8 +18,8 @@ from pinfeed.exports.to_tensorflow.entries import (
 )
 from pinfeed.fields.field import Field
 from pinfeed.functional.sequences import JaggedBatch, Padded
+from pinfeed.imports import import_extra
 from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.optional import import_extra
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.structure import children, is_container, is_dataclass, is_namedtuple, step_name
 

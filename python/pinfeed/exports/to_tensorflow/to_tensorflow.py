@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset
 from pinfeed.arguments import known_length, require_flags
 from pinfeed.exports.loader import require_loader
 from pinfeed.exports.to_numpy.to_numpy import to_numpy
-from pinfeed.optional import import_extra
+from pinfeed.imports import import_extra
 
 
 def to_tensorflow(

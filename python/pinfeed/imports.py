@@ -1,7 +1,8 @@
-"""Lazy imports of public names, because most programs need few of them."""
+"""Imports on first use: optional libraries, and public names that most programs don't need."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -26,3 +27,19 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         return value
 
     return __getattr__
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Imports a module, such as ``"pyarrow.parquet"``, of an extra, such as ``"arrow"``."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{module.partition('.')[0]} is not installed: pip install '.[{extra}]' in a checkout of pinfeed"
+        ) from error
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Adds a note if the exception allows it; exceptions that are frozen dataclasses don't."""
+    with contextlib.suppress(Exception):
+        error.add_note(note)
