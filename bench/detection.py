@@ -19,7 +19,7 @@ from bench.harness import (
     workload,
 )
 from pinfeed import augment
-from pinfeed.augment.chance import Chance
+from pinfeed.augment.random_state import BatchRandomState
 
 SIZES, MOST = tuple(range(480, 801, 32)), 1333
 VIEW = augment.Compose([augment.RandomShortestSize(SIZES, MOST), augment.RandomHorizontalFlip()])
@@ -148,7 +148,9 @@ def boxes():
         pinfeed.Image(dtype=torch.uint8, augment=view),
         [np.zeros((480, 640, 3), np.uint8)] * 64,
     )
-    images = pinfeed.FieldContext("images", chance=Chance(np.arange(64), key=0), followed=True)
+    images = pinfeed.FieldContext(
+        "images", random_state=BatchRandomState(np.arange(64), key=0), has_dependents=True
+    )
     seen, entry = image.collate(photographs, images).known, pinfeed.FieldContext("boxes")
     moved_by = lambda field, items: field.moved(field.collate(items, entry), seen, None, entry)
     field, joined = pinfeed.Boxes(labels=()), torch.from_numpy(np.concatenate(samples))

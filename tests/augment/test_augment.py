@@ -1,4 +1,4 @@
-"""Crops and flips of images in a Collate: exact pixels, and chance that follows from the sample."""
+"""Crops and flips of images in a `Collate`: exact pixels, and draws that depend on the sample."""
 
 import copy
 import itertools
@@ -219,7 +219,7 @@ def test_two_paddings_are_of_columns_and_rows():
     assert int(batch.sum()) == 20 * 9 + 1
 
 
-# Chance: it follows from the seed, the epoch and the sample, and from nothing else.
+# Random draws depend only on the seed, the epoch and the sample.
 
 
 def test_a_subset_keeps_the_indices_of_its_rows():

@@ -16,7 +16,7 @@ import reference
 from arrays import as_kind, assert_same_bits, bits, random_array, views
 from messages import check
 from pinfeed import augment
-from pinfeed.fields.field import Beside
+from pinfeed.fields.field import EntryWithExtras
 
 pytestmark = pytest.mark.kernels
 
@@ -540,9 +540,9 @@ def test_what_was_asked_for(sizes, mask):
     images = images_of((4, 9), (6, 3))
     expected = reference.padded_images(images, 0)
     field = pinfeed.Image(pad_value=0, sizes=sizes, mask=mask)
-    assert field.names() == tuple(key for key in (sizes, mask) if isinstance(key, str))
+    assert field.extra_keys() == tuple(key for key in (sizes, mask) if isinstance(key, str))
     result = field.collate(images, pinfeed.FieldContext("images"))
-    entry, siblings = result if isinstance(result, Beside) else (result, {})
+    entry, extras = result if isinstance(result, EntryWithExtras) else (result, {})
     asked = (sizes is True, mask is True)
     assert isinstance(entry, pinfeed.Padded if any(asked) else torch.Tensor)
     values, *parts = entry if any(asked) else (entry, None, None)
@@ -550,11 +550,11 @@ def test_what_was_asked_for(sizes, mask):
     for part, is_asked, expected_part in zip(parts, asked, expected[1:], strict=True):
         assert_same_bits(part, expected_part) if is_asked else None
         assert (part is not None) == is_asked
-    assert siblings.keys() == set(field.names())
+    assert extras.keys() == set(field.extra_keys())
     if sizes == "size":
-        assert_same_bits(siblings["size"], expected[1])
+        assert_same_bits(extras["size"], expected[1])
     if mask == "where":
-        assert_same_bits(siblings["where"], expected[2])
+        assert_same_bits(extras["where"], expected[2])
 
 
 @pytest.mark.parametrize(

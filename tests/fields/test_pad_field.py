@@ -88,9 +88,7 @@ def test_dtypes_of_masks(dtype):
     expected = MASK.to(dtype)
     assert_same(Collate({"x": field})([{"x": sample} for sample in SAMPLES])["mask"], expected)
     jagged = Collate(Jagged())(SAMPLES)
-    assert_same(
-        field.apply(jagged, jagged, pinfeed.FieldContext("entry")).siblings["mask"], expected
-    )
+    assert_same(field.apply(jagged, jagged, pinfeed.FieldContext("entry")).extras["mask"], expected)
     assert f"mask_dtype={dtype}" in repr(field)
 
 

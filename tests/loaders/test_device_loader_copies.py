@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import pinfeed
 from fake_accelerator import POISON, FakeAccelerator, FakeStream
 from pinfeed import Image
-from pinfeed.collation.placed import batch_plan
+from pinfeed.collation.checked_fields import batch_plan
 from pinfeed.functional.torch_ops import has_kernels
 from pinfeed.loaders import device_loader, transfer
 from pinfeed.loaders.device_loader import DeviceLoader

@@ -15,11 +15,11 @@ from pinfeed.arguments import (
     require_instance,
     torch_dtype_name,
 )
-from pinfeed.augment.chance import Chance
 from pinfeed.augment.color import Coloring
 from pinfeed.augment.crops import checked_fill
 from pinfeed.augment.erasing import RandomErasing
 from pinfeed.augment.geometry import Compose, Flip, Geometry, Resizing, Transform
+from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.runtime import get_num_threads
 
 
@@ -168,16 +168,16 @@ class Augmentation:
         indices: Any,
         format: _core.ImageFormat,
         padding: _core.ImagePaddingOptions | None,
-        chance: Chance,
+        random_state: BatchRandomState,
         objects: Any,
         target: Any,
         name: str,
         path: str,
     ) -> tuple[Any, Any, Any, Any]:
         """Returns the batch of these images; arguments and result are as in ``_core.view_images``."""
-        key, threads = chance.key(self._stream), get_num_threads()
+        key, threads = random_state.key(self._stream), get_num_threads()
         shared = (self._steps, self._stream) if self._steps else None
-        views = chance.views.get(shared)
+        views = random_state.views.get(shared)
         if self.needs_boxes and objects is None and views is None:
             wrong = "RandomIoUCrop crops around boxes, and no entry has the boxes of these images"
             hint = 'add Boxes(image="...") beside the first entry that has this geometry'
@@ -191,17 +191,17 @@ class Augmentation:
             name,
             threads,
             key=key,
-            samples=chance.samples,
+            samples=random_state.samples,
             entry=f"entry {path}" if path else "the samples",
             objects=objects,
             views=views,
             padding=padding,
         )
         if shared is not None:
-            chance.views[shared] = batch[3]
+            random_state.views[shared] = batch[3]
         if self._erasing is not None:
             _core.erase_images(
-                batch[0], format.output, self._erasing, key, chance.samples, name, threads
+                batch[0], format.output, self._erasing, key, random_state.samples, name, threads
             )
         return batch
 

@@ -10,9 +10,9 @@ import torch
 
 from pinfeed import runtime
 from pinfeed.arguments import ARRAYS, Problem, instead
-from pinfeed.augment.chance import Chance, SeededChance
+from pinfeed.augment.random_state import BatchRandomState, CollateRandomState
 from pinfeed.batches import LastSample, Packing, SampleBatch
-from pinfeed.collation.placed import placed
+from pinfeed.collation.checked_fields import checked_fields
 from pinfeed.collation.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
@@ -81,21 +81,21 @@ class Collate:
             )
         self.fields = fields
         self.pin_memory = pin_memory
-        self._chance = SeededChance(seed, id_key)
+        self._random_state = CollateRandomState(seed, id_key)
         self._augments = self._is_random = False
         self._packs = self._pads = ""
-        self._fields = placed(fields, "Collate: fields", self._note_field)
+        self._fields = checked_fields(fields, "Collate: fields", self._note_field)
         self._plans: dict[bool, Entry] = {}
 
     @property
     def seed(self) -> int | None:
         """The seed for augmentation."""
-        return self._chance.seed
+        return self._random_state.seed
 
     @property
     def epoch(self) -> int:
         """The epoch used for batches that don't carry one."""
-        return self._chance.epoch
+        return self._random_state.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which changes the random draws in this process and in all workers.
@@ -107,7 +107,7 @@ class Collate:
             TypeError: If ``epoch`` is not an integer.
             ValueError: If ``epoch`` is negative.
         """
-        self._chance.set_epoch(epoch)
+        self._random_state.set_epoch(epoch)
 
     def _note_field(self, field: Field, name: str) -> None:
         self._augments |= field.augments
@@ -198,12 +198,12 @@ class Collate:
     def _context(
         self, samples: Sequence[Any], packing: Packing | None, epoch: int | None
     ) -> Context:
-        chance = None
+        random_state = None
         if self._is_random:
-            chance = self._chance.of(samples, epoch)
+            random_state = self._random_state.of(samples, epoch)
         elif self._augments:  # transforms without random draws don't read the numbers
-            chance = Chance(np.arange(len(samples)), key=0)
-        return chance, packing, epoch, False, None
+            random_state = BatchRandomState(np.arange(len(samples)), key=0)
+        return random_state, packing, epoch, False, None
 
     def _plan(self) -> Entry:
         """Returns the plan for whole samples, with pinned memory if it is wanted now."""
@@ -216,5 +216,5 @@ class Collate:
         fields = [] if self.fields is None else [repr(self.fields)]
         pin = [] if self.pin_memory == "auto" else [f"pin_memory={self.pin_memory}"]
         seed = [] if self.seed is None else [f"seed={self.seed}"]
-        key = [] if self._chance.entry is None else [f"id_key={self._chance.entry!r}"]
+        key = [] if self._random_state.entry is None else [f"id_key={self._random_state.entry!r}"]
         return f"Collate({', '.join(fields + pin + seed + key)})"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem
-from pinfeed.fields.field import ABSENT, Beside, FieldContext, Objects
+from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pad import Pad
@@ -28,7 +28,7 @@ _OF_BOXES = re.compile(
 _ENOUGH, _ENOUGH_ROWS = 4, 2
 
 
-def followed_by(field: Any) -> str | None:
+def dependency_of(field: Any) -> str | None:
     """Returns the key in the same dict that a field depends on, or None."""
     if isinstance(field, Target):
         return field.image
@@ -81,17 +81,17 @@ class ImageGroup:
     def collate(self, make: Callable[..., Any]) -> tuple[dict[Any, Any], Objects | None]:
         """Returns the batch of each entry in the group, and the boxes, if there are any.
 
-        ``make`` returns the batch of a key; for images it also takes ``followed`` and the boxes.
+        ``make`` returns the batch of a key; for images it also takes ``has_dependents`` and the boxes.
         """
         fields, contexts, boxes = self._fields, self._entries, self._boxes
         batches = dict.fromkeys(self.keys, ABSENT)
         read = {key: made for key in self._followers if (made := make(key)) is not ABSENT}
-        objects, seen = read[boxes].objects if boxes in read else None, None
+        objects, crops = read[boxes].objects if boxes in read else None, None
         if self._image in self.keys:
-            batches[self._image], seen = make(self._image, True, objects)
+            batches[self._image], crops = make(self._image, True, objects)
         batches |= {key: make(key) for key in self.labels}
         for key, items in read.items():  # boxes first, because they determine which objects remain
-            batches[key] = fields[key].moved(items, seen, objects, contexts[key])
+            batches[key] = fields[key].transformed(items, crops, objects, contexts[key])
         if objects is None:
             return batches, None
         for key in self.labels:
@@ -146,7 +146,7 @@ def _columns(
         for key, child in batch.items():
             yield from _columns(child, fields.get(key), (*keys, key))
     else:
-        yield keys, batch.entry if isinstance(batch, Beside) else batch, field
+        yield keys, batch.entry if isinstance(batch, EntryWithExtras) else batch, field
 
 
 def image_groups(

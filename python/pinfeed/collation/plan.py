@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, way_to_values
-from pinfeed.augment.chance import Chance
+from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
-from pinfeed.collation.unmoved import require_moved
-from pinfeed.fields.field import ABSENT, Beside, Field, FieldContext, Objects
+from pinfeed.collation.untransformed import require_transformed
+from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
@@ -48,8 +48,8 @@ WITHOUT_NONE = (
 #: The structure that fields mirror, by the owner of the plan.
 _MIRRORED = {"Collate": "samples", "DeviceLoader": "batches"}
 
-#: The last attributes of a `FieldContext`: ``chance``, ``packing``, ``epoch``, ``followed``, ``objects``.
-Context = tuple[Chance | None, Packing | None, int | None, bool, Objects | None]
+#: The last attributes of a `FieldContext`: ``random_state``, ``packing``, ``epoch``, ``has_dependents``, ``objects``.
+Context = tuple[BatchRandomState | None, Packing | None, int | None, bool, Objects | None]
 UNKNOWN: Context = (None, None, None, False, None)
 
 
@@ -132,8 +132,8 @@ class Entry:
 
     def _context_in(self, context: Context) -> FieldContext:
         field_context = self.field_context
-        chance, packing, epoch, followed, _ = context
-        if chance is None and packing is None and not followed:
+        random_state, packing, epoch, has_dependents, _ = context
+        if random_state is None and packing is None and not has_dependents:
             if (
                 epoch != field_context.epoch
             ):  # cached, because the next batch usually has the same epoch
@@ -180,7 +180,7 @@ class Entry:
             hint = "give it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
         if not self.field_context.path:
-            require_moved(self.fields, samples if indices is None else Rows(node, indices))
+            require_transformed(self.fields, samples if indices is None else Rows(node, indices))
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
         return group
 
@@ -215,7 +215,7 @@ class Group:
         self._plain = self._plain_names()
         self._names = tuple(by_key)
         self._changes_keys = self._names != tuple(node) or any(
-            isinstance(field, Field) and (field.names() or field.is_optional)
+            isinstance(field, Field) and (field.extra_keys() or field.is_optional)
             for field in by_key.values()
         )
         contexts = {
@@ -275,11 +275,11 @@ class Group:
         """Returns the batch of each entry, if entries depend on others: boxes on images, labels on tokens."""
         pairs = dict(zip(self._names, zip(self._entries, columns, strict=True), strict=True))
 
-        def batch_of(key: Any, followed: bool = False, objects: Any = None) -> Any:
+        def batch_of(key: Any, has_dependents: bool = False, objects: Any = None) -> Any:
             entry, column = pairs[key]
             try:
-                batch = make(entry, column, (*context[:3], followed, objects))
-                return (ABSENT, None) if followed and batch is ABSENT else batch
+                batch = make(entry, column, (*context[:3], has_dependents, objects))
+                return (ABSENT, None) if has_dependents and batch is ABSENT else batch
             except ValueError as error:
                 problem = Problem.of(error)
                 if self._images and problem is not None and problem.hint == TAKE_ANY_LENGTH:
@@ -320,12 +320,12 @@ class Group:
         for entry, key, value in zip(self._entries, self._names, values, strict=True):
             if value is ABSENT:
                 continue
-            items[key], siblings = value if isinstance(value, Beside) else (value, {})
-            for sibling, part in siblings.items():
-                if sibling in self._names:
-                    wrong = f"{entry.field_context.name} adds the key {sibling!r}, but {_MIRRORED[self._owner]} have an entry under that key"
+            items[key], extras = value if isinstance(value, EntryWithExtras) else (value, {})
+            for extra_key, part in extras.items():
+                if extra_key in self._names:
+                    wrong = f"{entry.field_context.name} adds the key {extra_key!r}, but {_MIRRORED[self._owner]} have an entry under that key"
                     raise ValueError(Problem("", wrong, hint="choose another name"))
-                items[sibling] = part
+                items[extra_key] = part
         return rebuild_mapping(node, items)
 
     def _columns(self, samples: Sequence[Any]) -> Sequence[Sequence[Any]]:

@@ -76,7 +76,7 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
             raise ValueError(Problem(name, expected, got, hint, sample=position))
 
 
-class Earlier:
+class FirstBatches:
     """Items of the first batches with their limits, because few boxes of one batch are not conclusive.
 
     Later batches are not checked, because a few items can look wrong by coincidence.
@@ -90,7 +90,9 @@ class Earlier:
         if len(items) and sum(len(known) for known, _ in self._batches) < _ENOUGH:
             self._batches = [*self._batches, (items.copy(), limits)]
 
-    def looks(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> list[tuple[Any, Any]]:
+    def items_to_check(
+        self, items: npt.NDArray[Any], limits: npt.NDArray[Any]
+    ) -> list[tuple[Any, Any]]:
         """Returns the items of the first batches, including this one; empty for later batches."""
         if sum(len(known) for known, _ in self._batches) >= _ENOUGH:
             return []
@@ -103,7 +105,7 @@ def require_inside(
     offsets: Any,
     sizes: Sequence[Any],
     format: BoxFormat,
-    earlier: Earlier,
+    first_batches: FirstBatches,
     name: str,
 ) -> None:
     """Raises ValueError for boxes outside their images that are inside in another format.
@@ -117,15 +119,15 @@ def require_inside(
         offsets: Start of each image's boxes.
         sizes: Height and width of each image.
         format: Format of the samples.
-        earlier: Boxes of earlier batches.
+        first_batches: Boxes of the first batches.
         name: Name of the entry in messages.
     """
     limits = _limits(sizes, offsets)
     is_beyond = _is_beyond(corners, limits)
     hints = []
     if is_beyond.any():
-        hints = [_box_hint(*look, format) for look in earlier.looks(corners, limits)]
-    earlier.add(corners, limits)
+        hints = [_box_hint(*look, format) for look in first_batches.items_to_check(corners, limits)]
+    first_batches.add(corners, limits)
     if hint := next(filter(None, hints), ""):
         is_far = is_beyond & _is_center_outside(corners, limits)
         row_is_bad = is_far if is_far.any() else is_beyond
@@ -153,7 +155,7 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
 
 
 def require_points_inside(
-    points: Any, offsets: Any, sizes: Sequence[Any], earlier: Earlier, name: str
+    points: Any, offsets: Any, sizes: Sequence[Any], first_batches: FirstBatches, name: str
 ) -> None:
     """The same for points: float64 of shape (n, ..., 2 or 3)."""
     if points.size == 0:
@@ -163,8 +165,12 @@ def require_points_inside(
     is_known = flat[..., 2] != 0 if points.shape[-1] == 3 else np.ones(flat.shape[:2], np.bool_)
     is_beyond = is_known & _is_outside(flat[..., :2], limits)
     known = flat[is_known][:, :2], limits[is_known]
-    hints = [_point_hint(*look) for look in earlier.looks(*known)] if is_beyond.any() else []
-    earlier.add(*known)
+    hints = (
+        [_point_hint(*look) for look in first_batches.items_to_check(*known)]
+        if is_beyond.any()
+        else []
+    )
+    first_batches.add(*known)
     if hint := next(filter(None, hints), ""):
         raise _beyond(is_beyond.any(1), points, offsets, sizes, hint, name)
 

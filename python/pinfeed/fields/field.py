@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.arguments import ARRAYS, Problem, described, sample_after
-from pinfeed.augment.chance import Chance
 from pinfeed.augment.geometry import Geometry
+from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing
 from pinfeed.functional.sequences import Padded
 from pinfeed.memory.outputs import Pin
@@ -36,7 +36,7 @@ class Objects(NamedTuple):
     remain: Any
 
 
-class Seen(NamedTuple):
+class BatchCrops(NamedTuple):
     """The crops of a batch of images.
 
     Attributes:
@@ -50,17 +50,17 @@ class Seen(NamedTuple):
     geometry: Geometry | None
 
 
-class Followed(NamedTuple):
+class BatchWithInfo(NamedTuple):
     """Result of a field that other fields depend on.
 
     Attributes:
         batch: The batch of the entry.
-        known: The information that the other fields need: a `Seen` for images, lengths for padded
+        info: The information that the other fields need: a `BatchCrops` for images, lengths for padded
             samples.
     """
 
     batch: Any
-    known: Any
+    info: Any
 
 
 class FieldContext(NamedTuple):
@@ -70,20 +70,20 @@ class FieldContext(NamedTuple):
         name: Name for messages, such as ``"Collate: entry ['image']"``.
         path: Path in a sample, such as ``"['image']"``; empty if the sample is one array.
         pin: Whether to allocate the batch in pinned memory, as in `Collate`'s ``pin_memory``.
-        chance: Random state of the batch; None unless a field of the `Collate` augments.
+        random_state: Random state of the batch; None unless a field of the `Collate` augments.
         packing: Row layout of the batch's documents; None unless a `PackSampler` planned it.
         epoch: Epoch of the batch; None if unknown.
-        followed: Whether other entries depend on this one, in which case the field returns a `Followed`.
+        has_dependents: Whether other entries depend on this one, in which case the field returns a `BatchWithInfo`.
         objects: Boxes of the objects in the images, if other entries depend on them; None without boxes.
     """
 
     name: str
     path: str = ""
     pin: Pin = False
-    chance: Chance | None = None
+    random_state: BatchRandomState | None = None
     packing: Packing | None = None
     epoch: int | None = None
-    followed: bool = False
+    has_dependents: bool = False
     objects: Objects | None = None
 
 
@@ -100,7 +100,7 @@ class Field(ABC):
         pads: Whether the field pads samples to the longest one.
         varying_axes: Axes of the batch whose length depends on its largest sample.
         byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
-        augments: Whether the field transforms samples and needs `FieldContext.chance`.
+        augments: Whether the field transforms samples and needs `FieldContext.random_state`.
         is_random: Whether the transform draws random numbers.
     """
 
@@ -208,11 +208,11 @@ class Field(ABC):
         """
         raise TypeError(f"{context.name}: {self!r} can't convert whole batches")
 
-    def placed(self, in_dict: bool) -> Field:
+    def for_position(self, in_dict: bool) -> Field:
         """Returns the field for its position: directly in a dict, or elsewhere."""
         return self
 
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         """Returns the extra keys of the dict batch that the field fills."""
         return ()
 
@@ -271,18 +271,18 @@ _INTEGERS = {"int32", "int64"}
 ABSENT = object()
 
 
-class Beside(NamedTuple):
-    """Result of a field with extra keys (`Field.names`): its own entry and the extra entries."""
+class EntryWithExtras(NamedTuple):
+    """Result of a field with extra keys (`Field.extra_keys`): its own entry and the extra entries."""
 
     entry: Any
-    siblings: dict[str, Any]
+    extras: dict[str, Any]
 
 
 #: Argument for an extra output, such as lengths or a mask: False, True, or a key of the dict batch.
-Request = bool | str
+OutputRequest = bool | str
 
 
-def check_request(request: Any, name: str) -> Request:
+def check_output_request(request: Any, name: str) -> OutputRequest:
     """Returns the request; raises TypeError if it is invalid."""
     if isinstance(request, bool | str) and request != "":
         return request
@@ -293,13 +293,13 @@ def padded_entry(
     kind: type[Padded],
     values: Any,
     lengths: Any,
-    lengths_request: Request,
+    lengths_request: OutputRequest,
     mask: Any,
-    mask_request: Request,
+    mask_request: OutputRequest,
 ) -> Any:
     """Returns the entry of a field that pads: a `Padded` if lengths or mask are requested with True."""
-    extras = ((lengths_request, lengths), (mask_request, mask))
-    siblings = {key: part for key, part in extras if isinstance(key, str)}
-    inside = [part if request is True else None for request, part in extras]
+    outputs = ((lengths_request, lengths), (mask_request, mask))
+    extras = {key: part for key, part in outputs if isinstance(key, str)}
+    inside = [part if request is True else None for request, part in outputs]
     entry = kind(values, *inside) if True in (lengths_request, mask_request) else values
-    return Beside(entry, siblings) if siblings else entry
+    return EntryWithExtras(entry, extras) if extras else entry

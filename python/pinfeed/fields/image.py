@@ -23,14 +23,14 @@ from pinfeed.arguments import (
     torch_dtype_name,
 )
 from pinfeed.augment.augmentation import Augmentation, split_transforms
-from pinfeed.augment.chance import Chance
 from pinfeed.augment.geometry import Resizing, Transform
+from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.fields.field import (
+    BatchCrops,
+    BatchWithInfo,
     Field,
     FieldContext,
-    Followed,
-    Seen,
-    check_request,
+    check_output_request,
     padded_entry,
 )
 from pinfeed.fields.pil_images import pil_pixels
@@ -181,8 +181,8 @@ class Image(Field):
             if dtype == torch.uint8:
                 self.byte_padding = 0 if is_nothing else pad_value
         self.multiple_of = multiple_of
-        self.sizes = check_request(sizes, "Image: sizes")
-        self.mask = check_request(mask, "Image: mask")
+        self.sizes = check_output_request(sizes, "Image: sizes")
+        self.mask = check_output_request(mask, "Image: mask")
         self.augment = augment
         transforms = split_transforms(augment, "Image")
         #: The crops, flips and sizes of ``augment``.
@@ -364,7 +364,7 @@ class Image(Field):
             raise ValueError("Image: pad_value must be one number or one for each channel, got ()")
         for value in values:
             _core.check_value(value, torch_dtype_name(self.dtype), "Image", "pad_value")
-        names = self.names()
+        names = self.extra_keys()
         if len({*names}) < len(names):
             raise ValueError(f"Image: sizes and mask must have different keys, got {names}")
         if self._erases:
@@ -387,7 +387,7 @@ class Image(Field):
         return self._batch(selection.rows, selection.indices, context)
 
     @override
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         return tuple(key for key in (self.sizes, self.mask) if isinstance(key, str))
 
     @override
@@ -423,7 +423,7 @@ class Image(Field):
 
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
         target, threads = batch_allocator(context.pin), get_num_threads()
-        if self.augments or context.followed:
+        if self.augments or context.has_dependents:
             written = self._augmented(images, indices, target, context)
         else:
             written = _core.normalize_images(
@@ -434,24 +434,26 @@ class Image(Field):
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
             batch = padded_entry(kind, batch, sizes, self.sizes, mask, self.mask)
-        if not context.followed:
+        if not context.has_dependents:
             return batch
         order = self._format.output
         height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
-        return Followed(batch, Seen(views, (height, width), self.geometry))
+        return BatchWithInfo(batch, BatchCrops(views, (height, width), self.geometry))
 
     def _augmented(
         self, images: Any, indices: Any, target: Any, context: FieldContext
     ) -> tuple[Any, Any, Any, Any]:
-        chance = context.chance
-        if chance is None:
-            chance = Chance(np.arange(len(images if indices is None else indices)), key=0)
+        random_state = context.random_state
+        if random_state is None:
+            random_state = BatchRandomState(
+                np.arange(len(images if indices is None else indices)), key=0
+            )
         return self._augmentation.batch(
             images,
             indices,
             self._format,
             self._padding,
-            chance,
+            random_state,
             context.objects,
             target,
             context.name,

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
-from pinfeed.fields.field import Beside, Field, FieldContext, require_rows, sequences_of
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows, sequences_of
 from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
@@ -68,7 +68,7 @@ class Jagged(Field):
         self._options = {key: value for key, value in options.items() if value != default[key]}
 
     @override
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         return () if self.offsets is None else (self.offsets,)
 
     @override
@@ -93,7 +93,7 @@ class Jagged(Field):
             **self._options,
         )
         if self.offsets is not None:
-            return Beside(values, {self.offsets: starts})
+            return EntryWithExtras(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
 
 

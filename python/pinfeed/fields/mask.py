@@ -20,7 +20,7 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Geometry, may_pad
-from pinfeed.fields.field import Beside, Field, FieldContext
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.functional.sequences import Padded
 from pinfeed.structure import children, map_entries, step_name
@@ -117,7 +117,7 @@ class Mask(Image):
         if self.dtype not in INTEGERS:
             raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {self.dtype}")
         self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
-        self._is_beside = False  # whether it has the settings of an image
+        self._has_image_settings = False  # whether it has the settings of an image
         self._is_mask = True
         # A guess, so that an additional axis of one channel is allowed.
         self._format = self._constants.format(
@@ -147,9 +147,9 @@ class Mask(Image):
 
         return cls(**mask_arguments(processor) | options)
 
-    def beside(self, images: Mapping[str, Image], name: str) -> Self:
+    def with_settings_of(self, images: Mapping[str, Image], name: str) -> Self:
         """Returns the mask with the settings of its image, unless it has its own or has them already."""
-        if self.augment is not None or self._is_beside:
+        if self.augment is not None or self._has_image_settings:
             return self
         if self.image is not None:
             if self.image not in images:
@@ -170,7 +170,11 @@ class Mask(Image):
         if first.geometry is not None:
             options |= {"augment": first.geometry, "rng_stream": first.rng_stream}
         field = type(self)(self.image, **options)
-        field.source, field.is_optional, field._is_beside = self.source, self.is_optional, True
+        field.source, field.is_optional, field._has_image_settings = (
+            self.source,
+            self.is_optional,
+            True,
+        )
         return field
 
     @override
@@ -181,12 +185,12 @@ class Mask(Image):
 
     @override
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
-        if self.image is not None and not self._is_beside and self.augment is None:
+        if self.image is not None and not self._has_image_settings and self.augment is None:
             wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
             raise ValueError(Problem(context.name, wrong))
         batch = super()._batch(images, indices, context)
         if self.reduce_labels:
-            entry = batch.entry if isinstance(batch, Beside) else batch
+            entry = batch.entry if isinstance(batch, EntryWithExtras) else batch
             _reduce(entry.values if isinstance(entry, Padded) else entry)
         return batch
 
@@ -240,7 +244,7 @@ def _view(image: Image) -> tuple[Any, ...]:
     return steps, image.rng_stream, image.pad_value is None, image.multiple_of
 
 
-def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
+def with_image_settings(fields: Any, parts: list[Any], name: str) -> list[Any]:
     """Returns the parts of a container of fields, with masks set up for the images in it.
 
     Args:
@@ -255,5 +259,9 @@ def masks_placed(fields: Any, parts: list[Any], name: str) -> list[Any]:
     }
     if not images:
         return parts
-    beside = lambda part: part.beside(images, name) if isinstance(part, Mask) else part
-    return [map_entries(beside, part, lambda node: isinstance(node, Field)) for part in parts]
+    with_settings = lambda part: (
+        part.with_settings_of(images, name) if isinstance(part, Mask) else part
+    )
+    return [
+        map_entries(with_settings, part, lambda node: isinstance(node, Field)) for part in parts
+    ]

@@ -18,7 +18,7 @@ from pinfeed.arguments import (
     instead,
     require_flags,
 )
-from pinfeed.fields.field import Beside, Field, FieldContext
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
@@ -152,7 +152,7 @@ class Pack(Field):
         )
 
     @override
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         return tuple(key for keys in self._keys.values() for key in keys)
 
     @override
@@ -186,10 +186,8 @@ class Pack(Field):
             context.name,
             get_num_threads(),
         )
-        siblings = {
-            key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys
-        }
-        return Beside(packed.values, siblings) if siblings else packed.values
+        extras = {key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys}
+        return EntryWithExtras(packed.values, extras) if extras else packed.values
 
     @override
     def _call(self) -> str:

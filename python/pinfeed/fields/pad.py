@@ -16,11 +16,11 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import DType, Problem, described, instead, torch_dtype, torch_dtype_name
 from pinfeed.fields.field import (
+    BatchWithInfo,
     Field,
     FieldContext,
-    Followed,
-    Request,
-    check_request,
+    OutputRequest,
+    check_output_request,
     padded_entry,
     require_rows,
     sequences_of,
@@ -129,8 +129,8 @@ class Pad(Field):
         )
         if self._padding.dtype in (None, "uint8"):
             self.byte_padding = self._padding.pad_value
-        self.lengths = None if lengths is None else check_request(lengths, "Pad: lengths")
-        self.mask = check_request(mask, "Pad: mask")
+        self.lengths = None if lengths is None else check_output_request(lengths, "Pad: lengths")
+        self.mask = check_output_request(mask, "Pad: mask")
         if mask_dtype is not None and self.mask is False:
             raise ValueError(
                 f"Pad: mask_dtype={mask_dtype} needs a mask; pass mask=True, or leave mask_dtype out"
@@ -156,7 +156,7 @@ class Pad(Field):
         self._has_warned = False
 
     @override
-    def placed(self, in_dict: bool) -> Pad:
+    def for_position(self, in_dict: bool) -> Pad:
         if self.lengths is not None:
             return self
         field = copy.copy(self)
@@ -164,7 +164,7 @@ class Pad(Field):
         return field
 
     @override
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         return tuple(name for name in (self.lengths, self.mask) if isinstance(name, str))
 
     @override
@@ -214,7 +214,7 @@ class Pad(Field):
             batch_allocator(context.pin),
             context.name,
             get_num_threads(),
-            lengths=bool(self._lengths) or context.followed,
+            lengths=bool(self._lengths) or context.has_dependents,
             mask=self._mask_name,
             replaced=self._replaced,
         )
@@ -224,7 +224,7 @@ class Pad(Field):
         values, lengths, mask = parts[:3]
         kind = LeftPadded if self._padding.side == "left" else Padded
         batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
-        return Followed(batch, lengths) if context.followed else batch
+        return BatchWithInfo(batch, lengths) if context.has_dependents else batch
 
     def compare(
         self,
@@ -301,10 +301,10 @@ class Pad(Field):
         return self._in_batch(parts, context)
 
     @property
-    def _lengths(self) -> Request:
+    def _lengths(self) -> OutputRequest:
         return self.lengths is None or self.lengths
 
-    def beside(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
+    def with_padding_of_like(self, key: Any, fields: Mapping[Any, Any], name: str) -> Pad:
         """Returns the field for its key in a dict of fields, with the padding of its ``like``."""
         if not self.like:
             return copy.copy(self)
@@ -334,10 +334,10 @@ class Pad(Field):
         return described(self, **{name: padding[name] for name in own})
 
 
-def padded_alike(fields: Mapping[Any, Any], name: str) -> list[Any]:
+def with_related_padding(fields: Mapping[Any, Any], name: str) -> list[Any]:
     """Returns the fields of a dict, with the padding of their ``like`` and the entries to compare."""
     pads = {
-        key: field.beside(key, fields, name) if isinstance(field, Pad) else field
+        key: field.with_padding_of_like(key, fields, name) if isinstance(field, Pad) else field
         for key, field in fields.items()
     }
     own = {key: f for key, f in pads.items() if isinstance(f, Pad) and f.like is None}

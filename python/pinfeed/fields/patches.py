@@ -20,7 +20,13 @@ from pinfeed.arguments import (
 )
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Crop, Geometry, Resizing
-from pinfeed.fields.field import Beside, Field, FieldContext, Request, check_request
+from pinfeed.fields.field import (
+    EntryWithExtras,
+    Field,
+    FieldContext,
+    OutputRequest,
+    check_output_request,
+)
 from pinfeed.fields.image import as_array
 from pinfeed.functional.normalization import PerChannel
 from pinfeed.functional.patches import Patching, grid_of
@@ -143,9 +149,9 @@ class Patches(Field):
         self.augments = self.geometry is not None
         self.rng_stream = checked_integer(rng_stream, "Patches: rng_stream", 0)
         self.pad_to = pad_to
-        self.grid = check_request(grid, "Patches: grid")
-        self.cu_seqlens = check_request(cu_seqlens, "Patches: cu_seqlens")
-        self.mask = check_request(mask, "Patches: mask")
+        self.grid = check_output_request(grid, "Patches: grid")
+        self.cu_seqlens = check_output_request(cu_seqlens, "Patches: cu_seqlens")
+        self.mask = check_output_request(mask, "Patches: mask")
         self._patching = Patching(
             "Patches",
             patch_size,
@@ -247,7 +253,7 @@ class Patches(Field):
         return rows * columns // self.merge**2
 
     @override
-    def names(self) -> tuple[str, ...]:
+    def extra_keys(self) -> tuple[str, ...]:
         return tuple(key for key in (self.grid, self.cu_seqlens, self.mask) if isinstance(key, str))
 
     @override
@@ -299,9 +305,12 @@ class Patches(Field):
     ) -> Any:
         """Returns the batch of images; ``samples`` has the number of each image's sample."""
         drawn: dict[str, Any] = {}
-        if self.augments and context.chance is not None:
-            chance = context.chance
-            drawn = {"key": chance.key(self.rng_stream), "samples": chance.samples[samples]}
+        if self.augments and context.random_state is not None:
+            random_state = context.random_state
+            drawn = {
+                "key": random_state.key(self.rng_stream),
+                "samples": random_state.samples[samples],
+            }
         target = batch_allocator(context.pin)
         return self._in_batch(
             *self._patching.batch(images, indices, frames, target, context.name, **drawn), context
@@ -318,7 +327,7 @@ class Patches(Field):
     def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, context: FieldContext) -> Any:
         """Returns the entry of the batch for patches and their grid."""
         counts = grid[:, 1] * grid[:, 2]
-        wanted: list[tuple[Request, torch.Tensor]] = []
+        wanted: list[tuple[OutputRequest, torch.Tensor]] = []
         if self.grid is not False:
             wanted.append((self.grid, grid if self.pad_to is None else grid[:, 1:].contiguous()))
         if self.cu_seqlens is not False:
@@ -329,7 +338,7 @@ class Patches(Field):
         beside = {key: as_output(part, context.pin) for key, part in wanted if isinstance(key, str)}
         inside = [as_output(part, context.pin) for key, part in wanted if key is True]
         batch = (values, *inside) if inside else values
-        return Beside(batch, beside) if beside else batch
+        return EntryWithExtras(batch, beside) if beside else batch
 
 
 def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int | None], Any]]:

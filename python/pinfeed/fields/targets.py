@@ -17,7 +17,7 @@ from pinfeed.arguments import ARRAYS, DType, Problem, checked_number, require_ch
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
     FORMATS,
-    Earlier,
+    FirstBatches,
     canvases,
     in_format,
     known_points,
@@ -27,7 +27,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import Field, FieldContext, Objects, Seen
+from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -42,7 +42,7 @@ _ROUNDING = 1e-3
 class Target(Field):
     """Base class of fields that depend on the images under a key of the same dict.
 
-    ``collate`` reads and checks the samples; ``moved`` creates the batch after the batch of images.
+    ``collate`` reads and checks the samples; ``transformed`` creates the batch after the batch of images.
     """
 
     def __init__(self, image: str) -> None:
@@ -50,17 +50,17 @@ class Target(Field):
         if not isinstance(image, str) or not image:
             raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
         self.image = image
-        self._earlier = Earlier()
+        self._first_batches = FirstBatches()
 
     @abstractmethod
-    def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
+    def transformed(
+        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
         """Returns the batch.
 
         Args:
-            read: Result of `collate` or `gather`.
-            seen: Crops of the images; None if the batch has no images.
+            items: Result of `collate` or `gather`.
+            crops: Crops of the images; None if the batch has no images.
             objects: Boxes of the objects, and which of them remain; None without boxes.
             context: Context, as in `collate`.
         """
@@ -206,21 +206,25 @@ class Boxes(Target):
         return Objects(boxes, offsets, np.ones(len(boxes), np.bool_))
 
     @override
-    def moved(
-        self, read: _Boxes, seen: Seen | None, objects: Objects | None, context: FieldContext
+    def transformed(
+        self,
+        items: _Boxes,
+        crops: BatchCrops | None,
+        objects: Objects | None,
+        context: FieldContext,
     ) -> JaggedBatch:
-        objects, canvases = read
+        objects, canvases = items
         corners, offsets, _ = objects
-        if seen is None:
+        if crops is None:
             self._require_no_objects(offsets, context)
             return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
-        require_canvases(canvases, seen.views.sources, context.name)
+        require_canvases(canvases, crops.views.sources, context.name)
         require_inside(
-            corners, offsets, seen.views.sources, self.format, self._earlier, context.name
+            corners, offsets, crops.views.sources, self.format, self._first_batches, context.name
         )
         target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_boxes(seen.views, objects, self._options, seen.size, target, context.name)
+            *_core.move_boxes(crops.views, objects, self._options, crops.size, target, context.name)
         )
 
 
@@ -272,20 +276,22 @@ class Points(Target):
         return points, offsets
 
     @override
-    def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
+    def transformed(
+        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
-        points, offsets, sizes = read
-        if seen is None:
+        points, offsets, sizes = items
+        if crops is None:
             self._require_no_objects(offsets, context)
             none = torch.zeros(points.shape, device="cpu")
             return JaggedBatch(none, torch.from_numpy(offsets))
-        require_canvases(sizes, seen.views.sources, context.name)
-        require_points_inside(points, offsets, seen.views.sources, self._earlier, context.name)
+        require_canvases(sizes, crops.views.sources, context.name)
+        require_points_inside(
+            points, offsets, crops.views.sources, self._first_batches, context.name
+        )
         remain = _those_that_remain(objects, offsets, context.name)
         target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_points(seen.views, points, offsets, remain, target, context.name)
+            *_core.move_points(crops.views, points, offsets, remain, target, context.name)
         )
 
 
@@ -351,43 +357,43 @@ class InstanceMasks(Target):
         return samples
 
     @override
-    def moved(
-        self, read: Any, seen: Seen | None, objects: Objects | None, context: FieldContext
+    def transformed(
+        self, items: Any, crops: BatchCrops | None, objects: Objects | None, context: FieldContext
     ) -> JaggedBatch:
-        counts = [len(masks) for masks in read]
+        counts = [len(masks) for masks in items]
         offsets = np.append(0, np.cumsum(counts))
-        if seen is None:
+        if crops is None:
             self._require_no_objects(offsets, context)
             return self._batch(torch.zeros((0, 0, 0), dtype=torch.uint8, device="cpu"), offsets)
-        for position, (masks, size) in enumerate(zip(read, seen.views.sources, strict=True)):
+        for position, (masks, size) in enumerate(zip(items, crops.views.sources, strict=True)):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, the size of their image in entry [{self.image!r}]"
                 got = str(tuple(masks.shape[1:]))
                 raise ValueError(Problem(context.name, expected, got, sample=position))
         remain = _those_that_remain(objects, offsets, context.name)
-        rows = np.repeat(np.arange(len(read)), counts)[remain]
+        rows = np.repeat(np.arange(len(items)), counts)[remain]
         remaining_offsets = np.append(0, np.cumsum(remain))[offsets]
         is_bool = self.dtype == torch.bool
-        masks = [mask for masks in read for mask in _as_bytes(masks, is_bool)]
+        masks = [mask for masks in items for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
             values = _core.view_images(
                 masks,
                 None,
                 self._format,
-                _options(seen.geometry),
+                _options(crops.geometry),
                 batch_allocator(context.pin),
                 context.name,
                 get_num_threads(),
                 key=0,
                 samples=rows,
                 entry="",
-                views=seen.views,
+                views=crops.views,
                 rows=rows.tolist(),
-                padding=_core.ImagePaddingOptions(value=0, least=seen.size),
+                padding=_core.ImagePaddingOptions(value=0, least=crops.size),
             )[0]
         else:
-            values = torch.zeros((0, *seen.size), dtype=torch.uint8, device="cpu")
+            values = torch.zeros((0, *crops.size), dtype=torch.uint8, device="cpu")
         return self._batch(values, remaining_offsets)
 
     def _batch(self, values: torch.Tensor, offsets: Any) -> JaggedBatch:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.arguments import Problem
+from pinfeed.collation.checked_fields import checked_fields
 from pinfeed.collation.collate import Collate
-from pinfeed.collation.placed import placed
 from pinfeed.fields.field import Field
 from pinfeed.imports import import_extra
 from pinfeed.sources.arrow import column_array
@@ -77,7 +77,7 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
                 "RayCollate: fields must be a dict of fields by column, or None, "
                 f"got {type(fields).__name__}"
             )
-        placed(fields, "RayCollate: fields", _require_tensor)
+        checked_fields(fields, "RayCollate: fields", _require_tensor)
         self._collate = Collate(fields)
 
     def __call__(self, batch: Any) -> dict[str, Any]:

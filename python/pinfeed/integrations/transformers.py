@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from pinfeed.arguments import rounded_up
 from pinfeed.collation.collate import Collate
-from pinfeed.fields.field import Beside, Field, FieldContext
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.fields.pack import Pack
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Stack
@@ -179,14 +179,14 @@ class _TokensAndLabels(Pad):
         self._replaced = options["pad_value"], -100
 
     @override
-    def names(self) -> tuple[str, ...]:
-        return (*super().names(), "labels")
+    def extra_keys(self) -> tuple[str, ...]:
+        return (*super().extra_keys(), "labels")
 
     @override
     def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
         found = super()._in_batch(parts, context)
-        values, siblings = found if isinstance(found, Beside) else (found, {})
-        return Beside(values, {**siblings, "labels": parts[3]})
+        values, extras = found if isinstance(found, EntryWithExtras) else (found, {})
+        return EntryWithExtras(values, {**extras, "labels": parts[3]})
 
 
 @dataclass

@@ -21,8 +21,8 @@ from torch.utils.data import (
 )
 
 from pinfeed.arguments import checked_integer, instead, workers_of
+from pinfeed.collation.checked_fields import batch_plan, require_same_padding
 from pinfeed.collation.collate import Collate
-from pinfeed.collation.placed import batch_plan, require_same_padding
 from pinfeed.loaders.feed import Feed, register_exit
 from pinfeed.loaders.stats import FeedStats, FeedTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer

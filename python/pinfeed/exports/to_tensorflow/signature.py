@@ -117,7 +117,7 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
             steps = tuple(map(step_name, path))
             if isinstance(field, Field) and field.varying_axes:
                 found[steps] = found[(*steps, "values")] = {*field.varying_axes}
-                found |= {(*steps[:-1], name): {1, 2} for name in field.names()}
+                found |= {(*steps[:-1], name): {1, 2} for name in field.extra_keys()}
     return found
 
 

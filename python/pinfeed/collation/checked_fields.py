@@ -9,16 +9,16 @@ import torch
 
 from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.augment.geometry import Transform
-from pinfeed.collation.objects import followed_by
+from pinfeed.collation.objects import dependency_of
 from pinfeed.collation.plan import Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
-from pinfeed.fields.mask import masks_placed
-from pinfeed.fields.pad import padded_alike
+from pinfeed.fields.mask import with_image_settings
+from pinfeed.fields.pad import with_related_padding
 from pinfeed.structure import children, entries, is_container, rebuild
 
 
-def placed(
+def checked_fields(
     fields: Any,
     name: str,
     check: Callable[[Field, str], None] | None = None,
@@ -38,10 +38,10 @@ def placed(
     if isinstance(fields, Field):
         if check is not None:
             check(fields, name)
-        field = fields.placed(in_dict)
-        if field.names() and not in_dict:
+        field = fields.for_position(in_dict)
+        if field.extra_keys() and not in_dict:
             raise ValueError(
-                f"{name}: {type(field).__name__} names keys {list(field.names())}, but is not "
+                f"{name}: {type(field).__name__} names keys {list(field.extra_keys())}, but is not "
                 "in a dict; make the samples dicts, or leave keys out (Pad, Image: pass True)"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
@@ -49,9 +49,9 @@ def placed(
                 f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which is for fields "
                 "in a dict, but is not in one; make the samples dicts"
             )
-        if followed_by(field) is not None and not in_dict:
+        if dependency_of(field) is not None and not in_dict:
             raise ValueError(
-                f"{name} follows {followed_by(field)!r} of the same dict, but is not in one; make the "
+                f"{name} follows {dependency_of(field)!r} of the same dict, but is not in one; make the "
                 "samples dicts"
             )
         return field
@@ -60,11 +60,14 @@ def placed(
         text = f"{name} must be a Field such as Image(), or None, got {given}"
         raise TypeError(Problem("", text, hint=_field_for(fields)))
     is_dict = isinstance(fields, Mapping)
-    parts = [placed(child, name + step, check, in_dict=is_dict) for step, child in children(fields)]
+    parts = [
+        checked_fields(child, name + step, check, in_dict=is_dict)
+        for step, child in children(fields)
+    ]
     if is_dict:
         _check_names(fields, parts, name)
-        parts = padded_alike(dict(zip(fields, parts, strict=True)), name)
-    parts = masks_placed(fields, parts, name)
+        parts = with_related_padding(dict(zip(fields, parts, strict=True)), name)
+    parts = with_image_settings(fields, parts, name)
     return rebuild(fields, parts)
 
 
@@ -88,7 +91,7 @@ def _field_for(given: Any) -> str:
 def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None:
     taken = set(fields)
     for field in parts:
-        for key in field.names() if isinstance(field, Field) else ():
+        for key in field.extra_keys() if isinstance(field, Field) else ():
             if key in taken:
                 raise ValueError(
                     f"{name} has two fields for the key {key!r}; leave one out, or choose another name"
@@ -102,7 +105,9 @@ def batch_plan(fields: Any) -> Entry:
     Entries without a field stay as they are. A tuple of fields also matches a list, because
     ``default_collate`` turns tuples into lists.
     """
-    return Entry("DeviceLoader", placed(fields, "DeviceLoader: fields", _require_applicable))
+    return Entry(
+        "DeviceLoader", checked_fields(fields, "DeviceLoader: fields", _require_applicable)
+    )
 
 
 def require_same_padding(plan: Entry, collated: Any) -> None:
@@ -128,5 +133,5 @@ def _require_applicable(field: Field, name: str) -> None:
             f"{name} must be a field that takes whole batches, Image(), Pad() "
             f"or Stack(), got {field!r}; give it to Collate"
         )
-    if field.source is not None or field.is_optional or followed_by(field) is not None:
+    if field.source is not None or field.is_optional or dependency_of(field) is not None:
         raise TypeError(f"{name}: fields with from_key(), allow_missing() or like= are for Collate")

@@ -1,4 +1,4 @@
-"""Boxes, points and masks that stay where they are while their image is moved: hints that are right."""
+"""Boxes, points and masks that are not transformed with their image: errors, warnings and their hints."""
 
 import numpy as np
 import PIL.Image

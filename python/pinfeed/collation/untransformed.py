@@ -39,7 +39,7 @@ _VECTORS = re.compile(
 # Number of samples to check, because images of the first ones can be without objects.
 _SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
-_MASKS_READ, _MOST_CLASSES = 8, 32
+_MASKS_READ, _MAX_CLASSES = 8, 32
 
 
 class _Entry(NamedTuple):
@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
     value: Any
 
 
-def require_moved(fields: Any, samples: Sequence[Any]) -> None:
+def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
     """Raises ValueError for an entry that should be transformed with an image, and is not.
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
@@ -84,10 +84,10 @@ def require_moved(fields: Any, samples: Sequence[Any]) -> None:
         ]
         if not images:
             return
-        moved = [image for image in images if _is_moved(image[0].value, image[2])]
-        for entry in entries if moved else ():
+        changed = [image for image in images if _is_changed(image[0].value, image[2])]
+        for entry in entries if changed else ():
             problem = next(
-                filter(None, (_problem(entry, entries, *image) for image in moved)), None
+                filter(None, (_problem(entry, entries, *image) for image in changed)), None
             )
             if problem is not None:
                 found.setdefault(entry.path, problem)
@@ -152,10 +152,10 @@ def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
     if not 0 <= pixels.min() <= pixels.max() <= 255 or (pixels != np.rint(pixels)).any():
         return set()
     values = np.flatnonzero(np.bincount(pixels.reshape(-1).astype(np.uint8)))
-    return {*values.tolist()} if len(values) <= min(_MOST_CLASSES, pixels.size // 8) else set()
+    return {*values.tolist()} if len(values) <= min(_MAX_CLASSES, pixels.size // 8) else set()
 
 
-def _is_moved(image: Any, field: Image | Patches) -> bool:
+def _is_changed(image: Any, field: Image | Patches) -> bool:
     """Whether a geometry changes an image; a resize to the image's own size does not."""
     size = _size(image, field) or (0, 0)
     same = (size, [*size], min(size))
@@ -235,13 +235,13 @@ def _keeps_channel(field: Field) -> bool:
 
 
 def _entries(
-    fields: Any, node: Any, path: str, parent: str, key: str, made: Sequence[Any] = ()
+    fields: Any, node: Any, path: str, parent: str, key: str, from_key: Sequence[Any] = ()
 ) -> Iterator[_Entry]:
-    """Yields the entries of a sample; ``made`` has the `Field.from_key` fields that read this node."""
+    """Yields the entries of a sample; ``from_key`` has the `Field.from_key` fields that read this node."""
     if isinstance(fields, Field):
-        yield _Entry(path, parent, key, ((key, fields), *made), node)
-    elif made or not is_container(node) or _numbers(node) is not None:
-        yield _Entry(path, parent, key, (*made,), node)
+        yield _Entry(path, parent, key, ((key, fields), *from_key), node)
+    elif from_key or not is_container(node) or _numbers(node) is not None:
+        yield _Entry(path, parent, key, (*from_key,), node)
     else:
         given = dict(children(fields)) if is_container(fields) else {}
         below = list(fields.items()) if isinstance(fields, Mapping) else []

@@ -23,7 +23,7 @@ from pinfeed.sources.dataset import Rows
 _COPY_BIT = 42
 
 
-class Chance:
+class BatchRandomState:
     """Random state of one batch: a 64-bit key and a number per sample.
 
     Without a ``key``, the first use draws one from torch's default generator.
@@ -46,7 +46,7 @@ class Chance:
         return self._key if stream == 0 else _key(self._key, stream)
 
 
-class SeededChance:
+class CollateRandomState:
     """Random state of a `Collate` in all its workers, from its ``seed`` and ``id_key``."""
 
     def __init__(self, seed: int | None, entry: Any = None) -> None:
@@ -68,7 +68,7 @@ class SeededChance:
         if self._cells is not None:
             self._cells.values.numpy()[:3] = epoch, 1, 0
 
-    def of(self, samples: Sequence[Any], epoch: int | None) -> Chance:
+    def of(self, samples: Sequence[Any], epoch: int | None) -> BatchRandomState:
         """Returns the random state of a batch.
 
         Args:
@@ -77,7 +77,7 @@ class SeededChance:
         """
         read = IndexBatch.last_read(len(samples))
         if self.seed is None:
-            return Chance(np.arange(len(samples)))
+            return BatchRandomState(np.arange(len(samples)))
         known = samples if isinstance(samples, SampleBatch) else None
         if self.entry is not None:
             numbers = _integers(samples, self.entry)
@@ -101,7 +101,9 @@ class SeededChance:
                 self._watch_copies(numbers)
         if copies is not None:
             numbers = numbers + (copies << _COPY_BIT)
-        return Chance(numbers, _key(self.seed, epoch, 2))  # 2: a stream that samplers don't use
+        return BatchRandomState(
+            numbers, _key(self.seed, epoch, 2)
+        )  # 2: a stream that samplers don't use
 
     def _watch(self, numbers: npt.NDArray[np.int64], dataset_length: int | None) -> None:
         """Warns once when the samples of an epoch come for the second time.
