@@ -12,7 +12,7 @@ import torch
 import pinfeed
 import reference
 from arrays import assert_same_bits, random_array
-from pinfeed.loaders.stats import Activity, FeedTimes
+from pinfeed.loaders.stats import Activity, LoopTimes
 
 pytestmark = pytest.mark.kernels
 
@@ -207,7 +207,7 @@ def test_samples_that_another_thread_replaces():
 
 
 def test_times_that_are_asked_for_meanwhile():
-    times, seen = FeedTimes(), [0.0] * THREADS
+    times, seen = LoopTimes(), [0.0] * THREADS
 
     def run(number):
         thread = number % THREADS

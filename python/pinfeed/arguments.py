@@ -90,9 +90,9 @@ def sample_after(subject: str, sample: Any = "") -> str:
     return f"{' of' if ': ' in subject else ':'} sample {sample}".rstrip()
 
 
-def way_to_values(sample: Any) -> str:
+def conversion_hint(sample: Any) -> str:
     """Returns the hint for a sample that is not an array, but can be converted to one."""
-    for name, way in (
+    for name, hint in (
         ("toarray", ".toarray() converts it to an array"),
         ("todense", ".todense() converts it to an array"),
         ("codes", ".codes has its codes"),
@@ -100,27 +100,27 @@ def way_to_values(sample: Any) -> str:
         ("__array__", "np.asarray(...) returns the values only"),
     ):
         if hasattr(type(sample), name) and not isinstance(sample, str | bytes):
-            return way
+            return hint
     if isinstance(sample, array.array):
         return "np.asarray(...) has its values"
     return "" if sample is None else "Keep() leaves samples as they are"
 
 
-def nearest(given: Any, names: Iterable[Any]) -> str:
+def nearest(name: Any, names: Iterable[Any]) -> str:
     """Returns ``"did you mean 'image'?"`` with the closest name; empty if none is close."""
-    strings = [name for name in names if isinstance(name, str)]
-    matches = difflib.get_close_matches(str(given), strings, n=1)
+    strings = [other for other in names if isinstance(other, str)]
+    matches = difflib.get_close_matches(str(name), strings, n=1)
     return f"did you mean {matches[0]!r}?" if matches else ""
 
 
-def instead(
-    otherwise: str = "", **ways: str
+def with_hints(
+    default_hint: str = "", **hints: str
 ) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
     """Returns a decorator that adds hints to the TypeErrors of calls with wrong arguments.
 
     Args:
-        otherwise: Hint if no other one fits.
-        ways: Hints by argument name, for arguments that the function doesn't have, or that are missing.
+        default_hint: Hint if no other one fits.
+        hints: Hints by argument name, for arguments that the function doesn't have, or that are missing.
     """
 
     def decorated(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -131,7 +131,9 @@ def instead(
             except TypeError as error:
                 # No next frame: the function hasn't begun. A variable would keep this frame alive.
                 if error.__traceback__ is None or error.__traceback__.tb_next is None:
-                    error.args = (_misfit(function, arguments, options, otherwise, ways),)
+                    error.args = (
+                        _signature_problem(function, arguments, options, default_hint, hints),
+                    )
                 raise
 
         return call
@@ -139,12 +141,12 @@ def instead(
     return decorated
 
 
-def _misfit(
+def _signature_problem(
     function: Callable[..., Any],
     arguments: Sequence[Any],
     options: Mapping[str, Any],
-    otherwise: str,
-    ways: Mapping[str, str],
+    default_hint: str,
+    hints: Mapping[str, str],
 ) -> Problem:
     """Returns the problem of a call whose arguments don't match the signature, with a hint."""
     signature = inspect.signature(function)
@@ -154,28 +156,28 @@ def _misfit(
         name = type(arguments[0]).__name__  # may be a subclass
     for option in options:
         if option not in parameters:
-            hint = ways.get(option) or nearest(option, parameters) or otherwise
+            hint = hints.get(option) or nearest(option, parameters) or default_hint
             return Problem(name, f"there is no argument {option!r}", hint=hint)
     kinds = [(key, p.kind.name) for key, p in parameters.items()]
     extra = arguments[sum(kind.startswith("POSITIONAL") for _, kind in kinds) :]
     missing = [key for key, kind in kinds if kind == "KEYWORD_ONLY" and key not in options]
     if extra and "size" in parameters and None not in map(as_integer, arguments[1:]):
         return two_sizes(name, *arguments[1:3])
-    if extra and missing and not otherwise:
+    if extra and missing and not default_hint:
         value = reprlib.repr(extra[0])
         return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
     if extra:
-        own = int(function.__name__ == "__init__")  # self
-        most = len(arguments) - len(extra) - own
-        expected = f"at most {most} argument{'s' * (most != 1)} without a name"
-        return Problem(name, expected, str(len(arguments) - own), otherwise)
+        is_method = int(function.__name__ == "__init__")  # self
+        maximum = len(arguments) - len(extra) - is_method
+        expected = f"at most {maximum} argument{'s' * (maximum != 1)} without a name"
+        return Problem(name, expected, str(len(arguments) - is_method), default_hint)
     text = ""
     try:
         signature.bind(*arguments, **options)
     except TypeError as error:
         text = str(error)  # such as "missing a required argument: 'dataset'"
     absent = next((key for key in [*parameters][len(arguments) :] if key not in options), "")
-    return Problem(name, text, hint=ways.get(absent, ""))
+    return Problem(name, text, hint=hints.get(absent, ""))
 
 
 def two_sizes(name: str, height: Any, width: Any) -> Problem:
@@ -204,15 +206,15 @@ def known_length(sized: Any) -> int | None:
         return None
 
 
-def checked_integer(value: Any, name: str, least: int, most: int | None = None) -> int:
-    """Returns the value as an int; raises unless it is at least ``least`` and at most ``most``."""
+def checked_integer(value: Any, name: str, minimum: int, maximum: int | None = None) -> int:
+    """Returns the value as an int; raises unless it is at least ``minimum`` and at most ``maximum``."""
     number = as_integer(value)
     if number is None:
         raise TypeError(f"{name} must be an integer, got {_shown(value)}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most}, got {number}")
+    if number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {number}")
+    if maximum is not None and number > maximum:
+        raise ValueError(f"{name} must be at most {maximum}, got {number}")
     return number
 
 
@@ -229,12 +231,12 @@ def positive_integer(value: Any, name: str) -> int | None:
 
 def checked_multiples(multiple_of: Any, axes: int, name: str, hint: str = "") -> tuple[int, ...]:
     """Returns a multiple per axis, from one number for all axes, a tuple, or None for 1."""
-    several = isinstance(multiple_of, tuple | list)
-    if several and len(multiple_of) != axes:
+    is_sequence = isinstance(multiple_of, tuple | list)
+    if is_sequence and len(multiple_of) != axes:
         raise ValueError(
             f"{name} must be an integer, or one for each of the {axes} axes, got {multiple_of!r}{hint}"
         )
-    numbers = multiple_of if several else [multiple_of] * axes
+    numbers = multiple_of if is_sequence else [multiple_of] * axes
     return tuple(positive_integer(number, name) or 1 for number in numbers)
 
 
@@ -244,30 +246,30 @@ def rounded_up(size: Any, multiple: int) -> Any:
 
 
 def checked_number(
-    value: Any, name: str, least: float = -math.inf, most: float = math.inf
+    value: Any, name: str, minimum: float = -math.inf, maximum: float = math.inf
 ) -> float:
-    """Returns the value as a float; raises unless it is between ``least`` and ``most``."""
+    """Returns the value as a float; raises unless it is between ``minimum`` and ``maximum``."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name} must be a number, got {_shown(value)}")
-    if not least <= value <= most:
-        is_bounded = math.isfinite(least) or math.isfinite(most)
-        expected = f"from {least} to {most}" if is_bounded else "a number"
+    if not minimum <= value <= maximum:
+        is_bounded = math.isfinite(minimum) or math.isfinite(maximum)
+        expected = f"from {minimum} to {maximum}" if is_bounded else "a number"
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return float(value)
 
 
-def checked_range(given: Any, name: str, most: float = math.inf) -> tuple[float, float]:
-    """Returns a pair (from, to) of positive numbers, or with ``most`` of numbers from 0 to ``most``."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {given!r}")
-    low, high = (checked_number(number, name) for number in given)
-    if most == math.inf:
-        fits, expected = 0 < low <= high < most, "positive numbers"
+def checked_range(value: Any, name: str, maximum: float = math.inf) -> tuple[float, float]:
+    """Returns a pair (from, to): positive numbers, or with ``maximum`` numbers from 0 up to it."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {value!r}")
+    low, high = (checked_number(number, name) for number in value)
+    if maximum == math.inf:
+        fits, expected = 0 < low <= high < maximum, "positive numbers"
     else:
-        fits, expected = 0 <= low <= high <= most, f"numbers from 0 to {most:g}"
+        fits, expected = 0 <= low <= high <= maximum, f"numbers from 0 to {maximum:g}"
     if not fits:
         raise ValueError(
-            f"{name} must be a pair (from, to) of {expected}, the smaller first, got {given!r}"
+            f"{name} must be a pair (from, to) of {expected}, the smaller first, got {value!r}"
         )
     return low, high
 

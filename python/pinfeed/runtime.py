@@ -10,7 +10,7 @@ import torch
 
 from pinfeed.arguments import checked_integer
 
-_MOST_THREADS = 65536
+_MAX_THREADS = 65536
 _num_threads: int | None = None
 _is_worker: bool | None = None  # None: not decided since this process began
 #: Known not to be a DataLoader worker or forked by one. Asked several times for each batch.
@@ -36,7 +36,7 @@ def set_num_threads(count: int | None) -> None:
     """
     global _num_threads
     if count is not None:
-        count = checked_integer(count, "set_num_threads: count", 1, _MOST_THREADS)
+        count = checked_integer(count, "set_num_threads: count", 1, _MAX_THREADS)
     _num_threads = count
 
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from pinfeed import JaggedBatch, Padded, RaggedArray, to_numpy
-from pinfeed.exports.to_numpy import drain
+from pinfeed.exports.to_numpy import batch_writer
 from samples import assert_same
 
 
 @pytest.fixture(autouse=True)
 def tensors_are_remote(monkeypatch):
     """Treats the host's tensors as a device's, so that they are copied first."""
-    monkeypatch.setattr(drain, "is_remote", torch.is_tensor)
+    monkeypatch.setattr(batch_writer, "is_remote", torch.is_tensor)
 
 
 def batch(n):
@@ -38,7 +38,7 @@ def test_batches_come_whole_and_in_order(count):
     numbers = [7, 3, 12, 1, 0, 30, 2, 5, 6][:count]
     result = to_numpy(batch(n) for n in numbers)
     with pytest.MonkeyPatch.context() as undone:
-        undone.setattr(drain, "is_remote", lambda part: False)
+        undone.setattr(batch_writer, "is_remote", lambda part: False)
         expected = to_numpy(batch(n) for n in numbers)
     assert_same(unstructured(result), unstructured(expected))
     assert_same(result["mixed"][:, 0], np.repeat(numbers, 2))
@@ -87,7 +87,7 @@ def test_a_device_that_fails_leaves_what_came_before(monkeypatch):
     def batches():
         for i in range(3):
             if i == 1:
-                monkeypatch.setattr(drain, "has_streams", lambda device: True)
+                monkeypatch.setattr(batch_writer, "has_streams", lambda device: True)
             yield {"x": torch.zeros(2), "y": [0, 0]}
 
     monkeypatch.setattr(torch, "Event", Event)

@@ -21,12 +21,14 @@ JAGGED = pinfeed.Collate(pinfeed.Jagged())(SAMPLES)
 
 
 @pytest.fixture
-def by_ops(monkeypatch):
+def use_torch_ops(monkeypatch):
     """Has the functions go by way of the ops from now on."""
 
     def patch():
         for module in (arrays, sequences):
-            monkeypatch.setattr(module, "by_ops", lambda array: isinstance(array, torch.Tensor))
+            monkeypatch.setattr(
+                module, "uses_torch_ops", lambda array: isinstance(array, torch.Tensor)
+            )
 
     return patch
 
@@ -76,15 +78,15 @@ def calls():
         yield pinfeed.JaggedBatch.from_padded, (padded,), {}
 
 
-def test_the_bits_are_those_of_the_functions(by_ops):
+def test_the_bits_are_those_of_the_functions(use_torch_ops):
     expected = [function(*args, **options) for function, args, options in calls()]
-    by_ops()
+    use_torch_ops()
     for (function, args, options), one in zip(calls(), expected, strict=True):
         assert_same(function(*args, **options), one)
 
 
 @pytest.mark.parametrize("mask", [False, True])
-def test_out(by_ops, mask):
+def test_out(use_torch_ops, mask):
     room = torch.zeros(4, 23, dtype=torch.int64)
     cases = [
         (pinfeed.functional.normalize, (IMAGES, MEAN), torch.zeros(4, 3, 9, 11)),
@@ -96,14 +98,14 @@ def test_out(by_ops, mask):
         ),
     ]
     expected = [function(*args, out=out.clone()) for function, args, out in cases]
-    by_ops()
+    use_torch_ops()
     for (function, args, out), one in zip(cases, expected, strict=True):
         assert function(*args, out=out) is out
         assert_same(out, one)
 
 
-def test_whatever_the_default_device_offsets_are_made_in_host_memory(by_ops):
-    by_ops()
+def test_whatever_the_default_device_offsets_are_made_in_host_memory(use_torch_ops):
+    use_torch_ops()
     with torch.device("meta"):
         batch = pinfeed.JaggedBatch.from_padded(torch.ones(3, 4, device="cpu"), [1, 0, 4])
     assert batch.offsets.is_cpu
@@ -132,14 +134,14 @@ BAD = [
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_errors(by_ops, bad):
-    by_ops()
+def test_errors(use_torch_ops, bad):
+    use_torch_ops()
     check(*bad)
 
 
-def test_out_of_memory_is_torch_s_own_error(by_ops):
+def test_out_of_memory_is_torch_s_own_error(use_torch_ops):
     """Not the stable ABI's word that there was one."""
-    by_ops()
+    use_torch_ops()
     images = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(1 << 26, 1 << 10, 1 << 10, 3)
     padded = torch.zeros(1, 1, 1).expand(1, 1 << 22, 1 << 23)
     for call, size in (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from loaders import COUNT, Generated, feeding_threads, on_cpu, raise_in_the_loader
-from pinfeed.loaders.feed import Feed
+from pinfeed.loaders.prefetcher import Prefetcher
 from programs import run_program
 from samples import FrozenError
 
@@ -164,7 +164,7 @@ def test_a_loader_that_blocks_does_not_block_a_break():
 
 
 def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
-    monkeypatch.setattr(Feed.close, "__defaults__", (0.1,))
+    monkeypatch.setattr(Prefetcher.close, "__defaults__", (0.1,))
 
     class Exclusive:
         """Not thread-safe, like many datasets."""

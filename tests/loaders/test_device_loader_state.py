@@ -12,7 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import pinfeed
 from loaders import on_cpu
-from pinfeed.loaders.stats import FeedStats
+from pinfeed.loaders.stats import LoopStats
 from programs import run_program
 
 
@@ -55,10 +55,10 @@ def test_stats_of_a_loop_that_stands_still():
 
 
 def test_stats_in_one_line():
-    assert str(FeedStats(0, 0, 0, 0, 0)) == "no batch yet"
+    assert str(LoopStats(0, 0, 0, 0, 0)) == "no batch yet"
     for times, bottleneck in (((0, 0, 0), None), ((3, 2, 1), "loader"), ((2, 3, 1), "copy")):
-        assert FeedStats(1, 0, *times).bottleneck == bottleneck
-    assert str(FeedStats(9, 0, 6.0, 1.0, 3.0, 5.0)) == (
+        assert LoopStats(1, 0, *times).bottleneck == bottleneck
+    assert str(LoopStats(9, 0, 6.0, 1.0, 3.0, 5.0)) == (
         "9 batches in 10.0 s; the loop waited 50% of it "
         "(the thread: loader 60%, copy 10%, consumer 30%)"
     )

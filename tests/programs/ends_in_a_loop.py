@@ -11,7 +11,7 @@ warnings.simplefilter("ignore")
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from pinfeed.loaders import feed
+from pinfeed.loaders import prefetcher
 from pinfeed.loaders.device_loader import DeviceLoader
 
 
@@ -50,7 +50,7 @@ loader = {
     "nested": lambda: DeviceLoader(DataLoader(Slow(), 4, num_workers=2), "cpu"),
 }[sys.argv[1]]()
 if sys.argv[1] in ("blocked", "pure"):
-    feed._SECONDS_TO_EXIT = 0.3
+    prefetcher._SECONDS_TO_EXIT = 0.3
 loop = iter(DeviceLoader(loader, "cpu", prefetch=4))
 next(loop)
 if sys.argv[2] == "cycle":

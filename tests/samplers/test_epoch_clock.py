@@ -12,7 +12,7 @@ EVENTS = [
     *(("load", epoch, "start") for epoch in (1, 5)),
     *(("load", epoch, None) for epoch in (1, 5)),
     ("begin",),
-    ("goes_on",),
+    ("continue_pass",),
     ("end",),
 ]
 
@@ -22,7 +22,7 @@ class Table:
 
     def __init__(self):
         self.state = ("counted", 0)
-        self.under_way = None  # the epoch of the pass that began last
+        self.running_epoch = None  # the epoch of the pass that began last
         self.ignored = self.repeats = None
 
     def next(self):
@@ -52,12 +52,12 @@ class Table:
         epoch, start = (*self.state[1:], None)[:2]
         self.repeats = epoch if self.ignored == epoch else None
         self.ignored = None
-        self.state, self.under_way = ("counted", epoch + 1), epoch
+        self.state, self.running_epoch = ("counted", epoch + 1), epoch
         return epoch, start
 
-    def goes_on(self):
-        if self.state == ("set", self.under_way):
-            self.state = ("counted", self.under_way + 1)
+    def continue_pass(self):
+        if self.state == ("set", self.running_epoch):
+            self.state = ("counted", self.running_epoch + 1)
 
     def end(self):
         self.repeats = None
@@ -70,10 +70,10 @@ def test_every_sequence_of_events_follows_the_table(owner):
         clock, table = EpochClock(owner), Table()
         assert clock.next == table.next() == 0
         for event, *arguments in events:
-            if event == "goes_on":
-                if table.under_way is not None and table.state[0] == "set":
-                    clock.goes_on(table.under_way)
-                table.goes_on()
+            if event == "continue_pass":
+                if table.running_epoch is not None and table.state[0] == "set":
+                    clock.continue_pass(table.running_epoch)
+                table.continue_pass()
             else:
                 found = getattr(clock, event)(*arguments)
                 expected = getattr(table, event)(*arguments)

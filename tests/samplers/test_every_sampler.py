@@ -117,7 +117,7 @@ def test_attributes_are_read_only(make):
     public = [name for name in dir(sampler) if not name.startswith("_")]
     settings = [name for name in public if not callable(getattr(sampler, name))]
     assert {"seed", "rank", "world_size", "batch_size", "drop_last", "epoch"} <= set(settings)
-    constants = {"FEWEST_ROWS", "PLANNING", "SETTINGS", "SHOWN"}
+    constants = {"MIN_ROWS", "PLANNING", "SETTINGS", "SHOWN"}
     for name in set(settings) - constants:
         message = f"{type(sampler).__name__}: {name} can't be changed, .*; create a new "
         with pytest.raises(AttributeError, match=message):

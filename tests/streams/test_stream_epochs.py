@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, StreamDataset
-from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.memory.shared_integers import SharedIntegers
 from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
 from streams import all_parts, as_worker, keep
@@ -119,7 +119,7 @@ def test_two_passes_at_once(persistent):
 
 
 def begin(epochs, seed, worker, barrier, answers):
-    exchange = SharedCells.compare_exchange
+    exchange = SharedIntegers.compare_exchange
 
     def exchange_late(*arguments):
         time.sleep(0.01)  # all have seen the same by now
@@ -127,7 +127,7 @@ def begin(epochs, seed, worker, barrier, answers):
 
     with (
         as_worker(worker, 3, seed),
-        mock.patch.object(SharedCells, "compare_exchange", exchange_late),
+        mock.patch.object(SharedIntegers, "compare_exchange", exchange_late),
     ):
         barrier.wait()
         answers.put((seed, epochs.begin()[0]))

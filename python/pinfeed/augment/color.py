@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, described, instead
+from pinfeed.arguments import checked_number, described, with_hints
 from pinfeed.augment.geometry import Transform
 
 
@@ -49,7 +49,7 @@ class ColorJitter(Coloring):
         [[[[200, 255]]]]
     """
 
-    @instead("hue is not available: call torchvision's ColorJitter in the dataset")
+    @with_hints("hue is not available: call torchvision's ColorJitter in the dataset")
     def __init__(
         self,
         brightness: float | Sequence[float] = 0,

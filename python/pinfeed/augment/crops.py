@@ -15,9 +15,9 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
-    instead,
     require_choice,
     require_flags,
+    with_hints,
 )
 from pinfeed.augment.geometry import LIBRARIES, PAIR, Crop, checked_size
 
@@ -54,7 +54,7 @@ class RandomCrop(Crop):
 
     is_random = True
 
-    @instead(**PAIR)
+    @with_hints(**PAIR)
     def __init__(
         self,
         size: int | Sequence[int],
@@ -111,7 +111,7 @@ class CenterCrop(Crop):
         tensor([[[[0, 1, 1, 0]]]], dtype=torch.uint8)
     """
 
-    @instead(**PAIR)
+    @with_hints(**PAIR)
     def __init__(
         self,
         size: int | Sequence[int],
@@ -155,7 +155,7 @@ class Pad(Crop):
         tensor([[[[7, 1, 1, 7]]]], dtype=torch.uint8)
     """
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         padding: int | Sequence[int],
@@ -214,7 +214,7 @@ class RandomIoUCrop(Crop):
     is_random = True
     around_boxes = True
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         min_scale: float = 0.3,
@@ -272,7 +272,7 @@ class RandomZoomOut(Crop):
         torch.Size([1, 3, 6, 8])
     """
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         fill: float | Sequence[float] = 0,

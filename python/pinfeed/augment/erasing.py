@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, checked_range, instead, torch_dtype_name
+from pinfeed.arguments import checked_number, checked_range, torch_dtype_name, with_hints
 from pinfeed.augment.geometry import Transform
 
 
@@ -42,7 +42,7 @@ class RandomErasing(Transform):
         tensor([9, 9])
     """
 
-    @instead(inplace="it always writes into the batch; leave it out")
+    @with_hints(inplace="it always writes into the batch; leave it out")
     def __init__(
         self,
         p: float = 0.5,

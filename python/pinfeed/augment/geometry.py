@@ -10,7 +10,13 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, checked_number, described, instead, require_instance
+from pinfeed.arguments import (
+    checked_integer,
+    checked_number,
+    described,
+    require_instance,
+    with_hints,
+)
 
 #: The library whose rounding a step follows.
 LIBRARIES: tuple[Literal["torchvision", "transformers"], ...] = ("torchvision", "transformers")
@@ -107,7 +113,7 @@ class Compose(Geometry):
         torch.Size([1, 3, 32, 32])
     """
 
-    @instead("transforms go into one list: Compose([a, b])")
+    @with_hints("transforms go into one list: Compose([a, b])")
     def __init__(self, transforms: Sequence[Geometry]) -> None:
         if not isinstance(transforms, Sequence):
             raise TypeError(
@@ -172,7 +178,7 @@ class Flip(Step):
 
     _KIND: Literal["flip_rows", "flip_columns"]
 
-    @instead()
+    @with_hints()
     def __init__(self, p: float = 0.5) -> None:
         self.p = checked_number(p, f"{type(self).__name__}: p", 0, 1)
         self.is_random = 0 < self.p < 1

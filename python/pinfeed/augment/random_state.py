@@ -15,7 +15,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.batches import IndexBatch, SampleBatch
-from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.memory.shared_integers import SharedIntegers
 from pinfeed.ranks import group_ranks
 from pinfeed.sources.dataset import Rows
 
@@ -55,7 +55,7 @@ class CollateRandomState:
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Shared with workers: the epoch and the state of `_watch`.
-        self._cells = None if seed is None else SharedCells([0] * 10, "Collate")
+        self._cells = None if seed is None else SharedIntegers([0] * 10, "Collate")
 
     @property
     def epoch(self) -> int:

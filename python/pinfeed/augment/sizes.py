@@ -11,14 +11,14 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
-    instead,
     require_choice,
     require_flags,
     two_sizes,
+    with_hints,
 )
 from pinfeed.augment.geometry import LIBRARIES, PAIR, Resizing, checked_size, checked_sizes
 
-_torchvision = instead(
+_torchvision = with_hints(
     "interpolation is an argument of Image: Image(augment=..., interpolation='bicubic')",
     antialias="resizing is antialiased, except with Image(interpolation='nearest-exact'); leave it out",
     **PAIR,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pinfeed import runtime
-from pinfeed.arguments import ARRAYS, Problem, instead
+from pinfeed.arguments import ARRAYS, Problem, with_hints
 from pinfeed.augment.random_state import BatchRandomState, CollateRandomState
 from pinfeed.batches import LastSample, Packing, SampleBatch
 from pinfeed.collation.checked_fields import checked_fields
@@ -66,7 +66,7 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
-    @instead("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
+    @with_hints("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
     def __init__(
         self,
         fields: Any = None,

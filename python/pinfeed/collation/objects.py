@@ -250,7 +250,7 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
                 raise TypeError(Problem(name, expected, got, sample=position))
         require_as_many(np.append(0, np.cumsum([*map(len, batch)])), offsets, name)
         parts = np.split(remain, offsets[1:-1])
-        return [_kept(sample, part) for sample, part in zip(batch, parts, strict=True)]
+        return [_remaining_items(sample, part) for sample, part in zip(batch, parts, strict=True)]
     if not isinstance(batch, JaggedBatch):
         raise TypeError(
             f"{name}: labels of boxes need Jagged() or Keep(), which can drop some of them, got "
@@ -265,7 +265,7 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
     return JaggedBatch(batch.values[keep], counts[batch.offsets])
 
 
-def _kept(sample: Any, remain: Any) -> Any:
+def _remaining_items(sample: Any, remain: Any) -> Any:
     """Returns the items of a sample that remain."""
     if isinstance(sample, ARRAYS):
         return sample[remain if isinstance(sample, np.ndarray) else torch.from_numpy(remain)]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, way_to_values
+from pinfeed.arguments import ARRAYS, Problem, add_hint, conversion_hint, nearest
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
@@ -473,7 +473,7 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
         return "single numbers need no field: leave it out"
     if isinstance(first, (*ARRAYS, str, list, int, float)) or isinstance(field, Stack):
         return ""  # the field's own message is clear
-    way = way_to_values(first)
+    way = conversion_hint(first)
     return "" if way.startswith("Keep") else way
 
 

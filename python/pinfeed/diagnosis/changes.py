@@ -14,7 +14,7 @@ import torch
 from pinfeed.arguments import ARRAYS
 from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import bytes_in, have_equal_values
-from pinfeed.diagnosis.limit import LEAST_GAIN, Measured
+from pinfeed.diagnosis.limit import MIN_GAIN, Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, as_it_is
 from pinfeed.diagnosis.transforms import converted
 from pinfeed.limits import free_memory
@@ -25,7 +25,7 @@ from pinfeed.structure import entries, map_entries
 #: Seconds after which no more batches are compared.
 _LONGEST = 1.0
 #: Maximum number of workers to try.
-_MOST_WORKERS = 16
+_MAX_WORKERS = 16
 #: A number of workers counts as faster if it takes less than this fraction of the time.
 _FASTER = 0.9
 #: Minimum bytes per second of reading a file.
@@ -52,7 +52,7 @@ class Change:
     again: list[Any] | None = None  # the batches to make; None for the loader's next ones
     before: list[float] = field(default_factory=list)  # without the change
     after: list[float] = field(default_factory=list)
-    least: float = LEAST_GAIN  # a smaller gain may come from other work on the machine
+    least: float = MIN_GAIN  # a smaller gain may come from other work on the machine
 
     @property
     def tried(self) -> float | None:
@@ -93,7 +93,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         large = replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4))
         note = "if the training allows larger batches; its step then has four times the samples"
         yield Change("batches of four times the size", code, large, note)
-    if now.workers and loop.starting > LEAST_GAIN * loop.period and not _is_told_epochs(loader):
+    if now.workers and loop.starting > MIN_GAIN * loop.period and not _is_told_epochs(loader):
         code = "DataLoader(..., persistent_workers=True)"
         note = "" if isinstance(loader.dataset, StreamDataset) else _STAY
         stay = replace(now, persistent=True)
@@ -103,7 +103,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if now.workers and limit in ("hand_off", "lock", "cpus", "start"):
         yield Change("no workers", "DataLoader(..., num_workers=0)", alone, note)
     # A thread replaces workers, or runs beside a step that takes time.
-    is_useful = now.workers or measured.step_seconds > LEAST_GAIN * loop.period
+    is_useful = now.workers or measured.step_seconds > MIN_GAIN * loop.period
     if is_useful and not now.in_thread and not loader.reuses_memory:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
@@ -124,7 +124,7 @@ def more_workers(
     limit, own, one = measured.limit(), loader.settings.workers, measured.runs.get(1)
     if limit in ("step", "sampler", "batch") or one is None:
         return None
-    most = _MOST_WORKERS if one.idle > one.cpu else max(2, round(measured.cpus.usable))
+    most = _MAX_WORKERS if one.idle > one.cpu else max(2, round(measured.cpus.usable))
     most = min(most, loader.epoch or most)  # at least one batch each
     # Several workers would repeat each other's batches (or it is unknown), or can't help.
     is_alone = loader.holds_files or loader.reuses_memory or loader.repeats is not False
@@ -169,7 +169,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             if found.collate is not None:
                 fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
             yield Change("the transform as a field", found.code, fused, found.note)
-    is_slow = loop.collate > LEAST_GAIN * loop.made and not isinstance(loader.collate, Collate)
+    is_slow = loop.collate > MIN_GAIN * loop.made and not isinstance(loader.collate, Collate)
     if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
         code = "DataLoader(..., collate_fn=pinfeed.Collate())"
         yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
@@ -199,7 +199,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             bound = max(1.0, loop.period / left)
             yield Change("samples decoded once", code, None, note, bound)
     free, size = free_memory(), loop.disk_bytes * loader.length / loop.batches[0].samples
-    if measured.files > LEAST_GAIN * loop.made and free is not None and size < 0.8 * free:
+    if measured.files > MIN_GAIN * loop.made and free is not None and size < 0.8 * free:
         code = "read every file once before the first epoch: cat FILES > /dev/null"
         note = f"about {_size(size)}, of {_size(free)} that are free"
         yield Change("files kept in memory", code, now, note, again=loop.drawn)

@@ -20,12 +20,12 @@ from pinfeed.arguments import ARRAYS
 
 # The copy shares larger containers, strings, arrays and buffers, so that a dataset isn't in memory twice.
 # It also shares arrays beyond a total, and arrays on devices, in shared memory or of subclasses.
-_MOST_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
 _NUMBERS = (int, float, bool, type(None))
-_MOST_NUMBERS = 1_000_000  # a list of indices may be shuffled in place
-_MOST_BYTES = 1_000_000
-_MOST_BYTES_TOGETHER = 50_000_000
+_MAX_NUMBERS = 1_000_000  # a list of indices may be shuffled in place
+_MAX_BYTES = 1_000_000
+_MAX_BYTES_TOGETHER = 50_000_000
 _SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType, pickle.PickleBuffer)
 
 
@@ -71,7 +71,7 @@ def random_states_kept() -> Iterator[None]:
 
 def _is_long(value: Any) -> bool:
     is_of_numbers = type(value) is list and len(value) > 0 and type(value[0]) in (int, float)
-    return len(value) > (_MOST_NUMBERS if is_of_numbers else _MOST_ENTRIES)
+    return len(value) > (_MAX_NUMBERS if is_of_numbers else _MAX_ENTRIES)
 
 
 def _bytes_to_copy(value: Any) -> float:
@@ -114,7 +114,7 @@ class _Copier(pickle.Pickler):
         super().__init__(buffer, pickle.HIGHEST_PROTOCOL)
         self.shared: list[Any] = []  # by persistent id
         self.not_copied: list[Any] = []  # shared objects that could not be pickled
-        self._bytes_left: float = _MOST_BYTES_TOGETHER
+        self._bytes_left: float = _MAX_BYTES_TOGETHER
         self._is_copied: dict[int, bool] = {}  # arrays, by their id
 
     @override
@@ -125,7 +125,7 @@ class _Copier(pickle.Pickler):
         if kind in _SIZED:
             is_copied = not _is_long(value)
         elif kind is pickle.PickleBuffer:  # of an array that is copied
-            is_copied = value.raw().nbytes <= _MOST_BYTES
+            is_copied = value.raw().nbytes <= _MAX_BYTES
         elif isinstance(value, ARRAYS):
             is_copied = self._copies(value)
         else:
@@ -141,6 +141,6 @@ class _Copier(pickle.Pickler):
         """Whether an array is small enough to copy; the same answer for each reference to it."""
         if id(array) not in self._is_copied:
             size = _bytes_to_copy(array)
-            self._is_copied[id(array)] = size <= min(_MOST_BYTES, self._bytes_left)
+            self._is_copied[id(array)] = size <= min(_MAX_BYTES, self._bytes_left)
             self._bytes_left -= size if self._is_copied[id(array)] else 0
         return self._is_copied[id(array)]

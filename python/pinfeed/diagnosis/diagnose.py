@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pinfeed.arguments import Problem, checked_number, instead
+from pinfeed.arguments import Problem, checked_number, with_hints
 from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.changes import Change, find_changes, more_workers
 from pinfeed.diagnosis.copying import random_states_kept
-from pinfeed.diagnosis.limit import LEAST_GAIN, Cpus, Measured
+from pinfeed.diagnosis.limit import MIN_GAIN, Cpus, Measured
 from pinfeed.diagnosis.report import Report
 from pinfeed.diagnosis.runs import (
     LoaderCopy,
@@ -38,7 +38,7 @@ _RUNS = 16
 #: Rounds of trials, after a first one that selects promising changes.
 _ROUNDS = 2
 #: Maximum number of changes tried in these rounds.
-_MOST_TRIALS = 3
+_MAX_TRIALS = 3
 #: Seconds per batch below which measuring itself takes a large part of the time.
 _FAST = 5e-4
 #: Length of a list from which its copies in workers are reported.
@@ -47,7 +47,7 @@ _MANY = 100_000
 _OVERTIME = 2.0
 
 
-@instead()
+@with_hints()
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
     """Finds the slow stage of a training loop, and recommends changes that gained in trials.
 
@@ -266,8 +266,8 @@ def _try(
     attempt.end, now = end, time.perf_counter()
     # Changes until time runs out, with the unchanged loop in each round.
     most = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
-    promising = [change for change in report.changes if change.gain > LEAST_GAIN]
-    tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MOST_TRIALS))]
+    promising = [change for change in report.changes if change.gain > MIN_GAIN]
+    tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MAX_TRIALS))]
     for number in range(_ROUNDS if tried else 0):
         measured.load = max(measured.load, measured.cpus.load(min(0.1, attempt.each / 2)))
         if (loop := attempt.run("the loop again", own, step)) is None:

@@ -16,7 +16,7 @@ from pinfeed.diagnosis.runs import Run
 from pinfeed.limits import cpu_quota
 
 #: Minimum gain of a change in trials.
-LEAST_GAIN = 0.03
+MIN_GAIN = 0.03
 #: Up to this fraction of waiting, batches count as ready; the rest is the overhead of taking one.
 _LITTLE_WAITING = 0.05
 #: Maximum overhead per batch of a DataLoader and of measuring, in seconds.
@@ -113,7 +113,7 @@ class Measured:
     @property
     def least_gain(self) -> float:
         """The minimum significant gain of a trial."""
-        return max(LEAST_GAIN, self.load)
+        return max(MIN_GAIN, self.load)
 
     @property
     def step_seconds(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pinfeed.diagnosis.changes import Change
-from pinfeed.diagnosis.limit import CURES, LEAST_GAIN, LIMITS, Measured
+from pinfeed.diagnosis.limit import CURES, LIMITS, MIN_GAIN, Measured
 
 _STAGES = {
     "sampler": "the indices",
@@ -211,7 +211,7 @@ def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
         f"CPUs: {cpus['usable']:.3g} for this loader (os.cpu_count() is {cpus['present']}; "
         f"{cpus['allowed']} allowed, {quota}{ranks})"
     )
-    if (load := cpus["load"]) > LEAST_GAIN:
+    if (load := cpus["load"]) > MIN_GAIN:
         yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f} × are not shown."
     if found["workers"]:
         runs = found["workers"].items()

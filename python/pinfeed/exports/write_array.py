@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import instead, known_length
+from pinfeed.arguments import known_length, with_hints
 from pinfeed.exports.loader import Progress
-from pinfeed.exports.to_numpy.drain import Drain
+from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.imports import add_note
@@ -33,7 +33,7 @@ _SAMPLES = 4096
 _BYTES = 1 << 20
 
 
-@instead()
+@with_hints()
 def write_array(
     path: str | os.PathLike[str],
     samples: Iterable[Any],
@@ -92,15 +92,15 @@ def write_array(
     """
     items, total = _iterable(samples), known_length(samples)
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
-        drain = Drain("write_array", files, may_be_alike=True)
+        writer = BatchWriter("write_array", files, may_be_alike=True)
         entries = _Entries(files.is_file, dtype)
         with Progress(progress, "write_array") as bar:
             for part in entries.batches(items):
-                bar.advance(drain.add(part), total)
+                bar.advance(writer.add(part), total)
                 del part  # so that its memory can serve for the next one
         if entries.is_empty:
             raise ValueError("write_array: samples yielded nothing, so shape and dtype are unknown")
-        return drain.finish()
+        return writer.finish()
 
 
 def _iterable(samples: Any) -> Iterable[Any]:
@@ -209,7 +209,7 @@ class _Entry:
     """Reads the samples of one entry, and compares each with the first.
 
     Samples are numbers, if ``takes_numbers``, or arrays: of one shape for a single .npy file, otherwise
-    sequences; `Drain` detects at the end whether all have one length.
+    sequences; `BatchWriter` detects at the end whether all have one length.
     """
 
     def __init__(self, dtype: Any, is_file: bool, takes_numbers: bool) -> None:

@@ -18,9 +18,9 @@ from pinfeed.arguments import (
     Interpolation,
     Problem,
     checked_multiples,
-    instead,
     torch_dtype,
     torch_dtype_name,
+    with_hints,
 )
 from pinfeed.augment.augmentation import Augmentation, split_transforms
 from pinfeed.augment.geometry import Resizing, Transform
@@ -132,7 +132,7 @@ class Image(Field):
         (torch.Size([1, 8, 6]), torch.int64)
     """
 
-    @instead(
+    @with_hints(
         flip="Image(augment=pinfeed.augment.RandomHorizontalFlip()) flips",
         normalize="mean and std normalize: Image(mean, std)",
         size="Image(augment=pinfeed.augment.Resize(size)) resizes",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, dtype_name, instead, positive_integer
+from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
 from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows, sequences_of
 from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
@@ -45,7 +45,7 @@ class Jagged(Field):
         (torch.Size([2, 4]), tensor([0, 2, 2]))
     """
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         dtype: Any = None,

@@ -13,10 +13,10 @@ from pinfeed.arguments import (
     ARRAYS,
     DType,
     Problem,
-    instead,
     require_choice,
     require_flags,
     torch_dtype_name,
+    with_hints,
 )
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Geometry, may_pad
@@ -66,7 +66,7 @@ class Mask(Image):
         tensor([[[1, 0]]])
     """
 
-    @instead(
+    @with_hints(
         mean="classes stay as they are; Image(mean, std) normalizes images",
         like="Mask(image=...) names the key of the image; a single image is found without it",
         num_classes="torch.nn.functional.one_hot converts classes to channels",

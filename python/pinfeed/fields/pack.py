@@ -15,8 +15,8 @@ from pinfeed.arguments import (
     checked_integer,
     described,
     dtype_name,
-    instead,
     require_flags,
+    with_hints,
 )
 from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
 from pinfeed.memory.outputs import batch_allocator
@@ -98,7 +98,7 @@ class Pack(Field):
 
     packs = True
 
-    @instead(fill="it is pad_value", padding_value="it is pad_value")
+    @with_hints(fill="it is pad_value", padding_value="it is pad_value")
     def __init__(
         self,
         *,

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import DType, Problem, described, instead, torch_dtype, torch_dtype_name
+from pinfeed.arguments import DType, Problem, described, torch_dtype, torch_dtype_name, with_hints
 from pinfeed.fields.field import (
     BatchWithInfo,
     Field,
@@ -92,7 +92,7 @@ class Pad(Field):
     # A value and its replacement in a second output of values; None without a second output.
     _replaced: tuple[int, int] | None = None
 
-    @instead(
+    @with_hints(
         padding_value="it is pad_value",
         padding_side="it is side",
         truncation="max_length=n cuts longer samples",

@@ -15,8 +15,8 @@ from pinfeed.arguments import (
     Interpolation,
     Problem,
     checked_integer,
-    instead,
     torch_dtype,
+    with_hints,
 )
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Crop, Geometry, Resizing
@@ -102,7 +102,7 @@ class Patches(Field):
 
     takes_none = True
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         patch_size: int,

@@ -18,10 +18,10 @@ from pinfeed.arguments import (
     PLAIN_ARRAYS,
     DType,
     Problem,
-    instead,
+    conversion_hint,
     torch_dtype,
     torch_dtype_name,
-    way_to_values,
+    with_hints,
 )
 from pinfeed.fields.field import Field, FieldContext
 from pinfeed.functional.scaling import checked_scale, scaled
@@ -72,7 +72,7 @@ class Stack(Field):
                 [0, 1, 2]])
     """
 
-    @instead()
+    @with_hints()
     def __init__(self, dtype: DType | None = None, *, scale: float | None = None) -> None:
         name = None if dtype is None else torch_dtype_name(torch_dtype(dtype, "Stack"))
         self.scale, self._dtype_name = checked_scale(scale, name, "Stack")
@@ -207,7 +207,7 @@ class Stack(Field):
             expected = "an array, a tensor, a number or a string"
         if position:
             expected = f"{type(first).__name__} as in sample 0"
-        problem = Problem(context.name, expected, type(value).__name__, way_to_values(value))
+        problem = Problem(context.name, expected, type(value).__name__, conversion_hint(value))
         if isinstance(value, (*ARRAYS, np.generic)):
             try:
                 self._stack(

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from pinfeed.arguments import Problem
 
 #: The maximum size of a header; NumPy doesn't parse longer ones.
-MOST_HEADER_BYTES = 12 + 10_000
+MAX_HEADER_BYTES = 12 + 10_000
 
 _ZEROS = bytes(1 << 20)
 _CHUNK_BYTES = 16 << 20  # converted to C order at a time
@@ -46,7 +46,7 @@ class NpyHeader(NamedTuple):
         size = 10 + int.from_bytes(start[8:10], "little")
         if start[6:7] == b"\2":
             size = 12 + int.from_bytes(start[8:12], "little")
-        more = max(0, min(size, MOST_HEADER_BYTES) - len(start))
+        more = max(0, min(size, MAX_HEADER_BYTES) - len(start))
         try:
             return _parsed(start + file.read(more))
         except ValueError as error:

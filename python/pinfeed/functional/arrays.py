@@ -17,7 +17,7 @@ from pinfeed.arguments import (
     DType,
     Problem,
     dtype_name,
-    instead,
+    with_hints,
 )
 from pinfeed.functional.normalization import (
     Normalization,
@@ -27,11 +27,11 @@ from pinfeed.functional.normalization import (
     require_channels_last,
 )
 from pinfeed.functional.torch_ops.tensors import (
-    by_ops,
     normalize_tensor,
     permute_tensor,
     traced_normalize,
     traced_permute,
+    uses_torch_ops,
 )
 from pinfeed.runtime import get_num_threads
 
@@ -40,7 +40,7 @@ Array = TypeVar("Array", npt.NDArray[Any], torch.Tensor)
 _IMAGE_DTYPES = ("float32", "float16", "bfloat16")
 
 
-@instead(
+@with_hints(
     'layouts have names: input="NHWC", output="NCHW"',
     windows="Collate(Image(augment=...)) crops, flips and resizes a list of images",
     size="Collate(Image(augment=...)) crops, flips and resizes a list of images",
@@ -116,7 +116,7 @@ def normalize(
             "or dtype float16 or float32"
         )
     constants: Normalization = normalization(mean, std, scale, "normalize")
-    if by_ops(images):
+    if uses_torch_ops(images):
         given = {"output": output, "dtype": getattr(torch, name), "out": place}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
     array = require_array(images, "normalize: images")
@@ -167,7 +167,7 @@ def permute(
     images, place = _same_kind(images, out, "permute")
     axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
-    if by_ops(array):
+    if uses_torch_ops(array):
         return permute_tensor(array, axes, place)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
@@ -180,7 +180,7 @@ def permute(
     return written(permuted, out)
 
 
-@instead()
+@with_hints()
 def gather(
     array: Array,
     indices: Any,

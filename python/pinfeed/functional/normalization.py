@@ -178,14 +178,14 @@ def normalization(
         key = repr(given)
         cached = _cache.get(key)
     if cached is None:
-        if len(_cache) >= _MOST_CACHED:
+        if len(_cache) >= _MAX_CACHED:
             _cache.clear()
         cached = _cache[key] = Normalization(*given, function)
     return cached
 
 
 _cache: dict[Any, Normalization] = {}
-_MOST_CACHED = 64
+_MAX_CACHED = 64
 _PLAIN = {int, float, type(None)}
 
 

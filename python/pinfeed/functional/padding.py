@@ -21,7 +21,7 @@ from pinfeed.functional.scaling import checked_scale
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
 
-_MOST_AXES = 64  # that NumPy and torch know
+_MAX_AXES = 64  # that NumPy and torch know
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -95,7 +95,7 @@ def _axes(axes: Any, function: str) -> Axes:
         raise TypeError(
             f"{function}: axes must be an integer, a tuple of at least one, or None, got {axes!r}"
         )
-    if max(abs(number) for number in checked) > _MOST_AXES:
+    if max(abs(number) for number in checked) > _MAX_AXES:
         raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
     return checked if several else checked[0]
 

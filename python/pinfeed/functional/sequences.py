@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, instead, require_flags
+from pinfeed.arguments import ARRAYS, require_flags, with_hints
 from pinfeed.functional.arrays import require_array, require_same_kind, written
 from pinfeed.functional.padding import (
     Axes,
@@ -21,7 +21,12 @@ from pinfeed.functional.padding import (
     checked_lengths,
     unpadded,
 )
-from pinfeed.functional.torch_ops.tensors import by_ops, longest_sample, pad_tensor, unpad_tensor
+from pinfeed.functional.torch_ops.tensors import (
+    longest_sample,
+    pad_tensor,
+    unpad_tensor,
+    uses_torch_ops,
+)
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
 from pinfeed.sources.ragged import RaggedArray
@@ -171,14 +176,14 @@ class JaggedBatch(NamedTuple):
         counts = np.array(
             checked_lengths(lengths, tuple(padded.shape[:2]), "from_padded"), np.int64
         ).reshape(-1)
-        if by_ops(padded):
+        if uses_torch_ops(padded):
             return cls(*unpad_tensor(padded, counts, side))
         target, threads = None, get_num_threads()
         options: Any = {"argument": "padded", "side": side, "lengths": counts}
         return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
 
 
-@instead(
+@with_hints(
     padding_value="it is pad_value",
     padding_side="it is side",
     truncation="max_length=n cuts longer samples",
@@ -260,7 +265,7 @@ def pad(
         require_array(out, "pad: out")
     source, offsets, indices = _sequences(sequences)
     outputs: Any = {"lengths": lengths, "mask": mask}
-    if offsets is not None and by_ops(source):
+    if offsets is not None and uses_torch_ops(source):
         require_same_kind(out, source, "pad")
         longest = longest_sample(offsets, "pad")  # waits for offsets on a device
         offsets = offsets.to(source.device, non_blocking=True)
@@ -276,7 +281,7 @@ def pad(
     return (Padded if side == "right" else LeftPadded)(values, *parts[1:3])
 
 
-@instead(time_major="transpose it first: padded.transpose(0, 1)")
+@with_hints(time_major="transpose it first: padded.transpose(0, 1)")
 def unpad(
     padded: Any,
     lengths: Any = None,

@@ -20,18 +20,18 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from pinfeed.arguments import checked_integer, instead, workers_of
+from pinfeed.arguments import checked_integer, with_hints, workers_of
 from pinfeed.collation.checked_fields import batch_plan, require_same_padding
 from pinfeed.collation.collate import Collate
-from pinfeed.loaders.feed import Feed, register_exit
-from pinfeed.loaders.stats import FeedStats, FeedTimes
+from pinfeed.loaders.prefetcher import Prefetcher, register_exit
+from pinfeed.loaders.stats import LoopStats, LoopTimes
 from pinfeed.loaders.transfer import OneStreamTransfer, StreamTransfer, Transfer
 from pinfeed.memory.staging import Accelerator, has_streams
 from pinfeed.ranks import ranks_now
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 # Per-loop state, which is neither pickled nor copied.
-_OF_LOOPS = frozenset(("_plan", "_feed", "_is_begun"))
+_OF_LOOPS = frozenset(("_plan", "_prefetcher", "_is_begun"))
 
 _LATER_ONE = (
     "a later one began, since the loader has one iterator for all (a generator, or persistent workers); "
@@ -117,10 +117,10 @@ class DeviceLoader:
         2
     """
 
-    _feed: Feed | None
+    _prefetcher: Prefetcher | None
     _is_begun: bool  # whether a loop has begun
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         loader: Iterable[Any],
@@ -152,12 +152,12 @@ class DeviceLoader:
     def __iter__(self) -> DeviceIterator:
         return DeviceIterator(functools.partial(self._begin, _available(self.device)))
 
-    def _begin(self, device: torch.device) -> Feed:
+    def _begin(self, device: torch.device) -> Prefetcher:
         """Begins a loop, when its first batch is requested."""
         if not self._is_begun:
             _warn_if_not_split(self.loader)
         self._is_begun = True
-        last = self._feed
+        last = self._prefetcher
         # A loader with persistent workers takes them away from a running iteration.
         if last is not None and getattr(self.loader, "persistent_workers", False):
             last.supersede(_LATER_ONE)
@@ -171,10 +171,10 @@ class DeviceLoader:
         take_state = getattr(self.loader, "state_dict", None)
         # Before the thread begins: the frame of a generator that others have exhausted is None.
         is_used_up = getattr(source, "gi_frame", source) is None
-        self._feed = Feed(source, take_state, self._transfer(device), self.prefetch)
-        had_batches = last is not None and (last.goes_on or last.times.stats().batches > 0)
-        self._feed.goes_on = source is self.loader and (had_batches or is_used_up)
-        return self._feed
+        self._prefetcher = Prefetcher(source, take_state, self._transfer(device), self.prefetch)
+        had_batches = last is not None and (last.is_continued or last.times.stats().batches > 0)
+        self._prefetcher.is_continued = source is self.loader and (had_batches or is_used_up)
+        return self._prefetcher
 
     def __getattr__(self, name: str) -> Any:
         if name == "loader" or name.startswith("__"):  # not set yet, during unpickling
@@ -199,7 +199,7 @@ class DeviceLoader:
 
     def _begin_anew(self) -> None:
         self._plan = batch_plan(self.fields)
-        self._feed = None
+        self._prefetcher = None
         self._is_begun = False
 
     def __repr__(self) -> str:
@@ -208,7 +208,7 @@ class DeviceLoader:
             f"prefetch={self.prefetch})"
         )
 
-    def stats(self) -> FeedStats:
+    def stats(self) -> LoopStats:
         """Returns counts and times of the last loop so far.
 
         Example:
@@ -219,12 +219,12 @@ class DeviceLoader:
             >>> batches.stats().bottleneck
             'consumer'
         """
-        return (FeedTimes() if self._feed is None else self._feed.times).stats()
+        return (LoopTimes() if self._prefetcher is None else self._prefetcher.times).stats()
 
     @property
     def is_in_loop(self) -> bool:
         """Whether the last loop is running."""
-        return self._feed is not None and not self._feed.is_closed
+        return self._prefetcher is not None and not self._prefetcher.is_closed
 
     # __getattr__ returns the state methods only if there is a state, so that hasattr() is correct.
 
@@ -238,13 +238,13 @@ class DeviceLoader:
 
     def _state_dict(self, ahead: int = 0) -> Any:
         """Returns the state before the last ``ahead`` batches."""
-        feed, sampler = self._feed, self._counted
+        prefetcher, sampler = self._prefetcher, self._counted
         if sampler is not None:
-            if feed is None or (feed.is_closed and sampler.is_set):
+            if prefetcher is None or (prefetcher.is_closed and sampler.is_set):
                 return sampler.state_dict()
-            return sampler.state_after(feed.taken - ahead)
-        if feed is not None and len(feed.states) > max(ahead, 1):
-            state = feed.states[-1 - ahead]
+            return sampler.state_after(prefetcher.taken - ahead)
+        if prefetcher is not None and len(prefetcher.states) > max(ahead, 1):
+            state = prefetcher.states[-1 - ahead]
             assert state is not None
             if state.error is not None:
                 raise RuntimeError(
@@ -252,7 +252,7 @@ class DeviceLoader:
                     f"{type(state.error).__name__}: {state.error}"
                 ) from state.error
             return state.value
-        if feed is not None and feed.is_ahead:
+        if prefetcher is not None and prefetcher.is_ahead:
             raise RuntimeError(
                 "DeviceLoader: the state is unknown until the first batch of a loop has arrived; in a "
                 "signal handler set a flag, and save after the batch"
@@ -260,10 +260,10 @@ class DeviceLoader:
         return self.loader.state_dict()  # type: ignore[attr-defined]
 
     def _load_state_dict(self, state: Any) -> None:
-        feed = self._feed
-        if feed is not None and (feed.is_closed or self._counted is None):
+        prefetcher = self._prefetcher
+        if prefetcher is not None and (prefetcher.is_closed or self._counted is None):
             # Its thread uses the loader, and calls its state_dict.
-            feed.supersede("a state was loaded; begin a new loop after load_state_dict")
+            prefetcher.supersede("a state was loaded; begin a new loop after load_state_dict")
         stateful: Any = self.loader if self._counted is None else self._counted
         sampler, dataset = (
             getattr(self.loader, name, None) for name in ("batch_sampler", "dataset")
@@ -280,7 +280,7 @@ class DeviceLoader:
                 stateful.load_state_dict({})  # resets a StatefulDataLoader
                 stateful = moving
         stateful.load_state_dict(state)
-        self._feed = None  # batches of a running loop don't count any more
+        self._prefetcher = None  # batches of a running loop don't count any more
 
     def _transfer(self, device: torch.device) -> Transfer:
         if device.type == "cpu":
@@ -297,25 +297,25 @@ class DeviceIterator(Iterator[Any]):
     with workers begins an epoch.
     """
 
-    def __init__(self, begin: Callable[[], Feed]) -> None:
-        self._begin: Callable[[], Feed] | None = begin
-        self._feed: Feed | None = None
+    def __init__(self, begin: Callable[[], Prefetcher]) -> None:
+        self._begin: Callable[[], Prefetcher] | None = begin
+        self._prefetcher: Prefetcher | None = None
 
     def __next__(self) -> Any:
         if self._begin is not None:
-            feed = self._begin()
-            self._close = weakref.finalize(self, feed.close)
-            self._close.atexit = False  # the feed has its own exit handler
+            prefetcher = self._begin()
+            self._close = weakref.finalize(self, prefetcher.close)
+            self._close.atexit = False  # the prefetcher has its own exit handler
             # Last, so that after an interrupt before this line the loop has not begun.
-            self._feed, self._begin = feed, None
-        if self._feed is None:  # closed before it began
+            self._prefetcher, self._begin = prefetcher, None
+        if self._prefetcher is None:  # closed before it began
             raise StopIteration
-        return self._feed.take()
+        return self._prefetcher.take()
 
     def close(self) -> None:
         """Ends the loop, as ``break`` does."""
         self._begin = None
-        if self._feed is not None:
+        if self._prefetcher is not None:
             self._close()
 
 

@@ -11,7 +11,14 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from typing_extensions import override
 
-from pinfeed.arguments import Problem, as_integer, checked_integer, instead, nearest, require_flags
+from pinfeed.arguments import (
+    Problem,
+    as_integer,
+    checked_integer,
+    nearest,
+    require_flags,
+    with_hints,
+)
 from pinfeed.collation.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
@@ -30,7 +37,7 @@ _TAKEN = {
 }
 
 
-@instead("arrays go into one tuple or dict: from_numpy((images, labels), batch_size)")
+@with_hints("arrays go into one tuple or dict: from_numpy((images, labels), batch_size)")
 def from_numpy(
     arrays: Any,
     batch_size: int,

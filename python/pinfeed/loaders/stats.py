@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 
-class FeedStats(NamedTuple):
+class LoopStats(NamedTuple):
     """Counts and times of one loop over a `DeviceLoader`.
 
     The three ``waiting_for_`` times are the background thread's, and sum to the loop's time.
@@ -69,7 +69,7 @@ class Activity(enum.IntEnum):
     WAITING = 2
 
 
-class FeedTimes:
+class LoopTimes:
     """The stopwatch of one iteration, which outlives its thread."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class FeedTimes:
             seconds[current[0]] += max(0.0, now - current[1])
         return seconds
 
-    def stats(self) -> FeedStats:
+    def stats(self) -> LoopStats:
         """Returns the times up to now."""
         loading, copying, waiting = self._until(time.perf_counter())
-        return FeedStats(self._batches, self._bytes, loading, copying, waiting, self.waited)
+        return LoopStats(self._batches, self._bytes, loading, copying, waiting, self.waited)

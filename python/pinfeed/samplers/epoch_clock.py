@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
 
-from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.memory.shared_integers import SharedIntegers
 
 #: The maximum epoch of a clock with an owner, because shared values are packed into 64 bits.
-MOST_EPOCH = 2**30
+MAX_EPOCH = 2**30
 
-# Indices of the stored values: the last `set`, the last pass, and some earlier passes.
-_SAID, _LAST, _EARLIER, _PLACES = 0, 1, 2, 9
+# Indices of the stored values: the last `set`, the last pass, and earlier passes; their number.
+_SET, _LAST, _EARLIER, _COUNT = 0, 1, 2, 9
 
 
 class EpochClock:
@@ -27,7 +27,7 @@ class EpochClock:
     | ``load(f, start)``              | loaded: f, start   | loaded: f, start   | loaded: f, start       |
     | ``load(f)``, f is finished      | counted, f + 1     | counted, f + 1; set to e if e > f | counted, f + 1 |
     | ``begin`` returns; state after  | n; counted, n + 1  | e; counted, e + 1  | e, start; counted, e + 1 |
-    | ``goes_on(p)``                  | counted, n         | counted, p + 1 if e == p is running, else set to e | loaded |
+    | ``continue_pass(p)``            | counted, n         | counted, p + 1 if e == p is running, else set to e | loaded |
 
     Two cases need more than the table. A loader may discard the pass that began after the state of a
     finished epoch was ignored: the next pass repeats that epoch unless `end` came first. And with an
@@ -42,71 +42,73 @@ class EpochClock:
     def __init__(self, owner: str | None = None) -> None:
         # The last `set`. The first pass of a worker uses this copy, from the worker's creation, because
         # the main process may have called `set` again since. Later passes use the shared value.
-        self._said = _NONE
+        self._last_set = _NONE
         self.sets = 0  # number of calls of `set`
-        self._begun: dict[int | None, int] = {}  # passes in this copy, by worker
+        self._begun_count: dict[int | None, int] = {}  # passes in this copy, by worker
         self._loaded: dict[tuple[int, int] | None, tuple[int, Any]] = {}
         # An epoch, where its workers begin, and the last pass at the time of loading.
-        self._loaded_anywhere: tuple[int, Any, _Pass] | None = None
+        self._loaded_for_workers: tuple[int, Any, _Pass] | None = None
         self._ignored_epoch: int | None = (
             None  # of a state that `set` overrode, until a pass begins
         )
         self._repeats: int | None = None  # the epoch of a pass that may be discarded
-        self._places: _Own | _Shared = _Own() if owner is None else _Shared(owner)
+        self._passes: _LocalPasses | _SharedPasses = (
+            _LocalPasses() if owner is None else _SharedPasses(owner)
+        )
 
     @property
     def next(self) -> int:
         """The epoch of the next pass."""
         if self._repeats is not None:
             return self._repeats
-        loaded = self._load_at_hand()
+        loaded = self._pending_load()
         if loaded is not None:
             return loaded[0]
-        return self._said_now().epoch_after(self._places.get(_LAST))
+        return self._current_set().epoch_after(self._passes.get(_LAST))
 
     @property
     def loaded(self) -> Any:
         """The loaded position of the next pass, or None."""
-        loaded = self._load_at_hand()
+        loaded = self._pending_load()
         return None if loaded is None else loaded[1]
 
     @property
     def is_set(self) -> bool:
         """Whether the next epoch was set by `set`."""
-        is_counted = self._said_now().call == self._places.get(_LAST).call
+        is_counted = self._current_set().call == self._passes.get(_LAST).call
         return not is_counted and worker_key() not in self._loaded
 
     @property
-    def have_begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether a pass has begun, here or in another process."""
-        return self._places.get(_LAST).epoch >= 0
+        return self._passes.get(_LAST).epoch >= 0
 
     @property
     def is_loaded_into_main(self) -> bool:
         """Whether a state was loaded in the main process that workers can't use."""
-        return None in self._loaded and self._loaded_anywhere is None
+        return None in self._loaded and self._loaded_for_workers is None
 
     def set(self, epoch: int) -> None:
         """Sets the epoch of the next pass."""
-        loaded = self._load_at_hand()
+        loaded = self._pending_load()
         if loaded is not None and loaded[0] != epoch:
             self._loaded.pop(worker_key(), None)
-            self._loaded_anywhere = None
+            self._loaded_for_workers = None
         self._repeats = None
         self.sets += 1
-        self._said = _Pass(0, self._said.call % 255 + 1, epoch)
-        self._places.put(_SAID, self._said)
+        self._last_set = _Pass(0, self._last_set.call % 255 + 1, epoch)
+        self._passes.put(_SET, self._last_set)
 
-    def load(self, epoch: int, start: Any = None, anywhere: Any = None) -> bool:
+    def load(self, epoch: int, start: Any = None, worker_start: Any = None) -> bool:
         """Loads the position of the next pass: ``start`` in an epoch, or its end if ``start`` is None.
 
-        ``anywhere`` is the position for workers, if this is the main process.
+        ``worker_start`` is the position for workers, if this is the main process.
 
         Returns:
             False if the epoch is finished and a later one was `set`, so that the state is ignored.
         """
-        if start is None and self.is_set and self._said.epoch > epoch:
-            self._ignored_epoch = self._said.epoch
+        if start is None and self.is_set and self._last_set.epoch > epoch:
+            self._ignored_epoch = self._last_set.epoch
             return False
         self._repeats = self._ignored_epoch = None
         key = worker_key()
@@ -114,13 +116,13 @@ class EpochClock:
             self._loaded[key] = epoch, start
         else:
             self._loaded.pop(key, None)
-        last = self._places.get(_LAST)
+        last = self._passes.get(_LAST)
         if start is None:
             last = last._replace(epoch=epoch)
         if key is None:  # overrides an earlier `set`
-            last = last._replace(call=self._said.call)
-            self._places.put(_LAST, last)
-            self._loaded_anywhere = None if anywhere is None else (epoch, anywhere, last)
+            last = last._replace(call=self._last_set.call)
+            self._passes.put(_LAST, last)
+            self._loaded_for_workers = None if worker_start is None else (epoch, worker_start, last)
         return True
 
     def begin(self, draw: Callable[[], int] | None = None) -> tuple[int, Any]:
@@ -132,49 +134,54 @@ class EpochClock:
             The epoch, and the loaded position or None.
         """
         info = get_worker_info()
-        epoch, start = self._load_at_hand() or (None, None)
-        anywhere = None
+        epoch, start = self._pending_load() or (None, None)
+        last_at_load = None
         if info is None:
-            self._loaded_anywhere = None
-        elif worker_key() not in self._loaded and self._loaded_anywhere is not None:
-            epoch, start, anywhere = self._loaded_anywhere
+            self._loaded_for_workers = None
+        elif worker_key() not in self._loaded and self._loaded_for_workers is not None:
+            epoch, start, last_at_load = self._loaded_for_workers
         self._loaded.pop(worker_key(), None)
         if self._repeats is not None:
             epoch, self._repeats = self._repeats, None
             return epoch, start
-        said = self._said_now()
+        last_set = self._current_set()
         worker = None if info is None else info.id
-        self._begun[worker] = self._begun.get(worker, 0) + 1
+        self._begun_count[worker] = self._begun_count.get(worker, 0) + 1
         while True:
             key = 0
             if info is not None:
-                what = info.seed - info.id, self._begun[worker], said.call, epoch is None
-                key = 1 + hash(what) % (2**24 - 1)
-            last, *earlier = self._places.begun()
-            for one in (last, *earlier) if epoch is None else (last,):
-                if key == one.key != 0 and epoch in (None, one.epoch):
-                    return one.epoch, start
-            if anywhere is not None and last != anywhere:  # a pass has used it already
-                epoch = start = anywhere = None
+                identity = (
+                    info.seed - info.id,
+                    self._begun_count[worker],
+                    last_set.call,
+                    epoch is None,
+                )
+                key = 1 + hash(identity) % (2**24 - 1)
+            last, *earlier = self._passes.last_passes()
+            for other in (last, *earlier) if epoch is None else (last,):
+                if key == other.key != 0 and epoch in (None, other.epoch):
+                    return other.epoch, start
+            if last_at_load not in (None, last):  # a pass has used the state already
+                epoch = start = last_at_load = None
                 continue
-            is_counted = said.call == last.call
-            found = said.epoch_after(last) if epoch is None else epoch
+            is_counted = last_set.call == last.call
+            next_epoch = last_set.epoch_after(last) if epoch is None else epoch
             if draw is not None and epoch is None and is_counted:
-                found = draw()
-            obeys = epoch is None or epoch == said.epoch
-            begun = _Pass(key, said.call if obeys else last.call, found)
-            self._places.put(_EARLIER + last.epoch % len(earlier), last)
-            if self._places.exchange(_LAST, last, begun):
-                if self._ignored_epoch == found:
-                    self._repeats = found
+                next_epoch = draw()
+            is_as_set = epoch is None or epoch == last_set.epoch
+            new_pass = _Pass(key, last_set.call if is_as_set else last.call, next_epoch)
+            self._passes.put(_EARLIER + last.epoch % len(earlier), last)
+            if self._passes.exchange(_LAST, last, new_pass):
+                if self._ignored_epoch == next_epoch:
+                    self._repeats = next_epoch
                 self._ignored_epoch = None
-                return found, start
+                return next_epoch, start
 
-    def goes_on(self, epoch: int) -> None:
+    def continue_pass(self, epoch: int) -> None:
         """Continues the pass of this epoch, so an earlier `set` of the same epoch meant this pass."""
-        last = self._places.get(_LAST)
-        if self._said.epoch == epoch and self._said.call != last.call:
-            self._places.put(_LAST, last._replace(call=self._said.call, epoch=epoch))
+        last = self._passes.get(_LAST)
+        if self._last_set.epoch == epoch and self._last_set.call != last.call:
+            self._passes.put(_LAST, last._replace(call=self._last_set.call, epoch=epoch))
 
     def end(self) -> None:
         """Ends the last pass, finished or not."""
@@ -182,26 +189,28 @@ class EpochClock:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker's copy shares the stored values; other copies are independent.
-        own = {name: copy.copy(self.__dict__[name]) for name in ("_places", "_begun", "_loaded")}
+        own = {
+            name: copy.copy(self.__dict__[name]) for name in ("_passes", "_begun_count", "_loaded")
+        }
         return self.__dict__ | own
 
-    def _load_at_hand(self) -> tuple[int, Any] | None:
+    def _pending_load(self) -> tuple[int, Any] | None:
         """Returns the epoch and position loaded for this worker, or None."""
-        key, anywhere = worker_key(), self._loaded_anywhere
-        if anywhere is not None and self._places.get(_LAST) != anywhere[2]:
-            anywhere = None  # a pass has used it already
+        key, for_workers = worker_key(), self._loaded_for_workers
+        if for_workers is not None and self._passes.get(_LAST) != for_workers[2]:
+            for_workers = None  # a pass has used it already
             if key is None:
-                self._loaded_anywhere = None
+                self._loaded_for_workers = None
                 self._loaded.pop(None, None)
         if key in self._loaded or key is None:
             return self._loaded.get(key)
-        return None if anywhere is None else anywhere[:2]
+        return None if for_workers is None else for_workers[:2]
 
-    def _said_now(self) -> _Pass:
+    def _current_set(self) -> _Pass:
         info = get_worker_info()
-        if (None if info is None else info.id) not in self._begun:
-            return self._said
-        return self._places.get(_SAID)
+        if (None if info is None else info.id) not in self._begun_count:
+            return self._last_set
+        return self._passes.get(_SET)
 
 
 class _Pass(NamedTuple):
@@ -232,51 +241,51 @@ class _Pass(NamedTuple):
 _NONE = _Pass(0, 0, -1)
 
 
-class _Own:
+class _LocalPasses:
     """The stored values of a clock that is not shared."""
 
     def __init__(self) -> None:
-        self._passes = [_NONE] * _PLACES
+        self._passes = [_NONE] * _COUNT
 
-    def get(self, place: int) -> _Pass:
-        return self._passes[place]
+    def get(self, index: int) -> _Pass:
+        return self._passes[index]
 
-    def put(self, place: int, value: _Pass) -> None:
-        self._passes[place] = value
+    def put(self, index: int, value: _Pass) -> None:
+        self._passes[index] = value
 
-    def begun(self) -> list[_Pass]:
+    def last_passes(self) -> list[_Pass]:
         return self._passes[_LAST:]
 
-    def exchange(self, place: int, expected: _Pass, desired: _Pass) -> bool:
-        self._passes[place] = desired
+    def exchange(self, index: int, expected: _Pass, desired: _Pass) -> bool:
+        self._passes[index] = desired
         return True
 
-    def __copy__(self) -> _Own:
-        copied = _Own()
+    def __copy__(self) -> _LocalPasses:
+        copied = _LocalPasses()
         copied._passes = [*self._passes]
         return copied
 
 
-class _Shared:
+class _SharedPasses:
     """The stored values of a clock, shared with its copies in workers."""
 
     def __init__(self, owner: str) -> None:
-        self._cells = SharedCells([_NONE.packed()] * _PLACES, owner)
+        self._integers = SharedIntegers([_NONE.packed()] * _COUNT, owner)
 
-    def get(self, place: int) -> _Pass:
-        return _Pass.unpacked(int(self._cells.values[place]))
+    def get(self, index: int) -> _Pass:
+        return _Pass.unpacked(int(self._integers.values[index]))
 
-    def put(self, place: int, value: _Pass) -> None:
-        self._cells.values[place] = value.packed()
+    def put(self, index: int, value: _Pass) -> None:
+        self._integers.values[index] = value.packed()
 
-    def begun(self) -> list[_Pass]:
-        return [*map(_Pass.unpacked, self._cells.values.tolist()[_LAST:])]
+    def last_passes(self) -> list[_Pass]:
+        return [*map(_Pass.unpacked, self._integers.values.tolist()[_LAST:])]
 
-    def exchange(self, place: int, expected: _Pass, desired: _Pass) -> bool:
-        return self._cells.compare_exchange(place, expected.packed(), desired.packed())
+    def exchange(self, index: int, expected: _Pass, desired: _Pass) -> bool:
+        return self._integers.compare_exchange(index, expected.packed(), desired.packed())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_cells": copy.copy(self._cells)}
+        return {"_integers": copy.copy(self._integers)}
 
 
 def worker_key() -> tuple[int, int] | None:

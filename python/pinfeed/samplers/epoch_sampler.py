@@ -67,8 +67,8 @@ class EpochSampler(Sampler[Any]):
         #: Whether the last incomplete batch is dropped; accelerate and Lightning read it.
         self.drop_last: bool = flags.get("drop_last", False)
         self._given_ranks = checked_ranks(rank, world_size, self._name)
-        self._found_ranks: tuple[int, int] | None = None  # during a pass
-        self._kept_plan: tuple[tuple[int, int], Any] | None = None
+        self._detected_ranks: tuple[int, int] | None = None  # during a pass
+        self._plan_cache: tuple[tuple[int, int], Any] | None = None
         self._clock = EpochClock()
         self._pass = _Pass(0)  # the pass of state_dict, unless the clock was set
 
@@ -126,13 +126,13 @@ class EpochSampler(Sampler[Any]):
     def data_identity(self) -> dict[str, Any]:
         """Returns the identity of the data: ints, bools, None."""
 
-    def _kept(self, plan: Callable[[int, int], _P], epoch: int) -> _P:
+    def _cached_plan(self, plan: Callable[[int, int], _P], epoch: int) -> _P:
         """Returns ``plan(epoch, world_size)``, and caches the last plan."""
         key = epoch, self.world_size
-        cached = self._kept_plan
+        cached = self._plan_cache
         if cached is None or cached[0] != key:
-            self._kept_plan = None  # free the memory of the old plan first
-            cached = self._kept_plan = key, plan(*key)
+            self._plan_cache = None  # free the memory of the old plan first
+            cached = self._plan_cache = key, plan(*key)
         return cached[1]
 
     @property
@@ -192,31 +192,31 @@ class EpochSampler(Sampler[Any]):
         self._clock.set(checked_integer(epoch, f"{self._name}: epoch", 0))
 
     @property
-    def epoch_at_hand(self) -> int:
+    def current_epoch(self) -> int:
         """The epoch of the running pass, or else of the next."""
-        return self._pass.epoch if self._pass.is_under_way else self.epoch
+        return self._pass.epoch if self._pass.is_running else self.epoch
 
     def __len__(self) -> int:
-        return self.batches(self.epoch_at_hand)
+        return self.batches(self.current_epoch)
 
     def __iter__(self) -> Iterator[IndexBatch]:
         # This generator begins a pass with its first batch, because a DataLoader with workers creates two
         # iterators and uses only the second.
-        self._found_ranks = self._ranks()
+        self._detected_ranks = self._ranks()
         epoch, start = self._clock.begin(self.draw_epoch)
-        current = self._pass = _Pass(epoch, start or 0, is_under_way=True)
+        current = self._pass = _Pass(epoch, start or 0, is_running=True)
         try:
             sets = self._clock.sets
             for batch in self.batches_from(epoch, current.start):
                 if sets != self._clock.sets and self._pass is current:
                     sets = self._clock.sets
-                    self._clock.goes_on(epoch)
-                current.taken += 1
+                    self._clock.continue_pass(epoch)
+                current.yielded += 1
                 yield batch
             current.finished = True
         finally:
-            self._found_ranks = None
-            current.is_under_way = False
+            self._detected_ranks = None
+            current.is_running = False
             if self._pass is current:
                 self._clock.end()
 
@@ -228,7 +228,7 @@ class EpochSampler(Sampler[Any]):
             that all ranks together have ``consumed``, whether the epoch is ``finished`` (the next pass
             then starts the next epoch), and the settings. The same on all ranks.
         """
-        if self._clock.is_set and not self._pass.is_under_way:
+        if self._clock.is_set and not self._pass.is_running:
             return self._state(_Pass(self.epoch))
         return self._state(self._pass)
 
@@ -297,11 +297,11 @@ class EpochSampler(Sampler[Any]):
             raise ValueError(f"{self._name}: state must have at least one rank's state, got none")
         if not states:
             return state
-        places = [(one.get("epoch"), one.get("consumed")) for one in states]
-        if len({*places}) > 1:
+        positions = [(one.get("epoch"), one.get("consumed")) for one in states]
+        if len({*positions}) > 1:
             named = ", ".join(
                 f"rank {rank} has consumed {consumed} of epoch {epoch}"
-                for rank, (epoch, consumed) in enumerate(places)
+                for rank, (epoch, consumed) in enumerate(positions)
             )
             raise ValueError(
                 f"{self._name}: the states of all ranks must be at the same step, got {named}; load states "
@@ -311,23 +311,25 @@ class EpochSampler(Sampler[Any]):
         finished = is_finished(state) or all(one["finished"] for one in states)
         return states[0] | {"finished": finished}
 
-    def _state(self, at: _Pass) -> dict[str, Any]:
-        consumed = at.start
-        if at.finished or (at.taken and at.taken >= self.steps(at.epoch, at.start)):
-            consumed = self.units(at.epoch)
-        elif at.taken:
-            consumed = self.consumed(at.taken, at.start)
+    def _state(self, position: _Pass) -> dict[str, Any]:
+        consumed = position.start
+        if position.finished or (
+            position.yielded and position.yielded >= self.steps(position.epoch, position.start)
+        ):
+            consumed = self.units(position.epoch)
+        elif position.yielded:
+            consumed = self.consumed(position.yielded, position.start)
         return {
-            "epoch": at.epoch,
+            "epoch": position.epoch,
             "consumed": consumed,
-            "finished": at.finished,
+            "finished": position.finished,
             **self._identity(),
         }
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the plan, which is large and quickly recomputed.
         own = {name: copy.copy(self.__dict__[name]) for name in ("_clock", "_pass")}
-        return self.__dict__ | own | {"_kept_plan": None, "_found_ranks": None}
+        return self.__dict__ | own | {"_plan_cache": None, "_detected_ranks": None}
 
     def __repr__(self) -> str:
         names = (*self.SHOWN, *self.SETTINGS)
@@ -351,7 +353,7 @@ class EpochSampler(Sampler[Any]):
         }
 
     def _ranks(self) -> tuple[int, int]:
-        return self._given_ranks or self._found_ranks or ranks_now(self._name)
+        return self._given_ranks or self._detected_ranks or ranks_now(self._name)
 
 
 @dataclass
@@ -361,24 +363,24 @@ class _Pass:
     Attributes:
         epoch: Epoch of the pass.
         start: Number of units that all ranks together consumed before.
-        taken: Number of batches that this rank has yielded.
+        yielded: Number of batches that this rank has yielded.
         finished: Whether the pass has ended by exhaustion.
-        is_under_way: Whether the pass is running.
+        is_running: Whether the pass is running.
     """
 
     epoch: int
     start: int = 0
-    taken: int = 0
+    yielded: int = 0
     finished: bool = False
-    is_under_way: bool = False
+    is_running: bool = False
 
     @property
     def has_begun(self) -> bool:
-        return self.is_under_way or self.taken > 0 or self.finished
+        return self.is_running or self.yielded > 0 or self.finished
 
 
 #: The hint for a framework that recreates the sampler with its own arguments.
-NOT_ANEW = (
+NOT_RECREATED = (
     "if a framework recreated the sampler for its ranks, disable that (Lightning: "
     "use_distributed_sampler=False), because this sampler shards over ranks by itself; and predict "
     "without a batch sampler"
@@ -388,7 +390,7 @@ NOT_ANEW = (
 def require_no_sampler(data: Any, name: str) -> None:
     """Raises TypeError if a sampler was passed as data."""
     if isinstance(data, Sampler):
-        raise TypeError(f"{name}, got a {type(data).__name__}; {NOT_ANEW}")
+        raise TypeError(f"{name}, got a {type(data).__name__}; {NOT_RECREATED}")
 
 
 def checked_column(

@@ -12,19 +12,19 @@ import torch
 from torch.utils.data import Dataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, instead, positive_integer, rounded_up
+from pinfeed.arguments import checked_integer, positive_integer, rounded_up, with_hints
 from pinfeed.batches import IndexBatch
 from pinfeed.ranks import prepared_loader
 from pinfeed.samplers.epoch_sampler import EpochSampler, checked_column
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
-_MOST_LENGTH = np.iinfo(np.int64).max
+_MAX_LENGTH = np.iinfo(np.int64).max
 
 # Batches per group: neighbors in length that stay together in an epoch, for the ranks of a step. The
-# first size that leaves _FEWEST_GROUPS is used, for any number of ranks, because the order must not
+# first size that leaves _MIN_GROUPS is used, for any number of ranks, because the order must not
 # depend on it.
 _GROUPS = (48, 24, 8)
-_FEWEST_GROUPS = 32
+_MIN_GROUPS = 32
 
 
 class LengthBucketSampler(EpochSampler):
@@ -99,7 +99,7 @@ class LengthBucketSampler(EpochSampler):
         "drop_last",
     )
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         lengths: Any,
@@ -128,7 +128,7 @@ class LengthBucketSampler(EpochSampler):
         self.max_length = positive_integer(max_length, f"{name}: max_length")
         self.shuffle = shuffle
         self.bucket_batches = checked_integer(bucket_batches, f"{name}: bucket_batches", 1)
-        self._lengths = np.minimum(checked, self.max_length or _MOST_LENGTH)
+        self._lengths = np.minimum(checked, self.max_length or _MAX_LENGTH)
         self._padded_lengths = _padded(self._lengths, self.multiple_of or 1)
         self._checksum = zlib.crc32(self._padded_lengths.data)
         self._first_cuts: tuple[int, bool] | None = None  # number of cuts in epoch 0, and is_full
@@ -147,7 +147,7 @@ class LengthBucketSampler(EpochSampler):
 
     @override
     def units(self, epoch: int) -> int:
-        return len(self._kept(self._plan, epoch).batches)
+        return len(self._cached_plan(self._plan, epoch).batches)
 
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
@@ -157,7 +157,7 @@ class LengthBucketSampler(EpochSampler):
     @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
         rank, world_size = self._ranks()
-        order, cuts, batches = self._kept(self._plan, epoch)
+        order, cuts, batches = self._cached_plan(self._plan, epoch)
         # The last step ends with the last batch, and repeats some of the step before.
         first = min(start + number * world_size, max(0, len(batches) - world_size))
         batch = batches[(first + rank) % len(batches)]
@@ -183,16 +183,16 @@ class LengthBucketSampler(EpochSampler):
         It is 1 - tokens / padded tokens. A batch has (number of samples) × (padded length) padded tokens.
         0.0 without tokens.
         """
-        plan = self._kept(self._plan, self.epoch_at_hand)
+        plan = self._cached_plan(self._plan, self.current_epoch)
         count, world_size = len(plan.batches), self.world_size
-        if self.batches(self.epoch_at_hand) == 0:
+        if self.batches(self.current_epoch) == 0:
             return 0.0
         starts = plan.cuts[:-1]
         lengths = self._lengths[plan.order].astype(np.float64)  # so that sums don't overflow
         longest = np.maximum.reduceat(self._padded_lengths[plan.order], starts)
         padded = longest.astype(np.float64) * np.diff(plan.cuts)
         tokens = np.add.reduceat(lengths, starts)
-        firsts = np.arange(self.batches(self.epoch_at_hand)) * world_size
+        firsts = np.arange(self.batches(self.current_epoch)) * world_size
         firsts = np.minimum(firsts, max(0, count - world_size))
         batches = plan.batches[(firsts[:, None] + np.arange(world_size)) % count]
         all_padded = padded[batches].sum()
@@ -205,7 +205,7 @@ class LengthBucketSampler(EpochSampler):
             batches -= 1
         if not self.shuffle:
             return _Plan(order, cuts, np.arange(batches))
-        size = next((one for one in _GROUPS if batches >= _FEWEST_GROUPS * one), _GROUPS[-1])
+        size = next((one for one in _GROUPS if batches >= _MIN_GROUPS * one), _GROUPS[-1])
         groups = permutation(batches // size, random_keys(self.seed, (epoch,), 2 * ROUNDS)[ROUNDS:])
         shuffled = (groups[:, None] * size + np.arange(size)).reshape(-1)
         return _Plan(order, cuts, np.append(shuffled, np.arange(len(shuffled), batches)))
@@ -341,10 +341,10 @@ def lengths_of_samples(lengths: Any, function: str) -> npt.NDArray[np.int64]:
     are_numbers = not getattr(lengths, "is_ragged", True)  # a column of an ArrayDataset
     column = lengths if are_numbers else getattr(lengths, "lengths", lengths)
     array = checked_column(column, name, "integers")
-    wrong = np.flatnonzero((array < 0) | (array > _MOST_LENGTH))
+    wrong = np.flatnonzero((array < 0) | (array > _MAX_LENGTH))
     if wrong.size:
         raise ValueError(
-            f"{name} must be from 0 to {_MOST_LENGTH}, got {array[wrong[0]]} at index {wrong[0]}"
+            f"{name} must be from 0 to {_MAX_LENGTH}, got {array[wrong[0]]} at index {wrong[0]}"
         )
     return np.array(array, np.int64)
 
@@ -361,10 +361,10 @@ def _are_samples(lengths: Any) -> bool:
 
 
 def _padded(lengths: npt.NDArray[np.int64], multiple: int) -> npt.NDArray[np.int64]:
-    if rounded_up(int(lengths.max()), multiple) > _MOST_LENGTH:
+    if rounded_up(int(lengths.max()), multiple) > _MAX_LENGTH:
         raise ValueError(
             f"LengthBucketSampler: lengths rounded up to a multiple_of={multiple} must be at most "
-            f"{_MOST_LENGTH}, got {lengths.max()}"
+            f"{_MAX_LENGTH}, got {lengths.max()}"
         )
     # Pad gives a batch of empty samples at least one multiple.
     return lengths if multiple == 1 else np.asarray(rounded_up(np.maximum(lengths, 1), multiple))

@@ -15,7 +15,7 @@ from pinfeed.arguments import checked_integer, require_choice
 from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
-MOST_SAMPLES = 2**62  # per epoch
+MAX_SAMPLES = 2**62  # per epoch
 ROUNDS = 6  # of kernels/permutation.h, which takes a key per round
 
 

@@ -12,15 +12,21 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, instead, positive_integer, require_choice, rounded_up
+from pinfeed.arguments import (
+    checked_integer,
+    positive_integer,
+    require_choice,
+    rounded_up,
+    with_hints,
+)
 from pinfeed.batches import IndexBatch, Packing
-from pinfeed.samplers.epoch_sampler import NOT_ANEW, EpochSampler
+from pinfeed.samplers.epoch_sampler import NOT_RECREATED, EpochSampler
 from pinfeed.samplers.length_buckets import lengths_of_samples
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 _BUCKET_STEPS = 16  # steps whose rows are sorted together to balance ranks
-_MOST_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
-_MOST_DOCUMENTS = 2**32 - 2
+_MAX_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
+_MAX_DOCUMENTS = 2**32 - 2
 
 
 class PackLosses(NamedTuple):
@@ -101,7 +107,7 @@ class PackSampler(EpochSampler):
     """
 
     #: Minimum number of rows per rank and epoch.
-    FEWEST_ROWS: ClassVar[int] = 1
+    MIN_ROWS: ClassVar[int] = 1
 
     SHOWN = (
         "_batch_size",
@@ -118,7 +124,9 @@ class PackSampler(EpochSampler):
         "balance",
     )
 
-    @instead(rows="it is batch_size", drop_last=f"all its batches have batch_size rows; {NOT_ANEW}")
+    @with_hints(
+        rows="it is batch_size", drop_last=f"all its batches have batch_size rows; {NOT_RECREATED}"
+    )
     def __init__(
         self,
         lengths: Any,
@@ -137,9 +145,9 @@ class PackSampler(EpochSampler):
     ) -> None:
         super().__init__(seed, rank, world_size, shuffle=shuffle)
         name = self._name
-        self.seq_length = checked_integer(seq_length, f"{name}: seq_length", 1, _MOST_TOKENS)
+        self.seq_length = checked_integer(seq_length, f"{name}: seq_length", 1, _MAX_TOKENS)
         self._batch_size = checked_integer(batch_size, f"{name}: batch_size", 1)
-        if self._batch_size * self.seq_length > _MOST_TOKENS:
+        if self._batch_size * self.seq_length > _MAX_TOKENS:
             raise ValueError(
                 f"{name}: batch_size × seq_length must be less than 2**31, because cu_seqlens are int32, "
                 f"got {self._batch_size} × {self.seq_length}; take fewer rows"
@@ -169,7 +177,7 @@ class PackSampler(EpochSampler):
                 f"{type(lengths).__name__}; pass a list, or pack a stream with PackedStream"
             )
         self._totals = lengths_of_samples(lengths, name)
-        if len(self._totals) > _MOST_DOCUMENTS:
+        if len(self._totals) > _MAX_DOCUMENTS:
             raise ValueError(
                 f"{name}: lengths must have at most 2**32 - 2 documents, got {len(self._totals)}"
             )
@@ -188,7 +196,7 @@ class PackSampler(EpochSampler):
     def padding_fraction(self) -> float:
         """The fraction of padding in this epoch's batches over all ranks, 0 to 1."""
         slots = (
-            self.batches(self.epoch_at_hand) * self.world_size * self._batch_size * self.seq_length
+            self.batches(self.current_epoch) * self.world_size * self._batch_size * self.seq_length
         )
         return 1 - int(self._taken.sum()) / slots
 
@@ -199,7 +207,7 @@ class PackSampler(EpochSampler):
 
     @override
     def units(self, epoch: int) -> int:
-        return len(self._kept(self._plan, epoch).row_order)
+        return len(self._cached_plan(self._plan, epoch).row_order)
 
     @override
     def batches(self, epoch: int, start: int = 0) -> int:
@@ -207,7 +215,7 @@ class PackSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
-        plan = self._kept(self._plan, epoch)
+        plan = self._cached_plan(self._plan, epoch)
         first = start + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
         rooms = rounded_up(lengths, self.documents_multiple_of)
@@ -274,7 +282,7 @@ class PackSampler(EpochSampler):
         keys = random_keys(self.seed, (epoch,), 3 * ROUNDS)
         rows = self._planned_rows(keys[:ROUNDS])
         count = len(rows.offsets) - 1
-        if count < self.FEWEST_ROWS * self.world_size:
+        if count < self.MIN_ROWS * self.world_size:
             raise ValueError(
                 f"{self._name}: {count} rows of documents leave one of {self.world_size} ranks "
                 "without a batch; use fewer ranks or more documents"
@@ -306,7 +314,7 @@ class PackSampler(EpochSampler):
             cuts = np.append(np.arange(0, tokens, self.seq_length), tokens)
             return _WrappedRows(self._taken, documents, ends, cuts)
         rooms = rounded_up(self._taken, self.documents_multiple_of).astype(np.int32)
-        limit = min(self.max_documents or _MOST_DOCUMENTS, _MOST_DOCUMENTS)
+        limit = min(self.max_documents or _MAX_DOCUMENTS, _MAX_DOCUMENTS)
         if self.strategy == "best_fit":
             key = keys[0] if self.shuffle else None
             plan = _core.best_fit(rooms, self.seq_length, limit, key)

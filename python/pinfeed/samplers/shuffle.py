@@ -10,9 +10,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import as_integer, checked_integer, instead
+from pinfeed.arguments import as_integer, checked_integer, with_hints
 from pinfeed.samplers.epoch_sampler import require_no_sampler
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, ROUNDS, OrderSampler, random_keys
+from pinfeed.samplers.order_sampler import MAX_SAMPLES, ROUNDS, OrderSampler, random_keys
 
 
 class ShuffleSampler(OrderSampler):
@@ -61,7 +61,7 @@ class ShuffleSampler(OrderSampler):
 
     SETTINGS = ("shuffle", *OrderSampler.SETTINGS)
 
-    @instead()
+    @with_hints()
     def __init__(
         self,
         dataset: int | Sized,
@@ -108,4 +108,4 @@ def _sample_count(dataset: Any, name: str) -> int:
                 f"{name}: dataset must be a number of samples or have a length, got "
                 f"{type(dataset).__name__}"
             ) from error
-    return checked_integer(count, f"{name}: the number of samples", 1, MOST_SAMPLES)
+    return checked_integer(count, f"{name}: the number of samples", 1, MAX_SAMPLES)

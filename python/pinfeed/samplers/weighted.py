@@ -11,10 +11,10 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, instead
+from pinfeed.arguments import checked_integer, with_hints
 from pinfeed.batches import IndexBatch
 from pinfeed.samplers.epoch_sampler import checked_column
-from pinfeed.samplers.order_sampler import MOST_SAMPLES, OrderSampler, random_keys
+from pinfeed.samplers.order_sampler import MAX_SAMPLES, OrderSampler, random_keys
 
 _DRAWS = 2**16  # counted at a time
 
@@ -60,7 +60,7 @@ class WeightedSampler(OrderSampler):
 
     SETTINGS = ("num_samples", "replacement", *OrderSampler.SETTINGS)
 
-    @instead(_BY_NAME)
+    @with_hints(_BY_NAME)
     def __init__(
         self,
         weights: Any,
@@ -79,7 +79,7 @@ class WeightedSampler(OrderSampler):
         self.num_samples = (
             len(self._weights)
             if num_samples is None
-            else checked_integer(num_samples, f"{self._name}: num_samples", 1, MOST_SAMPLES)
+            else checked_integer(num_samples, f"{self._name}: num_samples", 1, MAX_SAMPLES)
         )
         self.replacement = replacement
         super().__init__(
@@ -165,7 +165,7 @@ class WeightedSampler(OrderSampler):
             if self._table is None:
                 self._table = _core.alias_table(self._weights)
             return _core.draw_from_table(self._table, key, start, stop)
-        return self._kept(self._plan, epoch)[start:stop]
+        return self._cached_plan(self._plan, epoch)[start:stop]
 
     @override
     def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, instead, require_flags
+from pinfeed.arguments import ARRAYS, require_flags, with_hints
 from pinfeed.files.mapped import open_npy, stamp
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
@@ -69,7 +69,7 @@ class ConcatArray(Source):
         ConcatArray(3 samples of uint8 (32, 32, 3) in 3 parts)
     """
 
-    @instead(
+    @with_hints(
         "arrays go into one list: ConcatArray([a, b])",
         axis="parts are joined along their first axis, which counts samples",
     )

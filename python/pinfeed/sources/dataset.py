@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, add_hint, instead, nearest
+from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, with_hints
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.imports import add_note
 from pinfeed.sources.npz import npz_arrays
@@ -76,7 +76,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         (10, np.int64(3))
     """
 
-    @instead("arrays go into one tuple or dict: ArrayDataset((images, labels))")
+    @with_hints("arrays go into one tuple or dict: ArrayDataset((images, labels))")
     def __init__(self, arrays: Any) -> None:
         self._sources = _open_sources(arrays, "")
         lengths = {"".join(path): len(source) for path, source in entries(self._sources)}

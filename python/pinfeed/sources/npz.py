@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pinfeed.files.mapped import open_regular
-from pinfeed.files.npy import MOST_HEADER_BYTES, NpyHeader
+from pinfeed.files.npy import MAX_HEADER_BYTES, NpyHeader
 
 # A zip's local header, which comes before the bytes of a member: its fixed part ends with the
 # lengths of the name and of the extra fields that follow (PKWARE's APPNOTE.TXT, 4.3.7).
@@ -76,7 +76,7 @@ def _stored_bytes(
 
 def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     """Views the bytes of a .npy file as an array."""
-    header = NpyHeader.read(io.BytesIO(stored[:MOST_HEADER_BYTES].tobytes()), name)
+    header = NpyHeader.read(io.BytesIO(stored[:MAX_HEADER_BYTES].tobytes()), name)
     if header.end > len(stored):
         raise ValueError(
             f"{name}: a {header.dtype} array of shape {header.shape} ends at byte {header.end}, "

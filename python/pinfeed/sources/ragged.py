@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, checked_integer, instead
+from pinfeed.arguments import ARRAYS, checked_integer, with_hints
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
@@ -91,7 +91,7 @@ class RaggedArray(Source):
     _offsets: ArraySource
     documents: npt.NDArray[np.int64] | None
 
-    @instead(_MAKERS, offsets=_MAKERS)
+    @with_hints(_MAKERS, offsets=_MAKERS)
     def __init__(
         self, values: Any, offsets: Any, string_type: type[str | bytes] | None = None
     ) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 from typing_extensions import override
 
-from pinfeed.arguments import checked_integer, instead, require_state
+from pinfeed.arguments import checked_integer, require_state, with_hints
 from pinfeed.batches import SampleList
 from pinfeed.samplers.pack import PackSampler
-from pinfeed.streams.moved import own_state
+from pinfeed.streams.resharding import matching_state
 from pinfeed.streams.stream_dataset import StreamDataset
 
 _NEEDED = {"stream", "windows", "consumed"}  # keys of a PackedStream's state
@@ -73,7 +73,7 @@ class PackedStream(IterableDataset[Any]):
                 [4, 5, 7, 8]])
     """
 
-    @instead(rows="it is batch_size")
+    @with_hints(rows="it is batch_size")
     def __init__(
         self,
         stream: StreamDataset,
@@ -117,7 +117,7 @@ class PackedStream(IterableDataset[Any]):
         self.stream.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[SampleList]:
-        self.stream.require_dealt_out_once()
+        self.stream.require_single_sharding()
         stream = self._documents()
         documents = iter(stream)
         position = _Position(stream.state_dict(), *self._loaded)
@@ -173,13 +173,15 @@ class PackedStream(IterableDataset[Any]):
             checked_integer(state[key], f"PackedStream: {key} of the state", 0)
             for key in ("windows", "consumed")
         )
-        self._documents().load_own_state(state["stream"])
+        self._documents().load_worker_state(state["stream"])
         self._loaded = windows, consumed
         self._position = None
 
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
         """Selects the loader's state for this rank and number of workers."""
-        return own_state(states, workers, self._documents().place, _NEEDED, "PackedStream")
+        return matching_state(
+            states, workers, self._documents().rank_identity, _NEEDED, "PackedStream"
+        )
 
     def _documents(self) -> StreamDataset:
         """The stream that windows are read from."""
@@ -197,9 +199,9 @@ class PackedStream(IterableDataset[Any]):
         try:
             length = len(sample if self.key is None else sample[self.key])
         except (TypeError, LookupError) as error:
-            place = "" if self.key is None else f" under the key {self.key!r}"
+            where = "" if self.key is None else f" under the key {self.key!r}"
             raise TypeError(
-                f"PackedStream: expected a document's tokens{place}, got "
+                f"PackedStream: expected a document's tokens{where}, got "
                 f"{[*sample] if isinstance(sample, Mapping) else type(sample).__name__}: {error}"
             ) from error
         if length > self._settings["seq_length"] and self._settings["strategy"] != "wrapped":
@@ -228,7 +230,7 @@ class PackedStream(IterableDataset[Any]):
 class _WindowSampler(PackSampler):
     """Plans one window, which may have fewer rows than ranks."""
 
-    FEWEST_ROWS = 0
+    MIN_ROWS = 0
 
     @property
     @override

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from pinfeed.arguments import checked_integer, require_state
 from pinfeed.batches import LastSample
-from pinfeed.samplers.epoch_clock import MOST_EPOCH
+from pinfeed.samplers.epoch_clock import MAX_EPOCH
 from pinfeed.streams.shards import Counter, ShardReader, Start
 from pinfeed.streams.share import Share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
 # More than any stream yields, while positions over all workers still fit in 64 bits.
-_MOST_SAMPLES = 2**48
+_MAX_SAMPLES = 2**48
 
 
 class StreamState(NamedTuple):
@@ -52,16 +52,16 @@ class StreamState(NamedTuple):
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
         name = "StreamDataset: {} of the state".format
-        yielded = checked_integer(state["yielded"], name("yielded"), 0, _MOST_SAMPLES)
+        yielded = checked_integer(state["yielded"], name("yielded"), 0, _MAX_SAMPLES)
         arrived = state["arrived"]
         if arrived is not None:
-            arrived = checked_integer(arrived, name("arrived"), yielded, _MOST_SAMPLES)
+            arrived = checked_integer(arrived, name("arrived"), yielded, _MAX_SAMPLES)
         left = _checked_left(state["left"], shards)
         return cls(
-            checked_integer(state["epoch"], name("epoch"), 0, MOST_EPOCH),
+            checked_integer(state["epoch"], name("epoch"), 0, MAX_EPOCH),
             yielded,
             arrived,
-            _checked_starts(state["starts"], len(share.of(left_shards(left, shards)))),
+            _checked_starts(state["starts"], len(share.of(remaining_shards(left, shards)))),
             left,
         )
 
@@ -118,25 +118,27 @@ class StreamPass:
             steps = self._steps()
             firsts = (int(buffer.origins(steps).min()) for buffer in self._buffers)
             number = min(firsts) if steps else 0
-        return number * self._share.turns
+        return number * self._share.workers_per_group
 
     def _own_samples(self, number: int) -> Iterator[Any]:
         """Yields the worker's samples from number ``number`` on, in stream order."""
-        turns = self._share.turns
-        return self._share.samples(self._reader.read(number * turns, turns - 1))
+        workers_per_group = self._share.workers_per_group
+        return self._share.samples(
+            self._reader.read(number * workers_per_group, workers_per_group - 1)
+        )
 
     def _shuffled(self, buffer: ShuffleBuffer) -> Iterator[Iterable[Any]]:
         """Yields the samples in random order: one per arriving sample, then the rest of the buffer."""
         if self._counter.count == 0:
             samples = self._own_samples(0)
-            held = list(islice(samples, buffer.size))
+            buffered = list(islice(samples, buffer.size))
         else:
-            held, samples = self._refilled(buffer)
+            buffered, samples = self._refilled(buffer)
         if self._arrived is None:
-            yield buffer.step_through(samples, held, self._counter.count)
-            self._arrived = self._counter.count + len(held)
-        order = buffer.last_order(len(held)).tolist()
-        yield (held[place] for place in order[self._counter.count - self._steps() :])
+            yield buffer.step_through(samples, buffered, self._counter.count)
+            self._arrived = self._counter.count + len(buffered)
+        order = buffer.last_order(len(buffered)).tolist()
+        yield (buffered[index] for index in order[self._counter.count - self._steps() :])
 
     def _steps(self) -> int:
         """Returns the number of samples that an arriving sample has replaced in the buffer."""
@@ -148,26 +150,26 @@ class StreamPass:
         """Returns the buffer's samples, read again, and an iterator over the following samples."""
         steps = self._steps()
         origins = buffer.origins(steps, self._arrived).tolist()
-        places = {origin: place for place, origin in enumerate(origins)}
+        slots = {origin: slot for slot, origin in enumerate(origins)}
         first = min(origins)
         samples = self._own_samples(first)
-        held: list[Any] = [None] * len(origins)
-        found, expected = first, steps + len(held)
+        buffered: list[Any] = [None] * len(origins)
+        count, expected = first, steps + len(buffered)
         for number, sample in zip(range(first, expected), samples, strict=False):
-            found += 1
-            if (place := places.get(number)) is not None:
-                held[place] = sample
-        if found < expected:
+            count += 1
+            if (slot := slots.get(number)) is not None:
+                buffered[slot] = sample
+        if count < expected:
             raise ValueError(
                 f"StreamDataset: this worker read at least {expected} samples when the state was "
-                f"saved, and finds {found} now; load the state with the same data"
+                f"saved, and finds {count} now; load the state with the same data"
             )
-        return held, samples
+        return buffered, samples
 
 
-def left_shards(left: list[Start], shards: int) -> list[Start]:
+def remaining_shards(left: list[Start], shards: int) -> list[Start]:
     """Expands the remaining shards to one pair per shard."""
-    return [*left[:-1], *([place, 0] for place in range(left[-1][0], shards))]
+    return [*left[:-1], *([index, 0] for index in range(left[-1][0], shards))]
 
 
 def _pairs(pairs: Any) -> list[Start]:
@@ -179,12 +181,12 @@ def _pairs(pairs: Any) -> list[Start]:
 
 def _checked_left(left: Any, shards: int) -> list[Start]:
     checked = _pairs(left)
-    places = [place for place, _ in checked]
+    indices = [index for index, _ in checked]
     if (
         not checked
         or min(map(min, checked)) < 0
-        or any(a >= b for a, b in pairwise(places))
-        or places[-1] > shards
+        or any(a >= b for a, b in pairwise(indices))
+        or indices[-1] > shards
         or checked[-1][1] != 0
     ):
         raise ValueError(

@@ -20,7 +20,7 @@ from torch.utils.data import IterableDataset
 from pinfeed.imports import add_note
 
 _NAME_LENGTH = 200  # in messages, because a shard may be a large array
-_MOST_STARTS = 64
+_MAX_STARTS = 64
 
 _EXPECTED = (
     "StreamDataset: source must be an iterable of samples, a function that returns one, "
@@ -192,14 +192,14 @@ class ShardReader:
         self._read_before = read_before
         self._shards, self._open_shard, self._name = shards, open_shard, name
         self._on_skip, self._first_needed = on_skip, first_needed
-        self._most_starts = max(_MOST_STARTS, 2 * len(self.starts))
+        self._max_starts = max(_MAX_STARTS, 2 * len(self.starts))
 
     def drop_starts(self, position: int) -> None:
         """Drops the starts that reading from a position does not need."""
         del self.starts[: bisect_right(self.starts, position, key=lambda start: start[1]) - 1]
 
-    def read(self, position: int, beyond: int) -> Iterator[Any]:
-        """Yields the samples from a position on, at most ``beyond`` samples after the last one.
+    def read(self, position: int, lookahead: int) -> Iterator[Any]:
+        """Yields the samples from a position on, at most ``lookahead`` samples after the last one.
 
         Raises ValueError if the data has changed since the starts were recorded.
         """
@@ -209,50 +209,50 @@ class ShardReader:
                 "StreamDataset: starts of the state must reach back to sample "
                 f"{position} of the shards, got {self.starts[0][1]}"
             )
-        own = bisect_right(self.starts, position, key=lambda start: start[1]) - 1
-        known = deque(self.starts[own:])
-        while (start := known.popleft())[0] < len(self._shards):
-            place, first = start
-            read_before = self._read_before.get(self._shards[place], 0)
+        first_index = bisect_right(self.starts, position, key=lambda start: start[1]) - 1
+        next_starts = deque(self.starts[first_index:])
+        while (start := next_starts.popleft())[0] < len(self._shards):
+            index, first = start
+            read_before = self._read_before.get(self._shards[index], 0)
             first -= read_before  # the position of the shard's first sample
-            length = known[0][1] - first if known else None
+            length = next_starts[0][1] - first if next_starts else None
             counter = Counter()
             try:
-                samples = self._open_shard(self._shards[place])
+                samples = self._open_shard(self._shards[index])
                 if length is not None:
                     samples = islice(samples, length)
                 samples = counter.counting(samples)
                 deque(islice(samples, max(read_before, position - first)), maxlen=0)
                 yield from samples
             except Exception as error:
-                where = f"{self._name(self._shards[place])}, after {counter.count} of its samples"
+                where = f"{self._name(self._shards[index])}, after {counter.count} of its samples"
                 if self._on_skip is None:
                     add_note(error, f"StreamDataset: in {where}")
                     raise
                 self._on_skip(f"{where}: {type(error).__name__}: {error}")
             if length is None:
-                needed = max(read_before, position - first - beyond)
-                self._require(place, counter.count, needed)
-                known.append((place + 1, first + counter.count))
-                self._note(known[0])
+                needed = max(read_before, position - first - lookahead)
+                self._require(index, counter.count, needed)
+                next_starts.append((index + 1, first + counter.count))
+                self._note(next_starts[0])
             else:
-                self._require(place, counter.count, length)
-        if position - start[1] > beyond:
+                self._require(index, counter.count, length)
+        if position - start[1] > lookahead:
             raise ValueError(
                 f"StreamDataset: the shards have {start[1]} samples, but had at least "
-                f"{position - beyond} when the state was saved; load the state with the same data"
+                f"{position - lookahead} when the state was saved; load the state with the same data"
             )
 
     def _note(self, start: Start) -> None:
         self.starts.append(start)
-        if len(self.starts) > self._most_starts:
+        if len(self.starts) > self._max_starts:
             self.drop_starts(self._first_needed())
-            self._most_starts = max(_MOST_STARTS, 2 * len(self.starts))
+            self._max_starts = max(_MAX_STARTS, 2 * len(self.starts))
 
-    def _require(self, place: int, count: int, expected: int) -> None:
+    def _require(self, index: int, count: int, expected: int) -> None:
         if count < expected:
             raise ValueError(
-                f"StreamDataset: {self._name(self._shards[place])} has {count} samples, but had "
+                f"StreamDataset: {self._name(self._shards[index])} has {count} samples, but had "
                 f"{expected} when the state was saved; load the state with the same data"
             )
 

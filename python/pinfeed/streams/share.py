@@ -17,23 +17,23 @@ class Share:
     """The samples of one worker of one rank.
 
     Workers form groups. Each group reads its own shards, and its workers take turns: sample i of the
-    group's shards belongs to the worker with turn i % ``turns``.
+    group's shards belongs to the worker with index i % ``workers_per_group``.
 
     Attributes:
         groups: Number of groups.
         group: Group of this worker.
-        turns: Number of workers in a group.
-        turn: Index of this worker in its group.
-        level: Number of ranks that must get the same number of samples, or 1. Their turns are
+        workers_per_group: Number of workers in a group.
+        index_in_group: Index of this worker in its group.
+        lockstep_ranks: Number of ranks that must get the same number of samples, or 1. Their workers are
             neighbors: either all of them get a sample, or none.
         repeats: Whether the last samples are repeated until all these ranks have one.
     """
 
     groups: int
     group: int
-    turns: int
-    turn: int
-    level: int = 1
+    workers_per_group: int
+    index_in_group: int
+    lockstep_ranks: int = 1
     repeats: bool = False
 
     def of(self, shards: Shards) -> Shards:
@@ -42,23 +42,26 @@ class Share:
 
     def samples(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Yields this worker's samples of its group's stream, which starts at the first turn."""
-        if self.turns == 1:
+        if self.workers_per_group == 1:
             return stream
-        if self.level == 1:
-            return islice(stream, self.turn, None, self.turns)
+        if self.lockstep_ranks == 1:
+            return islice(stream, self.index_in_group, None, self.workers_per_group)
         return self._even_samples(stream)
 
     def _even_samples(self, stream: Iterator[Any]) -> Iterator[Any]:
-        index = self.turn % self.level
-        gap = self.turn - index
-        while len(samples := list(islice(stream, gap, gap + self.level))) == self.level:
+        index = self.index_in_group % self.lockstep_ranks
+        gap = self.index_in_group - index
+        while (
+            len(samples := list(islice(stream, gap, gap + self.lockstep_ranks)))
+            == self.lockstep_ranks
+        ):
             yield samples[index]
-            gap = self.turns - self.level
+            gap = self.workers_per_group - self.lockstep_ranks
         if samples and self.repeats:
             yield samples[index % len(samples)]
 
 
-def share_of(
+def worker_share(
     shards: int,
     rank: int,
     world_size: int,

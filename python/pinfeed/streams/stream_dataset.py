@@ -14,21 +14,21 @@ from torch.utils.data import IterableDataset
 
 from pinfeed.arguments import (
     checked_integer,
-    instead,
     is_finished,
     require_choice,
     require_state,
     states_within,
+    with_hints,
     workers_of,
 )
-from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.memory.shared_integers import SharedIntegers
 from pinfeed.ranks import Uneven, checked_ranks, environment_ranks, group_ranks, prepared_loader
-from pinfeed.samplers.epoch_clock import MOST_EPOCH, EpochClock, worker_key
+from pinfeed.samplers.epoch_clock import MAX_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.moved import PLACE, WholePass, own_state
-from pinfeed.streams.passes import StreamPass, StreamState, left_shards
+from pinfeed.streams.passes import StreamPass, StreamState, remaining_shards
+from pinfeed.streams.resharding import RANK_AND_WORKER, CombinedState, matching_state
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
-from pinfeed.streams.share import Share, share_of
+from pinfeed.streams.share import Share, worker_share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
 _ON_ERROR = ("raise", "skip")
@@ -39,8 +39,8 @@ _PLANNING = 4
 _NEEDED = {"starts", "yielded", "left"}  # keys of a stream's state
 
 # Each worker counts skipped shards in its own cell.
-_SKIP_CELLS = 512
-_WARNED = _SKIP_CELLS  # the cell of the flag "has warned about uneven ranks"
+_SKIP_COUNTERS = 512
+_WARNED = _SKIP_COUNTERS  # the cell of the flag "has warned about uneven ranks"
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -110,7 +110,7 @@ class StreamDataset(IterableDataset[Any]):
         [1, 3, 5]
     """
 
-    @instead(
+    @with_hints(
         shuffle="shuffle_buffer=10_000 shuffles within 10,000 samples", open="it is open_shard"
     )
     def __init__(
@@ -146,9 +146,9 @@ class StreamDataset(IterableDataset[Any]):
             )
         self._source = StreamSource(source, open_shard)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
-        self._found_ranks: tuple[int, int] | None = None  # in the process that pickled this
-        self._deals_out = True
-        self._cells = SharedCells([0] * (_SKIP_CELLS + 1), "StreamDataset")
+        self._detected_ranks: tuple[int, int] | None = None  # in the process that pickled this
+        self._is_sharded = True
+        self._integers = SharedIntegers([0] * (_SKIP_COUNTERS + 1), "StreamDataset")
         self._clock = EpochClock("StreamDataset")
         # The last pass and the constant part of its state, by worker (None: no worker), because worker
         # threads share this object.
@@ -162,7 +162,7 @@ class StreamDataset(IterableDataset[Any]):
     @property
     def skipped(self) -> int:
         """The number of shards that ``on_error="skip"`` has cut short, including all workers."""
-        return int(self._cells.values[:_SKIP_CELLS].sum())
+        return int(self._integers.values[:_SKIP_COUNTERS].sum())
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass.
@@ -174,19 +174,19 @@ class StreamDataset(IterableDataset[Any]):
             TypeError: If ``epoch`` is not an integer.
             ValueError: If ``epoch`` is negative.
         """
-        self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MOST_EPOCH))
+        self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MAX_EPOCH))
 
     def of_all_ranks(self) -> StreamDataset:
         """Returns this stream without sharding over ranks; both count epochs together."""
         whole: StreamDataset = object.__new__(type(self))
-        whole.__dict__ |= self.__dict__ | {"uneven": "keep", "_deals_out": False, "_passes": {}}
+        whole.__dict__ |= self.__dict__ | {"uneven": "keep", "_is_sharded": False, "_passes": {}}
         return whole
 
     def __iter__(self) -> Iterator[Any]:
         worker, workers = _worker()
-        self.require_dealt_out_once()
+        self.require_single_sharding()
         self._warn_of_uneven_ranks()
-        self._source.require_readable(workers, self._clock.have_begun)
+        self._source.require_readable(workers, self._clock.has_begun)
         key = worker_key()
         if key is not None and self._clock.is_loaded_into_main:
             raise RuntimeError(
@@ -244,23 +244,23 @@ class StreamDataset(IterableDataset[Any]):
         if self.uneven != "keep":
             del identity["rank"]
         states = [*states_within(state, _NEEDED, "StreamDataset")]
-        here = {key: identity[key] for key in PLACE if key in identity}
+        here = {key: identity[key] for key in RANK_AND_WORKER if key in identity}
         own = next((one for one in states if here.items() <= one.items()), None)
-        whole = WholePass(states, shards, self.uneven) if states else None
-        can_move = whole is not None and whole.moves and self.shuffle_buffer <= 1
-        loaded = anywhere = None
-        if own is not None or not can_move:
-            given = own or next(iter(states), state)
-            loaded = StreamState.loaded(given, identity, shards, self._share())
-        if whole is not None and can_move and (own is None or whole.missing is None):
-            others = {key: value for key, value in identity.items() if key not in PLACE}
-            anywhere = whole.remaining(others)
-        one = loaded or anywhere
-        assert one is not None
+        combined = CombinedState(states, shards, self.uneven) if states else None
+        can_reshard = combined is not None and combined.can_reshard and self.shuffle_buffer <= 1
+        loaded = for_workers = None
+        if own is not None or not can_reshard:
+            selected = own or next(iter(states), state)
+            loaded = StreamState.loaded(selected, identity, shards, self._share())
+        if combined is not None and can_reshard and (own is None or combined.missing is None):
+            others = {key: value for key, value in identity.items() if key not in RANK_AND_WORKER}
+            for_workers = combined.remaining(others)
+        start = loaded or for_workers
+        assert start is not None
         if states[0] is not state and is_finished(state):
-            self._clock.load(one.epoch)
+            self._clock.load(start.epoch)
         else:
-            self._clock.load(one.epoch, one, anywhere)
+            self._clock.load(start.epoch, start, for_workers)
         self._passes.pop(worker_key(), None)
 
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
@@ -270,32 +270,34 @@ class StreamDataset(IterableDataset[Any]):
         """
         inner = [*states_within(states, _NEEDED, "StreamDataset")]
         is_whole = bool(inner) and self.shuffle_buffer <= 1
-        if is_whole and WholePass(inner, self._source.shards, self.uneven).moves:
+        if is_whole and CombinedState(inner, self._source.shards, self.uneven).can_reshard:
             return states
-        own = own_state(states, workers, self.place, _NEEDED, "StreamDataset")
+        own = matching_state(states, workers, self.rank_identity, _NEEDED, "StreamDataset")
         if own is states and inner and workers > 0:
-            one = next((one for one in inner if self.place.items() <= one.items()), inner[0])
+            one = next(
+                (one for one in inner if self.rank_identity.items() <= one.items()), inner[0]
+            )
             loaders = workers_of(states[0])
             there = one if loaders is None else one | {"workers": loaders}
-            here = self._identity() | self.place | {"workers": workers}
+            here = self._identity() | self.rank_identity | {"workers": workers}
             if self.uneven != "keep":
                 del here["rank"]
             require_state(there, _NEEDED, here, "StreamDataset", "stream")
         return own
 
     @property
-    def place(self) -> dict[str, int]:
+    def rank_identity(self) -> dict[str, int]:
         """The part of a state that must match this rank."""
-        rank, world_size = self._dealt_ranks()
+        rank, world_size = self._sharding_ranks()
         return {"world_size": world_size} | ({"rank": rank} if self.uneven == "keep" else {})
 
-    def load_own_state(self, state: Any) -> None:
-        """Loads the state of this worker, without moving it."""
+    def load_worker_state(self, state: Any) -> None:
+        """Loads the state of this worker, without resharding."""
         loaded = StreamState.loaded(state, self._identity(), self._source.shards, self._share())
         self._clock.load(loaded.epoch, loaded)
         self._passes.pop(worker_key(), None)
 
-    def require_dealt_out_once(self) -> None:
+    def require_single_sharding(self) -> None:
         """Raises RuntimeError if accelerate shards this already sharded stream."""
         _, world_size = self.ranks()
         if world_size == 1:
@@ -314,7 +316,7 @@ class StreamDataset(IterableDataset[Any]):
     def _warn_of_uneven_ranks(self) -> None:
         """Warns once that ranks may differ in their number of samples, if ``uneven`` was not passed."""
         rank, world_size = self.ranks()
-        if self._warns and world_size > 1 and self._cells.compare_exchange(_WARNED, 0, 1):
+        if self._warns and world_size > 1 and self._integers.compare_exchange(_WARNED, 0, 1):
             warnings.warn(
                 f"StreamDataset: this is rank {rank} of {world_size}, and ranks may get different numbers of "
                 "samples and batches; DDP waits forever for a rank that has finished. Pass uneven='drop' or "
@@ -324,7 +326,7 @@ class StreamDataset(IterableDataset[Any]):
 
     def _identity(self) -> dict[str, Any]:
         """Returns the part of the state that must be the same when it is loaded."""
-        rank, world_size = self._dealt_ranks()
+        rank, world_size = self._sharding_ranks()
         worker, workers = _worker()
         sizes = {"shards": self._source.shards, "shard_names": self._source.shard_names}
         return {
@@ -344,16 +346,16 @@ class StreamDataset(IterableDataset[Any]):
         return (
             self._given_ranks
             or group_ranks()
-            or self._found_ranks
+            or self._detected_ranks
             or environment_ranks("StreamDataset")
         )
 
-    def _dealt_ranks(self) -> tuple[int, int]:
-        return self.ranks() if self._deals_out else (0, 1)
+    def _sharding_ranks(self) -> tuple[int, int]:
+        return self.ranks() if self._is_sharded else (0, 1)
 
     def _share(self) -> Share:
         shards = self._source.shards
-        return share_of(shards, *self._dealt_ranks(), *_worker(), self.uneven)
+        return worker_share(shards, *self._sharding_ranks(), *_worker(), self.uneven)
 
     def _order(self, epoch: int) -> list[int]:
         count = self._source.shards
@@ -365,7 +367,7 @@ class StreamDataset(IterableDataset[Any]):
         """Returns this worker's buffer, and unless ``uneven="keep"`` the buffers of other ranks."""
         if self.shuffle_buffer <= 1:
             return []
-        (rank, world_size), (worker, workers) = self._dealt_ranks(), _worker()
+        (rank, world_size), (worker, workers) = self._sharding_ranks(), _worker()
         ranks = (
             [rank] if self.uneven == "keep" else [rank, *range(rank), *range(rank + 1, world_size)]
         )
@@ -382,15 +384,15 @@ class StreamDataset(IterableDataset[Any]):
     ) -> ShardReader:
         worker, workers = _worker()
         order = self._order(epoch)
-        own = share.of(left_shards(left, len(order)))
+        own = share.of(remaining_shards(left, len(order)))
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # workers of a single group skip the same shards
-                self._cells.values[worker % _SKIP_CELLS] += 1
+                self._integers.values[worker % _SKIP_COUNTERS] += 1
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
-            [order[place] for place, _ in own],
+            [order[index] for index, _ in own],
             functools.partial(
                 self._source.samples,
                 workers=workers,
@@ -402,18 +404,18 @@ class StreamDataset(IterableDataset[Any]):
             starts,
             on_skip if self.on_error == "skip" else None,
             first_needed,
-            {order[place]: read for place, read in own if read},
+            {order[index]: read for index, read in own if read},
         )
 
     def __getstate__(self) -> dict[str, Any]:
         if multiprocessing.context.get_spawning_popen() is not None:
-            self.require_dealt_out_once()  # a worker that isn't forked can't check it
+            self.require_single_sharding()  # a worker that isn't forked can't check it
         return self.__dict__ | {
             "_passes": {},
             # Shared with copies in workers, but not with other copies.
-            "_cells": copy.copy(self._cells),
+            "_integers": copy.copy(self._integers),
             "_clock": copy.copy(self._clock),
-            "_found_ranks": group_ranks() or self._found_ranks,
+            "_detected_ranks": group_ranks() or self._detected_ranks,
         }
 
     def __repr__(self) -> str:

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import instead, positive_integer
+from pinfeed.arguments import positive_integer, with_hints
 from pinfeed.exports.loader import Progress, planned_batches, require_loader
-from pinfeed.exports.to_numpy.drain import Drain
+from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
 
 
-@instead()
+@with_hints()
 def to_numpy(
     loader: Iterable[Any],
     out: str | os.PathLike[str] | None = None,
@@ -108,19 +108,19 @@ def to_numpy(
         if out is not None:
             files = OutputFiles(out, overwrite, "to_numpy: out")
             stack.enter_context(contextlib.closing(files))
-        drain = Drain("to_numpy", files, max_samples, planned_batches(loader), dtype=dtype)
+        writer = BatchWriter("to_numpy", files, max_samples, planned_batches(loader), dtype=dtype)
         try:
             with Progress(progress, "to_numpy") as bar:
                 for batch in loader:
-                    bar.advance(drain.add(batch), drain.expected)
+                    bar.advance(writer.add(batch), writer.expected)
                     del batch  # so that the next batch can reuse its buffers
-                    if drain.is_full:
+                    if writer.is_full:
                         break
-                return drain.finish()
+                return writer.finish()
         except BaseException as error:
             with contextlib.suppress(Exception):  # report the first error
                 error.partial = None  # type: ignore[attr-defined]
-                error.partial = drain.partial()  # type: ignore[attr-defined]
+                error.partial = writer.partial()  # type: ignore[attr-defined]
             raise
 
 
@@ -136,7 +136,7 @@ def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
 def _joined(batches: Any) -> npt.NDArray[Any] | None:
     """Concatenates small arrays at once, because checking each takes longer than copying it.
 
-    None unless all are plain arrays of one dtype and shape; `Drain` handles the rest.
+    None unless all are plain arrays of one dtype and shape; `BatchWriter` handles the rest.
     """
     kinds = {*map(type, batches)}
     try:

@@ -19,7 +19,7 @@ from pinfeed.functional.torch_ops.library import require
 _FAILED_TO_ALLOCATE = "could not be allocated"  # as the libraries say it
 
 
-def by_ops(array: Any) -> bool:
+def uses_torch_ops(array: Any) -> bool:
     """Whether to use the ops: for tensors on devices with kernels."""
     return isinstance(array, torch.Tensor) and array.is_cuda
 

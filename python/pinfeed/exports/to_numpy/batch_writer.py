@@ -43,7 +43,7 @@ class _Pending(NamedTuple):
     batch: int  # its number
 
 
-class Drain:
+class BatchWriter:
     """Writes batches to columns, and holds at most the one being copied from a device.
 
     Args:

@@ -12,7 +12,7 @@ from pinfeed import _core
 from pinfeed.memory.outputs import new_shared_storage
 
 
-class SharedCells:
+class SharedIntegers:
     """Integers that an object shares with its copies in workers, for any start method.
 
     Other copies, by ``copy`` or ``pickle``, get their own memory with the same values. Messages name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pinfeed import _core
-from pinfeed.memory.shared_cells import SharedCells
+from pinfeed.memory.shared_integers import SharedIntegers
 
 STEPS = 3000
 
@@ -18,7 +18,7 @@ def count(cells):
 
 
 def test_no_step_of_several_processes_is_lost():
-    cells = SharedCells([7, -1, 7], "test")
+    cells = SharedIntegers([7, -1, 7], "test")
     fork = multiprocessing.get_context("fork")
     jobs = [fork.Process(target=count, args=(cells,)) for _ in range(4)]
     for job in jobs:

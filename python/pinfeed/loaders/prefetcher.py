@@ -1,4 +1,4 @@
-"""`Feed`: a background thread that prefetches the batches of a loader."""
+"""`Prefetcher`: a background thread that prefetches the batches of a loader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pinfeed.imports import add_note
-from pinfeed.loaders.stats import Activity, FeedTimes
+from pinfeed.loaders.stats import Activity, LoopTimes
 from pinfeed.loaders.transfer import InFlight, Transfer
 
 # How long closing waits for a busy loader; the thread ends when the loader returns.
@@ -43,15 +43,15 @@ class _Fetched(NamedTuple):
     state: LoaderState | None = None
 
 
-class Feed:
+class Prefetcher:
     """One iteration over a loader: its iterator, its thread, and the queue of prefetched batches.
 
     The first batch is fetched in the consumer's thread, so that the loader's first actions (such as
     drawing a seed from the global generator) happen at the same time as in a plain loop. So is the batch
     after an error, because an error ends the thread.
 
-    The thread references the feed, but not the consumer's iterator. When the iterator is freed, the feed
-    is closed.
+    The thread references the prefetcher, but not the consumer's iterator. When the iterator is freed, the
+    prefetcher is closed.
 
     Attributes:
         source: The loader's iterator, until the end.
@@ -60,7 +60,7 @@ class Feed:
             or at the end. None if the loader has no state.
         taken: Number of batches that the consumer took, including failed ones and the end, but not one
             that was interrupted.
-        goes_on: Whether an earlier loop took batches of the same iterator, which is the loader itself.
+        is_continued: Whether an earlier loop took batches of the same iterator, which is the loader itself.
         is_closed: Whether the consumer gets no more batches.
         is_ahead: Whether the loader may be ahead of the consumer.
     """
@@ -73,15 +73,15 @@ class Feed:
         prefetch: int,
     ) -> None:
         self.source: Iterator[Any] | None = source
-        self.times = FeedTimes()
+        self.times = LoopTimes()
         # Lightning prefetches a batch, and needs the state before it.
         self.states: collections.deque[LoaderState | None] = collections.deque(maxlen=3)
         self.is_ahead = False
-        self.goes_on = False
+        self.is_continued = False
         self.taken = 0
         self._take_state = take_state
         self._transfer = transfer
-        self._asked = 0
+        self._requested = 0
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self.is_closed = False
@@ -97,7 +97,7 @@ class Feed:
     def take(self) -> Any:
         """Returns the next batch to the consumer.
 
-        Raises errors of the loader or the transfer, StopIteration at the end or if the feed is closed,
+        Raises errors of the loader or the transfer, StopIteration at the end or if this is closed,
         and RuntimeError if a later iteration has taken over the loader's iterator.
         """
         if self.is_closed:
@@ -128,7 +128,7 @@ class Feed:
                 del error  # it references this frame
         if item.sent is None:
             self.close()
-            if self.goes_on and self.taken == 1:  # the end
+            if self.is_continued and self.taken == 1:  # the end
                 raise RuntimeError(
                     "DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass an "
                     "iterable that creates a new iterator for each loop: a DataLoader, a list, or an object "
@@ -143,7 +143,7 @@ class Feed:
             raise
 
     def supersede(self, cause: str) -> None:
-        """Closes the feed because of another use of the loader; waits until the thread has left it."""
+        """Closes this because of another use of the loader; waits until the thread has left it."""
         if not self.is_closed:
             self._superseded_by = cause
         self.close(None)
@@ -161,7 +161,7 @@ class Feed:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._items.get_nowait()
-        self._items.put(_Fetched(self._asked))  # for a waiting consumer
+        self._items.put(_Fetched(self._requested))  # for a waiting consumer
 
     def _next_item(self) -> _Fetched:
         if self._thread is None:
@@ -203,17 +203,17 @@ class Feed:
                     self.times.begin(Activity.WAITING)
                     self._permits.get()
         except BaseException as error:  # noqa: BLE001, the consumer raises it
-            self._put_last(_Fetched(self._asked, error=error))
+            self._put_last(_Fetched(self._requested, error=error))
         if self.is_closed:  # without a consumer
-            self._put_last(_Fetched(self._asked))
+            self._put_last(_Fetched(self._requested))
 
     # An error references its frames. If a local variable of such a frame kept the error, only a garbage
     # collection could free the cycle, and with it a loader's workers.
 
     def _fetch_next(self) -> bool:
         """Fetches a batch and starts its transfer; returns whether there was one."""
-        number = self._asked
-        self._asked += 1
+        number = self._requested
+        self._requested += 1
         self.times.begin(Activity.LOADING)
         try:
             assert self.source is not None
@@ -294,7 +294,7 @@ def _modes_here() -> list[AbstractContextManager[Any]]:
     return modes
 
 
-_running: weakref.WeakSet[Feed] = weakref.WeakSet()
+_running: weakref.WeakSet[Prefetcher] = weakref.WeakSet()
 
 
 def close_all() -> None:
@@ -304,11 +304,11 @@ def close_all() -> None:
     DataLoader's iterator can keep its workers alive.
     """
     feeds = list(_running)
-    for feed in feeds:
-        feed.close(0)
+    for prefetcher in feeds:
+        prefetcher.close(0)
     deadline = time.monotonic() + _SECONDS_TO_EXIT
-    for feed in feeds:
-        feed.close(max(0.0, deadline - time.monotonic()))
+    for prefetcher in feeds:
+        prefetcher.close(max(0.0, deadline - time.monotonic()))
 
 
 def register_exit() -> None:

@@ -326,7 +326,7 @@ def begin_as_worker(clock, worker, seed):
 
 
 @pytest.mark.parametrize("copies", [False, True])  # processes, or threads that share the clock
-def test_what_is_loaded_anywhere_counts_for_one_pass_of_all_workers(copies):
+def test_a_state_loaded_for_all_workers_counts_for_one_pass(copies):
     clock = EpochClock("test")
     assert [begin_as_worker(clock, worker, 5) for worker in range(2)] == [(0, None)] * 2
     for epoch, seed in ((4, 10), (2, 20)):
@@ -335,7 +335,7 @@ def test_what_is_loaded_anywhere_counts_for_one_pass_of_all_workers(copies):
         clock.set(epoch)
         clocks = [copy.copy(clock) for _ in range(2)] if copies else [clock] * 2
         for one in clocks:
-            one._places = clock._places  # as in a worker
+            one._passes = clock._passes  # as in a worker
         for worker, one in enumerate(clocks):
             assert begin_as_worker(one, worker, seed) == (epoch, "anywhere")
         assert (clock.next, clock.loaded) == (epoch + 1, None)
