@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pinfeed.augment.color import ColorJitter, RandomGrayscale
 from pinfeed.augment.crops import CenterCrop, Pad, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import (
-    Compose,
-    Geometry,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-)
+from pinfeed.augment.geometry import Compose, Geometry, RandomHorizontalFlip, RandomVerticalFlip
 from pinfeed.augment.sizes import (
     RandomResize,
     RandomResizedCrop,

@@ -112,10 +112,7 @@ class Augmentation:
             )
         self._draws_interpolation = len(set(choices)) > 1
         kind, in_floats = checked_interpolation(
-            choices[0] if choices else interpolation,
-            resize_dtype,
-            torch_dtype_name(dtype),
-            "Image",
+            choices[0] if choices else interpolation, resize_dtype, torch_dtype_name(dtype), "Image"
         )
         if transforms.colors and resize_dtype is not None:
             raise ValueError(

@@ -37,7 +37,7 @@ _WITH_CHANCE = (
     *("ColorJitter", "RandomGrayscale", "RandomHorizontalFlip", "RandomVerticalFlip"),
     *("RandomZoomOut", "RandomErasing"),
 )
-_FROM_TRANSFORM = (*("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype"),)
+_FROM_TRANSFORM = ("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype")
 
 
 # What gets floats, so that it can't be moved before the conversion to them.
@@ -313,11 +313,6 @@ def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int)
     return arguments
 
 
-def _require_bytes(plan: _Plan, transform: Any) -> None:
-    if plan.is_float:
-        raise _NotFused(transform, "an Image does it to bytes, which gives other values")
-
-
 def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
     """Adds a geometric transform. Unless it is a flip, it must come before colors and erasing."""
     if plan.colors or plan.erasing is not None:
@@ -410,9 +405,10 @@ def _add_pad(plan: _Plan, transform: Any) -> None:
 
 def _sides(transform: Any) -> Any:
     """Returns the padding on the left, top, right and bottom."""
-    padding = transform.padding
-    if isinstance(padding, list | tuple) and len(padding) == 4 and _is_parsed(transform):
-        left, right, top, bottom = padding
+    padding = getattr(transform, "padding", None)
+    is_v2_crop = ".v2." in type(transform).__module__ and type(transform).__name__ == "RandomCrop"
+    if isinstance(padding, list | tuple) and len(padding) == 4 and is_v2_crop:
+        left, right, top, bottom = padding  # as in torch.nn.functional.pad
         padding = (left, top, right, bottom)
     if isinstance(padding, list | tuple):
         several = padding if len(padding) > 1 else [*padding] * 2
@@ -420,24 +416,12 @@ def _sides(transform: Any) -> Any:
     return padding or None
 
 
-def _is_parsed(transform: Any) -> bool:
-    """Whether the padding is stored in the order of ``torch.nn.functional.pad``, as in v2's RandomCrop."""
-    return ".v2." in type(transform).__module__ and type(transform).__name__ == "RandomCrop"
-
-
 def _add_random_crop(plan: _Plan, transform: Any) -> None:
-    padding = _sides(transform)
-    pads = padding is not None or transform.pad_if_needed
-    mode = transform.padding_mode if pads else "constant"
+    padding, if_needed = _sides(transform), getattr(transform, "pad_if_needed", True)  # timm's pads
+    pads = padding is not None or if_needed
+    mode: Any = transform.padding_mode if pads else "constant"
     fill = _as_fill(plan, transform, transform.fill) if pads and mode == "constant" else 0
-    size = tuple(transform.size)
-    step = RandomCrop(
-        _square(size),
-        padding,
-        transform.pad_if_needed,
-        fill,
-        mode,  # type: ignore[arg-type]
-    )
+    step = RandomCrop(_square(transform.size), padding, if_needed, fill, mode)
     _add_step(plan, transform, step, pads=pads and mode == "constant")
 
 
@@ -456,13 +440,6 @@ def _add_center_crop(plan: _Plan, transform: Any) -> None:
     _add_step(plan, transform, step, pads=mode == "constant")
 
 
-def _add_random_crop_or_pad(plan: _Plan, transform: Any) -> None:
-    mode = transform.padding_mode
-    fill = _as_fill(plan, transform, transform.fill) if mode == "constant" else 0
-    step = RandomCrop(_square(transform.size), None, True, fill, mode)
-    _add_step(plan, transform, step, pads=mode == "constant")
-
-
 def _keeping_ratio(one: Any) -> Geometry:
     return ResizeKeepRatio(
         _square(one.size),
@@ -477,22 +454,14 @@ def _keeping_ratio(one: Any) -> Geometry:
 
 def _add_zoom(plan: _Plan, transform: Any) -> None:
     fill = _as_fill(plan, transform, transform.fill)
-    _add_step(
-        plan, transform, RandomZoomOut(fill, tuple(transform.side_range), transform.p), pads=True
-    )
+    step = RandomZoomOut(fill, tuple(transform.side_range), transform.p)
+    _add_step(plan, transform, step, pads=True)
 
 
-def _add_iou_crop(plan: _Plan, transform: Any) -> None:
-    one = transform
-    step = RandomIoUCrop(
-        one.min_scale,
-        one.max_scale,
-        one.min_aspect_ratio,
-        one.max_aspect_ratio,
-        None if [*one.options] == _OVERLAPS else [*one.options],
-        one.trials,
-    )
-    _add_step(plan, transform, step)
+def _add_iou_crop(plan: _Plan, one: Any) -> None:
+    ranges = one.min_scale, one.max_scale, one.min_aspect_ratio, one.max_aspect_ratio
+    options = None if [*one.options] == _OVERLAPS else [*one.options]
+    _add_step(plan, one, RandomIoUCrop(*ranges, options, one.trials))
 
 
 def _add_jitter(plan: _Plan, transform: Any) -> None:
@@ -503,12 +472,9 @@ def _add_jitter(plan: _Plan, transform: Any) -> None:
     _add_color(plan, transform, ColorJitter(*factors, p=getattr(transform, "p", 1)))
 
 
-def _add_grayscale(plan: _Plan, transform: Any) -> None:
-    _add_color(plan, transform, RandomGrayscale(transform.p))
-
-
 def _add_color(plan: _Plan, transform: Any, color: Coloring) -> None:
-    _require_bytes(plan, transform)
+    if plan.is_float:
+        raise _NotFused(transform, "an Image does it to bytes, which gives other values")
     if plan.erasing is not None:
         raise _NotFused(transform, "an Image changes colors before it erases")
     plan.colors.append(color)
@@ -596,14 +562,10 @@ def _convert_erasing(plan: _Plan, transform: Any, convert: Any) -> None:
 def _add_erasing(plan: _Plan, transform: Any) -> None:
     value: Any = "random"
     if _name(transform) == "timm.RandomErasing":
-        if (
-            (transform.min_count, transform.max_count) != (1, 1)
-            or transform.num_splits
-            or transform.rand_color
-        ):
-            raise _NotFused(
-                transform, "an Image erases one rectangle, with one value or with noise"
-            )
+        is_one = (transform.min_count, transform.max_count) == (1, 1)
+        if not is_one or transform.num_splits or transform.rand_color:
+            why = "an Image erases one rectangle, with one value or with noise"
+            raise _NotFused(transform, why)
         probability, value = transform.probability, "random" if transform.per_pixel else 0
         scale = (transform.min_area, transform.max_area)
         ratio = tuple(float(np.exp(number)) for number in transform.log_aspect_ratio)
@@ -643,27 +605,27 @@ def _sizes(make: Callable[[Any], Geometry]) -> _Adding:
 
 _KNOWN: dict[str, _Adding] = {
     "Resize": _sizes(lambda one: Resize(_sized(one.size), max_size=one.max_size)),
-    "RandomResizedCrop": _sizes(
-        lambda one: RandomResizedCrop(_square(one.size), tuple(one.scale), tuple(one.ratio))
-    ),
-    "RandomResizedCropAndInterpolation": _sizes(
-        lambda one: RandomResizedCrop(_square(one.size), tuple(one.scale), tuple(one.ratio))
+    **dict.fromkeys(
+        ("RandomResizedCrop", "RandomResizedCropAndInterpolation"),
+        _sizes(
+            lambda one: RandomResizedCrop(_square(one.size), tuple(one.scale), tuple(one.ratio))
+        ),
     ),
     "RandomShortestSize": _sizes(lambda one: RandomShortestSize(tuple(one.min_size), one.max_size)),
     "RandomResize": _sizes(lambda one: RandomResize(one.min_size, one.max_size)),
     "ScaleJitter": _sizes(lambda one: ScaleJitter(tuple(one.target_size), tuple(one.scale_range))),
     "CenterCrop": _add_center_crop,
     "CenterCropOrPad": _add_center_crop,
-    "RandomCropOrPad": _add_random_crop_or_pad,
-    "ResizeKeepRatio": lambda plan, one: _add_resizing(plan, one, _keeping_ratio(one)),
     "RandomCrop": _add_random_crop,
+    "RandomCropOrPad": _add_random_crop,
+    "ResizeKeepRatio": _sizes(_keeping_ratio),
     "RandomZoomOut": _add_zoom,
     "RandomIoUCrop": _add_iou_crop,
     "Pad": _add_pad,
     "RandomHorizontalFlip": _add_flip(RandomHorizontalFlip),
     "RandomVerticalFlip": _add_flip(RandomVerticalFlip),
     "ColorJitter": _add_jitter,
-    "RandomGrayscale": _add_grayscale,
+    "RandomGrayscale": lambda plan, one: _add_color(plan, one, RandomGrayscale(one.p)),
     "RandomApply": _add_with_chance,
     "RandomErasing": _add_erasing,
     "timm.RandomErasing": _add_erasing,

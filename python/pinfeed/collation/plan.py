@@ -134,9 +134,7 @@ class Entry:
         field_context = self.field_context
         random_state, packing, epoch, has_dependents, _ = context
         if random_state is None and packing is None and not has_dependents:
-            if (
-                epoch != field_context.epoch
-            ):  # cached, because the next batch usually has the same epoch
+            if epoch != field_context.epoch:  # cached: the next batch usually has the same epoch
                 self.field_context = field_context = field_context._replace(epoch=epoch)
             return field_context
         return FieldContext(field_context.name, field_context.path, field_context.pin, *context)

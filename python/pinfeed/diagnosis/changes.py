@@ -46,9 +46,8 @@ class Change:
     code: str  # the code to write
     settings: Settings | None  # of the loop with the change; None if it can't be tried
     note: str = ""  # conditions and side effects
-    at_most: float | None = (
-        None  # maximum possible speedup; a larger one comes from other work or files
-    )
+    # Maximum possible speedup; a larger one comes from other work or files.
+    at_most: float | None = None
     again: list[Any] | None = None  # the batches to make; None for the loader's next ones
     before: list[float] = field(default_factory=list)  # without the change
     after: list[float] = field(default_factory=list)
@@ -176,9 +175,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if loader.has_plain_batches and not loader.has_fields:
         yield from _of_rows(loader, batches)
     is_torchs = type(dataset).__module__.startswith("torch.")
-    has_class = not (
-        isinstance(dataset, ARRAYS) or is_torchs
-    )  # a class of the user, to add a method
+    has_class = not (isinstance(dataset, ARRAYS) or is_torchs)  # of the user, to add a method
     if loader.has_plain_batches and has_class and not hasattr(dataset, "__getitems__"):
         if _are_equal(batches, as_it_is, loader.make, dataset.__getitem__):
             whole = replace(now, remade=_Whole, collate=as_it_is)

@@ -23,12 +23,7 @@ from pinfeed.diagnosis.changes import Change, find_changes, more_workers
 from pinfeed.diagnosis.copying import random_states_kept
 from pinfeed.diagnosis.limit import MIN_GAIN, Cpus, Measured
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import (
-    LoaderCopy,
-    Run,
-    Settings,
-    time_step,
-)
+from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, time_step
 from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import group_ranks
@@ -206,10 +201,7 @@ def _message(error: Exception) -> str:
 
 
 def _measure(
-    loader: LoaderCopy,
-    step: Callable[[Any], Any] | None,
-    measured: Measured,
-    attempt: _Attempts,
+    loader: LoaderCopy, step: Callable[[Any], Any] | None, measured: Measured, attempt: _Attempts
 ) -> None:
     """Measures as far as there is time, in order of importance."""
     own, runs = loader.settings, measured.runs

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pinfeed import _core
 from pinfeed.diagnosis.runs import Run
 from pinfeed.limits import cpu_quota
+from pinfeed.ranks import ranks_on_this_machine
 
 #: Minimum gain of a change in trials.
 MIN_GAIN = 0.03
@@ -69,9 +70,8 @@ class Cpus(NamedTuple):
     @classmethod
     def here(cls) -> Cpus:
         """Returns the CPUs of this process; torchrun sets the number of ranks."""
-        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-        count = max(1, int(ranks)) if ranks.isdigit() else 1
-        return cls(os.cpu_count() or 1, _core.available_cpus(), cpu_quota(), count)
+        cpus = os.cpu_count() or 1, _core.available_cpus()
+        return cls(*cpus, cpu_quota(), ranks_on_this_machine())
 
     @property
     def usable(self) -> float:
@@ -104,9 +104,7 @@ class Measured:
     cpus: Cpus
     loop: Run  # the unchanged loop
     runs: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
-    warm: Run | None = (
-        None  # the batches of `loop` again, without a step, when their files are cached
-    )
+    warm: Run | None = None  # `loop`'s batches again, without a step, when files are cached
     step: float | None = None  # seconds of the step alone
     load: float = 0.0  # fraction of the CPUs taken by other work
 

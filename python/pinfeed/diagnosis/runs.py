@@ -191,9 +191,8 @@ class LoaderCopy:
         _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
         hint = "give a list of the batches, or an object whose __iter__ begins anew"
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
-        self._again: list[
-            Any
-        ] = []  # the indices of the batches of all runs, once `repeat` chose them
+        # The indices of the batches of all runs, once `repeat` chose them.
+        self._again: list[Any] = []
         self.indices = iter(()) if self.is_stream else _endless(sampler_copy, [])
         self.epoch = None if self.is_stream else known_length(inner)
         self.settings = Settings(

@@ -247,9 +247,7 @@ class _Entry:
                 f"{type(sample[0]).__name__}; json.dumps(strings) makes one string of a list"
             )
         _require_no_palette(sample, where)
-        array = np.array(
-            self._reader.read(sample, where)
-        )  # a copy: the source may reuse its memory
+        array = np.array(self._reader.read(sample, where))  # the source may reuse its memory
         self._check(array.shape, where)
         self._waiting.append(array)
         self._lengths.append(len(array) if array.ndim else 1)

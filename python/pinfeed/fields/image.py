@@ -214,11 +214,7 @@ class Image(Field):
         self._constants = Normalization(mean, std, scale, "Image")
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
-            self.axes,
-            order,
-            torch_dtype_name(dtype),
-            is_guess=self.input is None,
-            remembers=True,
+            self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None, remembers=True
         )
         self._padding = None
         if pad_value is not None:
@@ -424,13 +420,20 @@ class Image(Field):
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
         target, threads = batch_allocator(context.pin), get_num_threads()
         if self.augments or context.has_dependents:
-            written = self._augmented(images, indices, target, context)
+            random_state = context.random_state
+            if random_state is None:
+                count = len(images if indices is None else indices)
+                random_state = BatchRandomState(np.arange(count), key=0)
+            shared = self._format, self._padding, random_state, context.objects
+            written = self._augmentation.batch(
+                images, indices, *shared, target, context.name, context.path
+            )
         else:
             written = _core.normalize_images(
                 images, indices, self._format, target, context.name, threads, padding=self._padding
             )
         values, sizes, mask, views = written
-        batch = self._axes_in_order(values)
+        batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
             batch = padded_entry(kind, batch, sizes, self.sizes, mask, self.mask)
@@ -439,29 +442,6 @@ class Image(Field):
         order = self._format.output
         height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
         return BatchWithInfo(batch, BatchCrops(views, (height, width), self.geometry))
-
-    def _augmented(
-        self, images: Any, indices: Any, target: Any, context: FieldContext
-    ) -> tuple[Any, Any, Any, Any]:
-        random_state = context.random_state
-        if random_state is None:
-            random_state = BatchRandomState(
-                np.arange(len(images if indices is None else indices)), key=0
-            )
-        return self._augmentation.batch(
-            images,
-            indices,
-            self._format,
-            self._padding,
-            random_state,
-            context.objects,
-            target,
-            context.name,
-            context.path,
-        )
-
-    def _axes_in_order(self, batch: torch.Tensor) -> torch.Tensor:
-        return batch.movedim(-1, 1 + self.output.index("C")) if self.channels_last else batch
 
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises unless the field converts uint8 images to floats or uint8, as devices can."""

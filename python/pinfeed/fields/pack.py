@@ -23,16 +23,7 @@ from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
-#: Argument for an extra output: False, True, or the keys of the batch that hold it.
-
-_EXTRAS = (
-    "position_ids",
-    "document_ids",
-    "seq_idx",
-    "attention_mask",
-    "cu_seqlens",
-    "max_seqlen",
-)
+_EXTRAS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
 
 
 class Pack(Field):
@@ -115,11 +106,9 @@ class Pack(Field):
         attention_mask: bool | str | tuple[str, ...] = False,
         seq_idx: bool | str | tuple[str, ...] = False,
     ) -> None:
-        self.seq_length = (
-            None
-            if seq_length is None
-            else checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
-        )
+        if seq_length is not None:
+            seq_length = checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
+        self.seq_length = seq_length
         self.pad_value = pad_value
         self.first_token = first_token
         self.dtype = None if dtype is None else dtype_name(dtype, "Pack")
@@ -144,11 +133,7 @@ class Pack(Field):
             dtype=self.dtype,
             flat=flat,
             position_start=self.position_start,
-            position_ids=bool(self._keys["position_ids"]),
-            document_ids=bool(self._keys["document_ids"]),
-            seq_idx=bool(self._keys["seq_idx"]),
-            attention_mask=bool(self._keys["attention_mask"]),
-            cu_seqlens=bool(self._keys["cu_seqlens"]),
+            **{extra: bool(self._keys[extra]) for extra in _EXTRAS if extra != "max_seqlen"},
         )
 
     @override

@@ -25,13 +25,16 @@ from pinfeed.fields.field import (
     require_rows,
     sequences_of,
 )
-from pinfeed.functional.padding import Padding
+from pinfeed.functional.padding import PAD_HINTS, Padding
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
+
+# The arguments that `like` takes from another Pad.
+_OF_SHAPES = ("side", "axes", "max_length", "multiple_of")
 
 
 class Pad(Field):
@@ -93,14 +96,9 @@ class Pad(Field):
     _replaced: tuple[int, int] | None = None
 
     @with_hints(
-        padding_value="it is pad_value",
-        padding_side="it is side",
-        truncation="max_length=n cuts longer samples",
-        padding="batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
-        pad_token_id="it is pad_value",
-        pad_to_multiple_of="it is multiple_of",
         batch_first="the batch is (B, L, ...): .transpose(0, 1) puts it second",
         time_major="the batch is (B, L, ...): .transpose(0, 1)",
+        **PAD_HINTS,
     )
     def __init__(
         self,
@@ -135,16 +133,15 @@ class Pad(Field):
             raise ValueError(
                 f"Pad: mask_dtype={mask_dtype} needs a mask; pass mask=True, or leave mask_dtype out"
             )
-        self.mask_dtype = (
-            None if mask_dtype is None else torch_dtype(mask_dtype, "Pad", "mask_dtype")
-        )
+        if mask_dtype is not None:
+            mask_dtype = torch_dtype(mask_dtype, "Pad", "mask_dtype")
+        self.mask_dtype = mask_dtype
         self._mask_name = torch_dtype_name(self.mask_dtype or torch.bool) if self.mask else ""
         if like is not None and like is not False and (not isinstance(like, str) or not like):
             raise TypeError(
                 f"Pad: like must be the key of another Pad, False or None, got {like!r}"
             )
-        shared = {"side": side, "axes": axes, "max_length": max_length, "multiple_of": multiple_of}
-        own = [name for name, value in shared.items() if value not in (None, "right")]
+        own = [name for name in _OF_SHAPES if getattr(self._padding, name) not in (None, "right")]
         if like and own:
             raise ValueError(
                 f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
@@ -314,17 +311,9 @@ class Pad(Field):
                 f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
                 f"same dict, without like=; got {other!r} there"
             )
-        field, own, padding = copy.copy(self), self._padding, other._padding
-        field._padding = Padding(
-            "Pad",
-            own.pad_value,
-            side=padding.side,
-            axes=padding.axes,
-            max_length=padding.max_length,
-            multiple_of=padding.multiple_of,
-            dtype=own.dtype,
-            scale=own.scale,
-        )
+        field, own = copy.copy(self), self._padding
+        shared = {name: getattr(other._padding, name) for name in _OF_SHAPES}
+        field._padding = Padding("Pad", own.pad_value, dtype=own.dtype, scale=own.scale, **shared)
         return field
 
     @override

@@ -59,9 +59,7 @@ class NpyHeader(NamedTuple):
         return np.memmap(file, self.dtype, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
 
 
-@functools.lru_cache(
-    64
-)  # thousands of files may share a header, and parsing is slower than reading
+@functools.lru_cache(64)  # thousands of files may share a header; parsing is slower than reading
 def _parsed(beginning: bytes) -> NpyHeader:
     file = io.BytesIO(beginning)
     try:

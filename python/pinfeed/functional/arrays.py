@@ -12,13 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import (
-    ARRAYS,
-    DType,
-    Problem,
-    dtype_name,
-    with_hints,
-)
+from pinfeed.arguments import ARRAYS, DType, Problem, dtype_name, with_hints
 from pinfeed.functional.normalization import (
     Normalization,
     PerChannel,

@@ -18,6 +18,16 @@ from pinfeed.arguments import (
 )
 from pinfeed.functional.scaling import checked_scale
 
+#: Hints for the names that other libraries use.
+PAD_HINTS = {
+    "padding_value": "it is pad_value",
+    "padding_side": "it is side",
+    "truncation": "max_length=n cuts longer samples",
+    "padding": "batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
+    "pad_token_id": "it is pad_value",
+    "pad_to_multiple_of": "it is multiple_of",
+}
+
 Side = Literal["right", "left"]
 Axes = int | tuple[int, ...] | None
 

@@ -14,6 +14,7 @@ from pinfeed import _core
 from pinfeed.arguments import ARRAYS, require_flags, with_hints
 from pinfeed.functional.arrays import require_array, require_same_kind, written
 from pinfeed.functional.padding import (
+    PAD_HINTS,
     Axes,
     Padding,
     Side,
@@ -183,15 +184,7 @@ class JaggedBatch(NamedTuple):
         return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
 
 
-@with_hints(
-    padding_value="it is pad_value",
-    padding_side="it is side",
-    truncation="max_length=n cuts longer samples",
-    padding="batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
-    pad_token_id="it is pad_value",
-    pad_to_multiple_of="it is multiple_of",
-    time_major="the result is (B, L, ...): .transpose(0, 1)",
-)
+@with_hints(time_major="the result is (B, L, ...): .transpose(0, 1)", **PAD_HINTS)
 def pad(
     sequences: Any,
     pad_value: Any = 0,

@@ -51,13 +51,8 @@ _LEAVE_OUT = (
 _LOSS_MASKS = ("completion_mask", "assistant_masks", "loss_mask")
 # Columns of samples that are packed already.
 _DOCUMENTS = (
-    "seq_lengths",
-    "cu_seqlens",
-    "cu_seq_lens_q",
-    "cu_seq_lens_k",
-    "document_ids",
-    "segment_ids",
-    "seq_idx",
+    *("seq_lengths", "cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k"),
+    *("document_ids", "segment_ids", "seq_idx"),
 )
 # Columns with a number per sample that affects the loss: weights, and positions among the tokens.
 _WEIGHTS = re.compile("weight|importance")

@@ -80,9 +80,7 @@ def torch_pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def pinned_empty(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    allocate: Callable[[], torch.Tensor] | None = None,
+    shape: tuple[int, ...], dtype: torch.dtype, allocate: Callable[[], torch.Tensor] | None = None
 ) -> torch.Tensor:
     """Allocates a pinned tensor, or an ordinary one after pinning has failed.
 

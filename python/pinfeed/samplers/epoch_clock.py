@@ -48,9 +48,8 @@ class EpochClock:
         self._loaded: dict[tuple[int, int] | None, tuple[int, Any]] = {}
         # An epoch, where its workers begin, and the last pass at the time of loading.
         self._loaded_for_workers: tuple[int, Any, _Pass] | None = None
-        self._ignored_epoch: int | None = (
-            None  # of a state that `set` overrode, until a pass begins
-        )
+        # Of a state that `set` overrode, until a pass begins.
+        self._ignored_epoch: int | None = None
         self._repeats: int | None = None  # the epoch of a pass that may be discarded
         self._passes: _LocalPasses | _SharedPasses = (
             _LocalPasses() if owner is None else _SharedPasses(owner)

@@ -90,14 +90,8 @@ class LengthBucketSampler(EpochSampler):
 
     PLANNING = 4
     SHOWN = ("multiple_of", "max_length", "world_size")
-    SETTINGS = (
-        "_batch_size",  # not batch_size, which accelerate expects to be constant
-        "max_tokens",
-        "shuffle",
-        "seed",
-        "bucket_batches",
-        "drop_last",
-    )
+    # Not batch_size, which accelerate expects to be constant.
+    SETTINGS = ("_batch_size", "max_tokens", "shuffle", "seed", "bucket_batches", "drop_last")
 
     @with_hints()
     def __init__(
@@ -266,9 +260,8 @@ class LengthBucketSampler(EpochSampler):
         if self.max_tokens is not None:
             return _cut(sizes, batch_size or self.max_tokens, self.max_tokens)
         assert batch_size is not None
-        return np.append(
-            np.arange(0, count, min(batch_size, count)), count
-        ), count % batch_size == 0
+        cuts = np.append(np.arange(0, count, min(batch_size, count)), count)
+        return cuts, count % batch_size == 0
 
 
 class _Plan(NamedTuple):

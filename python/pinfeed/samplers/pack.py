@@ -109,19 +109,10 @@ class PackSampler(EpochSampler):
     #: Minimum number of rows per rank and epoch.
     MIN_ROWS: ClassVar[int] = 1
 
-    SHOWN = (
-        "_batch_size",
-        "world_size",
-    )  # not batch_size, which accelerate expects to count samples
+    SHOWN = ("_batch_size", "world_size")  # accelerate expects batch_size to count samples
     SETTINGS = (
-        "seq_length",
-        "strategy",
-        "overflow",
-        "max_documents",
-        "documents_multiple_of",
-        "shuffle",
-        "seed",
-        "balance",
+        *("seq_length", "strategy", "overflow", "max_documents", "documents_multiple_of"),
+        *("shuffle", "seed", "balance"),
     )
 
     @with_hints(

@@ -75,16 +75,9 @@ class ShuffleSampler(OrderSampler):
         uneven: Literal["repeat", "drop", "keep"] = "repeat",
     ) -> None:
         self.shuffle = shuffle
-        super().__init__(
-            _sample_count(dataset, self._name),
-            batch_size,
-            seed,
-            rank,
-            world_size,
-            drop_last,
-            uneven,
-            shuffle=shuffle,
-        )
+        count = _sample_count(dataset, self._name)
+        options = drop_last, uneven
+        super().__init__(count, batch_size, seed, rank, world_size, *options, shuffle=shuffle)
 
     @override
     def order(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:

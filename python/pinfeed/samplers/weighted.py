@@ -76,22 +76,11 @@ class WeightedSampler(OrderSampler):
     ) -> None:
         self._weights = _checked_weights(weights, self._name)
         self._checksum = zlib.crc32(self._weights.data)
-        self.num_samples = (
-            len(self._weights)
-            if num_samples is None
-            else checked_integer(num_samples, f"{self._name}: num_samples", 1, MAX_SAMPLES)
-        )
+        count = len(self._weights) if num_samples is None else num_samples
+        self.num_samples = checked_integer(count, f"{self._name}: num_samples", 1, MAX_SAMPLES)
         self.replacement = replacement
-        super().__init__(
-            self.num_samples,
-            batch_size,
-            seed,
-            rank,
-            world_size,
-            drop_last,
-            uneven,
-            replacement=replacement,
-        )
+        ranks = rank, world_size, drop_last, uneven
+        super().__init__(self.num_samples, batch_size, seed, *ranks, replacement=replacement)
         positive = np.count_nonzero(self._weights)
         if not replacement and self.num_samples > positive:
             raise ValueError(

@@ -62,12 +62,7 @@ class Share:
 
 
 def worker_share(
-    shards: int,
-    rank: int,
-    world_size: int,
-    worker: int,
-    workers: int,
-    uneven: Uneven,
+    shards: int, rank: int, world_size: int, worker: int, workers: int, uneven: Uneven
 ) -> Share:
     """Returns the share of one worker of one rank.
 

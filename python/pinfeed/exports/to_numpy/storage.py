@@ -147,11 +147,7 @@ class OutputFiles:
             )
         self.is_file = real.endswith(".npy")
         self._write = AtomicWrite(
-            path,
-            is_file=self.is_file,
-            overwrite=overwrite,
-            is_own=_holds_arrays,
-            name=name,
+            path, is_file=self.is_file, overwrite=overwrite, is_own=_holds_arrays, name=name
         )
         self.path = self._write.path
         self._files: list[NpyFile] = []
