@@ -278,7 +278,7 @@ def checked_interpolation(
     interpolation: Any, resize_dtype: Any, dtype: str, function: str
 ) -> tuple[Interpolation, bool]:
     """Returns the interpolation for a dtype, and whether bytes are resized as floats."""
-    require_choice(interpolation, get_args(Interpolation), f"{function}: interpolation")
+    checked_choice(interpolation, get_args(Interpolation), f"{function}: interpolation")
     if resize_dtype is None:
         return interpolation, False
     if resize_dtype not in (torch.float32, np.float32):
@@ -304,10 +304,11 @@ def require_instance(value: Any, kind: type, expected: str) -> None:
         raise TypeError(f"{expected}, got {module + '.' * bool(module)}{type(value).__qualname__}")
 
 
-def require_choice(value: Any, choices: Sequence[Any], name: str) -> None:
-    """Raises ValueError unless the value is one of the choices."""
+def checked_choice(value: Any, choices: Sequence[Any], name: str) -> Any:
+    """Returns the value; raises ValueError unless it is one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")
+    return value
 
 
 def require_flags(function: str, **flags: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -12,16 +12,16 @@ from typing_extensions import override
 from pinfeed import _core
 from pinfeed.arguments import (
     as_integer,
+    checked_choice,
     checked_integer,
     checked_number,
     checked_range,
-    require_choice,
     require_flags,
     with_hints,
 )
 from pinfeed.augment.geometry import LIBRARIES, PAIR, Crop, checked_size
 
-PaddingMode = Literal["constant", "edge", "reflect"]
+_MODES = ("constant", "edge", "reflect")
 
 
 class RandomCrop(Crop):
@@ -68,7 +68,7 @@ class RandomCrop(Crop):
         require_flags("RandomCrop", pad_if_needed=pad_if_needed)
         self.pad_if_needed = pad_if_needed
         self.fill = fill
-        self.padding_mode = _checked_mode(padding_mode, "RandomCrop")
+        self.padding_mode = checked_choice(padding_mode, _MODES, "RandomCrop: padding_mode")
         self.border = _core.BorderOptions(
             kind=padding_mode, fill=checked_fill(fill, "RandomCrop: fill")
         )
@@ -120,9 +120,8 @@ class CenterCrop(Crop):
         padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.size = size
-        require_choice(like, LIBRARIES, "CenterCrop: like")
-        self.like = like
-        self.padding_mode = _checked_mode(padding_mode, "CenterCrop")
+        self.like = checked_choice(like, LIBRARIES, "CenterCrop: like")
+        self.padding_mode = checked_choice(padding_mode, _MODES, "CenterCrop: padding_mode")
         self.border = _core.BorderOptions(kind=padding_mode)
         self.fixed_size, sides = _crop_size(size, "CenterCrop")
         self.native_step = _core.GeometryStep(
@@ -164,7 +163,7 @@ class Pad(Crop):
     ) -> None:
         self.padding = padding
         self.fill = fill
-        self.padding_mode = _checked_mode(padding_mode, "Pad")
+        self.padding_mode = checked_choice(padding_mode, _MODES, "Pad: padding_mode")
         self.border = _core.BorderOptions(kind=padding_mode, fill=checked_fill(fill, "Pad: fill"))
         above, left, below, right = _checked_padding(padding, "Pad")
         self.native_step = _core.GeometryStep(
@@ -293,11 +292,6 @@ class RandomZoomOut(Crop):
     @override
     def may_pad(self, size: tuple[int, int] | None) -> bool:
         return True
-
-
-def _checked_mode(mode: PaddingMode, function: str) -> PaddingMode:
-    require_choice(mode, get_args(PaddingMode), f"{function}: padding_mode")
-    return mode
 
 
 def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pinfeed import _core
 from pinfeed.arguments import (
     as_integer,
+    checked_choice,
     checked_integer,
     checked_number,
     checked_range,
-    require_choice,
     require_flags,
     two_sizes,
     with_hints,
@@ -58,8 +58,7 @@ class Resize(Resizing):
     ) -> None:
         self.size = size
         self.max_size = max_size
-        require_choice(like, LIBRARIES, "Resize: like")
-        self.like = like
+        self.like = checked_choice(like, LIBRARIES, "Resize: like")
         sizes = (0,) if size is None else checked_sizes(size, "Resize")
         longer = 0 if max_size is None else checked_integer(max_size, "Resize: max_size", 1, 2**31)
         if size is None and max_size is None:

@@ -31,6 +31,7 @@ from pinfeed.fields.field import (
     Field,
     FieldContext,
     check_output_request,
+    native_arguments,
     padded_entry,
 )
 from pinfeed.fields.pil_images import pil_pixels
@@ -44,7 +45,6 @@ from pinfeed.functional.normalization import (
 from pinfeed.functional.sequences import Padded, PaddedImages
 from pinfeed.functional.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
-from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -400,7 +400,15 @@ class Image(Field):
         # Native code needs at least one sample.
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
-        return self._apply_with_ops(batch, context.name)
+        return normalize_tensor(
+            batch,
+            None if self.dtype == torch.uint8 else self._constants,
+            input="N" + self.axes,
+            output="N" + self.output,
+            dtype=self.dtype,
+            channels_last=self.channels_last,
+            name=context.name,
+        )
 
     def require_same_padding(self, collated: Field, name: str) -> None:
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
@@ -418,20 +426,19 @@ class Image(Field):
                 )
 
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
-        target, threads = batch_allocator(context.pin), get_num_threads()
         if self.augments or context.has_dependents:
             random_state = context.random_state
             if random_state is None:
                 count = len(images if indices is None else indices)
                 random_state = BatchRandomState(np.arange(count), key=0)
             shared = self._format, self._padding, random_state, context.objects
+            target = batch_allocator(context.pin)
             written = self._augmentation.batch(
                 images, indices, *shared, target, context.name, context.path
             )
         else:
-            written = _core.normalize_images(
-                images, indices, self._format, target, context.name, threads, padding=self._padding
-            )
+            arguments = images, indices, self._format, *native_arguments(context)
+            written = _core.normalize_images(*arguments, padding=self._padding)
         values, sizes, mask, views = written
         batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values
         if self._padding is not None:
@@ -463,18 +470,6 @@ class Image(Field):
             expected = f"images of shape (N, {', '.join(self.axes)})"
             hint = 'for gray images pass input="HW"' if images.ndim == 3 else ""
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
-
-    def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
-        """Returns the batch of images that are on a device."""
-        return normalize_tensor(
-            images,
-            None if self.dtype == torch.uint8 else self._constants,
-            input="N" + self.axes,
-            output="N" + self.output,
-            dtype=self.dtype,
-            channels_last=self.channels_last,
-            name=name,
-        )
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:

@@ -12,11 +12,16 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows, sequences_of
+from pinfeed.fields.field import (
+    EntryWithExtras,
+    Field,
+    FieldContext,
+    native_arguments,
+    require_rows,
+    sequences_of,
+)
 from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
-from pinfeed.memory.outputs import batch_allocator
-from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
 
 
@@ -83,15 +88,8 @@ class Jagged(Field):
         return self._join(*source.select(indices), context)
 
     def _join(self, source: Any, offsets: Any, indices: Any, context: FieldContext) -> Any:
-        values, starts = _core.join(
-            source,
-            offsets,
-            indices,
-            batch_allocator(context.pin),
-            context.name,
-            get_num_threads(),
-            **self._options,
-        )
+        arguments = native_arguments(context)
+        values, starts = _core.join(source, offsets, indices, *arguments, **self._options)
         if self.offsets is not None:
             return EntryWithExtras(values, {self.offsets: starts})
         return JaggedBatch(values, starts)

@@ -13,7 +13,7 @@ from pinfeed.arguments import (
     ARRAYS,
     DType,
     Problem,
-    require_choice,
+    checked_choice,
     require_flags,
     torch_dtype_name,
     with_hints,
@@ -98,7 +98,7 @@ class Mask(Image):
                     f"Mask: {name} must be {_NONE} with reduce_labels, which turns 0 into it, got {value!r}"
                 )
         geometry = split_transforms(augment, "Mask", geometry_only=True).geometry
-        require_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
+        checked_choice(interpolation, ("nearest-exact", "nearest"), "Mask: interpolation")
         try:
             super().__init__(
                 input="HW",

@@ -21,6 +21,7 @@ from pinfeed.fields.field import (
     FieldContext,
     OutputRequest,
     check_output_request,
+    native_arguments,
     padded_entry,
     require_rows,
     sequences_of,
@@ -28,8 +29,6 @@ from pinfeed.fields.field import (
 from pinfeed.functional.padding import PAD_HINTS, Padding
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
-from pinfeed.memory.outputs import batch_allocator
-from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
 
@@ -184,13 +183,7 @@ class Pad(Field):
             raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if batch.values.is_cpu:
             return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), context)
-        return self._apply_with_ops(batch, host.offsets, context)
-
-    def _apply_with_ops(
-        self, batch: JaggedBatch, offsets: torch.Tensor, context: FieldContext
-    ) -> Any:
-        """Returns the batch of samples on a device. Offsets are read on the host, to avoid a wait."""
-        longest = longest_sample(offsets, context.name)
+        longest = longest_sample(host.offsets, context.name)  # on the host, to avoid a wait
         outputs: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
         values, lengths, mask = pad_tensor(
             self._padding, *batch, longest, **outputs, name=context.name
@@ -204,13 +197,8 @@ class Pad(Field):
     ) -> tuple[Any, ...]:
         """Returns values, lengths, a mask and values with one replaced; None unless requested."""
         return _core.pad(
-            source,
-            offsets,
-            indices,
-            self._padding.options,
-            batch_allocator(context.pin),
-            context.name,
-            get_num_threads(),
+            *(source, offsets, indices, self._padding.options),
+            *native_arguments(context),
             lengths=bool(self._lengths) or context.has_dependents,
             mask=self._mask_name,
             replaced=self._replaced,

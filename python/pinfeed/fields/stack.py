@@ -23,7 +23,7 @@ from pinfeed.arguments import (
     torch_dtype_name,
     with_hints,
 )
-from pinfeed.fields.field import Field, FieldContext
+from pinfeed.fields.field import Field, FieldContext, native_arguments
 from pinfeed.functional.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -120,14 +120,8 @@ class Stack(Field):
 
     def _join(self, sequences: Selection, context: FieldContext) -> torch.Tensor:
         """Stacks sequences, which must have one length."""
-        values, offsets = _core.join(
-            *sequences,
-            batch_allocator(context.pin),
-            context.name,
-            get_num_threads(),
-            dtype=self._dtype_name,
-            scale=self.scale,
-        )
+        cast: Any = {"dtype": self._dtype_name, "scale": self.scale}
+        values, offsets = _core.join(*sequences, *native_arguments(context), **cast)
         lengths = np.diff(offsets.numpy())
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())

@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, DType, Problem, checked_number, require_choice, torch_dtype
+from pinfeed.arguments import ARRAYS, DType, Problem, checked_choice, checked_number, torch_dtype
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
     FORMATS,
@@ -27,7 +27,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects
+from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects, native_arguments
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -140,8 +140,8 @@ class Boxes(Target):
         labels: str | Sequence[str] = "labels",
     ) -> None:
         super().__init__(image)
-        require_choice(format, FORMATS, "Boxes: format")
-        require_choice(output, (*FORMATS, None), "Boxes: output")
+        self.format = checked_choice(format, FORMATS, "Boxes: format")
+        self.output = checked_choice(output, (*FORMATS, None), "Boxes: output")
         if not isinstance(normalized, bool) and normalized != "image":
             raise ValueError(
                 f'Boxes: normalized must be True, False or "image", got {normalized!r}'
@@ -149,8 +149,6 @@ class Boxes(Target):
         keys = (labels,) if isinstance(labels, str) else labels
         if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
             raise TypeError(f"Boxes: labels must be a key or several, got {labels!r}")
-        self.format = format
-        self.output = output
         self.normalized = normalized
         self.min_size = checked_number(min_size, "Boxes: min_size", 0)
         self.min_area = checked_number(min_area, "Boxes: min_area", 0)
@@ -378,13 +376,8 @@ class InstanceMasks(Target):
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
             values = _core.view_images(
-                masks,
-                None,
-                self._format,
-                _options(crops.geometry),
-                batch_allocator(context.pin),
-                context.name,
-                get_num_threads(),
+                *(masks, None, self._format, _options(crops.geometry)),
+                *native_arguments(context),
                 key=0,
                 samples=rows,
                 entry="",

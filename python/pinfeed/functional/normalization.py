@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, require_choice
+from pinfeed.arguments import Problem, checked_choice
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
@@ -133,7 +133,7 @@ def checked_layouts(input: Any, output: Any, function: str, batch: str = "") -> 
     """
     if isinstance(input, str) and isinstance(output, str):
         input, output = batch + input.removeprefix("N"), batch + output.removeprefix("N")
-    require_choice(input, [batch + letters for letters in _INPUTS], f"{function}: input")
+    checked_choice(input, [batch + letters for letters in _INPUTS], f"{function}: input")
     fitting = [
         batch + letters
         for letters in _OUTPUTS

@@ -11,10 +11,10 @@ from pinfeed import _core
 from pinfeed.arguments import (
     Problem,
     as_integer,
+    checked_choice,
     checked_multiples,
     dtype_name,
     positive_integer,
-    require_choice,
 )
 from pinfeed.functional.scaling import checked_scale
 
@@ -112,7 +112,7 @@ def _axes(axes: Any, function: str) -> Axes:
 
 def check_side(side: Any, function: str) -> None:
     """Raises ValueError unless the side is ``"right"`` or ``"left"``."""
-    require_choice(side, ("right", "left"), f"{function}: side")
+    checked_choice(side, ("right", "left"), f"{function}: side")
 
 
 def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:

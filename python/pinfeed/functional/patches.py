@@ -13,11 +13,11 @@ from pinfeed import _core
 from pinfeed.arguments import (
     Interpolation,
     Problem,
+    checked_choice,
     checked_integer,
     checked_interpolation,
     checked_number,
     dtype_name,
-    require_choice,
 )
 from pinfeed.functional.normalization import Normalization, PerChannel, checked_layouts
 from pinfeed.runtime import get_num_threads
@@ -54,9 +54,9 @@ class Patching:
         geometry: dict[str, Any] | None = None,
         **sizes: Any,
     ) -> None:
-        require_choice(order, ("CHW", "HWC"), f"{function}: order")
+        checked_choice(order, ("CHW", "HWC"), f"{function}: order")
         name = dtype_name(dtype, function)
-        require_choice(name, _DTYPES, f"{function}: dtype")
+        checked_choice(name, _DTYPES, f"{function}: dtype")
         if name == "uint8" and not (mean is std is scale is None):
             raise ValueError(
                 f"{function}: dtype=torch.uint8 keeps values as they are; leave out mean, std and scale, "

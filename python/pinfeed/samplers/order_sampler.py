@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import checked_integer, require_choice
+from pinfeed.arguments import checked_choice, checked_integer
 from pinfeed.batches import IndexBatch
+from pinfeed.ranks import Uneven
 from pinfeed.samplers.epoch_sampler import EpochSampler
 
 MAX_SAMPLES = 2**62  # per epoch
@@ -46,8 +47,7 @@ class OrderSampler(EpochSampler):
         super().__init__(seed, rank, world_size, drop_last=drop_last, **flags)
         self._count = count
         self.batch_size = checked_integer(batch_size, f"{self._name}: batch_size", 1)
-        require_choice(uneven, ("repeat", "drop", "keep"), f"{self._name}: uneven")
-        self.uneven = uneven
+        self.uneven = checked_choice(uneven, get_args(Uneven), f"{self._name}: uneven")
         self.batches(0)  # raises if there are none
 
     @abstractmethod

@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    checked_choice,
     checked_integer,
     positive_integer,
-    require_choice,
     rounded_up,
     with_hints,
 )
@@ -143,9 +143,9 @@ class PackSampler(EpochSampler):
                 f"{name}: batch_size × seq_length must be less than 2**31, because cu_seqlens are int32, "
                 f"got {self._batch_size} × {self.seq_length}; take fewer rows"
             )
-        require_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
-        require_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
-        require_choice(balance, ("count", "tokens", "attention"), f"{name}: balance")
+        checked_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
+        checked_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
+        checked_choice(balance, ("count", "tokens", "attention"), f"{name}: balance")
         self.strategy, self.overflow, self.balance = strategy, overflow, balance
         self.max_documents = positive_integer(max_documents, f"{name}: max_documents")
         self.documents_multiple_of = checked_integer(

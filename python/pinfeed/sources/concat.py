@@ -22,7 +22,6 @@ from pinfeed.sources.source import (
     ArraySource,
     Selection,
     Source,
-    StringType,
     check_dtype,
     checked_position,
     share_arrays,
@@ -69,6 +68,10 @@ class ConcatArray(Source):
         ConcatArray(3 samples of uint8 (32, 32, 3) in 3 parts)
     """
 
+    _parts: list[Any]
+    _ends: npt.NDArray[np.int64]
+    _rows: Any  # for native functions; created for the first batch
+
     @with_hints(
         "arrays go into one list: ConcatArray([a, b])",
         axis="parts are joined along their first axis, which counts samples",
@@ -91,13 +94,12 @@ class ConcatArray(Source):
                 "ConcatArray: samples=True takes paths of .npy files, got "
                 f"{type(parts[0]).__name__}; np.stack(arrays) makes one array of samples in memory"
             )
-        self._parts: list[Any] = []  # of ArraySource, of RaggedArray, or of _FilePart
+        sources: list[Any] = []  # of ArraySource, of RaggedArray, or of _FilePart
         for number, part in enumerate(parts):
             source = _open_part(part, f"ConcatArray: part {number}", is_path, samples)
-            _require_alike(self._parts[0] if number else source, source, number, samples)
-            self._parts.append(source)
-        self._ends: npt.NDArray[np.int64] = np.cumsum([len(source) for source in self._parts])
-        self._rows: Any = None  # for native functions; created for the first batch
+            _require_alike(sources[0] if number else source, source, number, samples)
+            sources.append(source)
+        self.__setstate__((sources, np.cumsum([len(source) for source in sources])))
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -133,16 +135,6 @@ class ConcatArray(Source):
         paths, stamps = [part.path for part in parts], [part.stamp for part in parts]
         offsets = [part.offset for part in parts]
         return _core.FileArray.of_parts(template, paths, stamps, offsets, self._ends.tolist())
-
-    @property
-    @override
-    def is_ragged(self) -> bool:
-        return bool(self._parts[0].is_ragged)
-
-    @property
-    @override
-    def string_type(self) -> StringType | None:
-        return self._parts[0].string_type
 
     @property
     @override
@@ -182,6 +174,7 @@ class ConcatArray(Source):
 
     def __setstate__(self, state: Any) -> None:
         self._parts, self._ends = state
+        self.is_ragged, self.string_type = self._parts[0].is_ragged, self._parts[0].string_type
         self._rows = None
 
     def __repr__(self) -> str:

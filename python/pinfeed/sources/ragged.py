@@ -85,8 +85,10 @@ class RaggedArray(Source):
         RaggedArray(2 sequences of int64 (*,), 6 values)
     """
 
-    __slots__ = ("_cut", "_offsets", "_string_type", "_values", "documents")
+    __slots__ = ("_cut", "_offsets", "_values", "documents", "string_type")
 
+    is_ragged = True
+    string_type: StringType | None
     _cut: tuple[ArraySource, ArraySource] | None  # the values and offsets of a slice, for workers
     _offsets: ArraySource
     documents: npt.NDArray[np.int64] | None
@@ -345,17 +347,6 @@ class RaggedArray(Source):
         """`values`, or a reader of their file, for native functions."""
         return self._values.rows
 
-    @property
-    @override
-    def is_ragged(self) -> bool:
-        return True
-
-    @property
-    @override
-    def string_type(self) -> StringType | None:
-        """``str`` or ``bytes``, if the sequences are strings."""
-        return self._string_type
-
     @override
     def select(self, indices: npt.NDArray[np.int64]) -> Selection:
         return Selection(self.rows, self.offsets, indices)
@@ -425,7 +416,7 @@ class RaggedArray(Source):
         self._cut = None
         self._values = values
         self._offsets = offsets
-        self._string_type = string_type
+        self.string_type = string_type
         self.documents = documents
 
     def _validate(self) -> None:

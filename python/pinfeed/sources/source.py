@@ -49,6 +49,11 @@ class Source(ABC):
 
     __slots__ = ()
 
+    #: Whether samples are sequences of rows, which may differ in length.
+    is_ragged: bool = False
+    #: ``str`` or ``bytes`` if samples are strings, whose rows are single bytes; otherwise None.
+    string_type: StringType | None = None
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -87,16 +92,6 @@ class Source(ABC):
         name, threads = type(self).__name__, get_num_threads()
         array = _core.gather(rows, indices, None, None, np.ndarray, name, threads)
         return array if dtype is None else array.astype(dtype)
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether samples are sequences of rows, which may differ in length."""
-        return False
-
-    @property
-    def string_type(self) -> StringType | None:
-        """``str`` or ``bytes`` if samples are strings, whose rows are single bytes; otherwise None."""
-        return None
 
     @property
     @abstractmethod

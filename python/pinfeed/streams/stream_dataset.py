@@ -13,9 +13,9 @@ from typing import Any, Literal
 from torch.utils.data import IterableDataset
 
 from pinfeed.arguments import (
+    checked_choice,
     checked_integer,
     is_finished,
-    require_choice,
     require_state,
     states_within,
     with_hints,
@@ -30,8 +30,6 @@ from pinfeed.streams.resharding import RANK_AND_WORKER, CombinedState, matching_
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, worker_share
 from pinfeed.streams.shuffle_buffer import ShuffleBuffer
-
-_ON_ERROR = ("raise", "skip")
 
 # Increased whenever the same settings give a worker other samples, so that older states are rejected.
 _PLANNING = 4
@@ -134,10 +132,9 @@ class StreamDataset(IterableDataset[Any]):
                 f"StreamDataset: seed must be None where nothing is shuffled, got {seed}; "
                 "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
             )
-        require_choice(uneven, ("repeat", "drop", "keep", None), "StreamDataset: uneven")
-        require_choice(on_error, _ON_ERROR, "StreamDataset: on_error")
+        checked_choice(uneven, ("repeat", "drop", "keep", None), "StreamDataset: uneven")
         self.uneven: Uneven = "keep" if uneven is None else uneven
-        self.on_error = on_error
+        self.on_error = checked_choice(on_error, ("raise", "skip"), "StreamDataset: on_error")
         self._warns = uneven is None
         if open_shard is None and on_error == "skip":
             raise ValueError(
