@@ -111,6 +111,40 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
     return arrays
 
 
+class PlainEntry:
+    """An entry that is checked by few steps if it is a plain tensor or ndarray.
+
+    Args:
+        spec: The entry's spec, after moving channels.
+        moves_channels: Whether axis 1 is moved to the end.
+    """
+
+    def __init__(self, spec: Any, moves_channels: bool) -> None:
+        is_array = isinstance(spec, tf.TensorSpec) and spec.dtype != tf.string
+        is_array = is_array and spec.shape.rank is not None
+        self._dtype = np.dtype(spec.dtype.as_numpy_dtype) if is_array else None
+        self._sizes = tuple(spec.shape) if is_array else ()
+        self._moves_channels = moves_channels
+
+    def array(self, value: Any) -> Array | None:
+        """Returns the array of an entry that fits; None for any other, which `arrays_of` explains."""
+        if self._dtype is None:
+            return None
+        if type(value) is torch.Tensor:
+            try:
+                value = value.detach().numpy()
+            except (TypeError, RuntimeError):  # a device, or a dtype or layout that NumPy lacks
+                return None
+        elif type(value) is not np.ndarray:
+            return None
+        if value.dtype != self._dtype or value.ndim != len(self._sizes):
+            return None
+        if self._moves_channels and value.ndim > 1:
+            value = _with_channels_last(value)
+        pairs = zip(value.shape, self._sizes, strict=True)
+        return value if all(size is None or n == size for n, size in pairs) else None
+
+
 def element_of(spec: Any, tensors: Sequence[Any]) -> Any:
     """Combines the tensors of an entry's arrays."""
     if isinstance(spec, tf.RaggedTensorSpec):

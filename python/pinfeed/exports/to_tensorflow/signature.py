@@ -8,6 +8,7 @@ from typing import Any
 from pinfeed import structure
 from pinfeed.collation.collate import Collate
 from pinfeed.exports.to_tensorflow.entries import (
+    PlainEntry,
     arrays_of,
     element_of,
     is_plain,
@@ -35,17 +36,24 @@ class Signature:
     """Flattens batches to arrays, and rebuilds dataset elements from tensors.
 
     Args:
-        template: An object nested like the batches.
+        template: The specs, nested like the dataset's elements.
         specs: Specs of the entries, after moving channels; None for an entry that is None.
         moves: Entries whose channels are moved.
+        like: An object nested like the batches.
 
     Attributes:
         parts: Specs of the arrays.
+        is_flat: Whether elements are tuples of just these arrays.
     """
 
-    def __init__(self, template: Any, specs: dict[Steps, Any], moves: set[Steps]) -> None:
+    def __init__(
+        self, template: Any, specs: dict[Steps, Any], moves: set[Steps], like: Any
+    ) -> None:
         self._template, self._specs, self._moves = template, specs, moves
         self.parts = [part for spec in specs.values() for part in parts_of(spec)]
+        self.is_flat = type(template) is tuple and [*template] == self.parts
+        plain = (PlainEntry(spec, steps in moves) for steps, spec in specs.items())
+        self._plain = structure.map_entries(lambda _: next(plain), like, _is_entry)
 
     @classmethod
     def of_batch(
@@ -62,7 +70,7 @@ class Signature:
         for steps in moves:
             specs[steps] = with_channels_last(specs[steps])
         # A template without the batch's arrays, so that they can be freed.
-        return cls(_element(batch, iter(specs.values())), specs, moves)
+        return cls(_element(batch, iter(specs.values())), specs, moves, batch)
 
     @classmethod
     def of_specs(cls, given: Any, channels_last: Any) -> Signature:
@@ -72,10 +80,13 @@ class Signature:
         }
         for steps, spec in specs.items():
             require_spec(spec, f"signature{_path(steps)}")
-        return cls(given, specs, _moved(channels_last, specs))
+        return cls(given, specs, _moved(channels_last, specs), given)
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
         """Returns the arrays of a batch; raises if it doesn't fit, naming the batch's number."""
+        plain: list[Any] = []
+        if _add_plain_arrays(batch, self._plain, plain):
+            return tuple(plain)
         values = dict(_entries(batch))
         if values.keys() != self._specs.keys():
             raise ValueError(
@@ -165,6 +176,28 @@ def _entries(node: Any) -> Iterator[tuple[Steps, Any]]:
     """Yields the entries of a batch or a signature, with the names of the steps to each."""
     for path, entry in structure.entries(node, _is_entry):
         yield tuple(map(step_name, path)), entry
+
+
+def _add_plain_arrays(node: Any, like: Any, found: list[Any]) -> bool:
+    """Adds the arrays of a batch of plain tensors and ndarrays that fit; False for any other batch.
+
+    With the slower `arrays_of`, four entries took 105 µs of the 620 that a batch takes in all.
+    """
+    if type(like) is PlainEntry:
+        array = like.array(node)
+        found.append(array)
+        return array is not None
+    if type(node) is not type(like):
+        return False
+    if type(node) is dict:
+        return node.keys() == like.keys() and all(
+            _add_plain_arrays(node[key], one, found) for key, one in like.items()
+        )
+    if type(node) is tuple or type(node) is list:
+        return len(node) == len(like) and all(
+            _add_plain_arrays(a, b, found) for a, b in zip(node, like, strict=True)
+        )
+    return False
 
 
 def _is_entry(node: Any) -> bool:

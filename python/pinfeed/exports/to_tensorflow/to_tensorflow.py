@@ -125,7 +125,8 @@ def to_tensorflow(
         return _Epoch(passes.begin(), entries)
 
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(entries.parts))
-    dataset = dataset.map(entries.element)
+    if not entries.is_flat:
+        dataset = dataset.map(entries.element)
     length = passes.length()
     if length is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
