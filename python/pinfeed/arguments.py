@@ -324,8 +324,8 @@ def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str,
     Raises ValueError if a loader has yielded more batches than its state contains.
     """
     if isinstance(state, list | tuple):
-        for one in state:
-            yield from states_within(one, needed, name)
+        for inner in state:
+            yield from states_within(inner, needed, name)
     elif isinstance(state, dict) and needed <= {*state}:
         yield state
     elif isinstance(state, dict) and "stream" not in state:  # a PackedStream counts its own batches
@@ -334,8 +334,8 @@ def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str,
                 f"{name}: state must belong to the last batch, got the state of a StatefulDataLoader that has "
                 f"yielded {state['_steps_since_snapshot']} more; save with snapshot_every_n_steps=1"
             )
-        for one in state.values():
-            yield from states_within(one, needed, name)
+        for inner in state.values():
+            yield from states_within(inner, needed, name)
 
 
 def workers_of(state: Any) -> int | None:
@@ -350,7 +350,7 @@ def workers_of(state: Any) -> int | None:
 def is_finished(state: Any) -> bool:
     """Whether the loop has ended according to a torchdata loader's state, or all of a list of states."""
     states = state if isinstance(state, list | tuple) else [state]
-    return all(isinstance(one, dict) and one.get("_iterator_finished") for one in states)
+    return all(isinstance(inner, dict) and inner.get("_iterator_finished") for inner in states)
 
 
 def require_state(
@@ -408,8 +408,8 @@ def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
     try:
         return np.dtype(dtype).name
     except TypeError as error:
-        known = str(dtype).removeprefix("torch.")
-        hint = f"; say {known!r}" if isinstance(dtype, str) and known != dtype else ""
+        name = str(dtype).removeprefix("torch.")
+        hint = f"; say {name!r}" if isinstance(dtype, str) and name != dtype else ""
         raise TypeError(
             f"{function}: {argument} must be a torch or NumPy dtype, got {dtype!r}{hint}"
         ) from error
@@ -419,10 +419,10 @@ def torch_dtype(dtype: Any, function: str, argument: str = "dtype") -> torch.dty
     """Returns the torch.dtype of a dtype or name."""
     if isinstance(dtype, torch.dtype):
         return dtype
-    found = getattr(torch, dtype_name(dtype, function, argument), None)
-    if not isinstance(found, torch.dtype):
+    result = getattr(torch, dtype_name(dtype, function, argument), None)
+    if not isinstance(result, torch.dtype):
         raise TypeError(f"{function}: {argument} must be a dtype that torch has, got {dtype!r}")
-    return found
+    return result
 
 
 @functools.cache

@@ -178,8 +178,8 @@ class SampleBatch(Sequence[Any]):
     ) -> Any:
         """Calls a torch function with a list of the samples, because torch takes no other sequence."""
         as_list: Any = lambda value: list(value) if isinstance(value, SampleBatch) else value
-        named = {name: as_list(value) for name, value in (kwargs or {}).items()}
-        return function(*map(as_list, args), **named)
+        keywords = {name: as_list(value) for name, value in (kwargs or {}).items()}
+        return function(*map(as_list, args), **keywords)
 
 
 class SampleList(SampleBatch):

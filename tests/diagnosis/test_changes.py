@@ -39,7 +39,7 @@ def test_decoding_once_is_not_tried():
     (change,) = named("samples decoded", changes_of(DataLoader(Sleeping(), batch_size=2)))
     assert "about 0.00154 MB" in change.note  # 64 of 16 bytes and 8
     assert change.settings is None
-    assert change.at_most > 1
+    assert change.max_speedup > 1
     assert not change.is_recommended
 
 

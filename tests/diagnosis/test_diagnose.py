@@ -137,7 +137,7 @@ def test_what_is_recommended_was_tried(name):
     make, expected = CHANGES[name]
     report = short(make(), None, 2.0)
     (found,) = [change for change in report.recommended if expected in change.name]
-    assert found.gain > report.measured.least_gain
+    assert found.gain > report.measured.min_gain
     assert len(found.before) == len(found.after) == 2
     assert "Do this: " in str(report)
     assert all(one.code for one in report.recommended)

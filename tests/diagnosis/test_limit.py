@@ -36,7 +36,7 @@ def run(
     now = 0.0
     for number in range(40):
         batch = Batch([4 * number + i for i in range(4)])
-        batch.asked = now
+        batch.requested = now
         batch.received = now + wait + start * (epoch is not None and number % epoch == 0)
         batch.done = now = batch.received + step
         batch.collated = batch.received - lag
@@ -141,7 +141,7 @@ TRIED = {
 def test_only_what_has_gained_more_than_other_work_explains(name):
     before, after, load, is_recommended = TRIED[name]
     case = measured(run(wait=0.1, fetch=0.09), load=load)
-    change = Change("name", "code", Settings(1), before=before, after=after, least=case.least_gain)
+    change = Change("name", "code", Settings(1), before=before, after=after, min_gain=case.min_gain)
     report = Report(case, [change])
     assert change.is_recommended is is_recommended
     assert report.recommended == [change] * is_recommended
@@ -150,16 +150,16 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
     assert ("Tried once, which may be luck: code" in text) is (name == "once")
     assert ("No change gained more than" in text) is (bool(after) and not is_recommended)
     assert ("gains below 1.40 × are not shown" in text) is (load > 0)
-    shows = bool(after) and abs(change.gain) > case.least_gain
+    shows = bool(after) and abs(change.gain) > case.min_gain
     assert ("× the batches" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
 
 
 def test_more_than_can_be_gained_is_no_gain():
     """For example, a thread over files that were cached meanwhile."""
     before, after = [1.0, 1.0], [0.1, 0.1]
-    for at_most in (2.0, None):
-        change = Change("name", "code", Settings(0), "", at_most, before=before, after=after)
-        assert change.is_recommended is (at_most is None)
+    for max_speedup in (2.0, None):
+        change = Change("name", "code", Settings(0), "", max_speedup, before=before, after=after)
+        assert change.is_recommended is (max_speedup is None)
 
 
 def test_the_printed_times_give_the_printed_gain():

@@ -51,23 +51,25 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
         return Transforms(None)
     transforms = [*augment] if isinstance(augment, list | tuple) else [augment]
     kind = Geometry if geometry_only else Transform
-    what = "a crop, flip or resize" if geometry_only else "a transform"
+    expected_kind = "a crop, flip or resize" if geometry_only else "a transform"
     steps, colors, erasing = [], [], []
-    for one in transforms:
+    for transform in transforms:
         require_instance(
-            one, kind, f"{function}: augment must be {what} of pinfeed.augment, or a list"
+            transform,
+            kind,
+            f"{function}: augment must be {expected_kind} of pinfeed.augment, or a list",
         )
-        if isinstance(one, Coloring):
-            colors.append(one)
-        elif isinstance(one, RandomErasing):
-            erasing.append(one)
+        if isinstance(transform, Coloring):
+            colors.append(transform)
+        elif isinstance(transform, RandomErasing):
+            erasing.append(transform)
         else:
-            steps.append(one)
-        late = erasing if isinstance(one, Coloring) else [*colors, *erasing]
-        if late and one not in erasing and not isinstance(one, Flip):
+            steps.append(transform)
+        late = erasing if isinstance(transform, Coloring) else [*colors, *erasing]
+        if late and transform not in erasing and not isinstance(transform, Flip):
             raise ValueError(
                 f"{function}: augment must list crops and sizes, then colors, then RandomErasing, got "
-                f"{one!r} after {late[0]!r}; move it before"
+                f"{transform!r} after {late[0]!r}; move it before"
             )
     if len(erasing) > 1:
         raise ValueError(
@@ -141,7 +143,7 @@ class Augmentation:
             interpolation=kind,
             one_of=choices,
             in_floats=in_floats,
-            colors=[one.native for one in transforms.colors],
+            colors=[color.native for color in transforms.colors],
         )
         erasing = transforms.erasing
         self._erasing = None if erasing is None else erasing.native(dtype)

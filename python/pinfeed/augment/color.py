@@ -69,7 +69,7 @@ class ColorJitter(Coloring):
             probability=self.p,
         )
         three = self.brightness, self.contrast, self.saturation
-        changing = [one for one in three if one != (1, 1)]
+        changing = [factor_range for factor_range in three if factor_range != (1, 1)]
         # Two or more are applied in random order.
         is_certain = len(changing) <= 1 and self.p == 1 and all(a == b for a, b in changing)
         self.is_random = self.p > 0 and bool(changing) and not is_certain

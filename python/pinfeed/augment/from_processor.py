@@ -55,7 +55,9 @@ class _Settings:
         self.family = name.removesuffix("ImageProcessor")
         self._processor, self._kind = processor, kind
         if self.family not in (*_FAMILIES, *_OTHER_FAMILIES) or name == self.family:
-            self.refuse_kind([f"{one}ImageProcessor" for one in (*_FAMILIES, *_OTHER_FAMILIES)])
+            self.refuse_kind(
+                [f"{family_name}ImageProcessor" for family_name in (*_FAMILIES, *_OTHER_FAMILIES)]
+            )
         for key in vars(processor):
             if key.startswith("do_") and key not in _COVERED and self.on(key):
                 self.refuse(key, "False")

@@ -64,8 +64,8 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             "without a transform, write the field: Image() makes floats of 0..1, Image(dtype=torch.uint8) "
             "keeps bytes"
         )
-    if not any(_library(one) for one in transforms):
-        names = ", ".join(type(one).__name__ for one in transforms)
+    if not any(_library(part) for part in transforms):
+        names = ", ".join(type(part).__name__ for part in transforms)
         got = names if transforms == [transform] else f"{type(transform).__name__} of {names}"
         raise TypeError(
             f"{_NAME}: transform must be of torchvision or timm, or a list of such transforms, got {got}; "
@@ -77,10 +77,10 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             f"{_NAME}: {derived[0]} follows from the transform; leave it out, or write the field as "
             "print(image) shows it and change it there"
         )
-    for one in transforms:
-        if _name(one) in ("FiveCrop", "TenCrop"):
+    for part in transforms:
+        if _name(part) in ("FiveCrop", "TenCrop"):
             raise ValueError(
-                f"{_NAME}: transform must return one image, and {type(one).__name__} returns several; stack "
+                f"{_NAME}: transform must return one image, and {type(part).__name__} returns several; stack "
                 "their bytes in the dataset, torch.stack([pil_to_tensor(crop) for crop in crops]), and "
                 "write the field: Image(mean, std, input='TCHW', output='TCHW')"
             )
@@ -92,7 +92,7 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
             break
         except _NotFused:
             pass
-    first = next((i for i, one in enumerate(transforms[:start]) if _makes_floats(one)), None)
+    first = next((i for i, part in enumerate(transforms[:start]) if _makes_floats(part)), None)
     if first is not None:
         try:
             _arguments(kind, transforms, layouts, first)
@@ -103,26 +103,26 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
 
 def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
     """Returns the hint for a transform that an `Image` can't do after the conversion to floats."""
-    place = max(i for i, one in enumerate(transforms) if one is error.transform)
-    name, converter = (type(transforms[i]).__name__ for i in (place, first))
-    text = f"{name}: {error}" if place == first else f"{name} comes after {converter}, and {error}"
-    between = [one for one in transforms[first:place] if not _is_conversion(one)]
+    index = max(i for i, part in enumerate(transforms) if part is error.transform)
+    name, converter = (type(transforms[i]).__name__ for i in (index, first))
+    text = f"{name}: {error}" if index == first else f"{name} comes after {converter}, and {error}"
+    between = [part for part in transforms[first:index] if not _is_conversion(part)]
     if error.fix and not (between and error.fix.startswith("move")):
         return f"{text}; {error.fix}"
-    later = [type(one).__name__ for one in transforms[place + 1 :]]
+    later = [type(part).__name__ for part in transforms[index + 1 :]]
     left = " and ".join(["it", *later])
     called = "them" if later else "it"
     of_batch = "the batch" if name in ("MixUp", "CutMix") else "each image of the batch"
     fix = f"leave {left} out, and call {called} on {of_batch}"
-    if place > first and all(map(_takes_bytes, [*between, error.transform])):
-        moved = " and ".join([*(type(one).__name__ for one in between), "it"])
-        fix = f"move {moved} before {converter}, where it gets bytes, or {fix}"
+    if index > first and all(map(_takes_bytes, [*between, error.transform])):
+        names = " and ".join([*(type(part).__name__ for part in between), "it"])
+        fix = f"move {names} before {converter}, where it gets bytes, or {fix}"
     return f"{text}; {fix}"
 
 
 def _takes_bytes(transform: Any) -> bool:
     parts = [transform, *getattr(transform, "transforms", ())]
-    return not any(_name(one) in _OF_FLOATS for one in parts)
+    return not any(_name(part) in _OF_FLOATS for part in parts)
 
 
 def _is_conversion(transform: Any) -> bool:
@@ -162,7 +162,7 @@ def _flat(transform: Any) -> list[Any]:
 
 def _of_weights(preset: Any) -> list[Any]:
     """Returns the steps of the ``transforms()`` of a model's weights."""
-    theirs: Any = sys.modules["torchvision.transforms"]
+    module: Any = sys.modules["torchvision.transforms"]
     name, steps = type(preset).__name__, []
     if name not in ("ImageClassification", "SemanticSegmentation", "ObjectDetection"):
         raise ValueError(
@@ -171,18 +171,18 @@ def _of_weights(preset: Any) -> list[Any]:
         )
     size = getattr(preset, "resize_size", None)
     if size not in (None, [None]):
-        steps.append(theirs.Resize(size, preset.interpolation, antialias=preset.antialias))
+        steps.append(module.Resize(size, preset.interpolation, antialias=preset.antialias))
     if name == "ImageClassification":
-        steps.append(theirs.CenterCrop(preset.crop_size))
-    steps += [theirs.PILToTensor(), theirs.ConvertImageDtype(torch.float32)]
+        steps.append(module.CenterCrop(preset.crop_size))
+    steps += [module.PILToTensor(), module.ConvertImageDtype(torch.float32)]
     if name != "ObjectDetection":
-        steps.append(theirs.Normalize(preset.mean, preset.std))
+        steps.append(module.Normalize(preset.mean, preset.std))
     return steps
 
 
 def _like(transform: Any, rest: list[Any]) -> Any:
     """Returns the remaining transforms in a container of the user's type."""
-    is_v2 = any(".v2." in type(one).__module__ for one in _flat(transform))
+    is_v2 = any(".v2." in type(part).__module__ for part in _flat(transform))
     if not rest and is_v2:  # takes any number of arguments, as the others of v2
         return sys.modules["torchvision.transforms.v2"].Identity()
     if not rest or isinstance(transform, torch.nn.Sequential):
@@ -191,8 +191,8 @@ def _like(transform: Any, rest: list[Any]) -> Any:
         return type(transform)(rest)
     if len(rest) == 1:
         return rest[0]
-    theirs: Any = sys.modules["torchvision.transforms.v2" if is_v2 else "torchvision.transforms"]
-    return theirs.Compose(rest)
+    module: Any = sys.modules["torchvision.transforms.v2" if is_v2 else "torchvision.transforms"]
+    return module.Compose(rest)
 
 
 def _makes_floats(transform: Any) -> bool:
@@ -203,19 +203,19 @@ def _makes_floats(transform: Any) -> bool:
     return name in (*_TO_FLOATS, "timm.ToTensor")
 
 
-def _layouts(transforms: list[Any], given: str) -> list[str]:
+def _layouts(transforms: list[Any], sample_layout: str) -> list[str]:
     """What each transform gets, and what the last one returns: ``"PIL"``, ``"tensor"`` or not known.
 
-    ``given`` is the layout of samples, if the user has said it.
+    ``sample_layout`` is the layout of samples; empty if the user did not pass it.
     """
-    names = [_name(one) for one in transforms]
+    names = [_name(part) for part in transforms]
     conversions = [name for name in names if name in (*_TO_TENSOR, "timm.ToTensor", "ToPILImage")]
     layout = ""
-    if given.lstrip("T").startswith("C"):
+    if sample_layout.lstrip("T").startswith("C"):
         layout = "tensor"
     elif conversions:
         layout = "" if conversions[0] == "ToPILImage" else "PIL"
-    elif any(_makes_floats(one) for one in transforms):
+    elif any(_makes_floats(part) for part in transforms):
         layout = "tensor"
     layouts = [layout]
     for name in names:
@@ -385,10 +385,11 @@ def _numbers(values: Any) -> list[float] | None:
     if isinstance(values, torch.Tensor | np.ndarray):
         flat = np.asarray(values).reshape(-1)
         return [float(str(number)) for number in flat] if flat.dtype.kind in "iuf" else None
-    several = values if isinstance(values, list | tuple) else [values]
-    if not several or not all(isinstance(number, int | float) for number in several):
+    sequence = values if isinstance(values, list | tuple) else [values]
+    if not sequence or not all(isinstance(number, int | float) for number in sequence):
         return None
-    return [float(one) if isinstance(one, float) else one for one in several]  # not np.float64
+    # Not np.float64.
+    return [float(number) if isinstance(number, float) else number for number in sequence]
 
 
 def _per_channel(values: Sequence[float]) -> Any:
@@ -411,8 +412,8 @@ def _sides(transform: Any) -> Any:
         left, right, top, bottom = padding  # as in torch.nn.functional.pad
         padding = (left, top, right, bottom)
     if isinstance(padding, list | tuple):
-        several = padding if len(padding) > 1 else [*padding] * 2
-        return several[0] if len({*several}) == 1 else tuple(several)
+        sides = padding if len(padding) > 1 else [*padding] * 2
+        return sides[0] if len({*sides}) == 1 else tuple(sides)
     return padding or None
 
 
@@ -440,15 +441,15 @@ def _add_center_crop(plan: _Plan, transform: Any) -> None:
     _add_step(plan, transform, step, pads=mode == "constant")
 
 
-def _keeping_ratio(one: Any) -> Geometry:
+def _keeping_ratio(transform: Any) -> Geometry:
     return ResizeKeepRatio(
-        _square(one.size),
-        one.longest,
-        random_scale_prob=one.random_scale_prob,
-        random_scale_range=tuple(one.random_scale_range),
-        random_scale_area=one.random_scale_area,
-        random_aspect_prob=one.random_aspect_prob,
-        random_aspect_range=tuple(one.random_aspect_range),
+        _square(transform.size),
+        transform.longest,
+        random_scale_prob=transform.random_scale_prob,
+        random_scale_range=tuple(transform.random_scale_range),
+        random_scale_area=transform.random_scale_area,
+        random_aspect_prob=transform.random_aspect_prob,
+        random_aspect_range=tuple(transform.random_aspect_range),
     )
 
 
@@ -458,17 +459,17 @@ def _add_zoom(plan: _Plan, transform: Any) -> None:
     _add_step(plan, transform, step, pads=True)
 
 
-def _add_iou_crop(plan: _Plan, one: Any) -> None:
-    ranges = one.min_scale, one.max_scale, one.min_aspect_ratio, one.max_aspect_ratio
-    options = None if [*one.options] == _OVERLAPS else [*one.options]
-    _add_step(plan, one, RandomIoUCrop(*ranges, options, one.trials))
+def _add_iou_crop(plan: _Plan, crop: Any) -> None:
+    ranges = crop.min_scale, crop.max_scale, crop.min_aspect_ratio, crop.max_aspect_ratio
+    options = None if [*crop.options] == _OVERLAPS else [*crop.options]
+    _add_step(plan, crop, RandomIoUCrop(*ranges, options, crop.trials))
 
 
 def _add_jitter(plan: _Plan, transform: Any) -> None:
     if transform.hue is not None:
         raise _NotFused(transform, "an Image does not change the hue")
     three = transform.brightness, transform.contrast, transform.saturation
-    factors = (0 if one is None else tuple(one) for one in three)
+    factors = (0 if factor is None else tuple(factor) for factor in three)
     _add_color(plan, transform, ColorJitter(*factors, p=getattr(transform, "p", 1)))
 
 
@@ -482,12 +483,12 @@ def _add_color(plan: _Plan, transform: Any, color: Coloring) -> None:
 
 def _add_with_chance(plan: _Plan, transform: Any) -> None:
     """Adds a RandomApply of one transform that has a probability in pinfeed."""
-    several = _flat([*transform.transforms])
-    if len(several) != 1 or _name(several[0]) not in _WITH_CHANCE:
+    parts = _flat([*transform.transforms])
+    if len(parts) != 1 or _name(parts[0]) not in _WITH_CHANCE:
         raise _NotFused(transform, f"an Image applies only {', '.join(_WITH_CHANCE)} at random")
-    one = copy.copy(several[0])
-    one.p = transform.p * getattr(one, "p", 1)
-    _KNOWN[_name(one)](plan, one)
+    part = copy.copy(parts[0])
+    part.p = transform.p * getattr(part, "p", 1)
+    _KNOWN[_name(part)](plan, part)
 
 
 def _keep(plan: _Plan, transform: Any) -> None:

@@ -78,11 +78,11 @@ class CollateRandomState:
         read = IndexBatch.last_read(len(samples))
         if self.seed is None:
             return BatchRandomState(np.arange(len(samples)))
-        known = samples if isinstance(samples, SampleBatch) else None
+        batch = samples if isinstance(samples, SampleBatch) else None
         if self.entry is not None:
             numbers = _integers(samples, self.entry)
-        elif known is not None and known.indices is not None:
-            numbers = known.indices
+        elif batch is not None and batch.indices is not None:
+            numbers = batch.indices
         else:
             raise ValueError(
                 f"Collate: seed={self.seed} needs the index of each sample, got a plain "
@@ -91,12 +91,12 @@ class CollateRandomState:
                 "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset; or name the "
                 'key of an integer that each sample has: Collate(..., id_key="id"); or leave out seed'
             )
-        copies = None if known is None else known.copies
+        copies = None if batch is None else batch.copies
         if epoch is None and read is not None:
             epoch, copies = read.epoch, read.copies
         if epoch is None:
             epoch = self.epoch
-            self._watch(numbers, None if known is None else known.dataset_length)
+            self._watch(numbers, None if batch is None else batch.dataset_length)
             if self.entry is None:  # with id_key, equal numbers are intended
                 self._watch_copies(numbers)
         if copies is not None:

@@ -153,8 +153,8 @@ class RandomShortestSize(Resizing):
     def __init__(self, min_size: int | Sequence[int], max_size: int | None = None) -> None:
         self.min_size = min_size
         self.max_size = max_size
-        several = isinstance(min_size, Sequence) and not isinstance(min_size, str)
-        sizes = list(min_size) if isinstance(min_size, Sequence) and several else [min_size]
+        is_sequence = isinstance(min_size, Sequence) and not isinstance(min_size, str)
+        sizes = list(min_size) if isinstance(min_size, Sequence) and is_sequence else [min_size]
         if not sizes:
             raise ValueError("RandomShortestSize: min_size must be one number or several, got none")
         name = "RandomShortestSize: min_size"

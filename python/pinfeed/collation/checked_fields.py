@@ -56,8 +56,8 @@ def checked_fields(
             )
         return field
     if not is_container(fields):
-        given = repr(fields) if isinstance(fields, type) else type(fields).__name__
-        text = f"{name} must be a Field such as Image(), or None, got {given}"
+        got = repr(fields) if isinstance(fields, type) else type(fields).__name__
+        text = f"{name} must be a Field such as Image(), or None, got {got}"
         raise TypeError(Problem("", text, hint=_field_for(fields)))
     is_dict = isinstance(fields, Mapping)
     parts = [
@@ -71,32 +71,32 @@ def checked_fields(
     return rebuild(fields, parts)
 
 
-def _field_for(given: Any) -> str:
+def _field_for(value: Any) -> str:
     """Returns the hint for an object that is not a field."""
-    if isinstance(given, type):
+    if isinstance(value, type):
         return "create it with parentheses"
-    if isinstance(given, ARRAYS):
+    if isinstance(value, ARRAYS):
         return "for samples create it with parentheses: collate_fn=Collate()"
-    if isinstance(given, torch.dtype):
-        return f"Stack({given}) sets the dtype of batches"
-    if isinstance(given, Transform):
-        return f"Image(augment={given}) applies it"
-    if type(given).__name__ == "Collate":
+    if isinstance(value, torch.dtype):
+        return f"Stack({value}) sets the dtype of batches"
+    if isinstance(value, Transform):
+        return f"Image(augment={value}) applies it"
+    if type(value).__name__ == "Collate":
         return "pass the fields as they are, without Collate(...)"
-    if callable(given):
+    if callable(value):
         return "call a function of one sample, such as a transform, in the dataset"
     return ""
 
 
 def _check_names(fields: Mapping[Any, Any], parts: list[Any], name: str) -> None:
-    taken = set(fields)
+    keys = set(fields)
     for field in parts:
         for key in field.extra_keys() if isinstance(field, Field) else ():
-            if key in taken:
+            if key in keys:
                 raise ValueError(
                     f"{name} has two fields for the key {key!r}; leave one out, or choose another name"
                 )
-            taken.add(key)
+            keys.add(key)
 
 
 def batch_plan(fields: Any) -> Entry:

@@ -142,8 +142,8 @@ class Collate:
         memory = worker_memory()  # also transfers tensors that torch or Keep puts into the batch
         if memory is not None:
             memory.begin()
-        known: Any = samples if type(samples) is Rows else None
-        if known is None:
+        batch: Any = samples if type(samples) is Rows else None
+        if batch is None:
             if isinstance(samples, ARRAYS):
                 # Some __getitems__ return arrays. Nested tensors have no length.
                 is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
@@ -156,10 +156,10 @@ class Collate:
                     context = self._context(samples, None, LastSample.epoch_of(samples))
                 return self._plan().collate(samples, context)
             self._require_samples(samples)
-            known = samples if isinstance(samples, SampleBatch) else None
-        if len(known.indices if type(samples) is Rows else samples) == 0:
+            batch = samples if isinstance(samples, SampleBatch) else None
+        if len(batch.indices if type(samples) is Rows else samples) == 0:
             raise ValueError(Problem("Collate", "at least one sample", "an empty batch"))
-        packing, epoch = (None, None) if known is None else (known.packing, known.epoch)
+        packing, epoch = (None, None) if batch is None else (batch.packing, batch.epoch)
         try:
             context = self._context(samples, packing, epoch)
             if isinstance(samples, Rows):
@@ -174,8 +174,8 @@ class Collate:
                 indices = packing.documents
                 if problem.hint == TAKE_ANY_LENGTH:
                     problem.hint = f"documents are packed, so this entry too needs Pack(seq_length={packing.seq_length})"
-            elif known is not None and known.indices is not None:
-                indices = known.indices
+            elif batch is not None and batch.indices is not None:
+                indices = batch.indices
             if problem.sample is not None and problem.sample < len(indices):
                 problem.index = int(indices[problem.sample])
             raise

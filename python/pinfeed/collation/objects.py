@@ -35,13 +35,13 @@ def dependency_of(field: Any) -> str | None:
     return field.like or None if isinstance(field, Pad) else None
 
 
-def with_labels(fields: Mapping[Any, Any], given: Mapping[Any, Any]) -> dict[Any, Any]:
+def with_labels(fields: Mapping[Any, Any], all_fields: Mapping[Any, Any]) -> dict[Any, Any]:
     """Returns the fields, with `Jagged` for labels of boxes that have no field.
 
-    It reads labels from all ``given`` fields, so their type doesn't depend on optional boxes.
+    It reads labels from ``all_fields``, so their type doesn't depend on optional boxes.
     """
     labels = {
-        key for field in given.values() if isinstance(field, Boxes) for key in field.labels_of
+        key for field in all_fields.values() if isinstance(field, Boxes) for key in field.labels_of
     }
     return {
         key: Jagged() if field is None and key in labels else field for key, field in fields.items()
@@ -85,7 +85,7 @@ class ImageGroup:
         """
         fields, contexts, boxes = self._fields, self._entries, self._boxes
         batches = dict.fromkeys(self.keys, ABSENT)
-        read = {key: made for key in self._followers if (made := make(key)) is not ABSENT}
+        read = {key: batch for key in self._followers if (batch := make(key)) is not ABSENT}
         objects, crops = read[boxes].objects if boxes in read else None, None
         if self._image in self.keys:
             batches[self._image], crops = make(self._image, True, objects)
@@ -106,8 +106,8 @@ class ImageGroup:
             objects: Boxes, as `collate` returns them.
         """
         counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
-        for first, given in others.items():
-            for keys, batch, field in _columns(given, self._fields[first], (first,)):
+        for first, part in others.items():
+            for keys, batch, field in _columns(part, self._fields[first], (first,)):
                 equal = self._equal_counts.setdefault(keys, [])
                 if is_all and (equal is None or len(equal) >= _ENOUGH):
                     continue  # nothing to raise, and nothing to learn
@@ -151,7 +151,7 @@ def _columns(
 
 def image_groups(
     fields: Mapping[Any, Any],
-    given: Mapping[Any, Any],
+    all_fields: Mapping[Any, Any],
     contexts: Mapping[Any, FieldContext],
     name: str,
 ) -> list[ImageGroup]:
@@ -159,7 +159,7 @@ def image_groups(
 
     Args:
         fields: Fields by the keys of the batch.
-        given: All fields from the user, including optional ones that samples lack.
+        all_fields: All fields from the user, including optional ones that samples lack.
         contexts: Contexts of the entries.
         name: Name of the dict of fields in messages.
 
@@ -169,10 +169,10 @@ def image_groups(
     """
     followers = {key: field for key, field in fields.items() if isinstance(field, Target)}
     keys = list(fields)
-    taken: dict[Any, Any] = {}
+    boxes_keys: dict[Any, Any] = {}
     labelled: dict[Any, Any] = {}
     for key, field in followers.items():
-        is_shown = isinstance(fields.get(field.image, given.get(field.image)), Image)
+        is_shown = isinstance(fields.get(field.image, all_fields.get(field.image)), Image)
         if not is_shown:
             hint = f"pass the one of {keys} that it follows as image=, and give it an Image()"
             if field.image not in fields:
@@ -182,9 +182,9 @@ def image_groups(
             )
         if not isinstance(field, Boxes):
             continue
-        if taken.setdefault(field.image, key) != key:
+        if boxes_keys.setdefault(field.image, key) != key:
             raise ValueError(
-                f"{name} has boxes under {taken[field.image]!r} and {key!r} that follow "
+                f"{name} has boxes under {boxes_keys[field.image]!r} and {key!r} that follow "
                 f"{field.image!r}, but only one field can tell which objects remain; leave one out"
             )
         for label in field.labels_of:

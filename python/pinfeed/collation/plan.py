@@ -171,9 +171,9 @@ class Entry:
 
         For a container of sources, ``indices`` are the sample indices.
         """
-        known = self._groups.get(type(node))
-        if known is not None and known.keys == _keys(node):
-            return known
+        cached = self._groups.get(type(node))
+        if cached is not None and cached.keys == _keys(node):
+            return cached
         if isinstance(node, SampleBatch):
             hint = "give it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
@@ -202,13 +202,13 @@ class Group:
         name, of = f"{owner}: fields{field_context.path}", _MIRRORED[owner]
         if not isinstance(node, Mapping):
             steps = [step for step, _ in children(node)]
-            found = zip(steps, _child_fields(fields, node, name, of), strict=True)
-            self._entries = [self._entry(field, step) for step, field in found]
+            pairs = zip(steps, _child_fields(fields, node, name, of), strict=True)
+            self._entries = [self._entry(field, step) for step, field in pairs]
             self._plain = self._plain_names()
             return
         self._sources, by_key = _mapping_fields(fields, node, name, of)
-        given = fields if isinstance(fields, Mapping) else {}
-        by_key = with_labels(by_key, given)
+        all_fields = fields if isinstance(fields, Mapping) else {}
+        by_key = with_labels(by_key, all_fields)
         self._entries = [self._entry(field, f"[{key!r}]") for key, field in by_key.items()]
         self._plain = self._plain_names()
         self._names = tuple(by_key)
@@ -219,7 +219,7 @@ class Group:
         contexts = {
             key: entry.field_context for key, entry in zip(by_key, self._entries, strict=True)
         }
-        self._images = image_groups(by_key, given, contexts, name)
+        self._images = image_groups(by_key, all_fields, contexts, name)
         self._compared = [
             (key, field, other)
             for key, field in by_key.items()
@@ -264,8 +264,8 @@ class Group:
 
     def apply(self, node: Any, host: Any) -> Any:
         """Applies the fields of the entries to a batch."""
-        found = zip(self._entries, parts(node), parts(host), strict=True)
-        return self._container(node, [entry.apply(part, before) for entry, part, before in found])
+        triples = zip(self._entries, parts(node), parts(host), strict=True)
+        return self._container(node, [entry.apply(part, before) for entry, part, before in triples])
 
     def _together(
         self, make: Callable[[Entry, Any, Context], Any], columns: Sequence[Any], context: Context
@@ -293,7 +293,7 @@ class Group:
             with_boxes += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
-        measured = {key for one, _, other in self._compared for key in (one, other)}
+        measured = {key for key_of_pad, _, other in self._compared for key in (key_of_pad, other)}
         for key in self._names:
             if key in measured:
                 others[key], lengths[key] = batch_of(key, True)
@@ -381,7 +381,7 @@ def _mapping_fields(
     Arguments are as in `_child_fields`.
     """
     by_key = dict(fields) if isinstance(fields, Mapping) else {}
-    made, absent = {}, set()
+    renamed, absent = {}, set()
     for key, field in by_key.items():
         if not isinstance(field, Field):
             continue
@@ -396,13 +396,20 @@ def _mapping_fields(
                     or "if they may lack it, add .allow_missing() to the field"
                 )
                 raise ValueError(Problem("", f"{name}[{key!r}] {text}", hint=hint))
-            made[key] = field
+            renamed[key] = field
     if isinstance(fields, Mapping):
-        fields = {key: by_key[key] for key in by_key if key not in made and key not in absent}
-    left_out = {*made, *absent, *({field.source for field in made.values()} - by_key.keys())}
-    own = dict(zip(node, _child_fields(fields, node, name, owner), strict=True))
-    own = {key: field for key, field in own.items() if key not in left_out}
-    return [*own, *(field.source for field in made.values())], own | made
+        fields = {key: by_key[key] for key in by_key if key not in renamed and key not in absent}
+    left_out = {
+        *renamed,
+        *absent,
+        *({field.source for field in renamed.values()} - by_key.keys()),
+    }
+    direct = dict(zip(node, _child_fields(fields, node, name, owner), strict=True))
+    direct = {key: field for key, field in direct.items() if key not in left_out}
+    return [
+        *direct,
+        *(field.source for field in renamed.values()),
+    ], direct | renamed
 
 
 def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
@@ -471,8 +478,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
         return "single numbers need no field: leave it out"
     if isinstance(first, (*ARRAYS, str, list, int, float)) or isinstance(field, Stack):
         return ""  # the field's own message is clear
-    way = conversion_hint(first)
-    return "" if way.startswith("Keep") else way
+    hint = conversion_hint(first)
+    return "" if hint.startswith("Keep") else hint
 
 
 def _mirror_hint(field: Field, node: Any, owner: str) -> str:

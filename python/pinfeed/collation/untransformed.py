@@ -72,7 +72,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
         fields: Fields of the `Collate`.
         samples: Samples of a batch.
     """
-    found: dict[str, tuple[Problem, bool]] = {}
+    problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
     for position in range(min(len(samples), _SAMPLES)):
         entries = list(_entries(fields, samples[position], "", "", ""))
@@ -90,21 +90,21 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
                 filter(None, (_problem(entry, entries, *image) for image in changed)), None
             )
             if problem is not None:
-                found.setdefault(entry.path, problem)
+                problems.setdefault(entry.path, problem)
             elif not _is_named(entry.key) and not _is_empty(entry.value):
                 others.add(entry.path)  # other samples only looked like it
-    for path, (what, is_error) in found.items():
+    for path, (problem_of_path, is_error) in problems.items():
         if path not in others:
             if is_error:
-                raise ValueError(what)
-            warnings.warn(str(what), stacklevel=2)
+                raise ValueError(problem_of_path)
+            warnings.warn(str(problem_of_path), stacklevel=2)
             return
     _warn_of_blended(fields, samples)
 
 
 def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
     """Warns about class masks beside an image of the same size that are resized like images."""
-    found: dict[str, tuple[Image, set[int]]] = {}
+    masks: dict[str, tuple[Image, set[int]]] = {}
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
         entries = list(_entries(fields, samples[position], "", "", ""))
@@ -118,9 +118,9 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             classes = _classes(entry.value, size, kinds) if _blends(field) else set()
             if not classes:
                 images.add(entry.path)
-            found.setdefault(entry.path, (field, set()))[1].update(classes)
-    for path in found.keys() - images if images else ():
-        field, classes = found[path]
+            masks.setdefault(entry.path, (field, set()))[1].update(classes)
+    for path in masks.keys() - images if images else ():
+        field, classes = masks[path]
         # Blending a mask of one class into a soft mask can be intended.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             text = f"looks like a mask of classes {sorted(classes)[:4]}"
@@ -189,25 +189,25 @@ def _problem(
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
     elif array is None or any(isinstance(f, Keep | Image | Patches | Target) for f in others):
         return None
-    what, way = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
-    if not what:
+    kind, fix = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
+    if not kind:
         return None
-    if others and (isinstance(others[0], Stack) or what == "another image"):
+    if others and (isinstance(others[0], Stack) or kind == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
-    if what in ("a mask", "another image") and _VECTORS.search(entry.key):
-        way = "if its values are vectors or disparities, they change with the geometry, too: move both "
-        way += "in the dataset"
+    if kind in ("a mask", "another image") and _VECTORS.search(entry.key):
+        fix = "if its values are vectors or disparities, they change with the geometry, too: move both "
+        fix += "in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
-        way = (
+        fix = (
             "pass the same geometry as its own augment= to move it along, or use Mask() for classes"
         )
     elif isinstance(field, Patches):
-        way = "nothing moves along with Patches(): crop and flip both in the dataset"
+        fix = "nothing moves along with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
-        way = f'put both in one dict, such as {{"image": image, **target}}, where {way}'
-    text = f"looks like {what} for the image in {image.path}, which augment= moves"
+        fix = f'put both in one dict, such as {{"image": image, **target}}, where {fix}'
+    text = f"looks like {kind} for the image in {image.path}, which augment= moves"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{way}, Stack() or Keep() leaves them as they are"
+    hint = f"{fix}, Stack() or Keep() leaves them as they are"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
     return problem, is_random or not others
 
@@ -243,13 +243,13 @@ def _entries(
     elif from_key or not is_container(node) or _numbers(node) is not None:
         yield _Entry(path, parent, key, (*from_key,), node)
     else:
-        given = dict(children(fields)) if is_container(fields) else {}
+        by_step = dict(children(fields)) if is_container(fields) else {}
         below = list(fields.items()) if isinstance(fields, Mapping) else []
         keys = list(node) if isinstance(node, Mapping) else [None] * len(children(node))
         for name, (step, child) in zip(keys, children(node), strict=True):
             of = [(k, f) for k, f in below if isinstance(f, Field) and f.source == name is not None]
             name = name if isinstance(name, str) else step[1:] if step[0] == "." else key
-            yield from _entries(given.get(step), child, path + step, path, name, of)
+            yield from _entries(by_step.get(step), child, path + step, path, name, of)
 
 
 def _numbers(value: Any) -> Any:
@@ -302,8 +302,8 @@ def _kind(
     if _POINTS.search(key) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
-                way = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"
-                return "points", way
+                fix = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"
+                return "points", fix
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):
         return "", ""  # such as a square matrix of weights

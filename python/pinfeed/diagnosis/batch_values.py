@@ -31,17 +31,17 @@ def cloned(node: Any) -> Any:
         return node
 
 
-def have_equal_values(one: Any, other: Any, tolerance: float | None = 0) -> bool:
+def have_equal_values(batch: Any, other: Any, tolerance: float | None = 0) -> bool:
     """Whether two batches have the same types, keys, dtypes, strides and values; False if unknown.
 
     ``tolerance``: maximum difference of floats and bytes; None: values are not compared.
     """
     # Returns instead of raising, because an exception keeps the frames of a loop and its workers alive.
     try:
-        return _types(one) == _types(other) and all(
+        return _types(batch) == _types(other) and all(
             steps == other_steps and _are_equal(entry, twin, tolerance)
             for (steps, entry), (other_steps, twin) in zip(
-                entries(one), entries(other), strict=True
+                entries(batch), entries(other), strict=True
             )
         )
     except Exception:  # noqa: BLE001, different numbers of entries, or an error of a custom __eq__

@@ -47,11 +47,11 @@ class Change:
     settings: Settings | None  # of the loop with the change; None if it can't be tried
     note: str = ""  # conditions and side effects
     # Maximum possible speedup; a larger one comes from other work or files.
-    at_most: float | None = None
+    max_speedup: float | None = None
     again: list[Any] | None = None  # the batches to make; None for the loader's next ones
     before: list[float] = field(default_factory=list)  # without the change
     after: list[float] = field(default_factory=list)
-    least: float = MIN_GAIN  # a smaller gain may come from other work on the machine
+    min_gain: float = MIN_GAIN  # a smaller gain may come from other work on the machine
 
     @property
     def tried(self) -> float | None:
@@ -69,9 +69,9 @@ class Change:
         if len(self.after) < 2:  # a single trial may be luck
             return False
         spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
-        least = min(b / a for b, a in zip(self.before, self.after, strict=True))
-        is_possible = self.at_most is None or self.gain < 1.25 * self.at_most
-        return is_possible and self.gain > spread and least > 1 + self.least
+        worst = min(b / a for b, a in zip(self.before, self.after, strict=True))
+        is_possible = self.max_speedup is None or self.gain < 1.25 * self.max_speedup
+        return is_possible and self.gain > spread and worst > 1 + self.min_gain
 
 
 def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
@@ -92,7 +92,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         large = replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4))
         note = "if the training allows larger batches; its step then has four times the samples"
         yield Change("batches of four times the size", code, large, note)
-    if now.workers and loop.starting > MIN_GAIN * loop.period and not _is_told_epochs(loader):
+    if now.workers and loop.starting > MIN_GAIN * loop.period and not _misses_epochs(loader):
         code = "DataLoader(..., persistent_workers=True)"
         note = "" if isinstance(loader.dataset, StreamDataset) else _STAY
         stay = replace(now, persistent=True)
@@ -107,7 +107,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         name = "a thread instead of workers" if now.workers else "a thread beside the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
         thread = replace(alone, in_thread=True, pin_memory=False)
-        yield Change(name, code, thread, note, at_most=None if now.workers else 2.0)
+        yield Change(name, code, thread, note, max_speedup=None if now.workers else 2.0)
     if now.workers and limit == "stragglers":
         ahead = replace(now, prefetch_factor=4 * (now.prefetch_factor or 2))
         code = f"DataLoader(..., prefetch_factor={ahead.prefetch_factor})"
@@ -120,65 +120,68 @@ def more_workers(
     measured: Measured, loader: LoaderCopy, run: Callable[[Change], Run | None], period: float
 ) -> Change | None:
     """Returns the smallest number of workers that is about as fast as the best."""
-    limit, own, one = measured.limit(), loader.settings.workers, measured.runs.get(1)
-    if limit in ("step", "sampler", "batch") or one is None:
+    limit, current, single = measured.limit(), loader.settings.workers, measured.runs.get(1)
+    if limit in ("step", "sampler", "batch") or single is None:
         return None
-    most = _MAX_WORKERS if one.idle > one.cpu else max(2, round(measured.cpus.usable))
-    most = min(most, loader.epoch or most)  # at least one batch each
+    max_workers = _MAX_WORKERS if single.idle > single.cpu else max(2, round(measured.cpus.usable))
+    max_workers = min(max_workers, loader.epoch or max_workers)  # at least one batch each
     # Several workers would repeat each other's batches (or it is unknown), or can't help.
     is_alone = loader.holds_files or loader.reuses_memory or loader.repeats is not False
     if is_full := limit in ("hand_off", "lock", "cpus"):
-        counts = [own // 2] if own > 1 else []
+        counts = [current // 2] if current > 1 else []
     else:
-        counts = [] if is_alone else [min(most, max(1, own) * 2**i) for i in range(1, 6)]
-    found, best = list[tuple[float, Change]](), period
+        counts = [] if is_alone else [min(max_workers, max(1, current) * 2**i) for i in range(1, 6)]
+    trials, best = list[tuple[float, Change]](), period
     for count in dict.fromkeys(counts):
-        change = _with_workers(measured, loader, one, count)
-        if (not is_full and count <= own) or (tried := run(change)) is None:
+        change = _with_workers(measured, loader, single, count)
+        if (not is_full and count <= current) or (tried := run(change)) is None:
             break
-        found.append((tried.period, change))
+        trials.append((tried.period, change))
         if tried.period > _FASTER * best:  # nor will more
             break
         best = tried.period
-    enough = min((seconds for seconds, _ in found), default=0.0) / _FASTER
-    return next((change for seconds, change in found if seconds <= enough), None)
+    enough = min((seconds for seconds, _ in trials), default=0.0) / _FASTER
+    return next((change for seconds, change in trials if seconds <= enough), None)
 
 
-def _with_workers(measured: Measured, loader: LoaderCopy, one: Run, count: int) -> Change:
+def _with_workers(measured: Measured, loader: LoaderCopy, single: Run, count: int) -> Change:
     now, epoch = loader.settings, loader.epoch
     # For a loader without workers so far, make them persistent if they would start too often.
-    is_short = one.startup > measured.loop.period * (epoch or 1 << 40) / count / 10
-    stays = now.persistent or (is_short and not now.workers and not _is_told_epochs(loader))
+    is_short = single.startup > measured.loop.period * (epoch or 1 << 40) / count / 10
+    stays = now.persistent or (is_short and not now.workers and not _misses_epochs(loader))
     note = _STAY * (stays and not isinstance(loader.dataset, StreamDataset))
     code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * stays})"
     settings = replace(now, workers=count, persistent=stays, epoch=epoch)
     note = _STREAM if loader.is_stream and count > 1 else note
     name = f"{count} worker{'s' * (count > 1)}"
-    return Change(name, code, settings, note, at_most=1 + count / max(1, now.workers))
+    return Change(name, code, settings, note, max_speedup=1 + count / max(1, now.workers))
 
 
 def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     """Yields changes of the collate function, the dataset and its files."""
     now, loop, dataset = loader.settings, measured.loop, loader.dataset
-    batches, ours = loop.drawn[:5], Collate()  # one for all batches, because it caches its plan
+    batches = loop.drawn_indices[:5]
+    replacement = Collate()  # one for all batches, because it caches its plan
     if batches and not loader.has_fields:
-        found = converted(dataset, batches, loader.make)
-        if found is not None:
+        conversion = converted(dataset, batches, loader.make)
+        if conversion is not None:
             fused = None
-            if found.collate is not None:
-                fused = replace(now, remade=lambda _: found.dataset, collate=found.collate)
-            yield Change("the transform as a field", found.code, fused, found.note)
-    is_slow = loop.collate > MIN_GAIN * loop.made and not isinstance(loader.collate, Collate)
-    if is_slow and _are_equal(batches, loader.samples, loader.collate, ours):
+            if conversion.collate is not None:
+                fused = replace(
+                    now, replace_dataset=lambda _: conversion.dataset, collate=conversion.collate
+                )
+            yield Change("the transform as a field", conversion.code, fused, conversion.note)
+    is_slow = loop.collate > MIN_GAIN * loop.production and not isinstance(loader.collate, Collate)
+    if is_slow and _are_equal(batches, loader.samples, loader.collate, replacement):
         code = "DataLoader(..., collate_fn=pinfeed.Collate())"
-        yield Change("batches by pinfeed.Collate", code, replace(now, collate=ours), _EQUAL)
+        yield Change("batches by pinfeed.Collate", code, replace(now, collate=replacement), _EQUAL)
     if loader.has_plain_batches and not loader.has_fields:
         yield from _of_rows(loader, batches)
     is_torchs = type(dataset).__module__.startswith("torch.")
     has_class = not (isinstance(dataset, ARRAYS) or is_torchs)  # of the user, to add a method
     if loader.has_plain_batches and has_class and not hasattr(dataset, "__getitems__"):
         if _are_equal(batches, as_it_is, loader.make, dataset.__getitem__):
-            whole = replace(now, remade=_Whole, collate=as_it_is)
+            whole = replace(now, replace_dataset=_Whole, collate=as_it_is)
             code = (
                 "def __getitems__(self, indices): return self[indices]  # in its class; and a collate_fn "
                 "that returns what it gets"
@@ -196,10 +199,10 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             bound = max(1.0, loop.period / left)
             yield Change("samples decoded once", code, None, note, bound)
     free, size = free_memory(), loop.disk_bytes * loader.length / loop.batches[0].samples
-    if measured.files > MIN_GAIN * loop.made and free is not None and size < 0.8 * free:
+    if measured.files > MIN_GAIN * loop.production and free is not None and size < 0.8 * free:
         code = "read every file once before the first epoch: cat FILES > /dev/null"
         note = f"about {_size(size)}, of {_size(free)} that are free"
-        yield Change("files kept in memory", code, now, note, again=loop.drawn)
+        yield Change("files kept in memory", code, now, note, again=loop.drawn_indices)
 
 
 class _Whole:
@@ -217,7 +220,7 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
     dataset, size = loader.dataset, loader.loader.batch_size
     try:
         last = len(dataset) - 1
-        held = {
+        arrays = {
             "".join((f"dataset.{name}", *steps)): entry
             for name, value in vars(dataset).items()
             if isinstance(value, (*ARRAYS, tuple, dict))
@@ -226,28 +229,28 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
         }
 
         def name_of(entry: Any) -> str:
-            return next(n for n, a in held.items() if np.array_equal(entry, np.asarray(a[last])))
+            return next(n for n, a in arrays.items() if np.array_equal(entry, np.asarray(a[last])))
 
         names = map_entries(name_of, dataset[last])
-        rows, ours = ArrayDataset(map_entries(held.__getitem__, names)), Collate()
+        rows, replacement = ArrayDataset(map_entries(arrays.__getitem__, names)), Collate()
     except Exception:  # noqa: BLE001, the samples are not rows
         return
-    if not _are_equal(batches, as_it_is, loader.make, lambda i: ours(rows.__getitems__(i))):
+    if not _are_equal(batches, as_it_is, loader.make, lambda i: replacement(rows.__getitems__(i))):
         return
     text = repr(names)
-    for name, array in held.items():
+    for name, array in arrays.items():
         path = str(getattr(array, "filename", None) or "")
         is_file = isinstance(array, np.memmap) and path.endswith(".npy")
         text = text.replace(repr(name), repr(path) if is_file else name)
     shuffle = ", shuffle=True" * isinstance(loader.loader.sampler, torch.utils.data.RandomSampler)
-    settings = Settings(0, in_thread=True, remade=lambda _: rows, collate=ours)
+    settings = Settings(0, in_thread=True, replace_dataset=lambda _: rows, collate=replacement)
     code = f"pinfeed.from_numpy({text}, batch_size={size}{shuffle})"
     yield Change("rows read natively", code, settings, _EQUAL)
 
 
 def _are_equal(
     batches: list[Any],
-    given: Callable[[Any], Any],
+    make_input: Callable[[Any], Any],
     now: Callable[[Any], Any],
     other: Callable[[Any], Any],
 ) -> bool:
@@ -255,7 +258,7 @@ def _are_equal(
     end = time.perf_counter() + _LONGEST
     try:
         for number, indices in enumerate(batches):
-            argument = given(indices)
+            argument = make_input(indices)
             batch = other(argument)  # first, because many datasets reject lists
             if not have_equal_values(now(argument), batch):
                 return False
@@ -274,7 +277,7 @@ def _grows(loader: LoaderCopy) -> bool:
     return bytes_in(loader.make(joined)) > 2 * bytes_in(loader.batch)
 
 
-def _is_told_epochs(loader: LoaderCopy) -> bool:
+def _misses_epochs(loader: LoaderCopy) -> bool:
     """Whether a dataset has a ``set_epoch`` that persistent workers miss; a StreamDataset shares it."""
     dataset = loader.dataset
     for _ in range(8):  # a Subset of a Subset

@@ -58,7 +58,7 @@ def _printing_to_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
-def _call(function: Callable[[], Any], place: str) -> Any:
+def _call(function: Callable[[], Any], location: str) -> Any:
     """Returns the loader that a function creates.
 
     Raises:
@@ -67,22 +67,22 @@ def _call(function: Callable[[], Any], place: str) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        wrong = f"{place} is called without arguments: {error}"
+        wrong = f"{location} is called without arguments: {error}"
         hint = "give it defaults, or name a function around it"
         raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
     return function()
 
 
-def _named(place: str) -> Any:
+def _named(location: str) -> Any:
     """Returns the function or loader ``FILE:NAME``; runs the file once, as a module for workers.
 
     Raises:
         ValueError: If the file does not exist, or has no such name.
     """
-    file, _, name = place.rpartition(":")
+    file, _, name = location.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
-        raise ValueError(Problem("diagnose", "FILE.py:NAME of an existing file", repr(place)))
+        raise ValueError(Problem("diagnose", "FILE.py:NAME of an existing file", repr(location)))
     module = sys.modules.get(path.stem)
     if getattr(module, "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -93,7 +93,7 @@ def _named(place: str) -> Any:
         sys.modules[path.stem] = module
         sys.argv = [file]  # as in a direct run
         spec.loader.exec_module(module)
-    found = getattr(module, name, None)
-    if found is None:
+    value = getattr(module, name, None)
+    if value is None:
         raise ValueError(Problem("diagnose", f"{file} has no function or DataLoader {name!r}"))
-    return found
+    return value

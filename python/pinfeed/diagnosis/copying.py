@@ -89,9 +89,9 @@ def _can_be_copied(value: Any) -> bool:
     """Whether an object can be copied by pickling; not open files, locks, or objects with threads."""
     has_finalizer = hasattr(type(value), "__del__") and not isinstance(value, io.IOBase)
     # A thread that waits on the original, such as a ``queue.Queue``, does not see the copy.
-    held = getattr(value, "__dict__", {}).values()
+    attributes = getattr(value, "__dict__", {}).values()
     if has_finalizer or any(
-        isinstance(one, threading.Condition | threading.Thread) for one in held
+        isinstance(attribute, threading.Condition | threading.Thread) for attribute in attributes
     ):
         return False
     try:

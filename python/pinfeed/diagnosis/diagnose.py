@@ -126,13 +126,13 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             report.notes.append("it was interrupted; what comes later was not measured")
             report.is_complete = False
     for change in report.changes:
-        change.least = report.measured.least_gain
+        change.min_gain = report.measured.min_gain
     report.seconds = time.perf_counter() - attempt.start
-    report.is_complete &= not (attempt.too_late or attempt.has_failed)
-    if attempt.too_late:
+    report.is_complete &= not (attempt.skipped or attempt.has_failed)
+    if attempt.skipped:
         each = report.seconds / (1 + attempt.begun)
         report.notes.append(
-            f"there was no time for: {', '.join(attempt.too_late)}; a run takes {each:.2g} s here, so "
+            f"there was no time for: {', '.join(attempt.skipped)}; a run takes {each:.2g} s here, so "
             f"give seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
         )
     report.notes += _notes(copy, report.measured)
@@ -157,7 +157,7 @@ class _Attempts:
         self.end = self.start + _OVERTIME * seconds  # later runs are skipped
         self.notes: list[str] = []  # about failures
         self.begun = 0  # number of runs
-        self.too_late: list[str] = []  # names of skipped runs
+        self.skipped: list[str] = []  # names of skipped runs
         self.has_failed = False  # whether a run has failed
         self._loader = loader
         self._interrupts = interrupts
@@ -174,8 +174,8 @@ class _Attempts:
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
-            if name not in self.too_late:
-                self.too_late.append(name)
+            if name not in self.skipped:
+                self.skipped.append(name)
             return None
         self.begun += 1
         try:
@@ -204,21 +204,21 @@ def _measure(
     loader: LoaderCopy, step: Callable[[Any], Any] | None, measured: Measured, attempt: _Attempts
 ) -> None:
     """Measures as far as there is time, in order of importance."""
-    own, runs = loader.settings, measured.runs
+    original, runs = loader.settings, measured.runs
     if step is not None:
         alone = attempt("the step", lambda: time_step(step, loader.batch, attempt.each / 2))
         measured.step = alone or measured.loop.step
         if measured.loop.step > 2 * measured.step:  # it was warming up, for example torch.compile
-            measured.loop = attempt.run("the loop again", own, step) or measured.loop
+            measured.loop = attempt.run("the loop again", original, step) or measured.loop
     loop = measured.loop
     if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
-        measured.warm = attempt.run("files", own, again=loop.drawn)
+        measured.warm = attempt.run("files", original, again=loop.drawn_indices)
     elif not loader.is_stream:
         loader.repeat(loop, attempt.each)
     for workers in (1, 2):
         # Persistent workers for a stream, so that their start isn't measured.
         settings = Settings(workers, persistent=loader.is_stream)
-        is_wanted = workers == 1 or (1 in runs and own.workers < 2)
+        is_wanted = workers == 1 or (1 in runs and original.workers < 2)
         if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
             runs[workers] = run
     if 1 in runs:
@@ -230,17 +230,17 @@ def _try(
     loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
 ) -> None:
     """Tries each change once, and promising changes again, alternating with the unchanged loop."""
-    measured, own = report.measured, loader.settings
+    measured, settings = report.measured, loader.settings
 
     def run(change: Change) -> Run | None:
         assert change.settings is not None
-        tried = attempt.run(change.name, change.settings, step, change.again)
-        if tried is not None:
+        result = attempt.run(change.name, change.settings, step, change.again)
+        if result is not None:
             change.before.append(period)
-            change.after.append(tried.period)
-        return tried
+            change.after.append(result.period)
+        return result
 
-    loop = attempt.run("the loop again", own, step)
+    loop = attempt.run("the loop again", settings, step)
     if loop is None:
         return
     period = loop.period
@@ -257,15 +257,17 @@ def _try(
     report.changes += [] if best is None else [best]
     attempt.end, now = end, time.perf_counter()
     # Changes until time runs out, with the unchanged loop in each round.
-    most = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
+    max_trials = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
     promising = [change for change in report.changes if change.gain > MIN_GAIN]
-    tried = sorted(promising, key=lambda change: -change.gain)[: max(1, min(most, _MAX_TRIALS))]
-    for number in range(_ROUNDS if tried else 0):
+    finalists = sorted(promising, key=lambda change: -change.gain)[
+        : max(1, min(max_trials, _MAX_TRIALS))
+    ]
+    for number in range(_ROUNDS if finalists else 0):
         measured.load = max(measured.load, measured.cpus.load(min(0.1, attempt.each / 2)))
-        if (loop := attempt.run("the loop again", own, step)) is None:
+        if (loop := attempt.run("the loop again", settings, step)) is None:
             break
         period = loop.period
-        for change in tried:
+        for change in finalists:
             if run(change) and number == 0:  # drop the selecting trial, which may have been luck
                 change.before, change.after = change.before[1:], change.after[1:]
 
@@ -322,15 +324,15 @@ def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
 
 def _open_files() -> set[tuple[str, str]]:
     """Returns descriptors and names of files that this process reads, if the system can tell."""
-    found = set()
+    files = set()
     with contextlib.suppress(OSError):
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # of the listing itself
                 name = os.readlink(f"/proc/self/fd/{number}")
                 flags = Path(f"/proc/self/fdinfo/{number}").read_text().split("flags:")[1].split()
                 if os.path.isfile(name) and int(flags[0], 8) & os.O_ACCMODE != os.O_WRONLY:
-                    found.add((number, name))
-    return found
+                    files.add((number, name))
+    return files
 
 
 @contextlib.contextmanager

@@ -81,20 +81,20 @@ class Cpus(NamedTuple):
 
     def load(self, seconds: float) -> float:
         """Measures the fraction of the usable CPUs taken by other work, by loading all of them."""
-        block, used, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
+        block, shares, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
 
         def work() -> None:
             start, cpu_start = time.perf_counter(), time.thread_time()
             while time.perf_counter() < end:
                 hashlib.sha256(block)  # without the GIL
-            used.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
+            shares.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
 
         threads = [threading.Thread(target=work) for _ in range(round(self.usable))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return max(0.0, 1 - statistics.fmean(used))
+        return max(0.0, 1 - statistics.fmean(shares))
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Measured:
     load: float = 0.0  # fraction of the CPUs taken by other work
 
     @property
-    def least_gain(self) -> float:
+    def min_gain(self) -> float:
         """The minimum significant gain of a trial."""
         return max(MIN_GAIN, self.load)
 
@@ -140,7 +140,7 @@ class Measured:
         workers, is_thread = settings.workers, settings.in_thread and not settings.workers
         if self.step is not None and loop.wait < _LITTLE_WAITING * loop.period:
             return "step"
-        alone = (self.runs.get(1) or loop).made  # in parallel, the longer one counts
+        alone = (self.runs.get(1) or loop).production  # in parallel, the longer one counts
         less, more = sorted((step, alone))
         if is_thread and loop.period > more + less / 2 and less > loop.period / 5:
             return "gil"
@@ -152,38 +152,40 @@ class Measured:
         stages = {"sampler": sampler, "dataset": loop.fetch, "collate": loop.collate}
         if sampler > max((wait - outside) / 2, wait / 8):
             return "sampler"
-        if loop.made > wait / 2:  # all workers may wait for a single batch
-            least = (loop.made - loop.queued) / (4 if self.reads_too_much else 2)
-            if self.files > max(least, loop.made / 8):
+        if loop.production > wait / 2:  # all workers may wait for a single batch
+            threshold = (loop.production - loop.queued) / (4 if self.reads_too_much else 2)
+            if self.files > max(threshold, loop.production / 8):
                 return "files"
             if self.straggling()[0] > 0.4:
                 return "stragglers"
         if not workers:
-            beside = loop.period - max(step, loop.sampler + loop.made)
+            beside = loop.period - max(step, loop.sampler + loop.production)
             missing = beside if is_thread else loop.unexplained
-            least = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
-            if missing > max(least, wait / 8):  # inconclusive if the loop mostly waits for a CPU
+            threshold = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
+            # Inconclusive if the loop mostly waits for a CPU.
+            if missing > max(threshold, wait / 8):
                 return "batch" if missing < _PER_BATCH else "unexplained"
             return max(stages, key=stages.__getitem__)
-        if step > max(loop.made / workers, loop.hand_off) and step > loop.period / 2:
+        if step > max(loop.production / workers, loop.hand_off) and step > loop.period / 2:
             return "step"  # only single batches are late
         # Batches may wait for the loop's CPU while all workers are busy.
-        if loop.hand_off > loop.making and loop.made < 0.7 * workers * loop.period:
+        if loop.hand_off > loop.making and loop.production < 0.7 * workers * loop.period:
             return "hand_off"
         if self.has_lock(workers):
             return "lock"
-        if workers >= self.cpus.usable and loop.idle < loop.made / 10:
+        if workers >= self.cpus.usable and loop.idle < loop.production / 10:
             return "cpus"
         return "dataset" if loop.fetch > loop.collate else "collate"
 
     def has_lock(self, workers: int) -> bool:
         """Whether several workers are hardly faster than one, and idle in the rest of their time."""
-        one, several = self.runs.get(1), self.runs.get(workers, self.loop)
-        if one is None or workers < 2:
+        single, multiple = self.runs.get(1), self.runs.get(workers, self.loop)
+        if single is None or workers < 2:
             return False
-        less, more = one.made - one.queued, several.made - several.queued  # without CPU contention
+        # Without CPU contention.
+        less, more = single.production - single.queued, multiple.production - multiple.queued
         gains_little = workers * less < more * (1 + workers) / 2
-        return bool(gains_little and several.idle - one.idle > (more - less) / 2)
+        return bool(gains_little and multiple.idle - single.idle > (more - less) / 2)
 
     def straggling(self) -> tuple[float, list[int]]:
         """Returns the fraction of time that a few slow samples take beyond the median, and these samples.
@@ -192,7 +194,7 @@ class Measured:
         for a CPU doesn't count.
         """
         runs = [run for run in (self.loop, *self.runs.values()) if run.settings.workers < 2]
-        beyond, whole, count, late_count, least = 0.0, 0.0, 0, 0, dict[int, float]()
+        excess, total, count, late_count, multiples = 0.0, 0.0, 0, 0, dict[int, float]()
         for run in runs or [self.loop]:
             batches = run.batches[max(1, run.settings.workers) :]
             if len(batches) < 4:
@@ -200,14 +202,17 @@ class Measured:
             samples = [seconds for batch in batches for seconds in batch.sample_seconds]
             median, slow = statistics.median(samples), _SLOW * statistics.fmean(samples)
             for batch in batches:
-                taken = batch.sample_seconds
-                late = [seconds for seconds in taken if seconds > slow]
-                own = max(batch.cpu_seconds, batch.seconds - batch.queued_seconds)
-                more = min(sum(late) - median * len(late), own - median * len(taken))
-                whole, count = whole + own, count + len(taken)
-                beyond, late_count = beyond + max(0.0, more), late_count + len(late) * (more > 0)
-                if batch.indices is not None and len(batch.indices) == len(taken):
-                    for index, seconds in zip(batch.indices, taken, strict=True):
-                        least[index] = min(seconds / slow, least.get(index, math.inf))
-        share = beyond / whole if whole and late_count <= _FEW * count else 0.0
-        return share, sorted(index for index, times in least.items() if times > 1)
+                seconds_by_sample = batch.sample_seconds
+                late = [seconds for seconds in seconds_by_sample if seconds > slow]
+                seconds_of_batch = max(batch.cpu_seconds, batch.seconds - batch.queued_seconds)
+                more = min(
+                    sum(late) - median * len(late),
+                    seconds_of_batch - median * len(seconds_by_sample),
+                )
+                total, count = total + seconds_of_batch, count + len(seconds_by_sample)
+                excess, late_count = excess + max(0.0, more), late_count + len(late) * (more > 0)
+                if batch.indices is not None and len(batch.indices) == len(seconds_by_sample):
+                    for index, seconds in zip(batch.indices, seconds_by_sample, strict=True):
+                        multiples[index] = min(seconds / slow, multiples.get(index, math.inf))
+        share = excess / total if total and late_count <= _FEW * count else 0.0
+        return share, sorted(index for index, times in multiples.items() if times > 1)

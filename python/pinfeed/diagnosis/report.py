@@ -52,10 +52,10 @@ class Report:
     @property
     def recommended(self) -> list[Change]:
         """The changes that gained in each trial; the simplest within 10 % of the best gain is first."""
-        found = [change for change in self.changes if change.is_recommended]
-        most = max((1 + change.gain for change in found), default=1.0)
-        best = next((change for change in found if 1 + change.gain > 0.9 * most), None)
-        return sorted(found, key=lambda change: (change is not best, -change.gain))
+        candidates = [change for change in self.changes if change.is_recommended]
+        best_gain = max((1 + change.gain for change in candidates), default=1.0)
+        best = next((change for change in candidates if 1 + change.gain > 0.9 * best_gain), None)
+        return sorted(candidates, key=lambda change: (change is not best, -change.gain))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain numbers and strings, for JSON; times are seconds per batch.
@@ -67,7 +67,7 @@ class Report:
             True
         """
         measured, loop = self.measured, self.measured.loop
-        least = measured.step_seconds  # with batches that are always ready
+        step_seconds = measured.step_seconds  # with batches that are always ready
         share, stragglers = measured.straggling()
         names = [
             "name",
@@ -77,7 +77,7 @@ class Report:
             "after",
             "tried",
             "gain",
-            "at_most",
+            "max_speedup",
             "is_recommended",
         ]
         return {
@@ -90,7 +90,7 @@ class Report:
                 "samples_per_second": loop.samples / loop.period,
                 "batches": len(loop.batches),
                 "wait_share": loop.wait / (loop.wait + loop.step),
-                "most_to_gain": max(1.0, loop.period / least) if least else None,
+                "max_speedup": max(1.0, loop.period / step_seconds) if step_seconds else None,
             },
             "batch": {
                 "bytes": loop.bytes,
@@ -121,27 +121,27 @@ class Report:
         }
 
     def __repr__(self) -> str:
-        found = self.to_dict()
-        parts = [self._loop_lines(found), _stage_lines(found), _cpu_lines(found)]
+        results = self.to_dict()
+        parts = [self._loop_lines(results), _stage_lines(results), _cpu_lines(results)]
         parts += [self._change_lines(), self._advice_lines()]
         return "\n\n".join(filter(None, ("\n".join(part) for part in parts)))
 
-    def _loop_lines(self, found: dict[str, Any]) -> Iterator[str]:
-        loop, limit = found["loop"], found["limit"]
+    def _loop_lines(self, results: dict[str, Any]) -> Iterator[str]:
+        loop, limit = results["loop"], results["limit"]
         size = f"{loop['batch_samples']:.1f}".removesuffix(".0")
         yield (
             f"The loop: {_ms(loop['batch_seconds'])} a batch of {size}, "
             f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
         )
-        if found["stages"]["step"] is None:
+        if results["stages"]["step"] is None:
             yield "It only took batches: no step was given."
         else:
             yield f"It waited for batches {loop['wait_share']:.0%} of the time."
-        gain = loop["most_to_gain"]
-        at_most = f"; at most {gain:.1f} × to gain" if gain and gain < 100 else ""
+        gain = loop["max_speedup"]
+        max_speedup = f"; at most {gain:.1f} × to gain" if gain and gain < 100 else ""
         if limit == "step" and not self.recommended:
-            at_most = "; nothing to gain here"
-        yield f"Limit: {LIMITS[limit]}{at_most}"
+            max_speedup = "; nothing to gain here"
+        yield f"Limit: {LIMITS[limit]}{max_speedup}"
 
     def _change_lines(self) -> Iterator[str]:
         if not self.changes:
@@ -151,11 +151,11 @@ class Report:
         for change in self.changes:
             line = f"{change.name:{width}}"
             if change.tried is None:
-                bound = f"at most {change.at_most:.1f} ×" if change.at_most else ""
+                bound = f"at most {change.max_speedup:.1f} ×" if change.max_speedup else ""
                 yield f"{line} {'–':>12} {'–':>10} {bound}".rstrip()
             else:
                 gain = 1 + change.gain
-                shown = f"{gain:>6.2f} ×" if abs(gain - 1) > change.least else "  –"
+                shown = f"{gain:>6.2f} ×" if abs(gain - 1) > change.min_gain else "  –"
                 before = _ms(statistics.fmean(change.before))
                 yield f"{line} {before:>12} {_ms(change.tried):>10} {shown}"
 
@@ -169,16 +169,16 @@ class Report:
         for change in self.changes:
             if change.settings is None:
                 yield f"Not tried: {change.code}"
-                bound = change.at_most
+                bound = change.max_speedup
                 note = change.note if bound is None else f"at most {bound:.1f} × ({change.note})"
                 yield f"  {change.name}: {note}"
-            if len(change.after) == 1 and change.gain > change.least:
+            if len(change.after) == 1 and change.gain > change.min_gain:
                 yield f"Tried once, which may be luck: {change.code}"
                 yield f"  {change.name}: {1 + change.gain:.2f} × the batches"
         if not recommended:
             tried = any(len(change.after) for change in self.changes)
-            least = self.measured.least_gain
-            gained = f"No change gained more than {1 + least:.2f} × in each trial"
+            min_gain = self.measured.min_gain
+            gained = f"No change gained more than {1 + min_gain:.2f} × in each trial"
             start = gained if tried else "No change was tried"
             workers = max((n for n in self.measured.runs if n > 1), default=0)
             cause = "lock" if limit == "dataset" and self.measured.has_lock(workers) else limit
@@ -190,8 +190,8 @@ class Report:
             yield f"Note: {note}."
 
 
-def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
-    batch, stages = found["batch"], found["stages"]
+def _stage_lines(results: dict[str, Any]) -> Iterator[str]:
+    batch, stages = results["batch"], results["stages"]
     yield f"Where a batch of {batch['bytes'] / 1e6:.3g} MB comes from:"
     for name, seconds in stages.items():
         if seconds is not None:
@@ -199,12 +199,12 @@ def _stage_lines(found: dict[str, Any]) -> Iterator[str]:
             if name == "files":
                 note += f": {batch['disk_bytes'] / 1e6:.3g} MB from a disk"
             yield f"  {name:11}{_ms(seconds):>10}  {note}"
-    if samples := found["stragglers"]["samples"] if found["limit"] == "stragglers" else []:
+    if samples := results["stragglers"]["samples"] if results["limit"] == "stragglers" else []:
         yield f"  slow samples: {', '.join(map(str, samples[:6]))}{', …' * (len(samples) > 6)}"
 
 
-def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
-    cpus = found["cpus"]
+def _cpu_lines(results: dict[str, Any]) -> Iterator[str]:
+    cpus = results["cpus"]
     quota = "no quota" if cpus["quota"] is None else f"a quota of {cpus['quota']:.1f}"
     ranks = f", shared by {cpus['ranks']} ranks" * (cpus["ranks"] > 1)
     yield (
@@ -213,8 +213,8 @@ def _cpu_lines(found: dict[str, Any]) -> Iterator[str]:
     )
     if (load := cpus["load"]) > MIN_GAIN:
         yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f} × are not shown."
-    if found["workers"]:
-        runs = found["workers"].items()
+    if results["workers"]:
+        runs = results["workers"].items()
         yield "Without the step: " + ", ".join(
             f"{n} worker{'s' * (n != '1')} {_ms(seconds)}" for n, seconds in runs
         )

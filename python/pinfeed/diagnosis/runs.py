@@ -46,7 +46,7 @@ class Settings:
     persistent: bool = False  # whether workers are persistent
     pin_memory: bool = False  # whether the DataLoader pins batches
     epoch: int | None = None  # batches per epoch; None: endless
-    remade: Callable[[Any], Any] | None = None  # replaces the loader's dataset
+    replace_dataset: Callable[[Any], Any] | None = None  # replaces the loader's dataset
     collate: Callable[[Any], Any] | None = None  # instead of the loader's
 
     @property
@@ -66,7 +66,7 @@ class Run:
     settings: Settings
     batches: list[Batch] = field(default_factory=list)
     draws: list[float] = field(default_factory=list)  # seconds of the sampler, batch by batch
-    drawn: list[Any] = field(default_factory=list)  # the indices that it yielded
+    drawn_indices: list[Any] = field(default_factory=list)  # that it yielded
     unit: int = 1  # number of batches that repeat the same work
     epoch: int | None = None  # the number of batches after which workers started again
     bytes: int = 0  # of the first batch
@@ -74,16 +74,16 @@ class Run:
     samples = _mean(lambda batch: batch.samples)
     fetch = _mean(lambda batch: batch.fetched - batch.begun)
     collate = _mean(lambda batch: batch.collated - batch.fetched)
-    made = _mean(lambda batch: batch.collated - batch.begun)
+    production = _mean(lambda batch: batch.collated - batch.begun)
     cpu = _mean(lambda batch: batch.cpu_seconds)
     queued = _mean(lambda batch: batch.queued_seconds)  # for a CPU
     idle = _mean(lambda batch: max(0.0, batch.seconds - batch.cpu_seconds - batch.queued_seconds))
     disk_bytes = _mean(lambda batch: batch.disk_bytes)
     clocks = _mean(lambda batch: batch.clock_seconds)
     step = _mean(lambda batch: batch.done - batch.received)
-    _waited = _mean(lambda batch: batch.received - batch.asked)
+    _waited = _mean(lambda batch: batch.received - batch.requested)
     # Waiting for a batch that was not made yet; the rest of the wait is its transfer.
-    making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.asked))
+    making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.requested))
 
     @property
     def steady(self) -> list[Batch]:
@@ -109,13 +109,13 @@ class Run:
     def unexplained(self) -> float:
         """Seconds that a loop without workers waited outside of the stages, and not for a CPU."""
         drawing = max(self.sampler, self.queued_outside)  # the two may overlap
-        missing = self._waited - drawing - self.made - self.clocks
+        missing = self._waited - drawing - self.production - self.clocks
         return float(max(0.0, missing))
 
     @property
     def startup(self) -> float:
         """Seconds until the first batch."""
-        return self.batches[0].received - self.batches[0].asked
+        return self.batches[0].received - self.batches[0].requested
 
     @property
     def starting(self) -> float:
@@ -123,8 +123,8 @@ class Run:
         if not self.epoch:
             return 0.0
         starts = self.batches[self.epoch :: self.epoch] or self.batches[:1]
-        waited = statistics.fmean(batch.received - batch.asked for batch in starts)
-        return max(0.0, waited - self.made) / self.epoch
+        waited = statistics.fmean(batch.received - batch.requested for batch in starts)
+        return max(0.0, waited - self.production) / self.epoch
 
     @property
     def wait(self) -> float:
@@ -231,9 +231,9 @@ class LoaderCopy:
         The sampler still runs and takes its time, but its indices are replaced, so that times of the same
         samples are compared, even if a few of them are slow.
         """
-        count = min(len(run.drawn), 1 << 10, max(4, int(seconds / run.period)))
+        count = min(len(run.drawn_indices), 1 << 10, max(4, int(seconds / run.period)))
         count = min(1 << (count.bit_length() - 1), self.epoch or count)
-        self._again = run.drawn[:count]
+        self._again = run.drawn_indices[:count]
 
     def compare_workers(self) -> None:
         """Determines whether two workers repeat each other's batches."""
@@ -246,8 +246,8 @@ class LoaderCopy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             variant = self._variant(Run(settings), again, in_order=True)
-            for given, _ in itertools.islice(variant, 16):
-                four.append(given)
+            for batch, _ in itertools.islice(variant, 16):
+                four.append(batch)
                 if len(four) == 4:  # two of one worker, alternating with two of the other
                     one, other, next_of_one, next_of_other = four
                     alike += [
@@ -294,25 +294,25 @@ class LoaderCopy:
         self, run: Run, again: list[Any] | None, in_order: bool = False
     ) -> Iterable[tuple[Any, Batch]]:
         """Creates a loader that yields batches with their timings."""
-        own, settings = self.loader, run.settings
+        original, settings = self.loader, run.settings
         dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
-        dataset = dataset if settings.remade is None else settings.remade(dataset)
+        dataset = dataset if settings.replace_dataset is None else settings.replace_dataset(dataset)
         collate = collate if settings.collate is None else settings.collate
         options: dict[str, Any] = {}
         if self.is_stream:
-            size = own.batch_size and own.batch_size * settings.batch_factor
-            timed: Any = TimedStream(dataset, collate, size, own.drop_last)
+            size = original.batch_size and original.batch_size * settings.batch_factor
+            timed: Any = TimedStream(dataset, collate, size, original.drop_last)
         else:
             timed = TimedDataset(dataset, collate, self._is_batched)
             options["sampler"] = _Draws(self.indices, run, again)
         if settings.workers:
             options |= {
-                "timeout": own.timeout if own.num_workers else self._patience,
+                "timeout": original.timeout if original.num_workers else self._patience,
                 "worker_init_fn": functools.partial(begin_worker, self._init),
-                "multiprocessing_context": own.multiprocessing_context,
+                "multiprocessing_context": original.multiprocessing_context,
                 "prefetch_factor": settings.prefetch_factor or 2,
                 "persistent_workers": settings.persistent,
-                "in_order": in_order or own.in_order,
+                "in_order": in_order or original.in_order,
             }
         variant: DataLoader[Any] = DataLoader(
             timed,
@@ -342,28 +342,28 @@ class LoaderCopy:
         batches, settings, epochs = run.batches, run.settings, list[int]()
         starts = settings.workers > 0 and not settings.persistent
         run.epoch = settings.epoch if starts else None
-        least = settings.ahead + max(1, settings.workers)
-        asked = time.perf_counter()
-        for given, batch in _endless(loader, epochs):
+        min_batches = settings.ahead + max(1, settings.workers)
+        request_time = time.perf_counter()
+        for data, batch in _endless(loader, epochs):
             if not batches:  # before any step could change it; the first batch's time doesn't count
                 if batch.seconds > longest:
                     wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
                     hint = f"give at least {10 * batch.seconds:.0f}"
                     raise ValueError(Problem("diagnose", wrong, hint=hint))
-                self.batch, given = given, cloned(given)
-            batch.asked, batch.received = asked, time.perf_counter()
+                self.batch, data = data, cloned(data)
+            batch.requested, batch.received = request_time, time.perf_counter()
             if step is not None:
-                do_step(step, given)
-            batch.done = asked = time.perf_counter()
+                do_step(step, data)
+            batch.done = request_time = time.perf_counter()
             batches.append(batch)
             run.epoch = run.epoch or (epochs[0] if starts and epochs else None)  # of a stream
             if run.epoch and run.epoch < len(batches):
                 run.unit = run.epoch  # with one start
-            if len(batches) < least:
+            if len(batches) < min_batches:
                 continue
-            taken = asked - batches[settings.ahead - 1].done
+            elapsed, total = (request_time - batches[i].done for i in (settings.ahead - 1, 0))
             is_whole = (len(batches) - settings.ahead) % run.unit == 0
-            if (taken >= seconds and is_whole) or asked - batches[0].done > _SLOW * seconds:
+            if (elapsed >= seconds and is_whole) or total > _SLOW * seconds:
                 break
         else:
             if not batches:
@@ -393,17 +393,17 @@ class LoaderCopy:
 
 def time_step(step: Callable[[Any], Any], batch: Any, seconds: float) -> float:
     """Returns the mean seconds of a step, called repeatedly with copies of a batch, which it may change."""
-    taken: list[float] = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
-    while not taken or (time.perf_counter() < end and len(taken) < 10_000):
+    while not times or (time.perf_counter() < end and len(times) < 10_000):
         copies = [cloned(batch) for _ in range(8 if bytes_in(batch) < LARGE else 2)]
         step(copies.pop())  # meanwhile the copying threads stop spinning
-        for given in copies:
+        for clone in copies:
             synchronize()
             start = time.perf_counter()
-            do_step(step, given)
-            taken.append(time.perf_counter() - start)
-    return statistics.fmean(taken)
+            do_step(step, clone)
+            times.append(time.perf_counter() - start)
+    return statistics.fmean(times)
 
 
 def do_step(step: Callable[[Any], Any], batch: Any) -> None:
@@ -441,10 +441,10 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _check_lasts(held: list[Any], where: str, hint: str) -> None:
+def _check_lasts(objects: list[Any], where: str, hint: str) -> None:
     """Raises TypeError if a part of the loader can be read only once, because measuring exhausts it."""
-    for one in held:
-        if _is_open_file(one) if isinstance(one, io.IOBase) else isinstance(one, Iterator):
+    for value in objects:
+        if _is_open_file(value) if isinstance(value, io.IOBase) else isinstance(value, Iterator):
             wrong = f"the loader's {where} an iterator, which measuring would use up"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
 
@@ -474,7 +474,7 @@ class _Draws:
                 return
             if self._again is not None:
                 parts = list(itertools.islice(self._again, len(parts)))
-            run.drawn += parts
+            run.drawn_indices += parts
             yield parts[0] if settings.batch_factor == 1 else list(itertools.chain(*parts))
 
 
@@ -482,6 +482,6 @@ def _endless(epoch: Iterable[Any], lengths: list[int]) -> Iterator[Any]:
     """Yields from consecutive epochs of a sampler or a loader, until one is empty; records lengths."""
     while not lengths or lengths[-1]:
         count = 0
-        for count, one in enumerate(epoch, 1):  # noqa: B007
-            yield one
+        for count, batch in enumerate(epoch, 1):  # noqa: B007
+            yield batch
         lengths.append(count)

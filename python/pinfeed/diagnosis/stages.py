@@ -20,7 +20,7 @@ TELLS = os.path.exists("/proc/thread-self/schedstat")
 class Batch:
     """End times of a batch's stages, by `time.perf_counter`, which all processes share."""
 
-    asked = received = done = 0.0  # the loop requested it, received it, and finished its step
+    requested = received = done = 0.0  # the loop requested it, received it, and finished its step
     fetched = collated = 0.0  # the samples were complete, and the batch
     # 0 in a DeviceLoader's thread, where reading it releases the GIL and changes the measurement.
     queued_seconds = 0.0  # waiting for a CPU

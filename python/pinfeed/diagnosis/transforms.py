@@ -101,21 +101,21 @@ def _parts(dataset: Any, index: Any, name: str) -> Iterator[_Part]:
         for i, part in enumerate(dataset.datasets):
             yield from _parts(part, 0, f"{name}.datasets[{i}]")
         return
-    for place in _PLACES:
-        transform = getattr(dataset, place, None)
+    for attribute in _PLACES:
+        transform = getattr(dataset, attribute, None)
         recorded = _Recorded(transform)
         if transform is not None:
-            _changed(dataset, "", {f".{place}": recorded})[index]
+            _changed(dataset, "", {f".{attribute}": recorded})[index]
         # torchvision's datasets keep a pair that some don't use, and users replace one attribute.
         if recorded.calls:
             is_pair = hasattr(transform, "transform") and hasattr(transform, "target_transform")
             prefix, owner = ("transforms.", transform) if is_pair else ("", dataset)
-            place = f"{prefix}transform" if is_pair else place
+            attribute = f"{prefix}transform" if is_pair else attribute
             target_place = f"{prefix}target_transform"
-            if place == "transforms" or getattr(owner, "target_transform", None) is None:
+            if attribute == "transforms" or getattr(owner, "target_transform", None) is None:
                 target_place = ""
             yield _Part(
-                dataset, name, place, target_place, [] if is_pair else recorded.calls[0][1:]
+                dataset, name, attribute, target_place, [] if is_pair else recorded.calls[0][1:]
             )
             return
 
@@ -141,13 +141,13 @@ def _converted(
     option, rests, image = "", *_split(parts)
     plain = _changed(dataset, "dataset", rests | dict.fromkeys(targets, torch.nn.Identity()))
     sample = plain[batches[0][0]]
-    found = next(entry for _, entry in entries(sample) if _is_image(entry))
-    if image.input is None and isinstance(found, torch.Tensor) and found.ndim == 3:
+    pixels = next(entry for _, entry in entries(sample) if _is_image(entry))
+    if image.input is None and isinstance(pixels, torch.Tensor) and pixels.ndim == 3:
         option, rests, image = ', input="CHW"', *_split(parts, input="CHW")
-    fields, names = {id(found): image}, {id(found): _Name("image")}
+    fields, names = {id(pixels): image}, {id(pixels): _Name("image")}
     steps: tuple[str, ...] = ()
     if interpolation is not None:
-        steps, classes = _mask(sample, found, image)
+        steps, classes = _mask(sample, pixels, image)
         dtype = dict(entries(make(batches[0])))[steps].dtype
         mask = Mask(dtype=dtype, interpolation=interpolation)
         fields[id(classes)], names[id(classes)] = mask, _Name(f"pinfeed.{mask!r}")
@@ -163,23 +163,23 @@ def _converted(
     collate = Collate(map_entries(lambda entry: fields.get(id(entry)), sample))
     tolerance = None if is_random else _tolerance(image)
     for indices in batches[:2]:
-        batch, theirs = collate([plain[index] for index in indices]), make(indices)
+        batch, expected = collate([plain[index] for index in indices]), make(indices)
         if steps:
-            theirs, classes = _without_channel(theirs, steps)
+            expected, classes = _without_channel(expected, steps)
             if not is_moved and not torch.equal(dict(entries(batch))[steps], classes):
                 raise ValueError("other classes")
-        if not have_equal_values(theirs, batch, tolerance):
+        if not have_equal_values(expected, batch, tolerance):
             raise ValueError("another batch")
     owners = {id(part.dataset): part for part in parts}  # Subsets can have the same dataset
     paths = [part.path for part in owners.values()]
     lines = [f"{p}, image = pinfeed.Image.from_torchvision({p}{option})" for p in paths]
     lines += [
-        f"{one.target_path} = torch.nn.Identity()"
-        for one in owners.values()
-        if one.target_path in targets
+        f"{part.target_path} = torch.nn.Identity()"
+        for part in owners.values()
+        if part.target_path in targets
     ]
-    written = map_entries(lambda entry: names.get(id(entry)), sample)
-    lines += [f"DataLoader(..., collate_fn=pinfeed.Collate({written!r}))"]
+    fields_code = map_entries(lambda entry: names.get(id(entry)), sample)
+    lines += [f"DataLoader(..., collate_fn=pinfeed.Collate({fields_code!r}))"]
     note = f"image is then {image!r}; "
     note += "masks move with it, and are (B, H, W); " * bool(steps)
     if is_random:
@@ -200,21 +200,21 @@ def _split(parts: list[_Part], **options: Any) -> tuple[dict[str, Any], Image]:
     return rests, field
 
 
-def _mask(sample: Any, found: Any, image: Image) -> tuple[tuple[str, ...], Any]:
+def _mask(sample: Any, pixels: Any, image: Image) -> tuple[tuple[str, ...], Any]:
     """Returns the entry that is a mask of an image's size, and the steps to it."""
-    size = Collate(Image(input=image.input, dtype=torch.uint8))([found]).shape[2:]  # type: ignore[arg-type]
+    size = Collate(Image(input=image.input, dtype=torch.uint8))([pixels]).shape[2:]  # type: ignore[arg-type]
     for steps, entry in entries(sample):
         with contextlib.suppress(TypeError, ValueError):
-            if entry is not found and Collate(Mask())([entry]).shape[1:] == size:
+            if entry is not pixels and Collate(Mask())([entry]).shape[1:] == size:
                 return steps, entry
     raise ValueError("no mask")
 
 
 def _without_channel(batch: Any, steps: tuple[str, ...]) -> tuple[Any, torch.Tensor]:
     """Returns a batch whose masks have no axis of one channel, and the masks."""
-    given = dict(entries(batch))[steps]
-    masks = given.squeeze(1) if given.ndim == 4 else given
-    return map_entries(lambda entry: masks if entry is given else entry, batch), masks
+    entry_of_masks = dict(entries(batch))[steps]
+    masks = entry_of_masks.squeeze(1) if entry_of_masks.ndim == 4 else entry_of_masks
+    return map_entries(lambda entry: masks if entry is entry_of_masks else entry, batch), masks
 
 
 class _Recorded:
@@ -224,9 +224,9 @@ class _Recorded:
         self._transform = transform
         self.calls: list[list[Any]] = []
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        self.calls.append([*arguments, *named.values()])
-        return self._transform(*arguments, **named)
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        self.calls.append([*arguments, *keywords.values()])
+        return self._transform(*arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transform, name)
@@ -251,10 +251,10 @@ def _changed(dataset: Any, name: str, values: dict[str, Any]) -> Any:
         if any(path.startswith(f"{name}.transforms.") for path in values):
             twin.transforms = copy.copy(dataset.transforms)
         for path, value in values.items():
-            place, _, last = path.rpartition(".")
-            if place == name:
+            parent, _, last = path.rpartition(".")
+            if parent == name:
                 setattr(twin, last, value)
-            elif place == f"{name}.transforms":
+            elif parent == f"{name}.transforms":
                 setattr(twin.transforms, last, value)
     return twin
 

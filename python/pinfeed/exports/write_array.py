@@ -195,8 +195,10 @@ class _Entries:
         dtypes = self._dtype if by_key else dict.fromkeys(keys, self._dtype)
         for key in dtypes:
             if key not in keys:
-                found = f"has the keys {keys}" if self._is_dict else "is not a dict"
-                raise ValueError(f"write_array: dtype names {key!r}, but the first sample {found}")
+                difference = f"has the keys {keys}" if self._is_dict else "is not a dict"
+                raise ValueError(
+                    f"write_array: dtype names {key!r}, but the first sample {difference}"
+                )
         if not self._is_dict:
             self._entries[None] = _Entry(self._dtype, self._is_file, takes_numbers=self._is_file)
         elif not keys:

@@ -35,8 +35,8 @@ _OTHER_SIZE = (
 _ENOUGH = 64
 
 
-def require_pixels(numbers: npt.NDArray[Any], what: str, name: str) -> None:
-    """Raises ValueError for fractions of an image; ``what`` is ``"boxes"`` or ``"points"``."""
+def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
+    """Raises ValueError for fractions of an image; ``kind`` is ``"boxes"`` or ``"points"``."""
     if not np.fmax.reduce(np.abs(numbers), axis=None, initial=0) <= 1.01:
         return
     finite = numbers[np.isfinite(numbers)]
@@ -44,7 +44,7 @@ def require_pixels(numbers: npt.NDArray[Any], what: str, name: str) -> None:
         return  # a single pixel, its center, or zeros for unknown points
     got = f"fractions, at most {finite.max():g}"
     hint = "multiply them by width and height; Boxes(normalized=True) applies to the batch"
-    raise ValueError(Problem(name, f"{what} in pixels of their image", got, hint))
+    raise ValueError(Problem(name, f"{kind} in pixels of their image", got, hint))
 
 
 def canvases(samples: Sequence[Any]) -> list[Any] | None:
@@ -87,14 +87,14 @@ class FirstBatches:
 
     def add(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> None:
         """Stores the items of a batch until there are enough."""
-        if len(items) and sum(len(known) for known, _ in self._batches) < _ENOUGH:
+        if len(items) and sum(len(batch) for batch, _ in self._batches) < _ENOUGH:
             self._batches = [*self._batches, (items.copy(), limits)]
 
     def items_to_check(
         self, items: npt.NDArray[Any], limits: npt.NDArray[Any]
     ) -> list[tuple[Any, Any]]:
         """Returns the items of the first batches, including this one; empty for later batches."""
-        if sum(len(known) for known, _ in self._batches) >= _ENOUGH:
+        if sum(len(batch) for batch, _ in self._batches) >= _ENOUGH:
             return []
         pairs = zip(*self._batches, (items, limits), strict=True)
         return [tuple(map(np.concatenate, pairs))]  # type: ignore[list-item]
@@ -142,13 +142,15 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
     if not (is_far.any() or are_many):
         return ""
     raw = in_format(corners, format)
-    ways = {f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format}
-    ways["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
-    for way, (boxes, other) in ways.items():
+    alternatives = {
+        f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
+    }
+    alternatives["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
+    for alternative, (boxes, other) in alternatives.items():
         boxes = np.ascontiguousarray(boxes)
         _core.to_corners(boxes, other)
         if (boxes[:, :2] <= boxes[:, 2:]).all() and not _is_beyond(boxes, limits).any():
-            return f"all boxes so far are inside with {way}"
+            return f"all boxes so far are inside with {alternative}"
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
     return f"most boxes are {_OTHER_SIZE}" if _are_many(is_far, 0.5) and not is_crop else ""
@@ -164,13 +166,13 @@ def require_points_inside(
     limits = np.repeat(_limits(sizes, offsets)[:, None], flat.shape[1], axis=1)
     is_known = flat[..., 2] != 0 if points.shape[-1] == 3 else np.ones(flat.shape[:2], np.bool_)
     is_beyond = is_known & _is_outside(flat[..., :2], limits)
-    known = flat[is_known][:, :2], limits[is_known]
+    items = flat[is_known][:, :2], limits[is_known]
     hints = (
-        [_point_hint(*look) for look in first_batches.items_to_check(*known)]
+        [_point_hint(*look) for look in first_batches.items_to_check(*items)]
         if is_beyond.any()
         else []
     )
-    first_batches.add(*known)
+    first_batches.add(*items)
     if hint := next(filter(None, hints), ""):
         raise _beyond(is_beyond.any(1), points, offsets, sizes, hint, name)
 

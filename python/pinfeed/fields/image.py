@@ -433,13 +433,13 @@ class Image(Field):
                 random_state = BatchRandomState(np.arange(count), key=0)
             shared = self._format, self._padding, random_state, context.objects
             target = batch_allocator(context.pin)
-            written = self._augmentation.batch(
+            outputs = self._augmentation.batch(
                 images, indices, *shared, target, context.name, context.path
             )
         else:
             arguments = images, indices, self._format, *native_arguments(context)
-            written = _core.normalize_images(*arguments, padding=self._padding)
-        values, sizes, mask, views = written
+            outputs = _core.normalize_images(*arguments, padding=self._padding)
+        values, sizes, mask, views = outputs
         batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded

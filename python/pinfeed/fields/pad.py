@@ -140,10 +140,10 @@ class Pad(Field):
             raise TypeError(
                 f"Pad: like must be the key of another Pad, False or None, got {like!r}"
             )
-        own = [name for name in _OF_SHAPES if getattr(self._padding, name) not in (None, "right")]
-        if like and own:
+        extra = [name for name in _OF_SHAPES if getattr(self._padding, name) not in (None, "right")]
+        if like and extra:
             raise ValueError(
-                f"Pad: like={like!r} takes {own[0]} from the Pad of {like!r}; leave out {own[0]}"
+                f"Pad: like={like!r} takes {extra[0]} from the Pad of {like!r}; leave out {extra[0]}"
             )
         self.like = like
         #: The keys of the `Pad`s to compare lengths with: whether lengths must be equal, and how the
@@ -215,7 +215,7 @@ class Pad(Field):
         self,
         lengths: torch.Tensor,
         key: Any,
-        known: torch.Tensor,
+        other_lengths: torch.Tensor,
         other: Pad,
         context: FieldContext,
     ) -> None:
@@ -224,31 +224,34 @@ class Pad(Field):
         Args:
             lengths: Lengths of this entry's samples.
             key: Key of the other entry.
-            known: Lengths of the other entry's samples.
+            other_lengths: Lengths of the other entry's samples.
             other: Field of the other entry.
             context: Context of this entry.
         """
         are_same, differs = self.compared[key]
         if self._has_warned:
             return
-        if not are_same or torch.equal(lengths, known):
-            most = self._padding.max_length, other._padding.max_length
-            if differs and _belong_together(lengths, known, *most):
+        if not are_same or torch.equal(lengths, other_lengths):
+            max_lengths = self._padding.max_length, other._padding.max_length
+            if differs and _belong_together(lengths, other_lengths, *max_lengths):
                 self._has_warned = True
                 text = f"{differs}, so related items are in different columns, or missing"
                 fix = f"pass like={key!r} instead, or, if these are separate sequences, like=False"
                 warnings.warn(f"{context.name}: {text}; {fix}", stacklevel=2)
             return
-        is_same = lengths.shape == known.shape  # otherwise they have different numbers of sequences
+        # Otherwise they have different numbers of sequences.
+        is_same = lengths.shape == other_lengths.shape
         sample = (
-            int((lengths != known).reshape(len(known), -1).any(1).nonzero()[0]) if is_same else 0
+            int((lengths != other_lengths).reshape(len(other_lengths), -1).any(1).nonzero()[0])
+            if is_same
+            else 0
         )
         limits = "" if self.like else ", and set the same max_length for both"
-        if lengths.ndim > known.ndim:
+        if lengths.ndim > other_lengths.ndim:
             limits += "; np.asarray(sample) makes rows of lists"
         problem = Problem(
             context.name,
-            f"length {known[sample].tolist()} as in [{key!r}]",
+            f"length {other_lengths[sample].tolist()} as in [{key!r}]",
             str(lengths[sample].tolist()),
             f"give every item there a value, {self._padding.pad_value} where it has none{limits}, or, if "
             "this is a separate sequence, such as the labels of an encoder-decoder, pass like=False",
@@ -307,8 +310,8 @@ class Pad(Field):
     @override
     def _call(self) -> str:
         padding = vars(self._padding)
-        own = ("pad_value", "dtype", "scale") if self.like else padding
-        return described(self, **{name: padding[name] for name in own})
+        arguments = ("pad_value", "dtype", "scale") if self.like else padding
+        return described(self, **{name: padding[name] for name in arguments})
 
 
 def with_related_padding(fields: Mapping[Any, Any], name: str) -> list[Any]:
@@ -317,14 +320,18 @@ def with_related_padding(fields: Mapping[Any, Any], name: str) -> list[Any]:
         key: field.with_padding_of_like(key, fields, name) if isinstance(field, Pad) else field
         for key, field in fields.items()
     }
-    own = {key: f for key, f in pads.items() if isinstance(f, Pad) and f.like is None}
-    tokens = next((key for key in _TOKENS if key in own), None)
-    for i, (key, field) in enumerate(own.items()):
-        for j, (other, known) in enumerate(own.items()):
+    independent = {key: f for key, f in pads.items() if isinstance(f, Pad) and f.like is None}
+    tokens = next((key for key in _TOKENS if key in independent), None)
+    for i, (key, field) in enumerate(independent.items()):
+        for j, (other, other_field) in enumerate(independent.items()):
             are_same = other == tokens and bool(_OF_TOKENS.search(str(key)))
-            are_same &= (field.source or key) != (known.source or other)
-            differs = _difference(other, known, key, field) if j < i else ""
-            if (are_same or differs) and field._padding.axes == known._padding.axes and j != i:
+            are_same &= (field.source or key) != (other_field.source or other)
+            differs = _difference(other, other_field, key, field) if j < i else ""
+            if (
+                (are_same or differs)
+                and field._padding.axes == other_field._padding.axes
+                and j != i
+            ):
                 field.compared[other] = are_same, differs
     return list(pads.values())
 
@@ -339,23 +346,23 @@ _OF_TOKENS = re.compile(
 
 def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
     """Describes how the padding of two fields differs. Two different limits can be intended."""
-    one, two = field._padding, other._padding
-    if one.side != two.side:
-        ways = f"side={one.side!r}", f"side={two.side!r}"
-    elif (one.max_length is None) != (two.max_length is None):
-        ways = f"max_length={one.max_length}", f"max_length={two.max_length}"
+    first, second = field._padding, other._padding
+    if first.side != second.side:
+        arguments = f"side={first.side!r}", f"side={second.side!r}"
+    elif (first.max_length is None) != (second.max_length is None):
+        arguments = f"max_length={first.max_length}", f"max_length={second.max_length}"
     else:
         return ""
-    return f"{key!r} has {ways[0]} and {other_key!r} has {ways[1]}"
+    return f"{key!r} has {arguments[0]} and {other_key!r} has {arguments[1]}"
 
 
-def _belong_together(lengths: torch.Tensor, known: torch.Tensor, *limits: int | None) -> bool:
+def _belong_together(lengths: torch.Tensor, other: torch.Tensor, *limits: int | None) -> bool:
     """Whether samples of two entries have equal lengths up to the limits, and not all the same one."""
-    if lengths.shape != known.shape or lengths.numel() == 0:
+    if lengths.shape != other.shape or lengths.numel() == 0:
         return False
     limit = min((limit for limit in limits if limit is not None), default=2**63 - 1)
     lengths = lengths.clamp(max=limit)
-    return torch.equal(lengths, known.clamp(max=limit)) and bool((lengths != lengths.max()).any())
+    return torch.equal(lengths, other.clamp(max=limit)) and bool((lengths != lengths.max()).any())
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

@@ -259,27 +259,27 @@ class Patches(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         images: list[Any] = []
-        clips, places = [], []
-        for place, clip in _clips(samples, context.name):
+        clips, positions = [], []
+        for position, clip in _clips(samples, context.name):
             frames = self._patching.frames_of(clip)
             if len(frames) == 0:
                 empty = Problem(context.name, "a clip of at least one frame", "none")
-                empty.sample, empty.part = place
+                empty.sample, empty.part = position
                 raise ValueError(empty)
             images += frames
             clips.append(len(frames))
-            places += [place] * len(frames)
+            positions += [position] * len(frames)
         if not images:
             return self._empty(context)
         frames_of_clips = np.array(clips) if "T" in self._patching.input else None
         try:
             return self._batch(
-                images, None, frames_of_clips, [sample for sample, _ in places], context
+                images, None, frames_of_clips, [sample for sample, _ in positions], context
             )
         except (TypeError, ValueError) as error:
             problem = Problem.of(error)
             if problem is not None and problem.sample is not None:
-                problem.sample, problem.part = places[problem.sample]
+                problem.sample, problem.part = positions[problem.sample]
             raise
 
     @override
@@ -304,16 +304,16 @@ class Patches(Field):
         self, images: Any, indices: Any, frames: Any, samples: Any, context: FieldContext
     ) -> Any:
         """Returns the batch of images; ``samples`` has the number of each image's sample."""
-        drawn: dict[str, Any] = {}
+        draws: dict[str, Any] = {}
         if self.augments and context.random_state is not None:
             random_state = context.random_state
-            drawn = {
+            draws = {
                 "key": random_state.key(self.rng_stream),
                 "samples": random_state.samples[samples],
             }
         target = batch_allocator(context.pin)
         return self._in_batch(
-            *self._patching.batch(images, indices, frames, target, context.name, **drawn), context
+            *self._patching.batch(images, indices, frames, target, context.name, **draws), context
         )
 
     def _empty(self, context: FieldContext) -> Any:
@@ -327,16 +327,18 @@ class Patches(Field):
     def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, context: FieldContext) -> Any:
         """Returns the entry of the batch for patches and their grid."""
         counts = grid[:, 1] * grid[:, 2]
-        wanted: list[tuple[OutputRequest, torch.Tensor]] = []
+        outputs: list[tuple[OutputRequest, torch.Tensor]] = []
         if self.grid is not False:
-            wanted.append((self.grid, grid if self.pad_to is None else grid[:, 1:].contiguous()))
+            outputs.append((self.grid, grid if self.pad_to is None else grid[:, 1:].contiguous()))
         if self.cu_seqlens is not False:
             ends = torch.repeat_interleave(counts, grid[:, 0]).cumsum(0, dtype=torch.int32)
-            wanted.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
+            outputs.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
         if self.pad_to is not None and self.mask is not False:
-            wanted.append((self.mask, torch.arange(self.pad_to, device="cpu") < counts[:, None]))
-        beside = {key: as_output(part, context.pin) for key, part in wanted if isinstance(key, str)}
-        inside = [as_output(part, context.pin) for key, part in wanted if key is True]
+            outputs.append((self.mask, torch.arange(self.pad_to, device="cpu") < counts[:, None]))
+        beside = {
+            key: as_output(part, context.pin) for key, part in outputs if isinstance(key, str)
+        }
+        inside = [as_output(part, context.pin) for key, part in outputs if key is True]
         batch = (values, *inside) if inside else values
         return EntryWithExtras(batch, beside) if beside else batch
 
@@ -388,10 +390,10 @@ def _settings(processor: Any) -> dict[str, Any]:
         refuse("resample", "2 (bilinear) and 3 (bicubic)")
     settings["interpolation"] = _RESAMPLING[resample]
     if family in _BY_PATCHES:
-        most = processor.max_num_patches
-        settings |= {"order": "HWC", "pad_to": most}
+        max_patches = processor.max_num_patches
+        settings |= {"order": "HWC", "pad_to": max_patches}
         settings |= {"mask": "pixel_attention_mask", "grid": "spatial_shapes"}
-        return settings | ({"max_patches": most} if processor.do_resize else {})
+        return settings | ({"max_patches": max_patches} if processor.do_resize else {})
     temporal = processor.temporal_patch_size
     settings |= {"temporal": temporal, "grid": "image_grid_thw"}
     merge = "multiple_of" if family in _ROW_BY_ROW else "merge"

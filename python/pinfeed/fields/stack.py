@@ -288,9 +288,10 @@ def _carries(batch: Any, sample: Any) -> bool:
     """
     if type(sample) in _PLAIN or not isinstance(sample, torch.Tensor):
         return True
-    there = _attributes(batch)
+    attributes = _attributes(batch)
     return all(
-        key in there and (isinstance(value, torch.Tensor) or _are_equal(value, there[key]))
+        key in attributes
+        and (isinstance(value, torch.Tensor) or _are_equal(value, attributes[key]))
         for key, value in _attributes(sample).items()
     )
 
@@ -299,8 +300,8 @@ def _attributes(sample: Any) -> dict[str, Any]:
     return getattr(sample, "__dict__", {})
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(value: Any, other: Any) -> bool:
     try:
-        return bool(one is other or one == other)
+        return bool(value is other or value == other)
     except (RuntimeError, TypeError, ValueError):  # arrays
         return False

@@ -134,17 +134,17 @@ class FilePart:
         """Returns an array's position in a file, or None if it has none or the system can't tell."""
         before, after = _extent(array)
         address = array.ctypes.data
-        found = _mapping_at(address - before)
-        if found is None or not found.is_read_only or found.end < address + after:
+        mapping = _mapping_at(address - before)
+        if mapping is None or not mapping.is_read_only or mapping.end < address + after:
             return None
         try:
-            file_stamp = stamp(os.stat(found.path))
+            file_stamp = stamp(os.stat(mapping.path))
         except OSError:
             return None
-        start = found.offset + address - found.begin
-        if file_stamp[0] != found.inode or file_stamp[1] < start + after:
+        start = mapping.offset + address - mapping.begin
+        if file_stamp[0] != mapping.inode or file_stamp[1] < start + after:
             return None
-        return cls(found.path, file_stamp, start, array.dtype, array.shape, array.strides)
+        return cls(mapping.path, file_stamp, start, array.dtype, array.shape, array.strides)
 
     def open(self) -> npt.NDArray[Any]:
         """Returns the array, in a mapping of the whole file that all parts share."""
@@ -174,15 +174,15 @@ class _Mapping(NamedTuple):
 
 def _mappings() -> list[_Mapping]:
     """Returns the file mappings of this process, by address; empty if the system can't tell."""
-    found = []
+    mappings = []
     with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as maps:
         for line in maps:
             span, access, offset, _, inode, *path = line.rstrip(b"\n").split(maxsplit=5)
             begin, end = (int(number, 16) for number in span.split(b"-"))
             name = os.fsdecode(path[0]) if path else ""
             is_read_only = access in (b"r--s", b"r--p")
-            found.append(_Mapping(begin, end, is_read_only, int(offset, 16), int(inode), name))
-    return found
+            mappings.append(_Mapping(begin, end, is_read_only, int(offset, 16), int(inode), name))
+    return mappings
 
 
 _cached_for: weakref.ref[Any] | None = None  # the process being started when they were read

@@ -134,18 +134,18 @@ class NpyFile:
         left = memoryview(data)
         try:
             while left:  # a full disk first writes a part
-                written = os.pwrite(self._file.fileno(), left, position)
-                left, position = left[written:], position + written
+                count = os.pwrite(self._file.fileno(), left, position)
+                left, position = left[count:], position + count
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from error
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...], size: int = 0) -> bytes:
     """Returns a version 1.0 header, padded with spaces to ``size`` bytes."""
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     fields = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    npy.write_array_header_1_0(written, fields)
-    header = written.getvalue()
+    npy.write_array_header_1_0(buffer, fields)
+    header = buffer.getvalue()
     size = max(size, len(header))
     return header[:8] + (size - 10).to_bytes(2, "little") + header[10:-1].ljust(size - 11) + b"\n"
 

@@ -98,12 +98,12 @@ def normalize(
         input, output = checked_layouts(input, output, "normalize", "N")
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
         options = {"scale": scale, "input": input, "output": output, "dtype": dtype}
-        place: Any = out
-        return traced_normalize(images, mean, std, place, **options)
+        target: Any = out
+        return traced_normalize(images, mean, std, target, **options)
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
-    images, place = _same_kind(images, out, "normalize")
+    images, target = _same_kind(images, out, "normalize")
     if name == "bfloat16" and not isinstance(images, torch.Tensor):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
@@ -111,12 +111,12 @@ def normalize(
         )
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if uses_torch_ops(images):
-        given = {"output": output, "dtype": getattr(torch, name), "out": place}
-        return normalize_tensor(images, constants, input=input, name="normalize: images", **given)
+        options = {"output": output, "dtype": getattr(torch, name), "out": target}
+        return normalize_tensor(images, constants, input=input, name="normalize: images", **options)
     array = require_array(images, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()
-    result = _core.normalize_images(array, None, format, place, "normalize", threads, "images")
+    result = _core.normalize_images(array, None, format, target, "normalize", threads, "images")
     return written(result[0], out)
 
 
@@ -149,8 +149,8 @@ def permute(
         (2, 3, 4, 5)
     """
     if torch.compiler.is_compiling() and isinstance(images, torch.Tensor):
-        place: Any = out
-        return traced_permute(images, input, output, place)
+        target: Any = out
+        return traced_permute(images, input, output, target)
     if not isinstance(input, str) or not isinstance(output, str):
         raise TypeError(f"permute: input and output must be strings, got {input!r} and {output!r}")
     if len(set(input)) != len(input) or sorted(input) != sorted(output):
@@ -158,19 +158,19 @@ def permute(
             "permute: input and output must have the same letters, each once, "
             f"got {input!r} and {output!r}"
         )
-    images, place = _same_kind(images, out, "permute")
+    images, target = _same_kind(images, out, "permute")
     axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
     if uses_torch_ops(array):
-        return permute_tensor(array, axes, place)
+        return permute_tensor(array, axes, target)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        result = _core.normalize_images(array, None, format, place, "permute", threads, "images")
+        result = _core.normalize_images(array, None, format, target, "permute", threads, "images")
         return written(result[0], out)
-    permuted = _core.permute(array, axes, place, "permute", threads, "images")
+    permuted = _core.permute(array, axes, target, "permute", threads, "images")
     return written(permuted, out)
 
 
@@ -213,14 +213,14 @@ def gather(
         tensor([[ 7,  8,  9, 10],
                 [20, 21, 22, 23]])
     """
-    array, place = _same_kind(array, out, "gather")
+    array, target = _same_kind(array, out, "gather")
     cast = None if dtype is None else dtype_name(dtype, "gather")
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
-    return written(_core.gather(rows, checked, cast, None, place, "gather", threads, "array"), out)
+    return written(_core.gather(rows, checked, cast, None, target, "gather", threads, "array"), out)
 
 
 def require_array(array: Any, name: str) -> Any:

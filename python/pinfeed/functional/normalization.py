@@ -169,18 +169,18 @@ def normalization(
         cached = None
     if cached is not None:
         return cached
-    given: tuple[Any, Any, Any] = (mean, std, scale)
-    numbers = [n for v in given for n in (v if isinstance(v, tuple | list) else (v,))]
+    arguments: tuple[Any, Any, Any] = (mean, std, scale)
+    numbers = [n for v in arguments for n in (v if isinstance(v, tuple | list) else (v,))]
     if not {*map(type, numbers)} <= _PLAIN:  # arrays may change
-        return Normalization(*given, function)
+        return Normalization(*arguments, function)
     # 0.0 equals -0.0, which normalizes to other bits; bools equal 0 and 1, and are not numbers.
     if 0 in numbers or 1 in numbers:
-        key = repr(given)
+        key = repr(arguments)
         cached = _cache.get(key)
     if cached is None:
         if len(_cache) >= _MAX_CACHED:
             _cache.clear()
-        cached = _cache[key] = Normalization(*given, function)
+        cached = _cache[key] = Normalization(*arguments, function)
     return cached
 
 

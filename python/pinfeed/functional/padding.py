@@ -64,8 +64,8 @@ class Padding:
         count = len(self.axes) if isinstance(self.axes, tuple) else 1
         hint = "; name the axes of a sample: axes=(0, 1)"
         self.multiples = checked_multiples(multiple_of, count, f"{function}: multiple_of", hint)
-        named = None if dtype is None else dtype_name(dtype, function)
-        self.scale, self.dtype = checked_scale(scale, named, function)
+        name = None if dtype is None else dtype_name(dtype, function)
+        self.scale, self.dtype = checked_scale(scale, name, function)
         if self.dtype is not None:
             _core.check_value(self.pad_value, self.dtype, function, "pad_value")
         self.options = _core.PadOptions(
@@ -98,8 +98,8 @@ def _number(value: Any, function: str) -> bool | int | float | complex:
 def _axes(axes: Any, function: str) -> Axes:
     if axes is None:
         return None
-    several = isinstance(axes, tuple | list)
-    numbers = [as_integer(axis) for axis in (axes if several else (axes,))]
+    is_sequence = isinstance(axes, tuple | list)
+    numbers = [as_integer(axis) for axis in (axes if is_sequence else (axes,))]
     checked = tuple(number for number in numbers if number is not None)
     if not numbers or len(checked) != len(numbers):
         raise TypeError(
@@ -107,7 +107,7 @@ def _axes(axes: Any, function: str) -> Axes:
         )
     if max(abs(number) for number in checked) > _MAX_AXES:
         raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
-    return checked if several else checked[0]
+    return checked if is_sequence else checked[0]
 
 
 def check_side(side: Any, function: str) -> None:

@@ -80,8 +80,8 @@ class Patching:
         self.format = normalization.format(
             self.input.replace("T", ""), order, name, is_guess=input is None
         )
-        known = max(len(normalization.means), len(normalization.stds))
-        self.channels = known if known > 1 or "C" not in self.input else 3
+        count = max(len(normalization.means), len(normalization.stds))
+        self.channels = count if count > 1 or "C" not in self.input else 3
 
     def batch(
         self,

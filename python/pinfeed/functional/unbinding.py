@@ -47,14 +47,14 @@ def unbind(batch: Any) -> list[Any]:
         ([[3, 5], [7]], torch.Size([2, 4]))
     """
     _refuse_offsets(batch, "", _OFFSETS)
-    ways = _ways(batch)
+    readings = _ways(batch)
     if isinstance(batch, list) and (as_structure := _ways_of_structure(batch)):
-        ways = as_structure
-    if not ways:
+        readings = as_structure
+    if not readings:
         _refuse(batch, "")
-    (count, number), *others = ways.items()
+    (count, number), *others = readings.items()
     if others or number > 1:
-        _refuse_ambiguity(batch, "", ways)
+        _refuse_ambiguity(batch, "", readings)
     if count is None:
         raise ValueError("unbind: batch is empty, so nothing tells how many samples it has")
     return _samples(batch, count)
@@ -70,25 +70,25 @@ def _ways(node: Any) -> _Ways:
         return {} if node.ndim == 0 else {len(node): 1}
     if not is_container(node):
         return {}
-    ways = _ways_of_structure(node)
+    readings = _ways_of_structure(node)
     if _may_be_of_items(node):
-        ways[len(node)] = ways.get(len(node), 0) + 1
-    return ways
+        readings[len(node)] = readings.get(len(node), 0) + 1
+    return readings
 
 
 def _ways_of_structure(node: Any) -> _Ways:
     """Returns the readings of a container as a structure of the samples."""
-    ways: _Ways = {None: 1}
+    readings: _Ways = {None: 1}
     for part in parts(node):
-        before, ways = ways, {}
+        before, readings = readings, {}
         for count, number in _ways(part).items():
-            for known, times in before.items():
-                if count is None or known is None or count == known:
-                    both = known if count is None else count
-                    ways[both] = ways.get(both, 0) + number * times
-        if not ways:
+            for other, times in before.items():
+                if count is None or other is None or count == other:
+                    both = other if count is None else count
+                    readings[both] = readings.get(both, 0) + number * times
+        if not readings:
             break
-    return ways
+    return readings
 
 
 def _may_be_of_items(node: Any) -> bool:
@@ -136,18 +136,18 @@ def _refuse_offsets(node: Any, path: str, names: str) -> None:
 
 def _refuse(node: Any, path: str) -> None:
     """Raises the error for a batch without a reading."""
-    known: dict[str, _Ways] = {}
+    by_path: dict[str, _Ways] = {}
     for step, part in children(node) if is_container(node) else ():
-        ways = _ways(part)
-        if not ways:
+        readings = _ways(part)
+        if not readings:
             _refuse(part, path + step)
-        if None not in ways:
-            known[path + step] = ways
-    for other, ways in known.items():
-        first = next(iter(known))
-        if not ways.keys() & known[first].keys():
+        if None not in readings:
+            by_path[path + step] = readings
+    for other, readings in by_path.items():
+        first = next(iter(by_path))
+        if not readings.keys() & by_path[first].keys():
             _refuse_offsets(node, path, "")
-            has, beside = (" or ".join(map(str, some)) for some in (ways, known[first]))
+            has, beside = (" or ".join(map(str, some)) for some in (readings, by_path[first]))
             raise ValueError(
                 f"unbind: entry {other} has {has} samples, but entry {first} has {beside}; leave one of "
                 "them out"
@@ -161,9 +161,11 @@ def _refuse(node: Any, path: str) -> None:
 def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
     """Raises for the first list with several readings that fit the whole batch."""
     for step, part in children(node) if is_container(node) else ():
-        ways = {count: n for count, n in _ways(part).items() if count is None or count in possible}
-        if sum(ways.values()) > 1 and _may_be_of_items(part):
-            counts = " or ".join(str(count) for count in ways if count is not None)
+        readings = {
+            count: n for count, n in _ways(part).items() if count is None or count in possible
+        }
+        if sum(readings.values()) > 1 and _may_be_of_items(part):
+            counts = " or ".join(str(count) for count in readings if count is not None)
             raise ValueError(
                 f"unbind: entry {path + step} is a list of {len(part)} items, either one for each "
                 f"sample or parts of all samples, and no other entry tells which (samples: {counts}); leave it out"

@@ -54,7 +54,9 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
         states = saved.get("combined_loader")
         if not ahead or not states:
             return
-        loaders = [one for one in loop._combined_loader.flattened if hasattr(one, "state_dict")]
+        loaders = [
+            loader for loader in loop._combined_loader.flattened if hasattr(loader, "state_dict")
+        ]
         for number, loader in enumerate(loaders):
             if isinstance(loader, DeviceLoader):
                 states[number] = loader._state_dict(ahead)
@@ -84,7 +86,7 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
             loop._combined_loader_states_to_load = []
             iter(loop._data_fetcher)
         if loop.restarting:
-            stateful = [one for one in loaders.flattened if hasattr(one, "state_dict")]
+            stateful = [loader for loader in loaders.flattened if hasattr(loader, "state_dict")]
             for loader, state in zip(stateful, states, strict=True):
                 _count_batches(loader, state, trainer)
 
@@ -104,20 +106,20 @@ def _count_batches(loader: Any, state: Any, trainer: Any) -> None:
     # With snapshot_every_n_steps, a StatefulDataLoader has the state of an earlier batch.
     if not isinstance(sampler, EpochSampler) or state.get("_steps_since_snapshot"):
         return
-    one = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
-    count, limit = sampler.batches(one["epoch"]), trainer.limit_train_batches
+    sampler_state = next(states_within(state, {"epoch", "consumed"}, "ResumeLoaders"))
+    count, limit = sampler.batches(sampler_state["epoch"]), trainer.limit_train_batches
     # A smaller integer limits the number of batches in an epoch, for any batch size.
     if int(count * limit if isinstance(limit, float) else count) != trainer.fit_loop.max_batches:
         return
     batches = trainer.fit_loop.epoch_loop.batch_progress
     progress = batches.current
-    left = sampler.batches(one["epoch"], one["consumed"])
-    done = count - left
+    left = sampler.batches(sampler_state["epoch"], sampler_state["consumed"])
+    num_done = count - left
     if batches.is_last_batch:  # the limit had been reached, and the next epoch begins
-        done = trainer.fit_loop.max_batches
+        num_done = trainer.fit_loop.max_batches
     elif left:  # because Lightning repeats an epoch whose limit has been reached
-        done = min(done, trainer.fit_loop.max_batches - 1)
-    more = done - progress.ready
+        num_done = min(num_done, trainer.fit_loop.max_batches - 1)
+    more = num_done - progress.ready
     for name in ("ready", "started", "processed", "completed"):
         setattr(progress, name, getattr(progress, name) + more)
 

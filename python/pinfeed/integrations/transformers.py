@@ -87,7 +87,7 @@ def _refuse(function: str, key: str) -> None:
     )
 
 
-def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
+def _refuse_others(function: str, sample: Any, supported: Collection[str]) -> None:
     """Raises ValueError if a sample, or the sources of samples, have numbers for tokens under other keys."""
 
     def value_of(key: str) -> Any:
@@ -104,7 +104,7 @@ def _refuse_others(function: str, sample: Any, known: Collection[str]) -> None:
             has_numbers = not value or not isinstance(value[0], str | bytes | Mapping)
         else:
             has_numbers = getattr(value, "ndim", 0) > 0
-        if (has_numbers or _WEIGHTS.search(key)) and key not in known:
+        if (has_numbers or _WEIGHTS.search(key)) and key not in supported:
             _refuse(function, key)
 
 
@@ -139,9 +139,9 @@ class _Numbers(Field):
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         return self._cast(Stack().gather(source, indices, context), source, context.name)
 
-    def _cast(self, batch: Any, given: Any, name: str) -> torch.Tensor:
+    def _cast(self, batch: Any, values: Any, name: str) -> torch.Tensor:
         if not isinstance(batch, torch.Tensor):
-            raise TypeError(f"{name}: expected numbers, got {type(given).__name__}; {_LEAVE_OUT}")
+            raise TypeError(f"{name}: expected numbers, got {type(values).__name__}; {_LEAVE_OUT}")
         if batch.dtype == torch.bool or batch.is_complex():
             return batch
         return batch.to(torch.get_default_dtype() if batch.is_floating_point() else torch.int64)
@@ -179,8 +179,8 @@ class _TokensAndLabels(Pad):
 
     @override
     def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
-        found = super()._in_batch(parts, context)
-        values, extras = found if isinstance(found, EntryWithExtras) else (found, {})
+        result = super()._in_batch(parts, context)
+        values, extras = result if isinstance(result, EntryWithExtras) else (result, {})
         return EntryWithExtras(values, {**extras, "labels": parts[3]})
 
 
@@ -265,21 +265,21 @@ class _Padding(_Collator):
             "attention_mask" in tokenizer.model_input_names and "attention_mask" not in first
         )
         shape = (tokenizer.padding_side, width or self.pad_to_multiple_of)
-        asked = {"lengths": len(padded) > 1 or width is not None}
+        options = {"lengths": len(padded) > 1 or width is not None}
         mask = {"mask": "attention_mask", "mask_dtype": torch.int64} if makes_mask else {}
         sources = {label.source for label in labels.values()}
         fields = {}
         for key in first:
             if key in padded:
                 more = {"kind": tokens, **mask} if key == ids else {}
-                fields[key] = _padded(fills[key], *shape, key, **asked, **more)
+                fields[key] = _padded(fills[key], *shape, key, **options, **more)
             elif key not in without and key not in sources:
                 fields[key] = _numbers(key)
         batch = self._collated(features, first, fields | labels)
-        lengths = batch[ids].lengths if asked["lengths"] else None
-        for key in padded if asked["lengths"] else ():
-            batch[key], own, _ = batch[key]
-            self._require_same(lengths, own, ids, key)
+        lengths = batch[ids].lengths if options["lengths"] else None
+        for key in padded if options["lengths"] else ():
+            batch[key], own_lengths, _ = batch[key]
+            self._require_same(lengths, own_lengths, ids, key)
         if width is not None:
             for key in [*padded, "attention_mask"] if makes_mask else padded:
                 batch[key] = self._widened(batch[key], width, fills[key], lengths)

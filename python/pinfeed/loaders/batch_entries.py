@@ -48,8 +48,8 @@ def moved(entry: Any, device: torch.device) -> Any:
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
     """Returns all tensors in nested containers."""
-    found = structure.entries(node, lambda node: isinstance(node, _WHOLE))
-    return [entry for _, entry in found if isinstance(entry, torch.Tensor)]
+    wholes = structure.entries(node, lambda node: isinstance(node, _WHOLE))
+    return [entry for _, entry in wholes if isinstance(entry, torch.Tensor)]
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:

@@ -179,16 +179,16 @@ class DeviceLoader:
     def __getattr__(self, name: str) -> Any:
         if name == "loader" or name.startswith("__"):  # not set yet, during unpickling
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        own = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
-        if name in own and self._counted is not None:
-            return own[name]
-        if name in own and not hasattr(self.loader, name):
+        methods = {"state_dict": self._state_dict, "load_state_dict": self._load_state_dict}
+        if name in methods and self._counted is not None:
+            return methods[name]
+        if name in methods and not hasattr(self.loader, name):
             raise AttributeError(
                 f"DeviceLoader: the {type(self.loader).__name__} has no {name}; take a StatefulDataLoader of "
                 "torchdata, or a batch_sampler of pinfeed's, such as ShuffleSampler(dataset, batch_size)"
             )
         attribute = getattr(self.loader, name)
-        return own.get(name, attribute)
+        return methods.get(name, attribute)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _OF_LOOPS}
@@ -366,9 +366,9 @@ def _available(device: torch.device | None) -> torch.device:
         device = accelerator
     count = 0 if accelerator is None else torch.accelerator.device_count()
     if accelerator is None or device.type != accelerator.type or (device.index or 0) >= count:
-        there = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
+        available = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
         raise ValueError(
-            f"DeviceLoader: device {str(device)!r} is not available, torch finds {there}"
+            f"DeviceLoader: device {str(device)!r} is not available, torch finds {available}"
             f"{_why_unusable(device) if accelerator is None else ''}; "
             "leave device out to use what is available, or pass 'cpu'"
         )

@@ -102,14 +102,14 @@ class Prefetcher:
         """
         if self.is_closed:
             raise self._why_closed()
-        asked = time.perf_counter()
+        start = time.perf_counter()
         try:
             item = self._next_item()
         except BaseException:  # an interrupt, or the thread limit
             self.close()
             raise
         finally:
-            self.times.waited += time.perf_counter() - asked
+            self.times.waited += time.perf_counter() - start
         if item.state is not None:
             self.states.append(item.state)
         if not self.is_closed and (item.error is None or isinstance(item.error, Exception)):
@@ -232,14 +232,14 @@ class Prefetcher:
             return False
         self.times.begin(Activity.COPYING)
         try:
-            sent = self._transfer.send(batch)
+            transfer = self._transfer.send(batch)
         except BaseException as error:  # noqa: BLE001, the consumer raises it
             # Storing the error must not hold device memory.
             traceback.clear_frames(error.__traceback__)
             add_note(error, f"DeviceLoader: raised while batch {number} was moved to the device")
             self._put_last(_Fetched(number, error=error))
             return False
-        self._items.put(_Fetched(number, sent, state=state))
+        self._items.put(_Fetched(number, transfer, state=state))
         return True
 
     def _put_last(self, item: _Fetched) -> None:

@@ -74,10 +74,14 @@ class OneStreamTransfer(Transfer):
 
         def move(entry: Any) -> Any:
             nonlocal size
-            there = moved(entry, self._device)
-            if there is not entry and isinstance(there, torch.Tensor) and has_own_memory(there):
-                size += there.nbytes
-            return there
+            moved_batch = moved(entry, self._device)
+            if (
+                moved_batch is not entry
+                and isinstance(moved_batch, torch.Tensor)
+                and has_own_memory(moved_batch)
+            ):
+                size += moved_batch.nbytes
+            return moved_batch
 
         return InFlight(map_movable(move, self._plan.apply(batch, batch)), size)
 
@@ -122,14 +126,14 @@ class StreamTransfer(Transfer):
             for i, copy in copies.items():
                 entries[i] = copy.target
             next_entry = iter(entries)
-            there = map_movable(lambda _: next(next_entry), batch)
+            moved_batch = map_movable(lambda _: next(next_entry), batch)
             if self._are_fields_there:
-                there = self._plan.apply(there, batch)
+                moved_batch = self._plan.apply(moved_batch, batch)
             events.append(accelerator.record(accelerator.copies))
         size = sum(copy.source.nbytes for copy in copies.values())
         has_late_entries = any(isinstance(entry, _LateEntry) for entry in entries)
-        memory = _device_memory(there, accelerator.device)
-        return InFlight(there, size, tuple(events), memory, has_late_entries)
+        memory = _device_memory(moved_batch, accelerator.device)
+        return InFlight(moved_batch, size, tuple(events), memory, has_late_entries)
 
     @override
     def receive(self, sent: InFlight) -> Any:

@@ -168,14 +168,14 @@ class _Worker:
 
 
 def receive(
-    token: tuple[int, int], descriptor: Any, place: tuple[int, int, int], start: int, size: int
+    token: tuple[int, int], descriptor: Any, location: tuple[int, int, int], start: int, size: int
 ) -> torch.UntypedStorage:
     """Unpickles a storage over bytes that a worker wrote. The slot is released when it dies.
 
     Args:
         token: The worker's process id, and the time of its start.
         descriptor: A duplicate of the worker's file descriptor; None if an earlier one arrived.
-        place: Number, offset and capacity of the slot.
+        location: Number, offset and capacity of the slot.
         start: Offset of the bytes in the slot.
         size: Number of bytes.
     """
@@ -190,7 +190,7 @@ def receive(
             raise RuntimeError(_LOST) from error
         worker = _workers[token] = _Worker(file, token[0])
     worker.cells[RECEIVED] += 1
-    memory = worker.slot(*place).receive(start, size)
+    memory = worker.slot(*location).receive(start, size)
     if memory is None:
         raise RuntimeError(_LOST)
     return memory.untyped_storage()

@@ -150,8 +150,8 @@ class WorkerMemory:
         with self._lock:
             while self._resident() > self._max_bytes() and self._discard_one():
                 pass
-            for held, numbers in self._by_capacity.items():
-                if size <= held <= 2 * capacity:
+            for slot_capacity, numbers in self._by_capacity.items():
+                if size <= slot_capacity <= 2 * capacity:
                     for _ in range(min(len(numbers), _PROBES)):
                         number = numbers[0]
                         memory = self._slots[number].claim(size)
@@ -171,31 +171,31 @@ class WorkerMemory:
         is_sending = threading.current_thread() is self._queue._thread
         if is_sending and size > 0 and storage.device.type == "cpu":
             address = storage.data_ptr()
-            found = self._find(address, size)
-            if found is None and not storage.is_shared():  # allocated by torch
+            match = self._find(address, size)
+            if match is None and not storage.is_shared():  # allocated by torch
                 if size <= SMALL_BYTES:
                     return rebuild_small_storage, (ctypes.string_at(address, size),)
                 memory = self.allocate(size)
                 if memory is not None:
                     memory.untyped_storage().copy_(storage)
-                    found = self._find(memory.data_ptr(), size)
-            if found is not None:
-                number, slot, start = found
+                    match = self._find(memory.data_ptr(), size)
+            if match is not None:
+                number, slot, start = match
                 slot.send()
                 self._cells[main_process.SENT] += 1
                 is_mapped = self._cells[main_process.IS_MAPPED]
                 descriptor = None if is_mapped else reduction.DupFd(self._file)
-                place = (number, slot.offset, slot.capacity)
-                return main_process.receive, (self._token, descriptor, place, start, size)
+                location = (number, slot.offset, slot.capacity)
+                return main_process.receive, (self._token, descriptor, location, start, size)
         return reductions.reduce_storage(storage)  # type: ignore[no-untyped-call]
 
     def _find(self, address: int, size: int) -> tuple[int, _core.SharedSlot, int] | None:
         """Returns the number of the slot that holds these bytes, the slot, and their offset in it."""
         with self._lock:
-            place = bisect.bisect_left(self._by_address, (address + 1,)) - 1
-            if place < 0:
+            index = bisect.bisect_left(self._by_address, (address + 1,)) - 1
+            if index < 0:
                 return None
-            begin, number = self._by_address[place]
+            begin, number = self._by_address[index]
             slot = self._slots[number]
         start = address - begin
         return (number, slot, start) if start + size <= slot.capacity else None
@@ -283,9 +283,11 @@ class WorkerMemory:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
             is_arriving = self._cells[main_process.SENT] > self._cells[main_process.RECEIVED]
             with self._lock:
-                own = [number for number, slot in self._slots.items() if slot.readers == 0]
-                is_used_here = any(self._collations[number] != self._collation for number in own)
-            is_all_own = len(own) == len(self._slots)
+                numbers = [number for number, slot in self._slots.items() if slot.readers == 0]
+                is_used_here = any(
+                    self._collations[number] != self._collation for number in numbers
+                )
+            is_all_own = len(numbers) == len(self._slots)
             if is_arriving or self._shortage or not (is_used_here or is_all_own):
                 is_own_until = time.monotonic() + grace
             elif time.monotonic() > is_own_until:

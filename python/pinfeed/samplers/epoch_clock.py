@@ -188,10 +188,10 @@ class EpochClock:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker's copy shares the stored values; other copies are independent.
-        own = {
+        copies = {
             name: copy.copy(self.__dict__[name]) for name in ("_passes", "_begun_count", "_loaded")
         }
-        return self.__dict__ | own
+        return self.__dict__ | copies
 
     def _pending_load(self) -> tuple[int, Any] | None:
         """Returns the epoch and position loaded for this worker, or None."""

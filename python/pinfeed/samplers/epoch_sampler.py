@@ -32,8 +32,8 @@ _P = TypeVar("_P")
 @functools.cache
 def _arguments_of(kind: type) -> frozenset[str]:
     """Returns the argument names of a pinfeed sampler class, without a user's subclass's own."""
-    ours = [one for one in kind.__mro__ if one.__module__.partition(".")[0] == "pinfeed"]
-    names = {name for one in ours for name in inspect.signature(one).parameters}
+    classes = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "pinfeed"]
+    names = {name for cls in classes for name in inspect.signature(cls).parameters}
     return frozenset(names - {"count", "dataset", "flags", "lengths", "weights"} | {"drop_last"})
 
 
@@ -76,8 +76,8 @@ class EpochSampler(Sampler[Any]):
 
         def __setattr__(self, name: str, value: Any) -> None:
             if name[0] != "_":  # private ones change with every batch
-                own = getattr(type(self), name, None)
-                is_fixed = isinstance(own, property) and own.fset is None
+                attribute = getattr(type(self), name, None)
+                is_fixed = isinstance(attribute, property) and attribute.fset is None
                 before = self.__dict__.get(name, value)
                 is_changed = type(before) is not type(value) or before != value
                 if is_fixed or (is_changed and name in _arguments_of(type(self))):
@@ -272,18 +272,18 @@ class EpochSampler(Sampler[Any]):
             ValueError: If the state is incomplete or from a sampler with other settings or data, or if
                 ranks are not at the same step.
         """
-        one: Any = self._state_of_all(state)
+        loaded: Any = self._state_of_all(state)
         needed = ("epoch", "consumed", "finished")
-        require_state(one, needed, self._identity(), self._name, "sampler")
-        epoch = checked_integer(one["epoch"], f"{self._name}: epoch of the state", 0)
-        start = checked_integer(one["consumed"], f"{self._name}: consumed of the state", 0)
+        require_state(loaded, needed, self._identity(), self._name, "sampler")
+        epoch = checked_integer(loaded["epoch"], f"{self._name}: epoch of the state", 0)
+        start = checked_integer(loaded["consumed"], f"{self._name}: consumed of the state", 0)
         units = self.units(epoch)
         if start > units:
             raise ValueError(
                 f"{self._name}: consumed of the state must be at most {units}, the size of epoch {epoch}, "
                 f"got {start}"
             )
-        finished = bool(one["finished"])
+        finished = bool(loaded["finished"])
         is_over = finished or self.steps(epoch, start) == 0
         if is_over and not self._clock.load(epoch):
             return
@@ -297,18 +297,18 @@ class EpochSampler(Sampler[Any]):
             raise ValueError(f"{self._name}: state must have at least one rank's state, got none")
         if not states:
             return state
-        positions = [(one.get("epoch"), one.get("consumed")) for one in states]
+        positions = [(inner.get("epoch"), inner.get("consumed")) for inner in states]
         if len({*positions}) > 1:
-            named = ", ".join(
+            descriptions = ", ".join(
                 f"rank {rank} has consumed {consumed} of epoch {epoch}"
                 for rank, (epoch, consumed) in enumerate(positions)
             )
             raise ValueError(
-                f"{self._name}: the states of all ranks must be at the same step, got {named}; load states "
+                f"{self._name}: the states of all ranks must be at the same step, got {descriptions}; load states "
                 "that all ranks saved after the same step"
             )
         # The state of a loader with workers has the sampler's state from before the end of the loop.
-        finished = is_finished(state) or all(one["finished"] for one in states)
+        finished = is_finished(state) or all(inner["finished"] for inner in states)
         return states[0] | {"finished": finished}
 
     def _state(self, position: _Pass) -> dict[str, Any]:
@@ -328,8 +328,8 @@ class EpochSampler(Sampler[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the plan, which is large and quickly recomputed.
-        own = {name: copy.copy(self.__dict__[name]) for name in ("_clock", "_pass")}
-        return self.__dict__ | own | {"_plan_cache": None, "_detected_ranks": None}
+        copies = {name: copy.copy(self.__dict__[name]) for name in ("_clock", "_pass")}
+        return self.__dict__ | copies | {"_plan_cache": None, "_detected_ranks": None}
 
     def __repr__(self) -> str:
         names = (*self.SHOWN, *self.SETTINGS)
@@ -394,25 +394,25 @@ def require_no_sampler(data: Any, name: str) -> None:
 
 
 def checked_column(
-    values: Any, name: str, what: Literal["integers", "numbers", "labels"]
+    values: Any, name: str, kind: Literal["integers", "numbers", "labels"]
 ) -> npt.NDArray[Any]:
     """Validates one value per sample, as a 1-D array; labels may have any dtype."""
-    require_no_sampler(values, f"{name} must be {what}")
+    require_no_sampler(values, f"{name} must be {kind}")
     try:
         if isinstance(values, np.ndarray):
             _core.require_whole_file(values)
-        are_texts = what == "labels" and getattr(values, "string_type", None) is not None
+        are_texts = kind == "labels" and getattr(values, "string_type", None) is not None
         array = np.asarray([*values] if are_texts else values)  # a column of an ArrayDataset
     except ValueError as error:
-        raise ValueError(f"{name} must be 1-D {what}: {error}") from error
+        raise ValueError(f"{name} must be 1-D {kind}: {error}") from error
     except (TypeError, RuntimeError) as error:  # tensors that NumPy can't represent
-        raise TypeError(f"{name} must be 1-D {what} in CPU memory: {error}") from error
+        raise TypeError(f"{name} must be 1-D {kind} in CPU memory: {error}") from error
     if array.ndim != 1:
-        is_one_hot = what == "labels" and array.ndim == 2
+        is_one_hot = kind == "labels" and array.ndim == 2
         hint = "; convert one-hot labels with .argmax(1)" if is_one_hot else ""
         raise ValueError(f"{name} must be 1-D, got shape {array.shape}{hint}")
     if array.size == 0:
         raise ValueError(f"{name} must not be empty: expected one per sample, got none")
-    if array.dtype.kind not in {"integers": "iu", "numbers": "biuf"}.get(what, array.dtype.kind):
-        raise TypeError(f"{name} must be {what}, got dtype {array.dtype}")
+    if array.dtype.kind not in {"integers": "iu", "numbers": "biuf"}.get(kind, array.dtype.kind):
+        raise TypeError(f"{name} must be {kind}, got dtype {array.dtype}")
     return array

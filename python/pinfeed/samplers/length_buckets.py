@@ -199,7 +199,7 @@ class LengthBucketSampler(EpochSampler):
             batches -= 1
         if not self.shuffle:
             return _Plan(order, cuts, np.arange(batches))
-        size = next((one for one in _GROUPS if batches >= _MIN_GROUPS * one), _GROUPS[-1])
+        size = next((group for group in _GROUPS if batches >= _MIN_GROUPS * group), _GROUPS[-1])
         groups = permutation(batches // size, random_keys(self.seed, (epoch,), 2 * ROUNDS)[ROUNDS:])
         shuffled = (groups[:, None] * size + np.arange(size)).reshape(-1)
         return _Plan(order, cuts, np.append(shuffled, np.arange(len(shuffled), batches)))

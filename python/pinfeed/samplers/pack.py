@@ -210,14 +210,14 @@ class PackSampler(EpochSampler):
         first = start + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
         rooms = rounded_up(lengths, self.documents_multiple_of)
-        places = np.cumsum(rooms) - rooms
-        places += rows * self.seq_length - places[np.searchsorted(rows, rows)]
+        offsets = np.cumsum(rooms) - rooms
+        offsets += rows * self.seq_length - offsets[np.searchsorted(rows, rows)]
         packing = Packing(
             documents,
             self._totals[documents],
             starts,
             lengths,
-            places,
+            offsets,
             self._batch_size,
             self.seq_length,
             self.documents_multiple_of,
@@ -243,16 +243,18 @@ class PackSampler(EpochSampler):
             return totals, PackLosses(0, 0, empty)
         if self.overflow == "error":
             longest = long[np.argsort(-totals[long], kind="stable")[:3]]
-            named = ", ".join(f"document {i} has {totals[i]} tokens" for i in longest.tolist())
+            descriptions = ", ".join(
+                f"document {i} has {totals[i]} tokens" for i in longest.tolist()
+            )
             raise ValueError(
                 f"{self._name}: documents must have at most seq_length={self.seq_length} tokens, "
-                f"but {len(long)} have more: {named}; cut them into several with "
+                f"but {len(long)} have more: {descriptions}; cut them into several with "
                 f"RaggedArray.split({self.seq_length}), or take overflow='truncate' or 'drop'"
             )
-        taken = totals.copy()
-        taken[long] = self.seq_length if self.overflow == "truncate" else 0
-        lost = sum(totals[long].tolist()) - int(taken[long].sum())  # may exceed 64 bits
-        return taken, PackLosses(len(long) if self.overflow == "drop" else 0, lost, empty)
+        used = totals.copy()
+        used[long] = self.seq_length if self.overflow == "truncate" else 0
+        lost = sum(totals[long].tolist()) - int(used[long].sum())  # may exceed 64 bits
+        return used, PackLosses(len(long) if self.overflow == "drop" else 0, lost, empty)
 
     def _rows_of_rank(self, plan: _Plan, first: int) -> npt.NDArray[np.int64]:
         """Returns this rank's rows of a step; every rank gets one before any gets two."""

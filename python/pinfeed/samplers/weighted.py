@@ -206,8 +206,8 @@ def _earlier_in(indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _checked_weights(weights: Any, name: str) -> npt.NDArray[np.float64]:
-    given = checked_column(weights, f"{name}: weights", "numbers")
-    array = np.ascontiguousarray(given, np.float64)
+    column = checked_column(weights, f"{name}: weights", "numbers")
+    array = np.ascontiguousarray(column, np.float64)
     wrong = np.flatnonzero(~((array >= 0) & (array < np.inf)))
     if wrong.size:
         raise ValueError(

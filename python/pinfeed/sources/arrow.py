@@ -37,8 +37,8 @@ def table_columns(
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
     if isinstance(table, str | os.PathLike):
         file = import_extra("pyarrow.parquet", "arrow").ParquetDataset(table, memory_map=True)
-        wanted = _wanted(columns, file.schema.names, function)
-        table = file.read(None if columns is None else wanted)
+        names = _wanted(columns, file.schema.names, function)
+        table = file.read(None if columns is None else names)
     order = None
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
@@ -65,16 +65,16 @@ def table_columns(
 
 def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> list[str]:
     """Returns the requested column names without duplicates, or all; raises if one is missing."""
-    wanted = list(dict.fromkeys(names if columns is None else columns))
-    for name in wanted:
+    selected = list(dict.fromkeys(names if columns is None else columns))
+    for name in selected:
         count = names.count(name)
         if count != 1:
-            found = "no column" if count == 0 else f"{count} columns called"
-            text = f"the table has {found} {name!r}; it has {names}"
+            got = "no column" if count == 0 else f"{count} columns called"
+            text = f"the table has {got} {name!r}; it has {names}"
             raise ValueError(Problem(function, text, hint="" if count else nearest(name, names)))
-    if not wanted:
+    if not selected:
         raise ValueError(f"{function}: expected at least one column, got none")
-    return wanted
+    return selected
 
 
 def _hugging_face(
@@ -93,16 +93,16 @@ def _hugging_face(
     return dataset.data.table, shown["columns"] if columns is None else columns, order
 
 
-def _table_of(given: Any) -> str:
+def _table_of(value: Any) -> str:
     """A hint how to convert an object to a table, as the end of a message."""
     datasets = sys.modules.get("datasets")
-    if datasets is not None and isinstance(given, datasets.IterableDataset):
+    if datasets is not None and isinstance(value, datasets.IterableDataset):
         return "; StreamDataset takes streams"
-    if hasattr(given, "collect"):  # polars' LazyFrame
+    if hasattr(value, "collect"):  # polars' LazyFrame
         return "; .collect() makes a DataFrame of it"
-    if hasattr(given, "to_table"):  # a dataset of pyarrow
+    if hasattr(value, "to_table"):  # a dataset of pyarrow
         return "; .to_table() reads it into memory"
-    if isinstance(given, list | tuple):
+    if isinstance(value, list | tuple):
         return "; pyarrow.concat_tables(tables) joins tables without a copy"
     return ""
 

@@ -247,11 +247,11 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
             return _FilePart.open(path, f"{name} ({path})", is_sample)
         if not is_sample and is_ragged_directory(path):
             return RaggedArray.open(path)
-        found = sorted(os.listdir(path))
-        first = found[0] if found else "x.npy"
+        files = sorted(os.listdir(path))
+        first = files[0] if files else "x.npy"
         raise ValueError(
             f"{name} ({path}): expected a .npy file, or the directory of a RaggedArray, got a "
-            f"directory of {found}; create one ConcatArray per file: "
+            f"directory of {files}; create one ConcatArray per file: "
             f'ConcatArray([f"{{part}}/{first}" for part in parts])'
         )
     if isinstance(part, RaggedArray) and not is_path:
@@ -266,7 +266,7 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
 
 def _require_alike(first: Any, part: Any, number: int, is_sample: bool) -> None:
     """Raises if a part differs from the first in kind, dtype or shape."""
-    kinds = [(_kind(one), one.dtype, one.string_type) for one in (first, part)]
+    kinds = [(_kind(item), item.dtype, item.string_type) for item in (first, part)]
     if kinds[0] == kinds[1] and part.describe() == first.describe():
         return
     path = "" if part.is_ragged or part.path is None else f" ({part.path})"

@@ -585,27 +585,27 @@ _FOREIGN = {
 }
 
 
-def _array_of(given: Any) -> str:
+def _array_of(value: Any) -> str:
     """A hint how to convert an object to an array."""
-    if isinstance(given, int | float):
-        return f"np.full(length, {given}) repeats it for each sample"
-    package = type(given).__module__.partition(".")[0]
-    if package == "datasets" and (column := getattr(given, "column_name", None)):
+    if isinstance(value, int | float):
+        return f"np.full(length, {value}) repeats it for each sample"
+    package = type(value).__module__.partition(".")[0]
+    if package == "datasets" and (column := getattr(value, "column_name", None)):
         return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] has this column of a dataset"
-    if package == "pyarrow" and hasattr(given, "null_count"):  # to_numpy() takes few of them
-        column = "column.drop_null()" if given.null_count else "column"
+    if package == "pyarrow" and hasattr(value, "null_count"):  # to_numpy() takes few of them
+        column = "column.drop_null()" if value.null_count else "column"
         return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
-    if hasattr(given, "to_numpy") and not hasattr(given, "columns"):  # a column of a table
+    if hasattr(value, "to_numpy") and not hasattr(value, "columns"):  # a column of a table
         return "pass .to_numpy() of it"
-    if isinstance(given, torch.utils.data.Dataset):
+    if isinstance(value, torch.utils.data.Dataset):
         return (
             "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "
             "write_array(path, dataset) makes files of its samples once"
         )
-    if isinstance(given, Iterator):
+    if isinstance(value, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
     hint = _FOREIGN.get(package, "")
-    return _IN_FILE if hint == _STORE and not hasattr(given, "shape") else hint
+    return _IN_FILE if hint == _STORE and not hasattr(value, "shape") else hint
 
 
 def _sample(sources: Any, index: int) -> Any:

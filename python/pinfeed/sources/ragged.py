@@ -264,13 +264,13 @@ class RaggedArray(Source):
         self._validate()
         offsets, name = self.offsets, "RaggedArray.save"
         first, last = int(offsets[0]), int(offsets[-1])
-        used = _as_ndarray(self.values, name)[first:last]
+        values = _as_ndarray(self.values, name)[first:last]
         write = AtomicWrite(
             path, is_file=False, overwrite=overwrite, is_own=holds_ragged, name=name
         )
         try:
             values_file = VALUES_FILES[self.string_type]
-            _write_npy(os.path.join(write.folder, values_file), used, used.dtype, 0)
+            _write_npy(os.path.join(write.folder, values_file), values, values.dtype, 0)
             _write_npy(os.path.join(write.folder, OFFSETS), offsets, np.dtype(np.int64), first)
             write.commit()
         finally:

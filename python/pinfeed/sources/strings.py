@@ -36,23 +36,23 @@ def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedString
     Messages name a string by ``name``, such as ``"Pad: sample"``, and its number.
     """
     is_bytes = isinstance(strings, np.ndarray) and strings.dtype.kind == "S"
-    found: StringType | None = bytes if is_bytes else None
+    kind: StringType | None = bytes if is_bytes else None
     # The array owns its memory, so that it can move to shared memory for workers.
-    values, used, lengths = np.empty(0, np.uint8), 0, array("q", [0])
+    values, end, lengths = np.empty(0, np.uint8), 0, array("q", [0])
     for chunk in _chunks(strings, name):
         first = len(lengths) - 1
-        found = found or (bytes if isinstance(chunk[0], bytes) else str)
-        _check_types(chunk, found, first, name)
-        parts = chunk if found is bytes else _as_utf8(chunk, first, name)
+        kind = kind or (bytes if isinstance(chunk[0], bytes) else str)
+        _check_types(chunk, kind, first, name)
+        parts = chunk if kind is bytes else _as_utf8(chunk, first, name)
         joined = np.frombuffer(b"".join(parts), np.uint8)
-        begin, used = used, used + len(joined)
-        if used > len(values):  # nothing else views it
-            values.resize(max(used, len(values) + len(values) // 4), refcheck=False)
-        values[begin:used] = joined
+        begin, end = end, end + len(joined)
+        if end > len(values):  # nothing else views it
+            values.resize(max(end, len(values) + len(values) // 4), refcheck=False)
+        values[begin:end] = joined
         lengths.extend(map(len, parts))
-    values.resize(used, refcheck=False)
+    values.resize(end, refcheck=False)
     offsets = np.frombuffer(lengths, np.int64)
-    return EncodedStrings(values, np.cumsum(offsets, out=offsets), found or str)
+    return EncodedStrings(values, np.cumsum(offsets, out=offsets), kind or str)
 
 
 def _chunks(strings: Any, name: str) -> Iterator[list[Any]]:
@@ -81,7 +81,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
         return
     number = next(i for i, item in enumerate(chunk) if not isinstance(item, expected))
     item, number = chunk[number], first + number
-    wanted = f"{expected.__name__} like those before" if number else "str or bytes"
+    expected_text = f"{expected.__name__} like those before" if number else "str or bytes"
     hint = ""
     is_number = isinstance(item, int | float | np.number)
     if is_number and not np.isnan(item):
@@ -94,7 +94,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
         hint = "pass arrays of pyarrow to RaggedArray.from_arrow"
     elif isinstance(item, str | bytes):
         hint = "convert all to one type with encode() or decode()"
-    raise TypeError(Problem(f"{name} {number}", wanted, type(item).__name__, hint))
+    raise TypeError(Problem(f"{name} {number}", expected_text, type(item).__name__, hint))
 
 
 def _as_utf8(chunk: list[str], first: int, name: str) -> list[bytes]:

@@ -48,7 +48,7 @@ class CombinedState:
             checked_integer(states[0].get(name), f"StreamDataset: {name} of the state", 1)
             for name in ("world_size", "workers")
         )
-        states_by_rank = {(one.get("rank"), one.get("worker")): one for one in states}
+        states_by_rank = {(state.get("rank"), state.get("worker")): state for state in states}
         # The states of each group, by rank.
         self._groups: dict[int, dict[int, tuple[dict[str, Any], Share]]] = {}
         self.missing: tuple[int, int] | None = None
@@ -81,16 +81,16 @@ class CombinedState:
         left: list[Start] = []
         for number, group in self._groups.items():
             for rank, (state, share) in group.items():
-                one = StreamState.loaded(state, {**identity, **sizes}, self._shards, share)
-                loaded[number, rank] = one
-            left += self._remaining_starts(one, share)
+                position = StreamState.loaded(state, {**identity, **sizes}, self._shards, share)
+                loaded[number, rank] = position
+            left += self._remaining_starts(position, share)
         self._require_same_step(loaded)
-        left.sort(key=lambda start: start[0])
+        left.sort(key=lambda position: position[0])
         end = self._shards
         while left and left[-1] == [end - 1, 0]:
             left.pop()
             end -= 1
-        return StreamState.begin(one.epoch, [*left, [end, 0]])
+        return StreamState.begin(position.epoch, [*left, [end, 0]])
 
     def _remaining_starts(self, state: StreamState, share: Share) -> list[Start]:
         shards = share.of(remaining_shards(state.left, self._shards))
@@ -102,15 +102,15 @@ class CombinedState:
         return [[shard, read_before + position - first], *rest]
 
     def _require_same_step(self, loaded: dict[tuple[int, int], StreamState]) -> None:
-        steps = {(group, one.yielded) for (group, _), one in loaded.items()}
-        epochs = {(one.epoch, str(one.left)) for one in loaded.values()}
+        steps = {(group, state.yielded) for (group, _), state in loaded.items()}
+        epochs = {(state.epoch, str(state.left)) for state in loaded.values()}
         if len(steps) == len(self._groups) and len(epochs) == 1:
             return
-        named = ", ".join(
-            f"rank {rank} has yielded {one.yielded} samples of epoch {one.epoch}"
-            for (_, rank), one in loaded.items()
+        descriptions = ", ".join(
+            f"rank {rank} has yielded {state.yielded} samples of epoch {state.epoch}"
+            for (_, rank), state in loaded.items()
         )
         raise ValueError(
-            f"StreamDataset: the states of all ranks must be at the same step, got {named}; load states "
+            f"StreamDataset: the states of all ranks must be at the same step, got {descriptions}; load states "
             "that all ranks saved after the same step"
         )

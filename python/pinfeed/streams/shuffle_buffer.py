@@ -26,24 +26,24 @@ class ShuffleBuffer:
         self.size = size
         self._seed, self._key = seed, key
 
-    def step_through(self, samples: Iterable[Any], held: list[Any], step: int) -> Iterator[Any]:
+    def step_through(self, samples: Iterable[Any], buffered: list[Any], step: int) -> Iterator[Any]:
         """Yields a sample of the buffer for each arriving one.
 
-        ``held`` are the slots, which are updated; ``step`` is the number of earlier steps.
+        ``buffered`` are the slots, which are updated; ``step`` is the number of earlier steps.
         """
         bits = self._bits(step)
         blocks = (self._slots(bits.random_raw(_DRAWS)).tolist() for _ in repeat(None))
         for sample, slot in zip(samples, chain.from_iterable(blocks), strict=False):
-            yield held[slot]
-            held[slot] = sample
+            yield buffered[slot]
+            buffered[slot] = sample
 
-    def origins(self, steps: int, held: int | None = None) -> npt.NDArray[np.int64]:
+    def origins(self, steps: int, count: int | None = None) -> npt.NDArray[np.int64]:
         """Returns each slot's sample after ``steps`` steps, as its number in order of arrival.
 
-        ``held`` is the number of filled slots; None: all, as after any step.
+        ``count`` is the number of filled slots; None: all, as after any step.
         """
         if steps == 0:  # the buffer may be far larger than the stream, and than memory
-            return np.arange(self.size if held is None else min(held, self.size))
+            return np.arange(self.size if count is None else min(count, self.size))
         origins = np.full(self.size, -1)
         start = steps
         while start > 0 and origins.min() < 0:

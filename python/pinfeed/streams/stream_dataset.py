@@ -241,15 +241,15 @@ class StreamDataset(IterableDataset[Any]):
         if self.uneven != "keep":
             del identity["rank"]
         states = [*states_within(state, _NEEDED, "StreamDataset")]
-        here = {key: identity[key] for key in RANK_AND_WORKER if key in identity}
-        own = next((one for one in states if here.items() <= one.items()), None)
+        identity_of_worker = {key: identity[key] for key in RANK_AND_WORKER if key in identity}
+        own_state = next((one for one in states if identity_of_worker.items() <= one.items()), None)
         combined = CombinedState(states, shards, self.uneven) if states else None
         can_reshard = combined is not None and combined.can_reshard and self.shuffle_buffer <= 1
         loaded = for_workers = None
-        if own is not None or not can_reshard:
-            selected = own or next(iter(states), state)
+        if own_state is not None or not can_reshard:
+            selected = own_state or next(iter(states), state)
             loaded = StreamState.loaded(selected, identity, shards, self._share())
-        if combined is not None and can_reshard and (own is None or combined.missing is None):
+        if combined is not None and can_reshard and (own_state is None or combined.missing is None):
             others = {key: value for key, value in identity.items() if key not in RANK_AND_WORKER}
             for_workers = combined.remaining(others)
         start = loaded or for_workers
@@ -269,18 +269,19 @@ class StreamDataset(IterableDataset[Any]):
         is_whole = bool(inner) and self.shuffle_buffer <= 1
         if is_whole and CombinedState(inner, self._source.shards, self.uneven).can_reshard:
             return states
-        own = matching_state(states, workers, self.rank_identity, _NEEDED, "StreamDataset")
-        if own is states and inner and workers > 0:
-            one = next(
-                (one for one in inner if self.rank_identity.items() <= one.items()), inner[0]
+        selected = matching_state(states, workers, self.rank_identity, _NEEDED, "StreamDataset")
+        if selected is states and inner and workers > 0:
+            same_rank = next(
+                (state for state in inner if self.rank_identity.items() <= state.items()),
+                inner[0],
             )
             loaders = workers_of(states[0])
-            there = one if loaders is None else one | {"workers": loaders}
-            here = self._identity() | self.rank_identity | {"workers": workers}
+            inner_state = same_rank if loaders is None else same_rank | {"workers": loaders}
+            expected = self._identity() | self.rank_identity | {"workers": workers}
             if self.uneven != "keep":
-                del here["rank"]
-            require_state(there, _NEEDED, here, "StreamDataset", "stream")
-        return own
+                del expected["rank"]
+            require_state(inner_state, _NEEDED, expected, "StreamDataset", "stream")
+        return selected
 
     @property
     def rank_identity(self) -> dict[str, int]:
@@ -368,7 +369,7 @@ class StreamDataset(IterableDataset[Any]):
         ranks = (
             [rank] if self.uneven == "keep" else [rank, *range(rank), *range(rank + 1, world_size)]
         )
-        parts = [(worker * world_size + one, workers * world_size) for one in ranks]
+        parts = [(worker * world_size + other, workers * world_size) for other in ranks]
         return [ShuffleBuffer(self.shuffle_buffer, self.seed, (epoch, 1, *part)) for part in parts]
 
     def _reader(
@@ -381,7 +382,7 @@ class StreamDataset(IterableDataset[Any]):
     ) -> ShardReader:
         worker, workers = _worker()
         order = self._order(epoch)
-        own = share.of(remaining_shards(left, len(order)))
+        own_shards = share.of(remaining_shards(left, len(order)))
 
         def on_skip(where: str) -> None:
             if share.groups > 1 or worker == 0:  # workers of a single group skip the same shards
@@ -389,7 +390,7 @@ class StreamDataset(IterableDataset[Any]):
                 warnings.warn(f"StreamDataset: skipped the rest of {where}", stacklevel=2)
 
         return ShardReader(
-            [order[index] for index, _ in own],
+            [order[index] for index, _ in own_shards],
             functools.partial(
                 self._source.samples,
                 workers=workers,
@@ -401,7 +402,7 @@ class StreamDataset(IterableDataset[Any]):
             starts,
             on_skip if self.on_error == "skip" else None,
             first_needed,
-            {order[index]: read for index, read in own if read},
+            {order[index]: read for index, read in own_shards if read},
         )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -89,24 +89,24 @@ class BatchWriter:
 
     def add(self, batch: Any) -> int:
         """Writes a batch completely or not at all; returns its number of samples."""
-        if self._plain_columns and (taken := self._add_plain(batch)) is not None:
-            return taken
+        if self._plain_columns and (samples := self._add_plain(batch)) is not None:
+            return samples
         number, self._batches = self._batches, self._batches + 1
-        found = self._entries(batch, number)
-        count = self._count(found, number)
-        taken = count if self._limit is None else min(count, self._limit - self.samples)
-        if taken < count:
-            found = [_first(entry, taken) for entry in found]
+        items = self._entries(batch, number)
+        count = self._count(items, number)
+        samples = count if self._limit is None else min(count, self._limit - self.samples)
+        if samples < count:
+            items = [_first(entry, samples) for entry in items]
         if number == 0 and self._planned is not None:
             expected = self._planned * count
             self.expected = expected if self._limit is None else min(expected, self._limit)
-        pending = self._fetch(found, number)
+        pending = self._fetch(items, number)
         self._flush()
-        self.samples += taken
+        self.samples += samples
         if pending is None:
-            self._write(found, number)
+            self._write(items, number)
         self._pending = pending
-        return taken
+        return samples
 
     def finish(self) -> Any:
         """Returns the result, and commits its files."""
@@ -139,26 +139,26 @@ class BatchWriter:
 
     def _entries(self, batch: Any, number: int) -> list[Any]:
         """Returns the entries of a batch, without None, in column order."""
-        found = dict(entries(batch, _is_entry))
+        by_path = dict(entries(batch, _is_entry))
         if number == 0:
-            self._require_named(found)
-            self._columns = {steps: self._column(steps, entry) for steps, entry in found.items()}
+            self._require_named(by_path)
+            self._columns = {steps: self._column(steps, entry) for steps, entry in by_path.items()}
             numbers = itertools.count()
             self._template = map_entries(lambda _: next(numbers), batch, _is_entry)
             if not any(self._columns.values()):
                 raise ValueError(
                     f"{self._where(())}batch 0: expected at least one array or list, got none"
                 )
-        if found.keys() != self._columns.keys():
+        if by_path.keys() != self._columns.keys():
             raise ValueError(
                 f"{self._where(())}batch {number}: expected the entries {_listed(self._columns)} as "
-                f"before, got {_listed(found)}"
+                f"before, got {_listed(by_path)}"
             )
         for steps, column in self._columns.items():
-            if (entry := found[steps]) is not None and column is None:
+            if (entry := by_path[steps]) is not None and column is None:
                 kind = type(entry).__name__
                 raise ValueError(f"{self._where(steps)}batch {number}: expected None, got {kind}")
-        return [found[steps] for steps, column in self._columns.items() if column is not None]
+        return [by_path[steps] for steps, column in self._columns.items() if column is not None]
 
     def _where(self, steps: Sequence[str]) -> str:
         path = "".join(steps)
@@ -192,9 +192,9 @@ class BatchWriter:
             )
         return TextColumn(where, files, name)
 
-    def _require_named(self, found: dict[tuple[str, ...], Any]) -> None:
+    def _require_named(self, entries_by_path: dict[tuple[str, ...], Any]) -> None:
         """Raises ValueError if the dict of dtypes names a missing entry."""
-        names = [_entry_name(steps) for steps in found]
+        names = [_entry_name(steps) for steps in entries_by_path]
         for name in self._dtypes:
             if name is not None and name not in names:
                 raise ValueError(
@@ -207,9 +207,9 @@ class BatchWriter:
         whole = self._dtypes.get(None) if kind in "biufc" else None
         return self._dtypes.get(_entry_name(steps), whole)
 
-    def _count(self, found: list[Any], number: int) -> int:
+    def _count(self, items: list[Any], number: int) -> int:
         """Returns the number of samples in a batch."""
-        counts = [_length(entry) for entry in found]
+        counts = [_length(entry) for entry in items]
         count = counts[0]
         if count is None or counts.count(count) < len(counts):
             raise self._uncounted(counts, number)
@@ -239,11 +239,11 @@ class BatchWriter:
             )
         return ValueError(f"{self._where(paths[wrong])}batch {number}: {problem}")
 
-    def _write(self, found: list[Any], number: int) -> None:
+    def _write(self, items: list[Any], number: int) -> None:
         columns = [column for column in self._columns.values() if column is not None]
         for column in columns:
             column.batch = number
-        rows = [column.check(entry) for column, entry in zip(columns, found, strict=True)]
+        rows = [column.check(entry) for column, entry in zip(columns, items, strict=True)]
         for column, row in zip(columns, rows, strict=True):
             column.write(row)
         self._written = self.samples
@@ -281,15 +281,15 @@ class BatchWriter:
             parts = [batch.get(key) for key in columns]
         else:
             parts = batch
-        found, count = [], -1
+        rows_by_column, count = [], -1
         for column, part in zip(columns.values(), parts, strict=True):
             rows = column.plain_rows(part)
             if rows is None or len(rows) != count >= 0:
                 return None
             count = len(rows)
-            found.append(rows)
+            rows_by_column.append(rows)
         self._flush()
-        for column, rows in zip(columns.values(), found, strict=True):
+        for column, rows in zip(columns.values(), rows_by_column, strict=True):
             column.append(rows)
         self._batches += 1
         self.samples += count
@@ -305,16 +305,16 @@ class BatchWriter:
         for column in columns:
             column.reserve(expected)
 
-    def _fetch(self, found: list[Any], number: int) -> _Pending | None:
+    def _fetch(self, items: list[Any], number: int) -> _Pending | None:
         """Starts copying a batch from devices, in stream order; None if it is in memory.
 
         The whole batch is copied, because the loader may reuse its memory before it is written.
         """
-        remote = {part.device for entry in found for part in _parts(entry) if is_remote(part)}
+        remote = {part.device for entry in items for part in _parts(entry) if is_remote(part)}
         if not remote:
             return None
         entries = []
-        for entry in found:
+        for entry in items:
             parts = [_copied(part, self._function) for part in _parts(entry)]
             entries.append(type(entry)(*parts) if isinstance(entry, _SEQUENCES) else parts[0])
         events = [torch.Event(device) for device in remote if has_streams(device)]

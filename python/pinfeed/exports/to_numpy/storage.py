@@ -50,10 +50,10 @@ class Memory:
         except (BufferError, SystemError, AttributeError):
             # The traceback of an error holds a view, or the system can't remap pages (SystemError, or no
             # resize from Python 3.15 on).
-            moved = _anonymous(size)
+            larger = _anonymous(size)
             common = min(size, len(self._map))
-            memoryview(moved)[:common] = memoryview(self._map)[:common]
-            self._map = moved
+            memoryview(larger)[:common] = memoryview(self._map)[:common]
+            self._map = larger
         except OSError as error:
             raise _no_memory(size) from error
         if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
@@ -103,12 +103,12 @@ class Memory:
         return np.frombuffer(self._map, self.dtype, items, offset).reshape(rows, *self.row)
 
 
-def require_memory(size: int, what: str) -> None:
-    """Raises MemoryError if fewer than ``size`` bytes are free; ``what`` begins the message."""
+def require_memory(size: int, subject: str) -> None:
+    """Raises MemoryError if fewer than ``size`` bytes are free; ``subject`` begins the message."""
     free = free_memory() if size > SMALL else None
     if free is not None and size > free:
         raise MemoryError(
-            f"to_numpy: {what} {size:,} bytes of memory, of which {free:,} are free; write to files "
+            f"to_numpy: {subject} {size:,} bytes of memory, of which {free:,} are free; write to files "
             "by passing a path as out, or limit the samples with max_samples"
         )
 

@@ -181,7 +181,7 @@ def _check(array: Array, spec: Any, where: str) -> None:
     sizes, hint = tuple(spec.shape), ""
     if array.ndim == len(sizes):
         pairs = zip(array.shape, sizes, strict=True)
-        free = tuple(one if one == other else None for one, other in pairs)
+        free = tuple(size if size == other else None for size, other in pairs)
         hint = f"; if it varies, pass signature= with tf.TensorSpec({free}, tf.{spec.dtype.name})"
     raise ValueError(f"{where}: expected shape {sizes}, got {array.shape}{hint}")
 

@@ -73,14 +73,15 @@ class Signature:
         return cls(_element(batch, iter(specs.values())), specs, moves, batch)
 
     @classmethod
-    def of_specs(cls, given: Any, channels_last: Any) -> Signature:
+    def of_specs(cls, nested: Any, channels_last: Any) -> Signature:
         """Creates the signature from a user's nested ``tf.TypeSpec``."""
         specs = {
-            steps: None if isinstance(spec, _NONE_SPEC) else spec for steps, spec in _entries(given)
+            steps: None if isinstance(spec, _NONE_SPEC) else spec
+            for steps, spec in _entries(nested)
         }
         for steps, spec in specs.items():
             require_spec(spec, f"signature{_path(steps)}")
-        return cls(given, specs, _moved(channels_last, specs), given)
+        return cls(nested, specs, _moved(channels_last, specs), nested)
 
     def arrays(self, batch: Any, number: int) -> tuple[Any, ...]:
         """Returns the arrays of a batch; raises if it doesn't fit, naming the batch's number."""
@@ -93,10 +94,10 @@ class Signature:
                 f"{_where((), number)}: expected the entries {_listed(self._specs)}, "
                 f"got {_listed(values)}"
             )
-        found: list[Any] = []
+        results: list[Any] = []
         for steps, spec in self._specs.items():
-            found += arrays_of(spec, steps in self._moves, values[steps], _where(steps, number))
-        return tuple(found)
+            results += arrays_of(spec, steps in self._moves, values[steps], _where(steps, number))
+        return tuple(results)
 
     def element(self, *arrays: Any) -> Any:
         """Rebuilds a dataset element from the tensors of all arrays."""
@@ -112,13 +113,13 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
 
     They come from `Padded` batches and from the fields of the loader.
     """
-    found: dict[Steps, set[int]] = {}
+    axes: dict[Steps, set[int]] = {}
     for path, node in structure.entries(batch, lambda node: isinstance(node, Padded)):
         if isinstance(node, Padded):
             steps = tuple(map(step_name, path))
             has_one_axis = getattr(node.lengths, "ndim", 0) == 1
-            found[(*steps, "values")] = {1} if has_one_axis else set(range(1, node.values.ndim))
-            found[(*steps, "mask")] = set(range(1, node.values.ndim))
+            axes[(*steps, "values")] = {1} if has_one_axis else set(range(1, node.values.ndim))
+            axes[(*steps, "mask")] = set(range(1, node.values.ndim))
     collate = getattr(loader, "collate_fn", None)
     for spec in (
         collate.fields if isinstance(collate, Collate) else None,
@@ -127,15 +128,15 @@ def varying_axes(loader: Any, batch: Any) -> dict[Steps, set[int]]:
         for path, field in structure.entries(spec):
             steps = tuple(map(step_name, path))
             if isinstance(field, Field) and field.varying_axes:
-                found[steps] = found[(*steps, "values")] = {*field.varying_axes}
-                found |= {(*steps[:-1], name): {1, 2} for name in field.extra_keys()}
-    return found
+                axes[steps] = axes[(*steps, "values")] = {*field.varying_axes}
+                axes |= {(*steps[:-1], name): {1, 2} for name in field.extra_keys()}
+    return axes
 
 
 def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]) -> set[Steps]:
     """Returns the entries whose channels move from axis 1 to the end: all images, named ones, or none."""
-    named = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
-    if not named:
+    by_name = {".".join(steps): steps for steps, spec in specs.items() if spec is not None}
+    if not by_name:
         raise ValueError("to_tensorflow: expected at least one array in a batch, got none")
     ranks = {
         steps: (spec.shape.rank or 0) if isinstance(spec, tf.TensorSpec) else 0
@@ -160,16 +161,16 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
             f"got {channels_last!r}"
         )
     for name in names:
-        if name not in named:
+        if name not in by_name:
             raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, but the entries are {list(named)}"
+                f"to_tensorflow: channels_last names {name!r}, but the entries are {list(by_name)}"
             )
-        if ranks[named[name]] < 3:
+        if ranks[by_name[name]] < 3:
             raise ValueError(
                 f"to_tensorflow: channels_last names {name!r}, which must have a batch axis, "
-                f"channels and at least one more, got {ranks[named[name]]} axes"
+                f"channels and at least one more, got {ranks[by_name[name]]} axes"
             )
-    return {named[name] for name in names}
+    return {by_name[name] for name in names}
 
 
 def _entries(node: Any) -> Iterator[tuple[Steps, Any]]:

@@ -31,7 +31,7 @@ def _setup_pad(
     values, offsets, _ = inputs
     ctx.save_for_backward(offsets)
     ctx.total = values.shape[0]
-    ctx.options = {key: kept for key, kept in keyword_only_inputs.items() if key != "pad_value"}
+    ctx.options = {key: value for key, value in keyword_only_inputs.items() if key != "pad_value"}
 
 
 def _pad_backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:

@@ -38,12 +38,12 @@ def normalize_tensor(
     ``images`` are uint8; ``constants`` are None for uint8 output; ``options`` go to the op.
     """
     require(name, images.device)
-    wanted = f"uint8 with shape ({', '.join(input)})"
+    expected = f"uint8 with shape ({', '.join(input)})"
     got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)}"
     if images.dtype != torch.uint8:
-        raise TypeError(f"{name} must be {wanted}, got {got}; other dtypes work on the CPU")
+        raise TypeError(f"{name} must be {expected}, got {got}; other dtypes work on the CPU")
     if images.ndim != len(input):
-        raise ValueError(f"{name} must be {wanted}, got {got}")
+        raise ValueError(f"{name} must be {expected}, got {got}")
     if constants is not None:
         constants.check_channels(images.shape[input.index("C")] if "C" in input else 1, name)
         constants.check_units(name)
@@ -89,13 +89,13 @@ def pad_tensor(
             "leave axes out, or pad on the CPU"
         )
     dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
-    most = longest if padding.max_length is None else min(longest, padding.max_length)
+    limit = longest if padding.max_length is None else min(longest, padding.max_length)
     multiple = padding.multiples[0]
-    length = rounded_up(max(most, int(multiple > 1)), multiple)
+    length = rounded_up(max(limit, int(multiple > 1)), multiple)
     if out is not None and out.ndim > 1:
         length = max(length, out.shape[1])
     options: dict[str, Any] = {
-        "max_length": most,
+        "max_length": limit,
         "pad_value": _as_float64(padding.pad_value, dtype, values.device, name),
         "side": padding.side,
     }
@@ -105,7 +105,7 @@ def pad_tensor(
     counts: Any = None
     where = None
     if lengths or mask:
-        counts = (offsets[1:] - offsets[:-1]).clamp(max=most)
+        counts = (offsets[1:] - offsets[:-1]).clamp(max=limit)
     if mask:
         steps, left = torch.arange(length, device=values.device), padding.side == "left"
         where = steps >= length - counts[:, None] if left else steps < counts[:, None]
@@ -181,10 +181,10 @@ def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> t
     if out is None:
         return result
     if (out.shape, out.dtype, out.device) != (result.shape, result.dtype, result.device):
-        wanted, got = (
+        expected, got = (
             f"{torch_dtype_name(t.dtype)} {tuple(t.shape)} on {t.device}" for t in (result, out)
         )
-        raise ValueError(f"{function}: out must be {wanted}, got {got}")
+        raise ValueError(f"{function}: out must be {expected}, got {got}")
     return out.copy_(result)
 
 
@@ -224,7 +224,7 @@ def _allocate_output(
     op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Allocates the output with torch, which raises ``torch.OutOfMemoryError`` if it can't."""
-    device = next(one.device for one in args if isinstance(one, torch.Tensor))
+    device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
     fake = op(*map(_on_meta, args), **kwargs)
     torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=device)
 
