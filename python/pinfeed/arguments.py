@@ -224,9 +224,9 @@ def _shown(value: Any) -> str:
     return f"a {type(value).__name__} of shape {tuple(shape)}" if shape else repr(value)
 
 
-def positive_integer(value: Any, name: str) -> int | None:
-    """Returns the value as a positive 64-bit int, None for None."""
-    return None if value is None else checked_integer(value, name, 1, 2**63 - 1)
+def positive_integer(value: Any, name: str, maximum: int | None = 2**63 - 1) -> int | None:
+    """Returns the value as a positive int, at most ``maximum``; None for None."""
+    return None if value is None else checked_integer(value, name, 1, maximum)
 
 
 def checked_multiples(multiple_of: Any, axes: int, name: str, hint: str = "") -> tuple[int, ...]:

@@ -74,17 +74,11 @@ class Geometry(Transform, ABC):
 
 
 class Step(Geometry):
-    """A single crop, flip or resize.
+    """A single crop, flip or resize."""
 
-    Attributes:
-        native_step: The step in native form.
-        is_random: Whether it draws random numbers.
-        around_boxes: Whether it depends on the boxes of objects.
-    """
-
-    native_step: _core.GeometryStep
-    is_random: bool = False
-    around_boxes: bool = False
+    native_step: _core.GeometryStep  # the step in native form
+    is_random: bool = False  # whether it draws random numbers
+    around_boxes: bool = False  # whether it depends on the boxes of objects
 
     @property
     @override
@@ -154,15 +148,10 @@ class Compose(Geometry):
 
 
 class Crop(Step):
-    """Base class of crops. A crop can extend beyond the image.
+    """Base class of crops. A crop can extend beyond the image."""
 
-    Attributes:
-        fixed_size: Height and width, if they don't depend on the image.
-        border: Padding beyond the edges of the image.
-    """
-
-    fixed_size: tuple[int, int] | None = None
-    border: _core.BorderOptions = NO_BORDER
+    fixed_size: tuple[int, int] | None = None  # height and width, if they don't depend on the image
+    border: _core.BorderOptions = NO_BORDER  # padding beyond the edges of the image
 
     @abstractmethod
     def may_pad(self, size: tuple[int, int] | None) -> bool:

@@ -12,6 +12,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    positive_integer,
     require_flags,
     two_sizes,
     with_hints,
@@ -60,7 +61,7 @@ class Resize(Resizing):
         self.max_size = max_size
         self.like = checked_choice(like, LIBRARIES, "Resize: like")
         sizes = (0,) if size is None else checked_sizes(size, "Resize")
-        longer = 0 if max_size is None else checked_integer(max_size, "Resize: max_size", 1, 2**31)
+        longer = positive_integer(max_size, "Resize: max_size", 2**31) or 0
         if size is None and max_size is None:
             raise ValueError("Resize: size=None needs max_size, the length of the longer edge")
         if len(sizes) == 2 and max_size is not None:
@@ -159,14 +160,12 @@ class RandomShortestSize(Resizing):
             raise ValueError("RandomShortestSize: min_size must be one number or several, got none")
         name = "RandomShortestSize: min_size"
         checked = [checked_integer(size, name, 1, 2**31) for size in sizes]
-        longer = 0
-        if max_size is not None:
-            longer = checked_integer(max_size, "RandomShortestSize: max_size", 1, 2**31)
-            if max(checked) > longer:
-                raise ValueError(
-                    "RandomShortestSize: max_size must be at least min_size, the length of the "
-                    f"shorter edge, got min_size={min_size!r}, max_size={max_size}"
-                )
+        longer = positive_integer(max_size, "RandomShortestSize: max_size", 2**31) or 0
+        if max_size is not None and max(checked) > longer:
+            raise ValueError(
+                "RandomShortestSize: max_size must be at least min_size, the length of the "
+                f"shorter edge, got min_size={min_size!r}, max_size={max_size}"
+            )
         self.is_random = len(checked) > 1
         self.native_step = _core.GeometryStep(kind="resize_to_one_of", width=longer, sizes=checked)
 

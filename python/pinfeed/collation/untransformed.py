@@ -43,21 +43,13 @@ _MASKS_READ, _MAX_CLASSES = 8, 32
 
 
 class _Entry(NamedTuple):
-    """An entry of a sample.
+    """An entry of a sample."""
 
-    Attributes:
-        path: Steps from the sample to the entry, such as ``"['image']"``.
-        parent: Path of the container that it is in.
-        key: Last string key on the path; empty if there is none.
-        fields: Keys and fields that read the entry.
-        value: Value in the sample.
-    """
-
-    path: str
-    parent: str
-    key: str
-    fields: tuple[tuple[Any, Field], ...]
-    value: Any
+    path: str  # steps from the sample to the entry, such as ``"['image']"``
+    parent: str  # path of the container that it is in
+    key: str  # last string key on the path; empty if there is none
+    fields: tuple[tuple[Any, Field], ...]  # keys and fields that read the entry
+    value: Any  # value in the sample
 
 
 def require_transformed(fields: Any, samples: Sequence[Any]) -> None:

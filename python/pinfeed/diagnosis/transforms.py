@@ -25,38 +25,24 @@ _LEVELS = 2.02
 
 
 class Converted(NamedTuple):
-    """A dataset without the transforms that the fields replace.
+    """A dataset without the transforms that the fields replace."""
 
-    Attributes:
-        code: The code to write.
-        note: A description of the fields.
-        dataset: A copy of the dataset whose samples have untransformed images; None if its transform
-            changes images and targets together, and can't be split.
-        collate: Collates its samples.
-    """
-
-    code: str
-    note: str
+    code: str  # the code to write
+    note: str  # a description of the fields
+    # A copy of the dataset whose samples have untransformed images; None if its transform changes
+    # images and targets together, and can't be split.
     dataset: Any = None
-    collate: Collate | None = None
+    collate: Collate | None = None  # collates its samples
 
 
 class _Part(NamedTuple):
-    """A dataset with a transform, which can be in a Subset or ConcatDataset.
-
-    Attributes:
-        dataset: The dataset.
-        name: Its name in code.
-        place: The attribute of the transform that its samples use.
-        target_place: The attribute of the target's transform; empty if there is none.
-        targets: What the transform gets together with an image.
-    """
+    """A dataset with a transform, which can be in a Subset or ConcatDataset."""
 
     dataset: Any
-    name: str
-    place: str
-    target_place: str
-    targets: list[Any]
+    name: str  # its name in code
+    place: str  # the attribute of the transform that its samples use
+    target_place: str  # the attribute of the target's transform; empty if there is none
+    targets: list[Any]  # what the transform gets together with an image
 
     @property
     def path(self) -> str:

@@ -23,44 +23,29 @@ from pinfeed.sources.strings import encode
 
 
 class Objects(NamedTuple):
-    """The boxes of the objects in a batch of images.
+    """The boxes of the objects in a batch of images."""
 
-    Attributes:
-        corners: x1, y1, x2, y2 in pixels of the images, float64 of shape (total, 4); in pixels of the
-            batch, once the batch of images exists.
-        offsets: Start of each image's boxes, int64 of shape (B + 1,).
-        remain: Whether each box remains, bool of shape (total,).
-    """
-
+    # x1, y1, x2, y2 in pixels of the images, float64 of shape (total, 4); in pixels of the batch,
+    # once the batch of images exists.
     corners: Any
-    offsets: Any
-    remain: Any
+    offsets: Any  # start of each image's boxes, int64 of shape (B + 1,)
+    remain: Any  # whether each box remains, bool of shape (total,)
 
 
 class BatchCrops(NamedTuple):
-    """The crops of a batch of images.
+    """The crops of a batch of images."""
 
-    Attributes:
-        views: The crop of each image, in native form.
-        size: Height and width of the batch.
-        geometry: The geometry that the crops were drawn for.
-    """
-
-    views: Any
-    size: tuple[int, int]
-    geometry: Geometry | None
+    views: Any  # the crop of each image, in native form
+    size: tuple[int, int]  # height and width of the batch
+    geometry: Geometry | None  # the geometry that the crops were drawn for
 
 
 class BatchWithInfo(NamedTuple):
-    """Result of a field that other fields depend on.
-
-    Attributes:
-        batch: The batch of the entry.
-        info: The information that the other fields need: a `BatchCrops` for images, lengths for padded
-            samples.
-    """
+    """Result of a field that other fields depend on."""
 
     batch: Any
+    # The information that the other fields need: a `BatchCrops` for images, lengths for padded
+    # samples.
     info: Any
 
 

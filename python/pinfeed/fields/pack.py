@@ -15,6 +15,7 @@ from pinfeed.arguments import (
     checked_integer,
     described,
     dtype_name,
+    positive_integer,
     require_flags,
     with_hints,
 )
@@ -104,9 +105,7 @@ class Pack(Field):
         attention_mask: bool | str | tuple[str, ...] = False,
         seq_idx: bool | str | tuple[str, ...] = False,
     ) -> None:
-        if seq_length is not None:
-            seq_length = checked_integer(seq_length, "Pack: seq_length", 1, 2**31 - 1)
-        self.seq_length = seq_length
+        self.seq_length = positive_integer(seq_length, "Pack: seq_length", 2**31 - 1)
         self.pad_value = pad_value
         self.first_token = first_token
         self.dtype = None if dtype is None else dtype_name(dtype, "Pack")

@@ -18,6 +18,7 @@ from pinfeed.arguments import (
     checked_interpolation,
     checked_number,
     dtype_name,
+    positive_integer,
 )
 from pinfeed.functional.normalization import Normalization, PerChannel, checked_layouts
 from pinfeed.runtime import get_num_threads
@@ -68,9 +69,7 @@ class Patching:
             sizes=checked_sizes(function, patch_size, merge=merge, **sizes),
             merge=checked_integer(merge, f"{function}: merge", 1, 2**15),
             temporal=checked_integer(temporal, f"{function}: temporal", 1, 32),
-            pad_to=0
-            if pad_to is None
-            else checked_integer(pad_to, f"{function}: pad_to", 1, 2**31),
+            pad_to=positive_integer(pad_to, f"{function}: pad_to", 2**31) or 0,
         )
         kind, _ = checked_interpolation(interpolation, None, name, function)
         self.views = _core.AugmentOptions(
@@ -106,19 +105,9 @@ class Patching:
         """
         if samples is None:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
-        return _core.patch_images(
-            images,
-            indices,
-            frames,
-            self.format,
-            self.options,
-            self.views,
-            target,
-            name,
-            get_num_threads(),
-            key=key,
-            samples=samples,
-        )
+        options = self.format, self.options, self.views
+        arguments = images, indices, frames, *options, target, name, get_num_threads()
+        return _core.patch_images(*arguments, key=key, samples=samples)
 
     def frames_of(self, clip: Any) -> Sequence[Any]:
         """Returns the frames of a clip, or a list with the image."""
@@ -133,7 +122,6 @@ class Patching:
 def checked_sizes(
     function: str,
     patch_size: int,
-    *,
     merge: int = 1,
     multiple_of: int | None = None,
     min_pixels: float | None = None,
@@ -233,16 +221,8 @@ def patch_grid(
         ... )
         (array([14, 19]), array([18, 13]))
     """
-    sizes = checked_sizes(
-        "patch_grid",
-        patch_size,
-        merge=merge,
-        multiple_of=multiple_of,
-        min_pixels=min_pixels,
-        max_pixels=max_pixels,
-        max_patches=max_patches,
-        min_side=min_side,
-    )
+    rule = merge, multiple_of, min_pixels, max_pixels, max_patches, min_side
+    sizes = checked_sizes("patch_grid", patch_size, *rule)
     return grid_of(height, width, sizes, "patch_grid")
 
 

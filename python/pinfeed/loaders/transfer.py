@@ -19,21 +19,13 @@ _SMALL_BYTES = 64 * 1024
 
 
 class InFlight(NamedTuple):
-    """A batch on its way to the device.
+    """A batch on its way to the device."""
 
-    Attributes:
-        batch: The batch with its entries on the device, except late ones.
-        size: Number of bytes copied.
-        events: Events after all work on the batch.
-        memory: Device tensors, one per allocation.
-        has_late_entries: Whether the consumer's thread must move entries.
-    """
-
-    batch: Any
-    size: int = 0
-    events: tuple[Any, ...] = ()
-    memory: tuple[torch.Tensor, ...] = ()
-    has_late_entries: bool = False
+    batch: Any  # the batch with its entries on the device, except late ones
+    size: int = 0  # number of bytes copied
+    events: tuple[Any, ...] = ()  # events after all work on the batch
+    memory: tuple[torch.Tensor, ...] = ()  # device tensors, one per allocation
+    has_late_entries: bool = False  # whether the consumer's thread must move entries
 
 
 class Transfer:

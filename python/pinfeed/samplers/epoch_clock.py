@@ -213,17 +213,11 @@ class EpochClock:
 
 
 class _Pass(NamedTuple):
-    """A pass that has begun, or the argument of `EpochClock.set`; can be packed into one integer.
+    """A pass that has begun, or the argument of `EpochClock.set`; can be packed into one integer."""
 
-    Attributes:
-        key: 24 bits that identify the workers of a pass, or 0.
-        call: 8 bits: the number of the last `EpochClock.set` before the pass.
-        epoch: 31 bits; -1 before the first pass.
-    """
-
-    key: int
-    call: int
-    epoch: int
+    key: int  # 24 bits that identify the workers of a pass, or 0
+    call: int  # 8 bits: the number of the last `EpochClock.set` before the pass
+    epoch: int  # 31 bits; -1 before the first pass
 
     def epoch_after(self, last: _Pass) -> int:
         """Returns the epoch of the pass after ``last``, if ``self`` is the last `set`."""

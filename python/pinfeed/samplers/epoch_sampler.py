@@ -358,20 +358,12 @@ class EpochSampler(Sampler[Any]):
 
 @dataclass
 class _Pass:
-    """The position of a pass.
-
-    Attributes:
-        epoch: Epoch of the pass.
-        start: Number of units that all ranks together consumed before.
-        yielded: Number of batches that this rank has yielded.
-        finished: Whether the pass has ended by exhaustion.
-        is_running: Whether the pass is running.
-    """
+    """The position of a pass."""
 
     epoch: int
-    start: int = 0
-    yielded: int = 0
-    finished: bool = False
+    start: int = 0  # number of units that all ranks together consumed before
+    yielded: int = 0  # number of batches that this rank has yielded
+    finished: bool = False  # whether the pass has ended by exhaustion
     is_running: bool = False
 
     @property

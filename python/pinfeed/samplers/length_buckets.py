@@ -114,10 +114,8 @@ class LengthBucketSampler(EpochSampler):
         if batch_size is None and max_tokens is None:
             raise ValueError(f"{name}: expected batch_size or max_tokens or both, got neither")
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
-        self._batch_size, self.max_tokens = (
-            None if limit is None else checked_integer(limit, f"{name}: {argument}", 1)
-            for argument, limit in (("batch_size", batch_size), ("max_tokens", max_tokens))
-        )
+        self._batch_size = positive_integer(batch_size, f"{name}: batch_size", None)
+        self.max_tokens = positive_integer(max_tokens, f"{name}: max_tokens", None)
         self.multiple_of = positive_integer(multiple_of, f"{name}: multiple_of")
         self.max_length = positive_integer(max_length, f"{name}: max_length")
         self.shuffle = shuffle
@@ -265,16 +263,12 @@ class LengthBucketSampler(EpochSampler):
 
 
 class _Plan(NamedTuple):
-    """The batches of one epoch, of all ranks.
+    """The batches of one epoch, of all ranks."""
 
-    Attributes:
-        order: int64 of shape (N,): the samples, batch after batch.
-        cuts: int64 of shape (B + 1,): the begin of each batch in ``order``, and the end of the last.
-        batches: int64: batch numbers in the order in which ranks take them in turn.
-    """
-
-    order: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]  # int64 of shape (N,): the samples, batch after batch
+    # int64 of shape (B + 1,): the begin of each batch in ``order``, and the end of the last.
     cuts: npt.NDArray[np.int64]
+    # int64: batch numbers in the order in which ranks take them in turn.
     batches: npt.NDArray[np.int64]
 
 

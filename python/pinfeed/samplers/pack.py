@@ -344,16 +344,11 @@ def _stretches(
 
 @dataclass
 class _FittedRows:
-    """Rows of whole documents.
+    """Rows of whole documents."""
 
-    Attributes:
-        lengths: int64: the lengths of all documents.
-        documents: uint32 of shape (N,): documents, row after row.
-        offsets: int64 of shape (rows + 1,): the begin of each row in ``documents``, and the end.
-    """
-
-    lengths: npt.NDArray[np.int64]
-    documents: npt.NDArray[np.uint32]
+    lengths: npt.NDArray[np.int64]  # int64: the lengths of all documents
+    documents: npt.NDArray[np.uint32]  # uint32 of shape (N,): documents, row after row
+    # int64 of shape (rows + 1,): the begin of each row in ``documents``, and the end.
     offsets: npt.NDArray[np.int64]
 
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
@@ -369,18 +364,12 @@ class _FittedRows:
 
 @dataclass
 class _WrappedRows:
-    """Rows cut from one stream of tokens.
+    """Rows cut from one stream of tokens."""
 
-    Attributes:
-        lengths: int64: the lengths of all documents.
-        documents: int64 of shape (N,): documents in stream order.
-        ends: int64 of shape (N,): the end of each document in the stream.
-        offsets: int64 of shape (rows + 1,): the begin of each row in the stream, and the end.
-    """
-
-    lengths: npt.NDArray[np.int64]
-    documents: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]  # int64: the lengths of all documents
+    documents: npt.NDArray[np.int64]  # int64 of shape (N,): documents in stream order
+    ends: npt.NDArray[np.int64]  # int64 of shape (N,): the end of each document in the stream
+    # int64 of shape (rows + 1,): the begin of each row in the stream, and the end.
     offsets: npt.NDArray[np.int64]
 
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:

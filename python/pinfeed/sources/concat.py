@@ -187,21 +187,14 @@ class ConcatArray(Source):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _FilePart:
-    """A .npy file, described by its header; raises OSError if the file has changed since.
+    """A .npy file, described by its header; raises OSError if the file has changed since."""
 
-    Attributes:
-        path: Absolute, because the file is opened again later.
-        shape: Shape of a row.
-        offset: Begin of the rows in the file, in bytes.
-        stamp: Inode, size and modification time of the file.
-    """
-
-    path: str
+    path: str  # absolute, because the file is opened again later
     rows: int
     dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-    stamp: tuple[int, int, int]
+    shape: tuple[int, ...]  # shape of a row
+    offset: int  # begin of the rows in the file, in bytes
+    stamp: tuple[int, int, int]  # inode, size and modification time of the file
 
     is_ragged: ClassVar[bool] = False
     string_type: ClassVar[None] = None

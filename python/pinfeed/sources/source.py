@@ -30,17 +30,13 @@ StringType: TypeAlias = type[str | bytes]
 
 
 class Selection(NamedTuple):
-    """Samples of a source, in the form that native functions take.
+    """Samples of a source, in the form that native functions take."""
 
-    Attributes:
-        rows: An array, a file reader, the parts of a ConcatArray, or a list of samples.
-        offsets: Begin of each sample in ``rows``, and the end of the last. None: each row is a
-            sample, or the parts have their own offsets.
-        indices: int64 of shape (B,). None: all samples of a list.
-    """
-
-    rows: Any
+    rows: Any  # an array, a file reader, the parts of a ConcatArray, or a list of samples
+    # Begin of each sample in ``rows``, and the end of the last. None: each row is a sample, or the
+    # parts have their own offsets.
     offsets: Any = None
+    # int64 of shape (B,). None: all samples of a list.
     indices: npt.NDArray[np.int64] | None = None
 
 

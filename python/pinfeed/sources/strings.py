@@ -17,17 +17,11 @@ _CHUNK = 1 << 16  # strings encoded at a time
 
 
 class EncodedStrings(NamedTuple):
-    """The arguments of a `RaggedArray` of strings.
+    """The arguments of a `RaggedArray` of strings."""
 
-    Attributes:
-        values: uint8 of shape (N,): the bytes of all strings.
-        offsets: Begin of each string in ``values``, and end of the last.
-        string_type: ``str`` (UTF-8) or ``bytes``.
-    """
-
-    values: npt.NDArray[np.uint8]
-    offsets: npt.NDArray[Any]
-    string_type: StringType
+    values: npt.NDArray[np.uint8]  # uint8 of shape (N,): the bytes of all strings
+    offsets: npt.NDArray[Any]  # begin of each string in ``values``, and end of the last
+    string_type: StringType  # ``str`` (UTF-8) or ``bytes``
 
 
 def encode(strings: Iterable[str] | Iterable[bytes], name: str) -> EncodedStrings:

@@ -19,22 +19,16 @@ _MAX_SAMPLES = 2**48
 
 
 class StreamState(NamedTuple):
-    """The position of a pass.
+    """The position of a pass."""
 
-    Attributes:
-        epoch: The epoch, which determines the order.
-        yielded: Number of samples that the worker has yielded.
-        arrived: Total number of the worker's samples, once it has read them all; otherwise None.
-        starts: Starts of the shards that may be read again.
-        left: Shards that remained when the rank or worker counts changed: pairs of position in the
-            epoch's order and number of samples read before. The last pair stands for all shards from
-            its position on.
-    """
-
-    epoch: int
-    yielded: int
+    epoch: int  # the epoch, which determines the order
+    yielded: int  # number of samples that the worker has yielded
+    # Total number of the worker's samples, once it has read them all; otherwise None.
     arrived: int | None
-    starts: list[Start]
+    starts: list[Start]  # starts of the shards that may be read again
+    # Shards that remained when the rank or worker counts changed: pairs of position in the epoch's
+    # order and number of samples read before. The last pair stands for all shards from its position
+    # on.
     left: list[Start]
 
     @classmethod

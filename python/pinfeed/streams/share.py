@@ -18,23 +18,16 @@ class Share:
 
     Workers form groups. Each group reads its own shards, and its workers take turns: sample i of the
     group's shards belongs to the worker with index i % ``workers_per_group``.
-
-    Attributes:
-        groups: Number of groups.
-        group: Group of this worker.
-        workers_per_group: Number of workers in a group.
-        index_in_group: Index of this worker in its group.
-        lockstep_ranks: Number of ranks that must get the same number of samples, or 1. Their workers are
-            neighbors: either all of them get a sample, or none.
-        repeats: Whether the last samples are repeated until all these ranks have one.
     """
 
-    groups: int
-    group: int
-    workers_per_group: int
-    index_in_group: int
+    groups: int  # number of groups
+    group: int  # group of this worker
+    workers_per_group: int  # number of workers in a group
+    index_in_group: int  # index of this worker in its group
+    # Number of ranks that must get the same number of samples, or 1. Their workers are neighbors:
+    # either all of them get a sample, or none.
     lockstep_ranks: int = 1
-    repeats: bool = False
+    repeats: bool = False  # whether the last samples are repeated until all these ranks have one
 
     def of(self, shards: Shards) -> Shards:
         """Returns this group's shards."""
