@@ -18,7 +18,7 @@ Hints = dict[str, tuple[Callable[[Any], Any], Any, Any, Any, type[Exception], st
 
 PHOTOS = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), np.uint8)
 PLANES = np.ascontiguousarray(PHOTOS.transpose(0, 3, 1, 2))
-COLOUR = PIL.Image.fromarray(PHOTOS[1])
+COLOR = PIL.Image.fromarray(PHOTOS[1])
 LABELS = np.array([2, 0, 1])
 
 

@@ -1,4 +1,4 @@
-"""What the plots of the guide have in common: colours, the size of a page, where files go."""
+"""Shared by the plots of the guide: colors, page size, and file paths."""
 
 import platform
 from pathlib import Path
@@ -18,7 +18,7 @@ LIMIT = "#9aa1a8"
 
 WIDTH = 5  # inches: 480 pixels of a browser
 
-# For a reader whose system is dark: what is black becomes light, what has a colour keeps it.
+# For a reader whose system is dark: what is black becomes light, what has a color keeps it.
 DARK = """<style>@media (prefers-color-scheme: dark) {
   text:not([style*="fill"]) { fill: #d6d9dc }
   path[style*="stroke: #000000"], use[style*="stroke: #000000"] { stroke: #d6d9dc !important }

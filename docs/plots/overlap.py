@@ -86,12 +86,12 @@ def main() -> None:
         start = time.perf_counter()
         steps = train(recorded, model)
         total = time.perf_counter() - start
-        for place, label, spans, colour in [
+        for place, label, spans, color in [
             (3 * row, "loading", loading, PEER),
             (3 * row + 1, "training", steps, PINFEED),
         ]:
             bars = [(begin - start, length) for begin, length in spans]
-            axes.broken_barh(bars, (place - 0.4, 0.8), color=colour, edgecolor="white")
+            axes.broken_barh(bars, (place - 0.4, 0.8), color=color, edgecolor="white")
             ticks[place] = label
         axes.text(0, 3 * row - 0.55, f"{name}: {total:.2f} s", fontweight="bold")
         print(f"{name}: {total:.3f} s")

@@ -90,8 +90,8 @@ def main() -> None:
                 for label, _, dataset in datasets:
                     seconds = seconds_to_first_batch(dataset, saved[label][place])
                     times[label][place] = min(times[label][place], 1e3 * seconds)
-    for (label, colour, _), rise in zip(datasets, (3, 8, -7), strict=True):
-        axes.plot([100 * share for share in shares], times[label], "o-", color=colour, label=label)
+    for (label, color, _), rise in zip(datasets, (3, 8, -7), strict=True):
+        axes.plot([100 * share for share in shares], times[label], "o-", color=color, label=label)
         end = (100 * shares[-1], times[label][-1])
         axes.annotate(
             f"{end[1]:,.0f} ms", end, (6, rise), textcoords="offset points", annotation_clip=False

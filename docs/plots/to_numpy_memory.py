@@ -81,11 +81,11 @@ def main() -> None:
     figure, axes = new_plot(f"Memory while {SAMPLES:,} predictions become one array")
     size = SAMPLES * WIDTH * 4 / 1e9
     axes.axhline(size, color=LIMIT, linewidth=1, linestyle="--", label=f"the result: {size:.2f} GB")
-    for name, (colour, _) in WAYS.items():
+    for name, (color, _) in WAYS.items():
         seconds, gigabytes = trace(name)
         peak = max(gigabytes)
-        axes.plot(seconds, gigabytes, color=colour, label=f"{name}: peak {peak:.2f} GB")
-        axes.plot(seconds[-1], gigabytes[-1], "o", color=colour, markersize=4)
+        axes.plot(seconds, gigabytes, color=color, label=f"{name}: peak {peak:.2f} GB")
+        axes.plot(seconds[-1], gigabytes[-1], "o", color=color, markersize=4)
         print(f"{name}: {seconds[-1]:.2f} s, peak {peak:.3f} GB, {peak / size:.3f} of the result")
     axes.set(xlabel="seconds", ylabel="GB", xlim=0, ylim=0)
     axes.legend(frameon=False, fontsize=9)

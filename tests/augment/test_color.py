@@ -1,4 +1,4 @@
-"""Colours: torchvision's formulas for uint8, after the geometry and before the normalization."""
+"""Colors: torchvision's formulas for uint8, after the geometry and before the normalization."""
 
 import collections
 import itertools

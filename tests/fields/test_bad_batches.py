@@ -1,4 +1,4 @@
-"""Batches and fields that don't fit: entry, sample and value in the message, and hints that work."""
+"""Batches and fields that don't fit: messages name entry, sample and value, and their hints work."""
 
 import pickle
 import re
@@ -59,7 +59,7 @@ def test_entries_that_differ(entries, error, message):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout):
-    """As a batch they are their parts; as a sample they raise, with a message that isn't torch's."""
+    """A nested tensor as the samples is split into its parts; as one sample it raises a clear error."""
     parts = [torch.arange(3), torch.arange(2)]
     nested = torch.nested.nested_tensor(parts, layout=layout)
     expected = Collate(pinfeed.Pad())(parts)
@@ -106,7 +106,7 @@ def test_columns_instead_of_samples(columns):
 
 
 def test_an_error_without_a_long_tail():
-    """torch appends text for its developers to its messages."""
+    """torch appends text for developers to its messages."""
     with pytest.raises(TypeError) as caught:
         Collate()([np.zeros((200, 500)), torch.zeros(200, 500).double().to_sparse()])
     assert len(str(caught.value).splitlines()) == 1
@@ -192,7 +192,7 @@ def arrays_in(node):
 
 
 def test_dtypes_that_torch_lacks():
-    """A dataset may hold long doubles (Keep takes them), a batch can't."""
+    """A dataset may hold long doubles, which Keep accepts; a batch can't."""
     rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
     assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
     for samples in (rows, list(rows)):

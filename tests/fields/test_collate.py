@@ -1,4 +1,4 @@
-"""Collate with fields: one per entry, from Rows and from lists of samples."""
+"""Collate with a field per entry, from Rows and lists of samples."""
 
 import collections
 import pickle
@@ -27,7 +27,7 @@ def numbers():
 
 
 def expected(build, x, y):
-    """A batch as default_collate would give it: plain tuples become lists."""
+    """Returns the batch that default_collate returns: plain tuples become lists."""
     batch = build(x, y)
     return without_tuples(batch)
 
@@ -45,7 +45,7 @@ def without_tuples(node):
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
 def test_samples_in_one_array(convert, shape):
-    """Some datasets' ``__getitems__`` return them."""
+    """Some datasets' ``__getitems__`` returns one."""
     array = random_array(shape)
     assert_same(Collate()(convert(array)), torch.from_numpy(array))
     collate = Collate(Image(scale=1)) if len(shape) == 4 else Collate(pinfeed.Keep())

@@ -1,4 +1,4 @@
-"""Boxes and points in another format or unit than their field says."""
+"""Boxes and points in another format or unit than their field expects."""
 
 import itertools
 
@@ -18,7 +18,7 @@ HALF = pinfeed.Image(augment=augment.Resize((HEIGHT // 2, WIDTH // 2)))
 
 
 def corners(rng, count):
-    """Boxes inside an image, as x1, y1, x2, y2."""
+    """Returns boxes inside an image, as x1, y1, x2, y2."""
     ends = np.sort(rng.uniform(0, 1, (count, 2, 2)), axis=1) * [WIDTH, HEIGHT]
     return ends.reshape(count, 4)
 
@@ -228,7 +228,7 @@ def test_batches_of_one_point():
 
 
 def test_tiles_of_a_larger_image():
-    """What the dataset leaves to Boxes, which drops it, lies on all sides of a tile."""
+    """Boxes on all sides of a tile are dropped."""
     tile = [[100, 10, 120, 30], [200, 20, 230, 40], [-90, 5, -60, 20], [10, 10, 30, 30]]
 
     def batch(boxes):
@@ -257,7 +257,7 @@ def test_points_that_are_missing_at_a_negative_place():
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("seed", range(4))
 def test_whole_boxes_of_objects_that_the_image_cuts(format, seed):
-    """CrowdHuman's boxes: their centers are inside, in batches of few boxes."""
+    """CrowdHuman's boxes extend beyond the image, with their centers inside."""
     rng = np.random.default_rng(seed)
     collate = pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(format=format)})
     for _ in range(60):

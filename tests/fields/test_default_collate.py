@@ -1,4 +1,4 @@
-"""Collate without fields is torch's default_collate, type for type and bit for bit."""
+"""Collate without fields equals torch's default_collate, in types and bits."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ SHAPES = [(), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (64, 400)]
 
 
 def laid_out(array, layout):
-    """An equal array whose memory looks different."""
+    """Returns an equal array with another memory layout."""
     if array.ndim == 0 or layout == "C":
         return array
     if layout == "Fortran":
@@ -33,7 +33,7 @@ def laid_out(array, layout):
 
 @dataclasses.dataclass(frozen=True)
 class FieldContext:
-    """One entry of samples; ``make`` gives it other contents for every sample."""
+    """An entry of samples; ``make`` creates its value for each sample."""
 
     kind: str
     dtype: Any = None
@@ -137,7 +137,7 @@ def test_numpy_scalars(dtype):
 
 
 def test_unsigned_scalars_of_64_bits():
-    """Torch's function refuses them, and takes arrays of them."""
+    """default_collate rejects them, but accepts arrays of them."""
     assert_same(
         collate([np.uint64(1), np.uint64(2**64 - 1)]),
         torch.tensor([1, 2**64 - 1], dtype=torch.uint64),
@@ -145,7 +145,7 @@ def test_unsigned_scalars_of_64_bits():
 
 
 def assert_agrees(samples):
-    """The same batch as default_collate's, or an error where it gives one."""
+    """Asserts that the batch equals default_collate's, or that both raise."""
     try:
         expected = default_collate(samples)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What all fields share: equal batches from samples, rows and workers, pickling, and errors."""
+"""Tests of all fields: equal batches from samples, rows and workers; pickling; errors."""
 
 import pickle
 
@@ -39,7 +39,7 @@ TOKENS = [np.arange(10 * i, 10 * i + n) for i, n in enumerate((3, 1, 7, 2, 2, 4)
 VIEW = augment.Compose([augment.RandomCrop(4), augment.RandomHorizontalFlip()])
 RESIZED = augment.Compose([augment.RandomResizedCrop(8), augment.RandomHorizontalFlip()])
 SIZES = augment.Compose([augment.RandomShortestSize((6, 9), 20), augment.RandomHorizontalFlip()])
-COLOURS = [
+COLORS = [
     augment.ColorJitter(0.9),
     augment.ColorJitter(0.4, (0.5, 0.5), 0.5),
     augment.RandomGrayscale(0.5),
@@ -56,8 +56,8 @@ FIELDS = {
     "Image, planes first": (Image(input="CHW", output="HWC", dtype=torch.float16), PHOTOS),
     "Image augmented": (Image(0.5, augment=VIEW), UNEVEN),
     "Image resized": (Image(augment=RESIZED, interpolation="bicubic"), PHOTOS),
-    "Image of any size": (Image(0.5, augment=[SIZES, *COLOURS], pad_value=0), UNEVEN),
-    "Image of other colours": (Image(dtype=torch.uint8, augment=COLOURS), PHOTOS),
+    "Image of any size": (Image(0.5, augment=[SIZES, *COLORS], pad_value=0), UNEVEN),
+    "Image of other colors": (Image(dtype=torch.uint8, augment=COLORS), PHOTOS),
     "Image erased": (Image(0.5, augment=augment.RandomErasing(value=[7, 8, 9])), PHOTOS),
     "Mask": (Mask(), MASKS),
     "Mask augmented": (Mask(augment=RESIZED, fill=9, dtype=torch.int32), MASKS),
@@ -85,7 +85,7 @@ def collate_of(field):
 
 
 def dataset_of(samples):
-    """The samples in arrays, as far as that goes."""
+    """Returns a dataset of the samples as arrays, where possible."""
     if len({sample.shape for sample in samples}) == 1:
         return ArrayDataset({"entry": np.stack(samples)})
     if len({sample.shape[1:] for sample in samples}) == 1:
@@ -94,7 +94,7 @@ def dataset_of(samples):
 
 
 def known(samples, order=None):
-    """Samples that know their indices, so that what is drawn is the same again."""
+    """Returns the samples with their indices, so that random draws repeat."""
     found = pinfeed.IndexedDataset([{"entry": sample} for sample in samples])
     return found.__getitems__(range(len(samples)) if order is None else order)
 
@@ -148,7 +148,7 @@ def test_rows_of_any_layout(field, samples, layout, tmp_path):
 
 @every_native_field
 def test_any_number_of_threads(field, samples, num_threads):
-    """Large enough to be cut among them, also a single one, and to be written around the cache."""
+    """Batches large enough for several threads and streaming stores; also a single large sample."""
     large = [np.tile(sample, (60, 15, 1)[: sample.ndim]) for sample in samples] * 8
     batches = [collate_of(field)(known(some)) for some in (large, large[:1])]
     pinfeed.set_num_threads(1)
@@ -156,7 +156,7 @@ def test_any_number_of_threads(field, samples, num_threads):
 
 
 class OfEveryField:
-    """Samples of all fields, so that not each of them has workers of its own."""
+    """Samples of all fields, so that all share the same workers."""
 
     def __init__(self):
         self.datasets = {
@@ -297,7 +297,7 @@ DTYPES = {
 
 @pytest.mark.parametrize(("make", "samples"), DTYPES.values(), ids=DTYPES)
 def test_a_dtype_by_every_name(make, samples):
-    """All fields take the dtypes of torch and of NumPy, and their names."""
+    """All fields accept torch and NumPy dtypes, and their names."""
     expected = Collate(make(torch.float16))(samples)
     entry = expected[0] if isinstance(expected, tuple | list) else expected
     assert entry.dtype == torch.float16
@@ -312,7 +312,7 @@ def test_a_dtype_by_every_name(make, samples):
 
 
 def test_layouts_with_and_without_the_batch():
-    """Image and normalize take each other's letters."""
+    """Image and normalize accept each other's layouts."""
     planes = [np.ascontiguousarray(photo.transpose(2, 0, 1)) for photo in PHOTOS]
     expected = Collate(Image(0.5))(PHOTOS)
     assert_same(Collate(Image(0.5, input="NCHW", output="NCHW"))(planes), expected)

@@ -1,4 +1,4 @@
-"""Fields of another entry (`of`) and of entries that may be missing (`optional`)."""
+"""Fields that read another entry (`from_key`), and optional entries (`allow_missing`)."""
 
 import collections
 import pickle
@@ -20,7 +20,7 @@ KINDS = [dict, collections.OrderedDict, collections.UserDict, TaggedDict]
 
 
 def rows(samples):
-    """The same samples as `Rows`."""
+    """Returns the samples as `Rows`."""
     columns = {key: [sample[key] for sample in samples] for key in samples[0]}
     arrays = {
         key: pinfeed.RaggedArray.from_sequences(column)
@@ -61,7 +61,7 @@ KEYS = st.sampled_from("abcd")
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),
 )
 def test_which_entries_a_batch_has(keys, made_of):
-    """Of samples with ``keys``, by fields that say in ``made_of`` what each entry is made of."""
+    """Samples have ``keys``; ``made_of`` maps each entry of the batch to its source."""
     samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]
     fields = {
         key: Stack().allow_missing() if source is None else Stack().from_key(source).allow_missing()

@@ -1,4 +1,4 @@
-"""Pipelines of torchvision and timm, beside what ``Image.from_torchvision`` makes of them."""
+"""Pipelines of torchvision and timm, compared with ``Image.from_torchvision``."""
 
 import random
 import warnings
@@ -164,7 +164,7 @@ def test_grey_images(first):
 
 
 def test_grey_bytes_are_resized():
-    """Like the transform, which knows that they are not masks."""
+    """As the transform resizes them, because they are not masks."""
     pipeline = v2.Compose([v2.Resize((9, 7)), v2.ToImage()])
     rest, image = split(pipeline)
     assert is_nothing(rest)
@@ -244,7 +244,7 @@ def test_what_is_refused(case):
 
 
 def test_five_crops():
-    """As the message says, in the way of torchvision's documentation."""
+    """The hint in the message is the code in torchvision's documentation."""
     several, to_bytes = transforms.FiveCrop(8), transforms.functional.pil_to_tensor
     finish = transforms.Compose(OLD_FLOATS)
     theirs = transforms.Compose(
@@ -354,7 +354,7 @@ def test_a_dataset_that_always_calls_its_transform(steps):
 
 
 def test_pairs():
-    """An image and its target, as v2 takes them."""
+    """A v2 transform of an image and its target."""
     target = torch.tensor(3)
     rest, _ = split(v2.Compose([v2.ToImage(), *FLOATS]))
     assert rest(PLANES, target)[1] is target
@@ -413,7 +413,7 @@ AFTER = [
 
 @pytest.mark.parametrize("number", range(200))
 def test_any_pipeline(number):
-    """The rest and then the field are the whole, or the error names a step after the floats."""
+    """The remaining transforms and the field equal the pipeline, or the error names a step after the conversion to floats."""
     draw = random.Random(number)
     steps = [
         draw.choice(FUSED if draw.random() < 0.75 else LEFT)(draw)
@@ -508,7 +508,7 @@ def test_any_pipeline_of_pil_images(number):
 
 
 def positions(batch):
-    """Rows and columns of the first pixel, of images whose pixels say where they are."""
+    """Returns row and column of each crop's first pixel, from images whose pixels encode their positions."""
     return batch[:, :2, 0, 0]
 
 
@@ -740,7 +740,7 @@ def test_random_interpolation_of_timm():
 
 @pytest.mark.parametrize("number", range(200))
 def test_any_pipeline_of_timm(number):
-    """Like torchvision's: the rest and then the field are the whole."""
+    """The remaining transforms and the field equal the pipeline."""
     draw = random.Random(number)
     modes = ["bilinear", "bicubic"]
     choices = [
@@ -779,7 +779,7 @@ def test_any_pipeline_of_timm(number):
 
 
 def test_nearest_neighbors_of_tensors():
-    """torchvision has another rule for tensors than for PIL images."""
+    """torchvision uses different rules for tensors and PIL images."""
     image = torch.randint(0, 256, (3, 57, 43), dtype=torch.uint8)
     nearest = v2.InterpolationMode.NEAREST
     steps = [

@@ -1,4 +1,4 @@
-"""Image: arguments and samples that don't fit, and what the messages say."""
+"""Image: messages for invalid arguments and samples."""
 
 import numpy as np
 import PIL.Image
@@ -81,7 +81,7 @@ BAD_SAMPLES = {
     "padded, constants": (Image([0.5] * 4, **PADDED), [IMAGE, OTHER], ValueError, "3 channels and 4 values"),
     "floats as classes": (Image(dtype=torch.int64), [FLOATS], TypeError, "integers that int64 can hold, of shape (H, W, C), got float32 (4, 5, 3)"),
     "between classes": (Image(**HW, dtype=torch.int64, augment=augment.Resize(2), interpolation="bilinear"), [IMAGE[..., 0]], TypeError, 'use interpolation="nearest-exact" for masks, dtype=torch.float32 for images'),
-    "colours of floats": (Image(augment=augment.ColorJitter(1)), [FLOATS], TypeError, "color transforms need uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
+    "colors of floats": (Image(augment=augment.ColorJitter(1)), [FLOATS], TypeError, "color transforms need uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
     "frames": (Image(input="THWC", output="TCHW", augment=CROP), [CLIP, CLIP[:1]], ValueError, "3 channels and 2 frames as in sample 0"),
     "a fill": (Image(augment=augment.RandomCrop(8, padding=4, fill=-1), scale=1), [IMAGE], ValueError, "fill", "uint8 can hold"),
     **{

@@ -1,4 +1,4 @@
-"""Image: images of every kind, dtype and size, masks of classes and clips, against exact arithmetic."""
+"""Image compared with exact arithmetic: kinds, dtypes and sizes of images, class masks, and clips."""
 
 import itertools
 import math
@@ -40,13 +40,13 @@ CLIPS = {
 
 
 def of_dtype(array, dtype):
-    """The array, as a tensor where NumPy lacks the dtype."""
+    """Returns the array, as a tensor where NumPy lacks the dtype."""
     return torch.from_numpy(array).view(torch.bfloat16) if dtype == "bfloat16" else array
 
 
 @st.composite
 def image_lists(draw, dtypes):
-    """Images of one size with strides of their own, their dtype and layout."""
+    """Draws images of one size with various strides, their dtype and layout."""
     dtype, input = draw(st.sampled_from(dtypes)), draw(st.sampled_from(["HWC", "CHW", "HW"]))
     size = st.one_of(st.integers(1, 5), st.integers(1, 40))
     sizes = {"H": draw(size), "W": draw(size), "C": draw(st.integers(1, 5))}
@@ -141,7 +141,7 @@ def test_units_that_are_meant():
 
 
 def test_dark_batches_of_deep_images_are_no_mistake():
-    """Once a field has seen values beyond a byte; values of 0 and 1 alone are not bytes."""
+    """After values above 255, dark batches don't raise; values of only 0 and 1 are not bytes."""
     deep, dark = np.full((8, 8, 1), 9000, np.int16), np.full((8, 8, 1), 200, np.int16)
     for first in (deep, -deep):
         collate = pinfeed.Collate(pinfeed.Image(mean=0.25, std=0.75 if first is deep else 0.5))
@@ -401,7 +401,7 @@ STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802
     ids=str,
 )
 def test_streaming(view, multiple_of, output, dtype):
-    """Images of one size, and such as are padded."""
+    """Images of one size, and padded images."""
     sizes = (STREAMED[:1] * 6 if multiple_of is None else STREAMED) * (1 + (dtype == "uint8"))
     sizes = sizes[::2] if dtype == "float32" else sizes
     images = [image[view] for image in images_of(*sizes)]
@@ -474,7 +474,7 @@ def assert_same_padding(padded, expected):
 
 @st.composite
 def uneven_images(draw):
-    """Images of any sizes, each with strides of its own, and the arguments for their batch."""
+    """Draws images of any sizes and strides, and the arguments for their batch."""
     input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
     channels = draw(st.integers(1, 6)) if "C" in input else 1
     size = st.one_of(st.integers(0, 5), st.integers(1, 60))

@@ -1,4 +1,4 @@
-"""Images that Image and the functions refuse, and hints that make batches of them."""
+"""Images that Image and the functions reject, and hints that work."""
 
 import numpy as np
 import PIL.Image
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pinfeed
-from hints import COLOUR, PHOTOS, PLANES, Hints, by, check_hint, loaded, of
+from hints import COLOR, PHOTOS, PLANES, Hints, by, check_hint, loaded, of
 from pinfeed import ArrayDataset, Collate, Image
 
 TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C, H, W)
@@ -15,7 +15,7 @@ DARK_FIRST = [PHOTOS[0] * np.float32(most) for most in (0, 12 / 255, 1)]
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
 GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
 THREE_GREYS = np.stack([np.asarray(GREY)] * 3, -1)
-PALETTE, RGBA = COLOUR.convert("P"), COLOUR.convert("RGBA")
+PALETTE, RGBA = COLOR.convert("P"), COLOR.convert("RGBA")
 CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
 MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
 BITS = PIL.Image.fromarray(IS_LIGHT * np.uint8(255)).convert("1", dither=PIL.Image.Dither.NONE)
@@ -59,7 +59,7 @@ HINTS: Hints = {
     "a mask with a palette": (of([PALETTE]), Image(**MASK), pinfeed.Mask(),
         torch.from_numpy(np.array(PALETTE)).long()[None],
         TypeError, r"use Mask\(\) for a mask"),
-    "colours as a mask": (of([COLOUR]), Image(dtype=torch.int64), Image(dtype=torch.uint8),
+    "colors as a mask": (of([COLOR]), Image(dtype=torch.int64), Image(dtype=torch.uint8),
         torch.from_numpy(PLANES[1:2]),
         TypeError, r"got 'RGB'; .*; use Image\(\) for colors"),
     "classes as an image": (of(CLASSES), Image(), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
@@ -72,10 +72,10 @@ HINTS: Hints = {
     "masks of floats": (by(pinfeed.Mask()), [PHOTOS[0, ..., 0].astype(np.float64)], [PHOTOS[0, ..., 0].astype(np.int16)],
         torch.from_numpy(PHOTOS[:1, ..., 0]).long(),
         TypeError, r"got float64 \(8, 6\); whole numbers convert with \.astype\(np\.int16\)"),
-    "a grey array among others": (by(Image()), [COLOUR, GREY], [COLOUR, GREY.convert("RGB")],
+    "a grey array among others": (by(Image()), [COLOR, GREY], [COLOR, GREY.convert("RGB")],
         Collate(Image())([PHOTOS[1], THREE_GREYS]),
         ValueError, r'sample 1: .*\.convert\("RGB"\)'),
-    "a grey image first": (by(Image()), [GREY, COLOUR], [GREY.convert("RGB"), COLOUR],
+    "a grey image first": (by(Image()), [GREY, COLOR], [GREY.convert("RGB"), COLOR],
         Collate(Image())([THREE_GREYS, PHOTOS[1]]),
         ValueError, r'sample 0 .*\.convert\("RGB"\)'),
     "a gray image for constants of colors": (by(UNIT), [GREY], [GREY.convert("RGB")], Collate(UNIT)([THREE_GREYS]),
@@ -90,10 +90,10 @@ HINTS: Hints = {
         TypeError, r"got '1'; use Mask\(\) for a mask, .* or \.convert\('RGB'\) for three channels"),
     "bits as a gray image": (by(Image()), [BITS], [BITS.convert("L")], torch.from_numpy(IS_LIGHT)[None, None].float(),
         TypeError, r"got '1'; use Mask\(\) for a mask, \.convert\('L'\) for an image"),
-    "RGBA among RGB": (by(Image(pad_value=0)), [COLOUR, RGBA], [COLOUR, RGBA.convert("RGB")],
-        Collate(Image())([COLOUR, COLOUR]),
+    "RGBA among RGB": (by(Image(pad_value=0)), [COLOR, RGBA], [COLOR, RGBA.convert("RGB")],
+        Collate(Image())([COLOR, COLOR]),
         ValueError, r'3 channels as in sample 0.*\.convert\("RGB"\)'),
-    "PIL": (of([COLOUR, COLOUR]), None, Image(), Collate(Image())([PHOTOS[1], PHOTOS[1]]),
+    "PIL": (of([COLOR, COLOR]), None, Image(), Collate(Image())([PHOTOS[1], PHOTOS[1]]),
         TypeError, r"; use Image\(\) for PIL images"),
     "constants of bytes": (lambda constants: Collate(Image(*constants[:2], **constants[2]))(list(PHOTOS)),
         ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375), {}), ((127.5,) * 3, (63.75,) * 3, {"scale": 1}),
@@ -129,8 +129,8 @@ HINTS: Hints = {
     "a list of arrays to normalize": (lambda images: torch.from_numpy(pinfeed.functional.normalize(images)), list(PHOTOS),
         np.stack(PHOTOS), Collate(Image())(list(PHOTOS)),
         TypeError, r"got list; np.stack\(...\) makes one from a list of arrays"),
-    "an image of PIL to gather from": (lambda image: torch.from_numpy(pinfeed.functional.gather(image, [1])), COLOUR,
-        np.asarray(COLOUR), torch.from_numpy(PHOTOS[1, 1:2]),
+    "an image of PIL to gather from": (lambda image: torch.from_numpy(pinfeed.functional.gather(image, [1])), COLOR,
+        np.asarray(COLOR), torch.from_numpy(PHOTOS[1, 1:2]),
         TypeError, r"got Image; np.asarray\(...\) converts it"),
 }  # fmt: skip
 

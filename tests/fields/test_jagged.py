@@ -1,4 +1,4 @@
-"""Jagged and JaggedBatch: samples one after the other, and the ways to and from other forms."""
+"""Jagged and JaggedBatch: concatenated samples, and conversions."""
 
 import functools
 import warnings
@@ -23,7 +23,7 @@ BOXES = [np.ones((2, 4), np.float32), np.zeros((0, 4), np.float32), np.ones((3, 
 
 @st.composite
 def batches(draw):
-    """Samples that differ along axis 0, and the same as ndarrays."""
+    """Draws samples that differ along axis 0, and the same samples as ndarrays."""
     rest = draw(st.lists(st.integers(0, 5), max_size=2))
     allowed = KINDS if rest == [] else [kind for kind in KINDS if kind != "list"]
     some = draw(st.lists(st.sampled_from(allowed), min_size=1, unique=True))
@@ -296,6 +296,6 @@ def test_edges_in_columns_by_other_names(key):
 
 @pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs"])
 def test_two_rows_are_not_always_edges(key):
-    """A bond of a molecule is two edges, each with a row of features."""
+    """Each bond of a molecule is two edges, with a row of features each."""
     batch = pinfeed.Collate({key: pinfeed.Jagged()})([{key: np.ones((2, 3), int)}] * 2)
     assert batch[key].offsets.tolist() == [0, 2, 4]

@@ -1,4 +1,4 @@
-"""Mask: classes of pixels in every layout, and how it follows the image beside it."""
+"""Mask: class masks in every layout, and transforms shared with an image."""
 
 import itertools
 import pickle
@@ -28,7 +28,7 @@ PALETTE.putpalette(random_array((768,)).tobytes())
 
 
 def as_they_are(augment, **options):
-    """A field of bytes, whose first channel is what the masks of `SAMPLES` show."""
+    """Returns an image field without normalization; its first channel equals the masks of `SAMPLES`."""
     options = {"dtype": torch.uint8, "interpolation": "nearest-exact", "fill": None} | options
     return Image(output="HWC", augment=augment, **options)
 
@@ -248,7 +248,7 @@ def test_a_folder_of_torchvision():
 
 
 class Annotated(Dataset):
-    """Photos and masks in PIL, by records that workers share."""
+    """PIL images and masks, from records that workers share."""
 
     def __init__(self):
         self.records = pinfeed.SharedList({"seed": i, "name": f"{i}.jpg"} for i in range(12))

@@ -1,4 +1,4 @@
-"""Types that carry more than their values: read with that, or refused, never without a word."""
+"""Types that carry more than their values are read with that meaning, or raise."""
 
 import dataclasses
 import enum
@@ -34,15 +34,15 @@ class Quantity(np.ndarray):
 
 
 class NamedArray(np.ndarray):
-    """Says what it means by its name alone."""
+    """An array type known by name only."""
 
 
 class Length(torch.Tensor):
-    """A tensor with a unit, which torch's functions drop."""
+    """A tensor with a unit, which torch functions drop."""
 
 
 class Kept(torch.Tensor):
-    """A tensor with a unit, which goes along."""
+    """A tensor with a unit, which torch functions keep."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -64,7 +64,7 @@ class ArrayLike:
 
 
 class TorchLike:
-    """Something that torch's functions take."""
+    """An object that torch functions accept."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -78,7 +78,7 @@ def with_unit(kind, unit, shape=(3, 2)):
 
 
 def made(function, *arguments):
-    """What a function makes that torch warns of: it is deprecated, or a prototype."""
+    """Returns the result of a deprecated or prototype torch function, without its warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*arguments)

@@ -1,4 +1,4 @@
-"""Boxes, points and masks that follow their images."""
+"""Boxes, points and masks transformed with their images."""
 
 import pickle
 
@@ -331,7 +331,7 @@ def test_workers_do_not_matter(context, persistent):
 
 
 def by_index(*samplers):
-    """The batched sample for each index of the dataset, over all ranks."""
+    """Returns the batched sample of each dataset index, over all ranks."""
     found = {}
     for batch in (batch for sampler in samplers for batch in loader_of(sampler)):
         masks = [
@@ -475,7 +475,7 @@ def made(fields, **sample):
 
 
 def followed(more=None, /, **fields):
-    """Collates an image without objects, with these fields beside the image's."""
+    """Collates an image without objects, with these additional fields."""
     sample = photo(2, 2, boxes=[], **{"labels": []} if more is None else more)
     return lambda: collated(sample, **fields)
 
@@ -554,7 +554,7 @@ def test_labels_that_are_kept_lose_those_of_dropped_boxes(kind):
 
 
 def objects(counts, **columns):
-    """Images with this many boxes; a center crop drops the first box."""
+    """Returns images with this number of boxes; a center crop drops the first box."""
     return [
         photo(20, 20, boxes=PAIR[:n], labels=[0] * n, **{k: f(n) for k, f in columns.items()})
         for n in counts

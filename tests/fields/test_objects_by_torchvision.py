@@ -1,4 +1,4 @@
-"""Images and their targets, as torchvision moves them when it draws the same numbers."""
+"""Images and targets compared with torchvision, using the same random draws."""
 
 import contextlib
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernels
 
 
 def at_most(size, most):
-    """A random crop of an image that may be smaller."""
+    """Returns a random crop of at most the image's size."""
     return [min(side, limit) for side, limit in zip(size, most, strict=True)]
 
 
@@ -29,7 +29,7 @@ def parts(size, shares):
 
 
 def around(size, least):
-    """The left, upper, right and lower padding that torchvision gives an image for CenterCrop."""
+    """Returns torchvision's left, top, right and bottom padding for CenterCrop."""
     rows, columns = (max(limit - side, 0) for side, limit in zip(size, least, strict=True))
     return [columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2]
 
@@ -69,7 +69,7 @@ STEPS = {
 
 
 def composes(names):
-    """Whether Compose takes these steps in this order."""
+    """Whether Compose accepts these steps in this order."""
     try:
         augment.Compose([STEPS[name]()[0] for name in names])
     except ValueError:
@@ -84,7 +84,7 @@ chains = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3, unique
 
 @contextlib.contextmanager
 def our_draws(name, arguments, size, uniform):
-    """torch draws what we draw for a step: `uniform(draw)` are two numbers from 0 to below 1."""
+    """Makes torch draw pinfeed's random numbers for a step; `uniform(draw)` returns two from 0 to 1."""
     if name.startswith("RandomIoU"):
         numbers = iter(iou_draws(arguments, size, uniform))
     elif name == "RandomZoomOut":
@@ -116,13 +116,13 @@ def our_draws(name, arguments, size, uniform):
 
 
 def exact_masks(images, *arguments, mode, **options):
-    """torch's interpolate, of masks at the centers of their pixels."""
+    """Makes torchvision resize masks with "nearest-exact"."""
     mode = "nearest-exact" if mode == "nearest" else mode
     return torch.nn.functional.interpolate(images, *arguments, mode=mode, **options)
 
 
 def crop_draws(arguments, size, uniform):
-    """The numbers that a random crop draws: none along an axis that it keeps whole."""
+    """Returns the draws of a random crop: none along an axis that it keeps."""
     left, top, right, bottom = arguments.get("padding", (0, 0, 0, 0))
     padded = size[0] + top + bottom, size[1] + left + right
     return [
@@ -133,7 +133,7 @@ def crop_draws(arguments, size, uniform):
 
 
 def iou_draws(arguments, size, uniform):
-    """The numbers that a crop around boxes asks for: where a size does not do, no place is drawn."""
+    """Yields the draws of RandomIoUCrop; a size that doesn't fit draws no position."""
     trials = arguments.get("trials", 40)
     low, high = arguments.get("min_scale", 0.3), arguments.get("max_scale", 1.0)
     first = 0
@@ -153,7 +153,7 @@ def iou_draws(arguments, size, uniform):
 
 
 def by_torchvision(names, sample, uniform):
-    """The sample after the steps, its boxes clamped, and the numbers of those that remain."""
+    """Returns the transformed sample with clamped boxes, and the indices of remaining boxes."""
     height, width = sample["image"].shape[:2]
     target = {
         "image": tv_tensors.Image(torch.from_numpy(sample["image"]).permute(2, 0, 1)),
@@ -241,7 +241,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
 
 @pytest.mark.parametrize("lacking", range(9))
 def test_boxes_of_center_crop_go_with_the_image(lacking):
-    """torchvision's crops extend a pixel too far if 3, 7, … pixels are missing."""
+    """torchvision's crops are a pixel too far if 3, 7, … pixels are missing."""
     box = torch.tensor([[2.0, 1, 6, 4]])
     sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
     fields = {"image": Image(augment=augment.CenterCrop((9, 9 + lacking))), "boxes": Boxes()}

@@ -1,4 +1,4 @@
-"""Pack: rows against a plain reference, from any source and dataset, and transformers' collator."""
+"""Pack compared with a plain reference, from any source and dataset, and with transformers' collator."""
 
 import copy
 import itertools
@@ -22,7 +22,7 @@ ALL_MARKS = dict.fromkeys(MARKS, True)
 
 
 def reference(documents, batch, fill, first, start):
-    """Row by row and token by token, as lists; `first` may be None."""
+    """Returns the packed rows as lists; `first` may be None."""
     packing = batch.packing
     keys = ("entry", *MARKS[:4])
     out = {key: [] for key in keys} | {"ends": [0], "longest": 0}
@@ -159,7 +159,7 @@ def saved(ragged, folder):
 
 
 class DictOf(Dataset[Any]):
-    """The samples of a dataset as the entry of a dict, Rows as Rows."""
+    """Wraps the samples of a dataset in dicts; Rows stay Rows."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -211,7 +211,7 @@ TOKENS = [[*range(10 * i, 10 * i + n)] for i, n in enumerate([3, 2, 1, 4, 2, 2, 
 
 
 class WithoutItems(Dataset[Any]):
-    """Takes nothing but Python's integers, one at a time."""
+    """Accepts only Python integers, one at a time."""
 
     def __getitem__(self, index):
         assert type(index) is int
@@ -359,7 +359,7 @@ def test_bad_samples():
 
 @pytest.mark.parametrize("damage", [{"max_documents": 1}, {"max_documents": -1}, {"rows": 1}])
 def test_a_plan_that_has_more_than_it_says(damage):
-    """Its documents used to be written behind the end of cu_seqlens."""
+    """Its documents were once written past the end of cu_seqlens."""
     tokens = RaggedArray.from_sequences([[i] for i in range(4000)])
     dataset = ArrayDataset({"x": tokens})
     sampler = PackSampler(tokens, batch_size=2, seq_length=500, shuffle=False)
@@ -373,7 +373,7 @@ def test_a_plan_that_has_more_than_it_says(damage):
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
 def test_many_tokens_by_several_threads(tmp_path, kind, dtype):
-    """Batches that are cut into pieces for threads, written around the cache, read from files."""
+    """Batches large enough for several threads and streaming stores, and rows of files."""
     rng = np.random.default_rng(0)
     lengths = rng.lognormal(6, 1, 4000).astype(int).clip(1, 60_000)
     values = rng.integers(0, 60_000, lengths.sum()).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""Pad in a Collate: against `pinfeed.functional.pad`, in every place of the fields, with keys beside its entry."""
+"""Pad in a Collate compared with `pinfeed.functional.pad`, in every structure of fields, and with extra keys."""
 
 import collections
 import pickle
@@ -185,7 +185,7 @@ SEQUENCES = st.lists(st.integers(-9, 9), max_size=5)
     st.sampled_from([list, tuple, np.array, torch.tensor]),
 )
 def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
-    """Each as its sequences alone would be."""
+    """Each is padded as its sequences are."""
     keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
     field = Pad(pad_value=-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
     sequences = [sequence for sample in samples for sequence in sample]
@@ -248,7 +248,7 @@ PADDINGS = {
 
 
 def tokens(fields, length):
-    """A sample for these fields, whose entries have a length, or one for each key."""
+    """Returns a sample for these fields, with one length for all entries or one per key."""
     if isinstance(fields, dict):
         of = lambda key: length[key] if isinstance(length, dict) else length
         return {key: tokens(field, of(key)) for key, field in fields.items()}
@@ -290,7 +290,7 @@ SHORTER = [*TOKENS, {"input_ids": [8, 9], "labels": [9]}]
 
 
 def array_rows(samples):
-    """The same samples of arrays, which are gathered."""
+    """Returns the samples as Rows of arrays."""
     arrays = {
         key: pinfeed.RaggedArray.from_sequences([np.array(s[key], np.int64) for s in samples])
         for key in samples[0]

@@ -1,4 +1,4 @@
-"""pinfeed.Patches in a Collate: the patches of each image, one behind the other, with their grids."""
+"""pinfeed.Patches in a Collate: concatenated patches and their grids."""
 
 import numpy as np
 import PIL.Image
@@ -20,7 +20,7 @@ def photos(count, seed=0):
 
 
 def alone(image, **arguments):
-    """The patches of one image and its row of the grid."""
+    """Returns the patches of one image and its row of the grid."""
     return pinfeed.functional.patchify([image], 7, MEAN, STD, **RULE | arguments)
 
 

@@ -1,4 +1,4 @@
-"""PIL images are read where they are, or converted one at a time: as arrays of the same pixels."""
+"""PIL images, read in place or converted, equal arrays of the same pixels."""
 
 import gc
 import io
@@ -200,7 +200,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 def test_workers(blocks):
-    """Images in a worker that was forked, padded: two epochs."""
+    """Padded images in a forked worker, for two epochs."""
     field = pinfeed.Image(MEAN, STD, pad_value=0)
     images = [Photos()[i] for i in range(12)]
     expected = [

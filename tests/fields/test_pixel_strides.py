@@ -1,4 +1,4 @@
-"""Pixels with a gap between them, mirrored or in another order of channels: as a packed copy of them."""
+"""Strided, mirrored or channel-swapped pixels equal a contiguous copy."""
 
 import itertools
 
@@ -39,7 +39,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.uint8]
 
 
 def batches(images, dtype, channels_last, geometry, **options):
-    """The batches of the images and of packed copies."""
+    """Returns the batches of the images and of contiguous copies."""
     constants = {} if dtype == torch.uint8 else {"mean": 0.3, "std": 0.7}
     field = pinfeed.Image(
         **constants,

@@ -1,4 +1,4 @@
-"""Stack(dtype) against Tensor.to: every pair of dtypes, special values, any strides; integers that no field's dtype holds."""
+"""Stack(dtype) compared with Tensor.to: pairs of dtypes, special values, strides; integers out of range."""
 
 import functools
 import itertools
@@ -29,7 +29,7 @@ def pairs(of):
 
 @functools.cache
 def special_values(dtype):
-    """Limits, halfway cases, infinities, subnormal numbers and any bits at all; even in number."""
+    """Returns limits, halfway cases, infinities, subnormal numbers and random bits; an even number."""
     rng = np.random.default_rng(0)
     random = torch.from_numpy(rng.integers(0, 256, 4096, np.uint8))
     if dtype == torch.bool:
@@ -64,7 +64,7 @@ def special_values(dtype):
 
 
 def assert_same_values(got, expected):
-    """Same dtype, shape and bits; but any NaN is a NaN: its bits depend on where torch meets it."""
+    """Asserts equal dtype, shape and bits; any NaN equals any other."""
     assert got.dtype == expected.dtype
     assert got.shape == expected.shape
     if got.is_complex():
@@ -127,7 +127,7 @@ def test_strided(source, target):
 
 @pytest.mark.parametrize("permuted", [False, True])
 def test_threads_and_large_batches(num_threads, permuted):
-    """Past the size from which outputs are written around the cache, cut among threads."""
+    """Large enough for streaming stores and several threads."""
     batch = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (9, 301, 407, 3), np.uint8))
     batch = batch.movedim(3, 1) if permuted else batch
     for target in (torch.float32, torch.bfloat16, torch.complex64):

@@ -130,7 +130,7 @@ VECTORS = {
 
 @pytest.mark.parametrize("key", VECTORS)
 def test_values_that_change_with_the_geometry(key):
-    """Nothing that moves pixels makes them right, and so no field is named."""
+    """Moving pixels isn't enough for them, so no field is suggested."""
     sample = photo(**{key: VECTORS[key]})
     with pytest.raises(ValueError, match="move both in the dataset, Stack") as error:
         pinfeed.Collate({"image": MOVED})([sample] * 2)
@@ -387,7 +387,7 @@ def test_a_resize_that_changes_nothing():
 
 
 def test_boxes_of_words():
-    """For layout models: in thousandths of the page, a row per token."""
+    """Layout models use a row per token, in thousandths of the page."""
     page = augment.Resize((12, 12))
     boxes = [[0, 0, 20, 9]] * 3
     tokens = photo(input_ids=[1, 2, 3], bbox=np.array(boxes), labels=[0, 1, 2])

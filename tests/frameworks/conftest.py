@@ -1,4 +1,4 @@
-"""A Ray of two CPUs for the tests of this folder, which `make test-integrations` runs."""
+"""A Ray cluster of two CPUs for this folder; `make test-integrations` runs it."""
 
 import logging
 import os

@@ -66,7 +66,7 @@ def train(loader, kind=Model, **options):
 
 
 def loader_of(sampler, **options):
-    """By name: Lightning's own choice, or ours, which divides batches among ranks by itself."""
+    """Returns a loader by name: with Lightning's sampler, or a pinfeed sampler, which shards by itself."""
     if sampler == "from_numpy":
         fields = {"tokens": pinfeed.Pad(lengths="lengths")}
         arrays = {"id": np.arange(ROWS), "tokens": TEXTS}

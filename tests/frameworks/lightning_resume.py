@@ -1,4 +1,4 @@
-"""What one rank of `test_lightning.py` sees of a stream before a checkpoint, or after it.
+"""A rank of `test_lightning.py`: the samples of a stream before or after a checkpoint.
 
 ``torchrun lightning_resume.py save FOLDER``, then with any number of ranks ``resume``.
 """

@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("lightning_model.py")
 
 
 def assert_true_batches(seen):
-    """By definition, the batch of each rank's rows."""
+    """Asserts that each batch has the rows of its rank."""
     for _, batch in seen:
         values, lengths, _ = reference.pad([TOKENS[i] for i in batch["id"]], 0)
         assert_same(batch["tokens"], torch.from_numpy(values))
@@ -72,7 +72,7 @@ LAUNCHES = {
 
 @pytest.fixture(scope="module", params=LAUNCHES)
 def ranks(request, tmp_path_factory):
-    """What each of two ranks saw, and its weights, by sampler."""
+    """The samples and weights of each of two ranks, by sampler."""
     folder = tmp_path_factory.mktemp(request.param)
     launcher, strategy, samplers = LAUNCHES[request.param]
     command = [sys.executable, *launcher, str(PROGRAM), strategy, str(folder), *samplers]
@@ -117,7 +117,7 @@ LATE = pytest.mark.xfail(strict=True, reason="Lightning calls set_epoch after wo
 def test_each_epoch_has_the_order_of_its_number(
     loader_class, behind_device_loader, first, tmp_path
 ):
-    """Over workers, from the beginning and from the checkpoint of an epoch that was over."""
+    """With workers, from the beginning and from a checkpoint at the end of an epoch."""
 
     def new_loader():
         sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8)
@@ -190,7 +190,7 @@ def test_resuming_within_an_epoch(workers, stop, tmp_path):
 
 
 class Scheduled(Model):
-    """Its schedule asks Lightning for the number of steps, and then Lightning loads no loader's state."""
+    """A model whose schedule asks Lightning for the number of steps, after which Lightning loads no loader state."""
 
     def configure_optimizers(self):
         optimizer = super().configure_optimizers()
@@ -206,7 +206,7 @@ def ids_of(model):
 
 
 def saved_after(steps, loader, kind, folder, callback):
-    """What was trained on, and the path of a checkpoint."""
+    """Returns the samples trained on, and the path of a checkpoint."""
     saving = lightning.pytorch.callbacks.ModelCheckpoint(folder, every_n_train_steps=1)
     options = {"callbacks": [*callback, saving], "enable_checkpointing": True}
     return train(loader, kind, max_steps=steps, **options), saving.best_model_path
@@ -240,7 +240,7 @@ def test_resuming_with_a_schedule(kind, stop, tmp_path):
 
 
 def is_installed():
-    """Whether Lightning finds the callback by itself."""
+    """Whether Lightning finds the callback through its entry point."""
     found = importlib.metadata.entry_points(group="lightning.pytorch.callbacks_factory")
     return any(one.name == "pinfeed" for one in found)
 
@@ -291,7 +291,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp
 
 
 class OfAnySize(lightning.LightningModule):
-    """Counts the samples of each loader by epoch, and notes the steps before each validation."""
+    """Counts the samples of each loader by epoch, and records the steps before each validation."""
 
     def __init__(self):
         super().__init__()

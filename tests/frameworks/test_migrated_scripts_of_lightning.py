@@ -1,4 +1,4 @@
-"""Training scripts of Lightning, rebuilt in short, and the lines that change when pinfeed comes in."""
+"""Short versions of Lightning training scripts, and the lines that change with pinfeed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`RayCollate` on tables as Ray Data hands them over, without a cluster."""
+"""`RayCollate` on tables like Ray Data's, without a cluster."""
 
 import gc
 import itertools
@@ -37,7 +37,7 @@ def numbers(dtype, shape):
 
 
 def in_chunks(array, cuts):
-    """The same rows in several chunks, some of them empty, each a slice of the whole."""
+    """Returns the rows in several chunks, some of them empty, each a slice of a larger array."""
     bounds = [0, *sorted(cuts), len(array)]
     chunks = [array.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
     return pa.chunked_array(chunks, array.type)
@@ -45,7 +45,7 @@ def in_chunks(array, cuts):
 
 @st.composite
 def layouts(draw):
-    """Which rows of a column are in the batch, and where its chunks end."""
+    """Draws the rows of a column in the batch, and the ends of its chunks."""
     start = draw(st.integers(0, ROWS - 1))
     stop = draw(st.integers(start + 1, ROWS))
     return slice(start, stop), draw(st.lists(st.integers(0, stop - start), max_size=4))
@@ -62,7 +62,7 @@ VARIOUS = ArrowVariableShapedTensorArray.from_numpy
 
 
 def of_one_shape(tensors, form):
-    """A column in one of Ray's own formats."""
+    """Returns a column in one of Ray's tensor formats."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # Ray's own, of itself
         patch.setattr(DataContext.get_current(), "arrow_fixed_shape_tensor_format", form)
@@ -70,7 +70,7 @@ def of_one_shape(tensors, form):
 
 
 def columns():
-    """Name, column, field, and what a batch of some rows is, by name."""
+    """Yields name, column, field, and a function that returns the expected batch of rows."""
     images = numbers("uint8", (ROWS, 8, 6, 3))
     normalized = reference.images(images, MEAN, STD)
     for dtype in NUMBERS:

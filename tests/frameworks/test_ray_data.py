@@ -1,4 +1,4 @@
-"""`RayCollate` in a Ray that runs: Dataset.iter_torch_batches, and workers of Ray Train."""
+"""`RayCollate` in a Ray cluster: Dataset.iter_torch_batches, and workers of Ray Train."""
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ BOXES = [rng.random((count, 4), dtype=np.float32) for count in rng.integers(1, 5
 
 
 def make_rows(batch):
-    """What workers of Ray Data would make of files: columns of tensors and lists."""
+    """Returns columns of tensors and lists, as Ray Data workers create from files."""
     ids = batch["id"]
     # Ray uses another column type if all rows of a batch have one shape.
     boxes = np.empty(len(ids), object)
@@ -38,7 +38,7 @@ def make_rows(batch):
 
 
 def expected_batch(ids):
-    """By the plain definitions, the batch of those rows."""
+    """Returns the expected batch of these rows."""
     images = reference.images(IMAGES[ids], MEAN, STD)
     tokens, lengths, mask = reference.pad([TOKENS[i] for i in ids], -1)
     boxes, first_box = reference.jagged([BOXES[i] for i in ids])

@@ -33,7 +33,7 @@ def rows_loader(kind, rank, world_size, size, workers=0):
 
 
 def assert_each_row_once(batches, world_size, times=1):
-    """But for those that even out ranks."""
+    """Asserts that each row comes once, except for rows that even out ranks."""
     found = Counter(np.concatenate(batches).tolist())
     assert set(found) == set(range(ROWS))
     assert min(found.values()) == times
@@ -65,7 +65,7 @@ def test_accelerate(kind, world_size, size, tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1), (2, 2)])
 def test_other_workers_of_torchdata(before, after):
-    """Of StatefulDataLoader, which itself asserts an equal number of workers."""
+    """StatefulDataLoader itself asserts an equal number of workers."""
     seen, states = [], []
     for rank in range(2):
         loader = rows_loader("StatefulDataLoader", rank, 2, 4, before)
@@ -91,7 +91,7 @@ def test_other_workers_of_torchdata(before, after):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("as_list", [False, True])
 def test_states_after_an_epoch_of_torchdata(workers, as_list):
-    """Whose workers took the sampler's last batch before the loop ended."""
+    """Workers take the sampler's last batch before the loop ends."""
     loaders = [rows_loader("StatefulDataLoader", rank, 2, 4, workers) for rank in range(2)]
     assert len([batch for loader in loaders for batch in loader]) == 2 * 13
     states = [loader.state_dict() for loader in loaders]
@@ -114,7 +114,7 @@ class Model(torch.nn.Module):
 
 
 class Passes:
-    """Takes from Trainer what it would count, but for steps."""
+    """Removes the Trainer's own counting of passes, except for steps."""
 
     def __init__(self, loader):
         self.loader = loader

@@ -52,7 +52,7 @@ def trainer_in(folder, **options):
 
 
 def loss_by_hand(model):
-    """Of the middle of each image, without pinfeed."""
+    """Returns the loss for the center of each image, computed without pinfeed."""
     middle = IMAGES[:, 2:-2, 2:-2].astype(np.float64) / 255
     pixels = torch.from_numpy((middle - 0.5) / 0.5).permute(0, 3, 1, 2).float()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Loops of three frameworks that keep each batch; for processes of their own."""
+"""Loops of three frameworks that record each batch; run in separate processes."""
 
 import torchvision_operators  # noqa: F401
 

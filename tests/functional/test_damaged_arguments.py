@@ -1,6 +1,6 @@
-"""Every native call with arguments that no code of ours would pass: it raises, and writes nowhere else.
+"""Native calls with invalid arguments raise, and write nowhere outside their output.
 
-`make sanitize` runs this under AddressSanitizer, which sees reads outside too.
+`make sanitize` runs this under AddressSanitizer, which detects reads out of bounds too.
 """
 
 import ast
@@ -67,7 +67,7 @@ DTYPES = [np.int64, np.int32, np.uint8, np.float64, np.bool_]
 
 
 class Guarded:
-    """Memory for outputs, between guard bytes."""
+    """Output memory between guard bytes."""
 
     WALL, MOST = 4096, 1 << 24
 
@@ -131,7 +131,7 @@ def damaged_array(draw, array):
 
 
 def damaged(draw, value):
-    """Like it, but for some part that is another one."""
+    """Returns a copy of an argument with one part damaged."""
     if isinstance(value, np.ndarray):
         return damaged_array(draw, value)
     if isinstance(value, torch.Tensor):
@@ -206,7 +206,7 @@ FIELDS = [
 
 
 def use_all():
-    """Has our code call every native function, with samples, tensors, rows, and rows of parts."""
+    """Calls every native function through the package, with samples, tensors, rows, and rows of parts."""
     for field, samples in FIELDS:
         given = [samples, [torch.from_numpy(sample) for sample in samples]]
         if samples is TOKENS or len({sample.shape for sample in samples}) == 1:
@@ -252,7 +252,7 @@ def use_all():
 
 
 def copied(value):
-    """The views of view_images can't be copied, and don't change."""
+    """Copies arguments, except for views, which can't be copied and don't change."""
     try:
         return copy.deepcopy(value)
     except TypeError:
@@ -261,7 +261,7 @@ def copied(value):
 
 @pytest.fixture(scope="module")
 def calls():
-    """The arguments of each native function, and of each op, in the calls that were made of it."""
+    """Returns the arguments of recorded calls, by native function or op."""
     found = {name: [] for name in NATIVE}
 
     def recorded(name, native):
@@ -287,7 +287,7 @@ def calls():
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
-    """A file of rows."""
+    """Writes a file of rows."""
     path = tmp_path_factory.mktemp("rows") / "rows.npy"
     np.save(path, np.arange(400, dtype=np.int32).reshape(100, 4))
     return path
@@ -346,7 +346,7 @@ def slots():
 
 
 def try_damaged(name, call, arguments, kept=("target", "name", "threads")):
-    """Valid arguments, then ones with one to three damaged parts."""
+    """Calls a function with valid arguments, then with one to three damaged parts."""
     # torch's own checks of types raise RuntimeError.
     expected = (*REFUSALS, RuntimeError) if name.endswith(" op") else REFUSALS
     count = 4 * hypothesis.settings().max_examples
@@ -385,7 +385,7 @@ def test_a_call(name, calls, num_threads_of_torch):
 
 @pytest.fixture
 def num_threads_of_torch():
-    """One, so that a stop of the process points at the call."""
+    """Uses one thread, so that a crash points at the call."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Batches with empty samples: one must not decide how the others are read."""
+"""Batches with empty samples, which must not determine how other samples are read."""
 
 import functools
 import itertools
@@ -19,7 +19,7 @@ DTYPES = [
 
 
 def outcome(call, samples):
-    """What `call` makes of the samples: an array, or the type of its error."""
+    """Returns the result of `call` as an array, or the type of its error."""
     try:
         return np.asarray(call(samples))
     except (TypeError, ValueError) as error:
@@ -27,7 +27,7 @@ def outcome(call, samples):
 
 
 def collated(make, samples, dtype, as_tensors=False):
-    """The values of a batch by a field of this dtype."""
+    """Returns the values of a batch by a field of this dtype."""
     if as_tensors:
         samples = [torch.from_numpy(s) if isinstance(s, np.ndarray) else s for s in samples]
     return pinfeed.Collate(make(dtype=getattr(torch, dtype.name)))(samples)[0]

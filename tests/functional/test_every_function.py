@@ -1,4 +1,4 @@
-"""Common to all functions of arrays: array types, threads, `out`, and errors before they write."""
+"""Tests of all array functions: array types, threads, `out`, and errors before writing."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kernels
 
 
 class Case(NamedTuple):
-    """A function, an array to call it with, what messages call that, and what comes of it."""
+    """A function, an input array, its name in messages, and the expected result."""
 
     call: Callable[..., Any]
     argument: str
@@ -47,7 +47,7 @@ every_function = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 def large(array):
-    """Splits the work among threads, and streams the output."""
+    """An array that is large enough for several threads and streaming stores."""
     return np.tile(array, (20, 11, *[1] * (array.ndim - 2)))
 
 
@@ -122,7 +122,7 @@ def test_bad_out(case, bad):
 @every_function
 @pytest.mark.parametrize("bad", ["read-only", "byte-swapped", "mirrored", "longer", "steps"])
 def test_bad_arrays_as_out_of_tensors(case, bad):
-    """Nothing is written, neither into a read-only file nor into bytes."""
+    """Read-only files and bytes are not written to."""
     if case.call.__name__ == "pad":
         return  # of sequences
     expected = case.expected(case.array)

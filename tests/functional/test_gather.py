@@ -1,4 +1,4 @@
-"""pinfeed.functional.gather against fancy indexing: every dtype, any strides, every kind of indices."""
+"""pinfeed.functional.gather compared with fancy indexing: dtypes, strides, kinds of indices."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ INDEX_FORMS = {
 
 @st.composite
 def gathers(draw):
-    """Rows of any dtype, shape and strides, and which of them: some twice, some from the end."""
+    """Draws rows of any dtype, shape and strides, and indices with repeated and negative ones."""
     kind = draw(st.sampled_from(KINDS))
     length = draw(st.integers(1, 100))
     size = st.one_of(st.integers(0, 4), st.integers(1, 40))

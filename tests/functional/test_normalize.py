@@ -1,4 +1,4 @@
-"""pinfeed.functional.normalize against exact arithmetic: every byte, layout, dtype and instruction set."""
+"""pinfeed.functional.normalize compared with exact arithmetic: every byte, layout, dtype and instruction set."""
 
 import math
 
@@ -44,7 +44,7 @@ def shape_of(layout, n, h, w, c):
 
 
 def every_byte(layout, channels):
-    """Two images whose every channel takes all 256 values, in sizes that no vector divides."""
+    """Two images with all 256 values in each channel; no vector width divides their sizes."""
     height, width = 19, 27
     pixel = np.arange(2 * height * width).reshape(2, height, width, 1)
     batch = (pixel * 7 + np.arange(channels) * 31).astype(np.uint8)
@@ -61,7 +61,7 @@ def per_channel(channels):
 
 
 def normalized(images, dtype, **arguments):
-    """normalize, through a tensor where NumPy has no such dtype."""
+    """Calls normalize, with a tensor for dtypes that NumPy lacks."""
     if dtype == "bfloat16" and isinstance(images, np.ndarray):
         images = torch.from_numpy(images)
     return pinfeed.functional.normalize(images, dtype=getattr(torch, dtype), **arguments)
@@ -101,7 +101,7 @@ def test_reference_rounds_like_a_fused_multiply_add():
 
 @st.composite
 def image_batches(draw):
-    """Images of any size, layout and strides, and the arguments that say so."""
+    """Draws images of any size, layout and strides, and their arguments."""
     kind = draw(st.sampled_from(KINDS))
     input = draw(st.sampled_from(INPUTS))
     channels = 1 if input == "NHW" else draw(st.integers(1, 8))
@@ -170,7 +170,7 @@ VIEWS = {
     [*((view, 4) for view in VIEWS), *(("plain", offset) for offset in (0, 1, 60))],
 )
 def test_streaming(view, offset, dtype, output):
-    """Outputs of 16 MiB and more bypass the cache, wherever in memory they begin."""
+    """Outputs from 16 MiB bypass the cache, at any alignment."""
     images = VIEWS[view](random_array((12 // np.dtype(dtype).itemsize, 601, 803, 3)))
     expected = reference.images(images, 0.5, 0.25, output=output, dtype=dtype)
     assert expected.nbytes > 16 << 20
@@ -268,7 +268,7 @@ def test_no_images(make, input, output):
 
 
 def test_integers_that_float16_has_not():
-    """They raise where they are cast, as in `pad`; results of arithmetic become infinite."""
+    """Casts raise, as in `pad`; results of arithmetic become infinite."""
     images = np.full((2, 9, 7, 3), 65519, np.uint16)
     batch = pinfeed.functional.normalize(images, scale=1, dtype="float16")
     assert (batch == 65504).all()

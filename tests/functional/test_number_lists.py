@@ -1,4 +1,4 @@
-"""Lists of numbers as samples: what they count as, and what hostile ones may do."""
+"""Lists of numbers as samples: their dtypes, and hostile numbers."""
 
 import math
 import sys
@@ -141,11 +141,11 @@ def test_integers_at_the_limits_of_a_dtype(dtype):
 
 
 class Big(int):
-    """An int that is more."""
+    """A subclass of int."""
 
 
 class Real(float):
-    """A float that is more."""
+    """A subclass of float."""
 
     def __float__(self):
         raise AssertionError("is a float already")

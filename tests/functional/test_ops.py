@@ -1,4 +1,4 @@
-"""torch.ops.pinfeed as ops: what torch asks of them, fakes, gradients, loading; their bits on the CPU, by plain NumPy."""
+"""torch.ops.pinfeed: opcheck, fakes, gradients, loading, and CPU results compared with NumPy."""
 
 import contextlib
 import ctypes.util
@@ -116,7 +116,7 @@ ADVICE = "in a checkout of pinfeed, pip install --force-reinstall --no-deps ."
 
 @pytest.fixture
 def cuda_library(monkeypatch, tmp_path):
-    """Loads the ops again, with this library of CUDA kernels and a torch that says it has CUDA."""
+    """Loads the ops again with this library of CUDA kernels and a torch that reports CUDA."""
 
     def load(path):
         monkeypatch.setattr(library, "_CUDA_LIBRARY", path)
@@ -149,7 +149,7 @@ def test_a_cuda_library_that_cannot_be_loaded(cuda_library, tmp_path):
 
 @pytest.mark.skipif(not library._CUDA_LIBRARY.exists(), reason="built without nvcc")
 def test_kernels_that_a_device_cannot_run(monkeypatch):
-    """A driver that is too old answers as one that is missing: with no device, not with a crash."""
+    """A driver that is too old behaves like a missing one: no device, and no crash."""
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     if ctypes.util.find_library("cuda"):
         assert library._can_run.__wrapped__(0)

@@ -1,4 +1,4 @@
-"""torch.ops.pinfeed in compiled and exported graphs, whole, with static and symbolic sizes."""
+"""torch.ops.pinfeed in compiled and exported full graphs, with static and symbolic sizes."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""The functions as they go by way of the ops, as for CUDA tensors, but in host memory."""
+"""The functions through the torch ops, as for CUDA tensors, but in host memory."""
 
 import itertools
 
@@ -22,7 +22,7 @@ JAGGED = pinfeed.Collate(pinfeed.Jagged())(SAMPLES)
 
 @pytest.fixture
 def use_torch_ops(monkeypatch):
-    """Has the functions go by way of the ops from now on."""
+    """Returns a function that makes tensors use the torch ops."""
 
     def patch():
         for module in (arrays, sequences):
@@ -46,7 +46,7 @@ def assert_same(result, expected):
 
 
 def calls():
-    """Functions, and arguments for them."""
+    """Yields functions and arguments."""
     constants = [(), (0.5, 0.25), (MEAN, STD), (MEAN,), (0, STD)]
     dtypes, outputs = [torch.float32, np.float16, "bfloat16"], ["NCHW", "NHWC"]
     for some, dtype, output in itertools.product(constants, dtypes, outputs):
@@ -140,7 +140,7 @@ def test_errors(use_torch_ops, bad):
 
 
 def test_out_of_memory_is_torch_s_own_error(use_torch_ops):
-    """Not the stable ABI's word that there was one."""
+    """Not the stable ABI's generic error."""
     use_torch_ops()
     images = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(1 << 26, 1 << 10, 1 << 10, 3)
     padded = torch.zeros(1, 1, 1).expand(1, 1 << 22, 1 << 23)

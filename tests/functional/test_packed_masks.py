@@ -1,6 +1,6 @@
-"""Packed documents give what each gives alone: masks, and a decoder with random weights.
+"""Packed documents give the same results as separate ones: masks, and a decoder with random weights.
 
-One of transformers does so in the guide, whose code runs.
+The guide does the same with a decoder of transformers.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def test_bad_ids(function, ids, error, message):
 
 
 def packed_batch(**options):
-    """A batch, and for each row the places and tokens of its documents."""
+    """Returns a batch, and the offsets and tokens of the documents in each row."""
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 50, n) for n in rng.integers(1, 20, 16)]
     tokens = RaggedArray.from_sequences(documents)

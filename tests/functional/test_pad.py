@@ -1,4 +1,4 @@
-"""pinfeed.functional.pad and Pad against their definition: any rank, dtype, strides, samples and keywords."""
+"""pinfeed.functional.pad and Pad compared with a reference: any rank, dtype, strides, samples and keywords."""
 
 import itertools
 
@@ -45,7 +45,7 @@ def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
 
 
 class Samples(list):
-    """A list that is more."""
+    """A subclass of list."""
 
 
 @pytest.mark.parametrize("container", [list, tuple, Samples, pinfeed.ArrayDataset])
@@ -61,7 +61,7 @@ def test_any_sequence_of_samples(container):
 
 
 def joined(as_tensor, offsets_dtype):
-    """Values and offsets with a gap in front and one behind, and the samples as a list."""
+    """Returns values and offsets with a gap before and after, and the samples as a list."""
     values = random_array((40, 3), np.int16)
     offsets = np.array([2, 9, 9, 30, 38], offsets_dtype)
     samples = [values[start:end] for start, end in itertools.pairwise(offsets)]

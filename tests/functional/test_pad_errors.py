@@ -1,4 +1,4 @@
-"""Padding: dtypes and values, what doesn't fit, and that not one byte is written then."""
+"""Padding: dtypes and values that don't fit raise before a byte is written."""
 
 import itertools
 import math
@@ -207,7 +207,7 @@ PAIRS = [(source, target) for source in TORCH_DTYPES for target in TORCH_DTYPES]
 
 
 def numbers(dtype):
-    """Numbers with an odd count, the dtype's extremes among them."""
+    """Returns an odd number of values, including the dtype's extremes."""
     if dtype == torch.bool:
         return torch.arange(37) % 3 == 0
     if dtype.is_complex:

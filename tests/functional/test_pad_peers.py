@@ -1,4 +1,4 @@
-"""Padding beside torch's own, and what takes Padded and JaggedBatch apart."""
+"""Padding compared with torch's, and code that takes Padded and JaggedBatch apart."""
 
 import copy
 import pickle

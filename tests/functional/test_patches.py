@@ -1,4 +1,4 @@
-"""patch_grid against transformers' own functions, patchify against a plain cut of normalized images."""
+"""patch_grid compared with transformers' functions, patchify with slices of normalized images."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_grids_of_columns_of_sizes():
 
 @st.composite
 def clips(draw):
-    """Clips of any sizes, each with strides of its own, and how they become patches."""
+    """Draws clips of any sizes and strides, and options for their patches."""
     patch, merge, temporal = draw(st.tuples(*[st.integers(1, top) for top in (20, 3, 4)]))
     input = draw(st.sampled_from(["HWC", "CHW", "THWC", "CTHW"]))
     channels = draw(st.integers(1, 4))
@@ -69,7 +69,7 @@ def clips(draw):
 
 
 def expected_patches(images, patch, mean, std, dtype="float32", **how):
-    """One behind the other, and the grid."""
+    """Returns the concatenated patches and the grid."""
     parts, grid = [], []
     for image in images:
         layout, array = how["input"], np.asarray(image)

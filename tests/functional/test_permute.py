@@ -1,4 +1,4 @@
-"""pinfeed.functional.permute against np.transpose: every dtype, any letters, any strides."""
+"""pinfeed.functional.permute compared with np.transpose: dtypes, letters, strides."""
 
 import numpy as np
 import pytest

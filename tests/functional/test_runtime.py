@@ -1,4 +1,4 @@
-"""Threads, instruction sets and the buffer pool, as Python sees them."""
+"""Threads, instruction sets and the buffer pool."""
 
 import sys
 import threading
@@ -60,7 +60,7 @@ class TestThreads:
 
 
 def lets_go_of_the_gil(run, calls=100):
-    """Whether a thread that waits for the GIL gets it during this many calls of `run`."""
+    """Whether a thread that waits for the GIL gets it during this number of calls of `run`."""
     run()  # what is imported, and looked up, at first
     interval, go, has_run = sys.getswitchinterval(), threading.Lock(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""scale= of Stack and pad: integers times a number, against NumPy's float32, then rounded."""
+"""scale= of Stack and pad compared with NumPy's float32 arithmetic."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ scales = st.one_of(
 
 
 def scaled(array, scale, dtype=torch.float32):
-    """What is expected; bfloat16 as its bits."""
+    """Returns the expected values; bfloat16 as bits."""
     floats = array.astype(np.float32) * np.float32(scale)
     return reference.rounded(floats, str(dtype).removeprefix("torch."))
 
@@ -46,7 +46,7 @@ def test_stacks(isa, data):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scale", [AUDIO, 1 / 32767, -3e4, 1e-9])
 def test_every_int16(isa, dtype, scale):
-    """In rows, sequences of one length, lists and padded clips; large enough to stream."""
+    """As rows, sequences of one length, lists and padded clips; large enough for streaming stores."""
     clips = np.arange(-(2**15), 2**15, dtype=np.int16).reshape(64, 1024).repeat(32, 0)
     expected = scaled(clips, scale, dtype)
     collate = Collate(Stack(dtype, scale=scale))

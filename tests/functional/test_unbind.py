@@ -1,4 +1,4 @@
-"""unbind: the way back from Collate, or a refusal where a batch may be read in two ways."""
+"""unbind: the inverse of Collate, and errors for ambiguous batches."""
 
 import re
 from functools import partial
@@ -53,7 +53,7 @@ def entry(name, sample):
 
 
 def as_batched(node):
-    """A sample as it comes back: tuples as lists, arrays and numbers as tensors or as they are."""
+    """Returns the sample that unbind should return: tuples become lists, arrays and numbers tensors."""
     if isinstance(node, Bag | dict):
         return {key: as_batched(value) for key, value in node.items()}
     if isinstance(node, Record | FrozenRecord | Point):
@@ -170,7 +170,7 @@ def test_unbind_of_entries_that_disagree():
 @pytest.mark.parametrize("lengths", [[1, 2], [3, 1], [1, 1]], ids=str)
 @pytest.mark.parametrize("more", [{}, {"y": 1}], ids=str)
 def test_offsets_under_a_key_of_their_own(lengths, more):
-    """Of two samples with three tokens, both have three items."""
+    """Both samples have three items."""
     samples = [{"ids": [5] * length, **more} for length in lengths]
     batch = Collate({"ids": Jagged(offsets="cu_seqlens")})(samples)
     with pytest.raises(
@@ -200,7 +200,7 @@ def test_numbers_that_look_like_offsets():
 
 
 def test_unbind_of_objects_where_nothing_else_tells():
-    """A list of arrays under a name may be one for each sample; names beside it tell how many there are."""
+    """A list of arrays can have one per sample; the other entries tell the number of samples."""
     arrays = [np.arange(3), np.arange(3)]
     with pytest.raises(
         ValueError,

@@ -1,4 +1,4 @@
-"""pinfeed.functional.unpad: views of the data, of any axes, on either side, and gradients through them."""
+"""pinfeed.functional.unpad: views along any axes, on either side, and their gradients."""
 
 import pickle
 
@@ -19,7 +19,7 @@ PADDED = np.arange(24).reshape(2, 3, 4)
 
 @st.composite
 def padded_batches(draw):
-    """A padded array of any strides and kind, lengths in some form, and keywords."""
+    """Draws a padded array of any strides and kind, lengths in some form, and keywords."""
     shape = draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
     kind = draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
     array = draw(views(shape, np.int32, mirrored=kind != "tensor"))

@@ -1,6 +1,6 @@
-"""Training scripts of others, rebuilt in short, and the lines that change when pinfeed comes in.
+"""Short versions of published training scripts, and the lines that change with pinfeed.
 
-What they train does not change: weights are equal to the last bit, or as close as their transforms.
+Trained weights are equal to the last bit, or as close as the transforms are.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""What one rank does of `test_distributed.py`: ``torchrun distributed_job.py FOLDER``."""
+"""The program of each rank in `test_distributed.py`: ``torchrun distributed_job.py FOLDER``."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ def from_numpy():
 
 
 def prepared(kind):
-    """Loaders as one writes them with accelerate."""
+    """Prepares loaders with accelerate."""
 
     def make():
         accelerator = Accelerator(cpu=True)
@@ -148,7 +148,7 @@ def samplers(count, **ranks):
 
 
 def prepare_samplers(count):
-    """What accelerate makes of loaders whose samplers are split, and of those it splits itself."""
+    """Prepares loaders whose samplers are sharded already, and loaders that accelerate shards."""
     accelerator = Accelerator(cpu=True)
     dataset = pinfeed.ArrayDataset(np.arange(count))
     loader_of = lambda sampler: DataLoader(
@@ -170,7 +170,7 @@ def prepare_samplers(count):
 
 
 def cut_batches():
-    """What accelerate makes of samplers whose batches it cuts into parts for the processes."""
+    """Prepares samplers with ``split_batches``, which cuts each batch into a part per process."""
     accelerator = Accelerator(cpu=True)
     dataset = pinfeed.ArrayDataset(np.arange(SAMPLES))
     found = {}
@@ -195,7 +195,7 @@ def cut_batches():
 
 
 def prepare_streams():
-    """What accelerate makes of streams that are dealt out to ranks, and of those it deals out itself."""
+    """Prepares streams that are sharded already, and streams that accelerate shards."""
     accelerator = Accelerator(cpu=True)
     me = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     alone = {"rank": 0, "world_size": 1}
@@ -235,7 +235,7 @@ def prepare_streams():
 
 
 def warnings_of_loaders():
-    """What loops say of loaders that may give every rank all samples."""
+    """Returns the warnings about loaders that may give every rank all samples."""
     dataset = array_dataset()
     sampler = DistributedSampler(dataset)
     plain = DataLoader(dataset, BATCH, shuffle=True)
@@ -265,7 +265,7 @@ def warnings_of_loaders():
 
 
 def ranks_without_environment():
-    """What knows its rank from the process group alone, or from its pickler, and without a group."""
+    """Returns ranks detected from the process group, from a pickled copy, and without a group."""
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
     dataset = pinfeed.StreamDataset(range(10))

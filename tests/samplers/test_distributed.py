@@ -19,7 +19,7 @@ RANKS = 2
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory, worker_id):
-    """What each of the ranks saw, in one job for all processes that run tests."""
+    """The results of all ranks, from one job for all test processes."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "ranks"
     folder.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def results(tmp_path_factory, worker_id):
 
 
 def samples_of(ranks):
-    """The samples in the batches of all ranks, which have the same number of batches."""
+    """Returns the samples of all ranks, and asserts that their batch counts are equal."""
     assert len({len(batches) for batches in ranks}) == 1
     return list(itertools.chain(*itertools.chain(*ranks)))
 
@@ -71,7 +71,7 @@ def test_each_sample_once(job, repeated, results):
 
 @pytest.mark.parametrize("count", [640, 641])
 def test_samplers_that_accelerate_prepares(count, results):
-    """A sampler that is split already raises; the suggested fix yields each sample once."""
+    """A sampler that is already sharded raises; the suggested fix yields each sample once."""
     found = [result["prepared samplers"][str(count)] for result in results]
     for rank in found:
         assert len(rank["errors"]) == 2 * len(rank["split"])
@@ -105,7 +105,7 @@ def test_batches_that_accelerate_cuts(results):
 
 
 def test_streams_that_accelerate_prepares(results):
-    """A stream that is split already raises; the suggested fix yields each sample once."""
+    """A stream that is already sharded raises; the suggested fix yields each sample once."""
     found = [result["prepared streams"] for result in results]
     assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
     for message in itertools.chain(*(rank["errors"] for rank in found)):
@@ -128,7 +128,7 @@ def test_a_loader_that_is_not_split_says_so_once(results):
 
 @pytest.mark.parametrize("uneven", ["drop", "repeat"])
 def test_uneven_shards(uneven, results):
-    """The ranks don't wait for each other: the job ended."""
+    """Ranks don't wait for each other, so the job ended."""
     for samples in epochs_of(results, f"stream, uneven shards, {uneven}"):
         assert set(samples) <= set(range(SAMPLES))
         assert abs(len(samples) - SAMPLES) <= 2  # one for each worker but the first rank's

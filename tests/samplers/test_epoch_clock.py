@@ -1,4 +1,4 @@
-"""EpochClock: its table of transitions, for every sequence of events, of its own and shared."""
+"""EpochClock: its table of transitions for every sequence of events, local and shared."""
 
 import itertools
 import pickle
@@ -18,7 +18,7 @@ EVENTS = [
 
 
 class Table:
-    """The table of the docstring, row by row."""
+    """The table in EpochClock's docstring."""
 
     def __init__(self):
         self.state = ("counted", 0)

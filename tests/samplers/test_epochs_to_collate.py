@@ -1,4 +1,4 @@
-"""The epoch of a batch, all the way from a sampler to Collate: in workers, or a warning."""
+"""The epoch of a batch on its way from the sampler to `Collate`, also in workers, and the warning if it is lost."""
 
 import sys
 import warnings
@@ -47,7 +47,7 @@ def test_the_epoch_travels_with_the_indices(kind, workers, method):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_subset_hands_the_epoch_on(workers):
-    """As `random_split` makes it; and a dataset of one sample at a time, whose samples have a key."""
+    """A ``Subset`` of `random_split`, and a dataset without ``__getitems__`` whose samples have a key."""
     crops = crops_of_epochs()
     half = Subset(ARRAYS, range(COUNT // 2))
     for dataset, key in (
@@ -67,7 +67,7 @@ def test_a_subset_hands_the_epoch_on(workers):
 
 
 def test_an_epoch_is_for_one_batch():
-    """The batch of a loader that tells no epoch is not of the epoch of the one before."""
+    """A batch without an epoch doesn't get the epoch of the previous batch."""
     half = Subset(ARRAYS, range(COUNT // 2))
     collate = new_collate()
     sampler = ShuffleSampler(half, 7)
@@ -135,7 +135,7 @@ def by_index_of(seen):
 
 
 def warned(loops, capfd):
-    """How often a second pass is warned of, here or in workers."""
+    """Returns the number of warnings about a second pass, here or in workers."""
     capfd.readouterr()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -172,7 +172,7 @@ def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, 
 
 @pytest.mark.parametrize(("workers", "shuffle"), [(0, True), (0, False), (2, True)])
 def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
-    """With a key, and of a Subset: the second pass warns, if nobody has said any epoch."""
+    """With a key, and for a Subset, the second pass warns if no epoch was set."""
     fields = {"image": Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
         loader = DataLoader(
@@ -225,7 +225,7 @@ def test_what_is_no_second_pass(capfd):
 
 
 def test_the_indices_of_an_earlier_loop_tell_nothing():
-    """What a call of one's own fetches is of the epoch that was set, not of a batch read before."""
+    """A direct call uses the epoch that was set, not the epoch of a batch read before."""
 
     def collated():
         collate = new_collate()
@@ -243,7 +243,7 @@ IMAGES = {"image": np.random.default_rng(0).integers(0, 256, (32, 8, 8, 3), np.u
 
 
 def views(loader):
-    """How many different views each batch has."""
+    """Returns the number of distinct crops in each batch."""
     return [len({*map(bytes, batch["image"].numpy())}) for batch in loader]
 
 

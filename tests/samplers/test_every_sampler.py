@@ -1,4 +1,4 @@
-"""What all samplers share: epochs, states, ranks, batches, loaders, and bad arguments."""
+"""Tests of all samplers: epochs, states, ranks, batches, loaders, and bad arguments."""
 
 import copy
 import io
@@ -45,7 +45,7 @@ def lists(batches):
 
 
 def epochs(make, count, **options):
-    """What `set_epoch` says that epochs are."""
+    """Returns the batches of epochs chosen with `set_epoch`."""
     found = []
     for epoch in range(count):
         sampler = make(**options)
@@ -55,7 +55,7 @@ def epochs(make, count, **options):
 
 
 def at(sampler, epoch, taken):
-    """The state after this many batches of an epoch; None: it is finished."""
+    """Returns the state after this number of batches of an epoch; None: after the end."""
     sampler = copy.deepcopy(sampler)
     sampler.set_epoch(epoch)
     iterator = iter(sampler)
@@ -65,7 +65,7 @@ def at(sampler, epoch, taken):
 
 
 def loader_of(sampler, workers=0, **options):
-    """Whose batches are lists of indices."""
+    """Returns a DataLoader whose batches are lists of indices."""
     data = range(COUNT)
     return DataLoader(data, batch_sampler=sampler, num_workers=workers, collate_fn=list, **options)
 
@@ -110,7 +110,7 @@ def test_each_loop_over_a_loader_is_of_the_next_epoch(make, workers):
 
 @every_sampler
 def test_attributes_are_read_only(make):
-    """Also during an epoch, whose batches were planned with them."""
+    """Also during an epoch."""
     sampler = make()
     batches = iter(sampler)
     first, plan = next(batches), lists(make())
@@ -215,7 +215,7 @@ def test_set_epoch_while_iterating(make):
 
 @every_sampler
 def test_set_epoch_of_the_pass_that_goes_on(make):
-    """As Lightning says it, after the workers have begun."""
+    """Lightning calls it after the workers have started."""
     expected = epochs(make, 3)
     sampler = make()
     for epoch in range(2):
@@ -321,7 +321,7 @@ def test_the_state_is_that_of_all_ranks(make):
 
 @every_sampler
 def test_the_usual_loop_resumes(make):
-    """Calling set_epoch for the epoch that was loaded keeps the position; another one does not."""
+    """set_epoch keeps the loaded position of the same epoch, and drops that of another."""
     expected = epochs(make, 3)
     sampler = make()
     sampler.load_state_dict(at(sampler, 1, 3))
@@ -352,7 +352,7 @@ def test_load_while_iterating(make):
 
 @every_sampler
 def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
-    """A StatefulDataLoader loads when its iteration starts, and that is after set_epoch."""
+    """A StatefulDataLoader loads its state when iteration starts, after set_epoch."""
     expected = epochs(make, 3)
     sampler, last = make(), len(expected[1])
     for over in (at(sampler, 1, last), at(sampler, 1, None)):
@@ -494,7 +494,7 @@ def test_the_state_of_a_device_loader_counts_what_its_loop_got(make, workers):
 
 
 class Strict(Dataset[int]):
-    """A dataset that takes nothing but Python's integers, one at a time."""
+    """A dataset that accepts only Python integers, one at a time."""
 
     def __len__(self):
         return COUNT
@@ -607,7 +607,7 @@ def test_bad_arguments(make, changed, error, message):
 
 @every_sampler
 def test_another_sampler_in_the_place_of_its_data(make):
-    """Lightning makes samplers anew for its ranks; that must be an error."""
+    """Lightning recreates samplers for its ranks, which must raise."""
     theirs = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)
     hint = "got a DistributedSampler.*use_distributed_sampler=False"
     with pytest.raises(TypeError, match=f"^{type(make()).__name__}: .*{hint}"):

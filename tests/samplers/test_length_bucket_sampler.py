@@ -1,4 +1,4 @@
-"""LengthBucketSampler: the plan against plain Python, what it takes and what it refuses."""
+"""LengthBucketSampler: plans compared with plain Python, and valid and invalid arguments."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from pinfeed.samplers.length_buckets import LengthBucketSampler
 
 @st.composite
 def options(draw, **fixed):
-    """Arguments of a sampler but for its rank."""
+    """Draws the arguments of a sampler, except its rank."""
     lengths = draw(st.lists(st.integers(0, 30), min_size=1, max_size=60))
     limits = draw(st.sampled_from(["batch_size", "max_tokens", "both"]))
     most = max(1, *lengths) if len(lengths) > 1 else max(1, lengths[0])
@@ -42,7 +42,7 @@ LENGTHS = np.random.default_rng(0).lognormal(4, 0.8, 5000).astype(int).clip(1, 5
 
 
 def reference_plan(options):
-    """What every rank yields without shuffling: buckets, cuts and dealing as the docstring has it.
+    """Returns the batches of every rank without shuffling, computed as the docstring describes.
 
     Plain Python that tries sample by sample.
     """
@@ -128,7 +128,7 @@ def test_each_epoch_has_as_many_batches(options):
 @pytest.mark.parametrize("world_size", [1, 4])
 @pytest.mark.parametrize(("max_tokens", "bucket_batches"), [(1024, 100), (4096, 100), (1024, 1)])
 def test_hardly_more_batches_than_need_be(max_tokens, bucket_batches, world_size):
-    """Sorted as a whole, the longest first, samples need the fewest; without buckets, see an epoch."""
+    """The fewest batches come from sorting all samples, the longest first."""
     options = {"max_tokens": max_tokens, "bucket_batches": bucket_batches}
     sampler = LengthBucketSampler(LENGTHS, **options, rank=0, world_size=world_size)
     if bucket_batches > 1:
@@ -162,7 +162,7 @@ def test_at_most_a_batch_in_a_thousand_more_than_if_their_number_varied(kind, bu
 
 @given(options(drop_last=False, world_size=1))
 def test_shuffled_batches_are_full(options):
-    """Batches span buckets, so none of one size but the last is short."""
+    """Batches span buckets, so only the last batch of a size is short."""
     options |= {"max_tokens": None, "batch_size": 4}
     sizes = Counter(map(len, LengthBucketSampler(**options, rank=0)))
     count = len(options["lengths"])
@@ -170,7 +170,7 @@ def test_shuffled_batches_are_full(options):
 
 
 def test_the_plan_never_changes():
-    """On no machine, with no NumPy; otherwise PLANNING has to go up."""
+    """It is the same on every machine and NumPy version; a changed plan needs a higher PLANNING."""
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 0, 3, 5, 2, 6, 1, 8, 3]
     options = {"lengths": lengths, "batch_size": 4, "max_tokens": 20, "bucket_batches": 2}
     first, second = all_ranks(options | {"seed": 5, "world_size": 2}, epoch=3)

@@ -1,4 +1,4 @@
-"""PackSampler: plans against plain rules, every document once, ranks, states."""
+"""PackSampler: plans compared with plain Python, each document once, ranks, states."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ length_lists = st.lists(st.integers(0, SEQ_LENGTH), min_size=1, max_size=40).fil
 
 
 def rows_of(batch):
-    """Documents, first tokens and lengths of each row; checks where they are."""
+    """Returns documents, first tokens and lengths of each row, and checks their offsets."""
     packing = batch.packing
     assert batch == packing.documents.tolist()
     rows = [[] for _ in range(packing.rows)]
@@ -40,7 +40,7 @@ def epoch_rows(sampler):
 
 
 def placed(lengths, order, most, is_better):
-    """Each document into the row that the rule likes best, or a new one."""
+    """Puts each document into the best row by the rule, or into a new one."""
     rows = []
     rooms = []
     for document in order:
@@ -173,7 +173,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
     lengths = np.random.default_rng(0).lognormal(3, 1, 5000).astype(int).clip(1, 512)
 
     def spread(balance):
-        """The costliest rank of a step against the cheapest, over all whole steps."""
+        """Returns the ratio of the highest to the lowest cost of a rank, over all full steps."""
         costs = [
             [sum(int(n) ** power for n in batch.packing.lengths) for batch in sampler]
             for sampler in (
@@ -243,7 +243,7 @@ def test_the_way_out_of_documents_that_are_too_long():
 
 
 def test_columns_of_documents():
-    """The error says how to get their lengths, and that works."""
+    """The hint in the error works."""
     datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
     pyarrow = pytest.importorskip("pyarrow")
     documents = [[1, 2], [3], [4, 5, 6]]

@@ -1,4 +1,4 @@
-"""A state moves to other numbers of ranks and other batch sizes: each sample that was left comes once."""
+"""States resume with other rank counts and batch sizes: each remaining sample comes once."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ SIZES = st.integers(1, 9)
 
 
 def ranks_of(make, world_size, epoch=None, state=None):
-    """The samplers of all ranks."""
+    """Returns the samplers of all ranks."""
     samplers = [make(rank=rank, world_size=world_size) for rank in range(world_size)]
     for sampler in samplers:
         if epoch is not None:
@@ -29,7 +29,7 @@ def ranks_of(make, world_size, epoch=None, state=None):
 
 
 def steps_of(samplers):
-    """What all ranks get, step by step; some may run out a step before the others, if that is said."""
+    """Returns the batches of all ranks by step; some ranks may end a step early, if allowed."""
     steps = [*itertools.zip_longest(*samplers)]
     are_uneven = getattr(samplers[0], "uneven", "repeat") == "keep"
     assert all(None not in step for step in steps[: -1 if are_uneven else None])
@@ -37,9 +37,9 @@ def steps_of(samplers):
 
 
 def first_steps(samplers, count, ahead=0):
-    """Up to this number of steps, and the states of all ranks then.
+    """Returns the batches of up to this number of steps, and the states of all ranks afterwards.
 
-    Workers have fetched some batches ``ahead``, and whoever trains counts them.
+    Workers have fetched ``ahead`` batches more than the loop counts.
     """
     iterators = [iter(sampler) for sampler in samplers]
     steps, states = [], [sampler.state_dict() for sampler in samplers]
@@ -59,7 +59,7 @@ def first_steps(samplers, count, ahead=0):
 
 
 def moved(make_before, make_after, worlds, epoch, counts):
-    """All batches of an epoch that moves twice; what follows is as if nothing had happened."""
+    """Returns the batches of an epoch that is resumed twice with other rank counts."""
     *counts, ahead = counts
     steps, state = first_steps(ranks_of(make_before, worlds[0], epoch), counts[0], ahead)
     more, state = first_steps(ranks_of(make_after, worlds[1], None, state), counts[1], ahead)

@@ -12,7 +12,7 @@ from pinfeed.samplers import ShuffleSampler
 
 
 def order(count, seed, epoch=0):
-    """All samples, in one batch."""
+    """Returns all samples in order."""
     sampler = ShuffleSampler(count, count, seed=seed)
     sampler.set_epoch(epoch)
     (batch,) = sampler
@@ -37,7 +37,7 @@ def options(draw):
 
 
 def all_ranks(options, uneven, epoch):
-    """The batches of each rank; none where a sampler would have none and raise."""
+    """Returns the batches of each rank; no batches where a sampler would raise for having none."""
     ranks = []
     for rank in range(options["world_size"]):
         try:

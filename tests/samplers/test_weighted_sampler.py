@@ -46,7 +46,7 @@ def test_the_table_gives_each_weight_its_share(weights):
 
 
 def assert_likely(counts, shares):
-    """Each count within six standard deviations; seeds are fixed, so this fails always or never."""
+    """Asserts that each count is within six standard deviations. Seeds are fixed, so it isn't flaky."""
     counts, shares = np.asarray(counts), np.asarray(shares)
     total = counts.sum()
     deviations = np.sqrt(total * shares * (1 - shares))
@@ -62,7 +62,7 @@ def test_draws_are_in_proportion(dtype):
 
 
 def test_draws_without_replacement_have_their_chances():
-    """First and second draw of three: P(i) = w_i / W, then P(j | i) = w_j / (W - w_i)."""
+    """For two draws out of three: P(i) = w_i / W, then P(j | i) = w_j / (W - w_i)."""
     weights = np.array([1.0, 2.0, 5.0])
     total = weights.sum()
     counts = np.zeros((3, 3))
@@ -100,7 +100,7 @@ def test_classes_come_equally_often():
 
 
 def test_labels_of_any_kind():
-    """Also a column of strings, as an ArrayDataset has it, whole or in part."""
+    """Labels can be a column of strings of an ArrayDataset, or a part of one."""
     pyarrow = pytest.importorskip("pyarrow")
     texts = ["cat", "dog", "", "cat", "ämu", "cat"]
     expected = drawn(WeightedSampler.balanced([1, 2, 0, 1, 3, 1], batch_size=2))

@@ -13,7 +13,7 @@ import scipy.sparse
 import torch
 from torch.utils.data import DataLoader
 
-from hints import COLOUR, LABELS, PHOTOS, Hints, check_hint, done, first, rows
+from hints import COLOR, LABELS, PHOTOS, Hints, check_hint, done, first, rows
 from pinfeed import (
     ArrayDataset,
     Collate,
@@ -111,7 +111,7 @@ HINTS: Hints = {
     "the name of a photograph": (lambda name: rows(name), "no.jpg", RaggedArray.from_strings(["no.jpg"]), ["no.jpg"],
         FileNotFoundError, r"no.jpg: No such .*; a string is the path of a .npy file; RaggedArray.from_strings"),
     "names of photographs to load": (done, lambda: load(["a.jpg"], 1),
-        lambda: first(DataLoader([COLOUR], 1, collate_fn=Collate(Image()))), Collate(Image())([PHOTOS[1]]),
+        lambda: first(DataLoader([COLOR], 1, collate_fn=Collate(Image()))), Collate(Image())([PHOTOS[1]]),
         TypeError, r"list of 1 paths or strings; .* a Dataset: DataLoader\(dataset, batch_size, collate_fn=Collate\(Image"),
     "a path of another file": (rows, __file__, RaggedArray.from_strings([__file__]), [__file__],
         ValueError, r"is not a .npy file.*; a string is the path of a .npy file; RaggedArray.from_strings"),
