@@ -114,7 +114,7 @@ class Model(torch.nn.Module):
 
 
 class Passes:
-    """Removes the Trainer's own counting of passes, except for steps."""
+    """Hides the loader's attributes from Trainer, and skips empty passes."""
 
     def __init__(self, loader):
         self.loader = loader
