@@ -25,7 +25,7 @@ struct Affine {
 };
 
 // The maximum number of channels whose constants are passed by value, with the launch.
-inline constexpr std::int64_t kMostChannels = 128;
+inline constexpr std::int64_t kMaxChannels = 128;
 
 // The constants of every channel.
 class ChannelTable {
@@ -41,7 +41,7 @@ class ChannelTable {
   PINFEED_BOTH Affine at(std::int64_t channel) const { return affine_[channel]; }
 
  private:
-  Affine affine_[kMostChannels];
+  Affine affine_[kMaxChannels];
 };
 
 // Byte `index` of consecutive words.

@@ -33,7 +33,7 @@ struct JaggedRows {
   std::int64_t count;
   std::int64_t total;
   std::int64_t length;
-  std::int64_t most;
+  std::int64_t max_rows;
   bool left;
 
   explicit JaggedRows(const JaggedShape& shape)
@@ -41,7 +41,7 @@ struct JaggedRows {
         count(shape.count),
         total(shape.total),
         length(shape.length),
-        most(shape.most),
+        max_rows(shape.max_rows),
         left(shape.left) {}
 
   PINFEED_BOTH std::int64_t offset(std::int64_t i) const {
@@ -50,7 +50,7 @@ struct JaggedRows {
 
   PINFEED_BOTH SampleRows sample(std::int64_t i) const {
     const std::int64_t begin = offset(i), end = larger(begin, offset(i + 1));
-    const std::int64_t rows = smaller(end - begin, most);
+    const std::int64_t rows = smaller(end - begin, max_rows);
     if (left) return {end - rows, rows, length - rows};
     return {begin, rows, 0};
   }

@@ -169,8 +169,8 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
   };
   const auto trials = static_cast<std::uint64_t>(step.trials), round = 1 + 2 * trials;
   for (std::uint64_t first = 0; first + round <= 1u << 16; first += round) {
-    const double least = step.overlaps[one_of(std::ssize(step.overlaps), draw(first)[0])];
-    if (least >= 1) return;
+    const double min_overlap = step.overlaps[one_of(std::ssize(step.overlaps), draw(first)[0])];
+    if (min_overlap >= 1) return;
     for (std::uint64_t trial = 0; trial < trials; ++trial) {
       const auto [width_bits, height_bits] = draw(first + 1 + 2 * trial);
       const std::int64_t width = part(crop.width, between(step.range, width_bits));
@@ -182,12 +182,12 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
       const std::int64_t top = one_of(crop.height - height, top_bits);
       const Box seen{static_cast<double>(left), static_cast<double>(top),
                      static_cast<double>(left + width), static_cast<double>(top + height)};
-      double most = -1;
+      double max_overlap = -1;
       for (std::size_t i = 0; i < objects.count; ++i) {
         const Box box = box_in(crop, objects.corners + 4 * i);
-        if (seen.has_center_of(box)) most = std::max(most, box.overlap(seen));
+        if (seen.has_center_of(box)) max_overlap = std::max(max_overlap, box.overlap(seen));
       }
-      if (most < 0 || most < least) continue;
+      if (max_overlap < 0 || max_overlap < min_overlap) continue;
       for (std::size_t i = 0; i < objects.count; ++i) {
         objects.remain[i] &= seen.has_center_of(box_in(crop, objects.corners + 4 * i));
       }
@@ -225,12 +225,12 @@ void crop_some_area(const GeometryStep& step, const Draws& draw, Crop& crop) {
   crop_to(crop, (crop.height - height) / 2, (crop.width - width) / 2, height, width);
 }
 
-// The sides of an image whose longer edge would exceed `most`, rounded step by step like
+// The sides of an image whose longer edge would exceed `max_longer`, rounded step by step like
 // transformers' get_size_with_aspect_ratio.
 std::array<std::int64_t, 2> sides_within(std::int64_t shorter, std::int64_t longer,
-                                         std::int64_t most) {
+                                         std::int64_t max_longer) {
   const auto from = static_cast<double>(shorter), to = static_cast<double>(longer);
-  const double exact = static_cast<double>(most) * from / to;
+  const double exact = static_cast<double>(max_longer) * from / to;
   const auto rounded = static_cast<std::int64_t>(std::nearbyint(exact));
   if (rounded == shorter) return {shorter, longer};
   return {rounded, static_cast<std::int64_t>(exact * to / from)};
@@ -271,13 +271,13 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
     return {static_cast<std::int64_t>(rows * factor), static_cast<std::int64_t>(columns * factor)};
   };
   const auto [shorter, longer] = std::minmax(height, width);
-  std::int64_t new_shorter = step.height, most = step.width;
+  std::int64_t new_shorter = step.height, max_longer = step.width;
   switch (step.kind) {
     case Kind::resize_to_one_of: {
       const std::int64_t size = step.sizes[one_of(std::ssize(step.sizes), draw()[0])];
       double factor = static_cast<double>(size) / static_cast<double>(shorter);
-      if (most > 0) {
-        factor = std::min(factor, static_cast<double>(most) / static_cast<double>(longer));
+      if (max_longer > 0) {
+        factor = std::min(factor, static_cast<double>(max_longer) / static_cast<double>(longer));
       }
       return times(factor);
     }
@@ -290,28 +290,28 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
       return size_in_proportion(step, draw, rows, columns);
     case Kind::resize_between:
       new_shorter += one_of(step.width - step.height, draw()[0]);
-      most = 0;
+      max_longer = 0;
       break;
     case Kind::resize_edges:
       break;
     default:
       return {step.height, step.width};
   }
-  std::int64_t new_longer = most;
+  std::int64_t new_longer = max_longer;
   if (new_shorter > 0) new_longer = new_shorter * longer / shorter;
   if (step.height == 0) {
-    new_shorter = most * shorter / longer;
-  } else if (most > 0 && step.as_transformers) {
+    new_shorter = max_longer * shorter / longer;
+  } else if (max_longer > 0 && step.as_transformers) {
     const double longest = static_cast<double>(longer) / static_cast<double>(shorter) *
                            static_cast<double>(new_shorter);
-    if (longest > static_cast<double>(most)) {
-      const auto sides = sides_within(shorter, longer, most);
+    if (longest > static_cast<double>(max_longer)) {
+      const auto sides = sides_within(shorter, longer, max_longer);
       new_shorter = sides[0];
       new_longer = sides[1];
     }
-  } else if (most > 0 && new_longer > most) {
-    new_shorter = most * new_shorter / new_longer;
-    new_longer = most;
+  } else if (max_longer > 0 && new_longer > max_longer) {
+    new_shorter = max_longer * new_shorter / new_longer;
+    new_longer = max_longer;
   }
   if (width <= height) return {new_longer, new_shorter};
   return {new_shorter, new_longer};

@@ -20,7 +20,7 @@ struct JaggedShape {
   std::int64_t length = 0;                // rows per sample of the padded batch
   // The rows to copy of a sample, at most `length`: longer samples are truncated on the padded
   // side.
-  std::int64_t most = 0;
+  std::int64_t max_rows = 0;
   std::int64_t row_bytes = 0;
   bool left = false;  // padding comes before the data, else after it
   Item fill;          // one item; a row holds whole items

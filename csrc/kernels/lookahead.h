@@ -38,7 +38,7 @@ class Lookahead {
   Lookahead(std::size_t begin, std::size_t end, std::size_t bytes)
       : next_(begin),
         end_(end),
-        distance_(std::clamp<std::size_t>(kInFlight / std::max<std::size_t>(bytes, 1), 1, kMost)),
+        distance_(std::clamp<std::size_t>(kInFlight / std::max<std::size_t>(bytes, 1), 1, kMax)),
         pages_early_(bytes >= kLong) {}
 
   // Call before sample `i` is read. memory_of(j): the std::span of bytes where sample j lies.
@@ -57,7 +57,7 @@ class Lookahead {
 
  private:
   static constexpr std::size_t kInFlight = 6144;  // bytes, approximately
-  static constexpr std::size_t kMost = 32;        // samples
+  static constexpr std::size_t kMax = 32;         // samples
   static constexpr std::size_t kLong = 1024;      // bytes of a sample
   // of a sample; then the hardware prefetcher takes over
   static constexpr std::size_t kBeginning = 4096;

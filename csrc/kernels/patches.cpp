@@ -36,14 +36,14 @@ Size size_by_patches(const PatchSizes& sizes, double height, double width) {
     return std::max(patch, std::ceil(side * scale / patch) * patch);
   };
   constexpr double kTolerance = 1e-5;
-  double least = kTolerance / 10, most = 100;
-  while (most - least >= kTolerance) {
-    const double scale = (least + most) / 2;
+  double low = kTolerance / 10, high = 100;
+  while (high - low >= kTolerance) {
+    const double scale = (low + high) / 2;
     const double patches = scaled(height, scale) / patch * (scaled(width, scale) / patch);
-    (patches <= static_cast<double>(sizes.max_patches) ? least : most) = scale;
+    (patches <= static_cast<double>(sizes.max_patches) ? low : high) = scale;
   }
-  return {static_cast<std::int64_t>(scaled(height, least)),
-          static_cast<std::int64_t>(scaled(width, least))};
+  return {static_cast<std::int64_t>(scaled(height, low)),
+          static_cast<std::int64_t>(scaled(width, low))};
 }
 
 }  // namespace
@@ -54,8 +54,8 @@ PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std:
   if (shorter < std::max<std::int64_t>(sizes.min_side, 1)) return PatchMisfit::too_small;
   const auto rows = static_cast<double>(height), columns = static_cast<double>(width);
   if (sizes.max_pixels > 0) {
-    constexpr double kMostRatio = 200;
-    if (static_cast<double>(longer) / static_cast<double>(shorter) > kMostRatio) {
+    constexpr double kMaxRatio = 200;
+    if (static_cast<double>(longer) / static_cast<double>(shorter) > kMaxRatio) {
       return PatchMisfit::too_long;
     }
     patched = size_by_pixels(sizes, rows, columns);
@@ -85,7 +85,7 @@ constexpr std::size_t kTileBytes = std::size_t{384} << 10;
 
 class Stage {
  public:
-  static constexpr std::size_t kMost = std::size_t{16} << 10;
+  static constexpr std::size_t kMax = std::size_t{16} << 10;
 
   explicit Stage(std::byte* out)
       : lead_(reinterpret_cast<std::uintptr_t>(out) % kLine), first_(lead_), line_(out - lead_) {}
@@ -115,7 +115,7 @@ class Stage {
   void finish() { std::memcpy(line_ + first_, plane() - lead_ + first_, lead_ - first_); }
 
  private:
-  alignas(kLine) std::byte bytes_[kMost + 2 * kLine];
+  alignas(kLine) std::byte bytes_[kMax + 2 * kLine];
   std::size_t lead_;   // bytes of the incomplete line in front of the plane
   std::size_t first_;  // how many of them belong to another range
   std::byte* line_;    // the address of that line
@@ -162,15 +162,15 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   const std::size_t patch_bytes = plane_bytes * planes * order.frames;
   // Otherwise planes of other frames lie between the planes to write.
   const bool is_whole = order.slots == order.frames;
-  const bool is_staged = group.streaming && is_whole && plane_bytes <= Stage::kMost;
+  const bool is_staged = group.streaming && is_whole && plane_bytes <= Stage::kMax;
 
   const std::size_t merged = order.merge * order.merge, blocks = group.width / side;
   const std::size_t block_bytes = group.count * group.channels * side * side * item;
   const std::size_t tiles = (blocks * block_bytes + kTileBytes - 1) / kTileBytes;  // of a row
-  const std::size_t most = (blocks + tiles - 1) / tiles;
-  tile_bytes.resize(std::max(tile_bytes.size(), most * block_bytes));
-  ImageSource sources[PatchOrder::kMostFrames];
-  ImageCrop crops[PatchOrder::kMostFrames];
+  const std::size_t high = (blocks + tiles - 1) / tiles;
+  tile_bytes.resize(std::max(tile_bytes.size(), high * block_bytes));
+  ImageSource sources[PatchOrder::kMaxFrames];
+  ImageCrop crops[PatchOrder::kMaxFrames];
   ImageBatch tile = group;
   tile.sources = sources;
   tile.height = side;
@@ -198,7 +198,7 @@ void write_patches(NormalizeImages normalize, const PatchOrder& order, const Ima
   };
   for (std::size_t y = row_begin; y < row_end; y += side) {
     for (std::size_t block = 0, count; block < blocks; block += count) {
-      count = std::min(most, blocks - block);
+      count = std::min(high, blocks - block);
       for (std::size_t i = 0; i < group.count; ++i) {
         sources[i] =
             seen_from(static_cast<std::ptrdiff_t>(y - group.first_row),

@@ -41,7 +41,7 @@ PatchMisfit find_patched_size(const PatchSizes& sizes, std::int64_t height, std:
 
 // Converts a group of frames, the frames of one patch, to patches.
 struct PatchOrder {
-  static constexpr std::size_t kMostFrames = 32;
+  static constexpr std::size_t kMaxFrames = 32;
 
   std::size_t size;
   std::size_t merge;  // patches per side of a block

@@ -8,18 +8,18 @@ namespace {
 
 constexpr std::uint64_t kFewest = 64;
 
-// In [0, most), `most` below 2^32: a product's upper half is a fraction of `most`. The multipliers
-// are odd, with no pattern in their bits (2^64 / the golden ratio, and a multiplier found by search
-// for such mixers).
-inline std::uint64_t random_below(std::uint64_t most, std::uint64_t value, std::uint64_t key) {
+// In [0, most), `bound` below 2^32: a product's upper half is a fraction of `bound`. The
+// multipliers are odd, with no pattern in their bits (2^64 / the golden ratio, and a multiplier
+// found by search for such mixers).
+inline std::uint64_t random_below(std::uint64_t bound, std::uint64_t value, std::uint64_t key) {
   std::uint64_t bits = (value ^ key) * 0x9E3779B97F4A7C15u;
   bits = (bits ^ (bits >> 32)) * 0xD6E8FEB86659FD93u;
-  return ((bits >> 32) * most) >> 32;
+  return ((bits >> 32) * bound) >> 32;
 }
 
-inline std::uint64_t add_below(std::uint64_t most, std::uint64_t value, std::uint64_t addend) {
+inline std::uint64_t add_below(std::uint64_t bound, std::uint64_t value, std::uint64_t addend) {
   const std::uint64_t sum = value + addend;
-  return sum < most ? sum : sum - most;
+  return sum < bound ? sum : sum - bound;
 }
 
 std::uint64_t rounded_up_root(std::uint64_t square) {

@@ -136,7 +136,8 @@ PINFEED_AVX2 void floats_along_row(const Taps& taps, const std::uint8_t* row, st
     const float* high = from + taps.first(x + 1) * channels;
     const float* weights = taps.floats(x, 0);
     __m256 sum = zero;
-    for (std::size_t t = 0; t < taps.most(); ++t, low += channels, high += channels, weights += 8) {
+    for (std::size_t t = 0; t < taps.max_taps();
+         ++t, low += channels, high += channels, weights += 8) {
       const __m256 weight = _mm256_loadu_ps(weights);
       const __m256 product = _mm256_mul_ps(_mm256_loadu2_m128(high, low), weight);
       const __m256 is_used = _mm256_cmp_ps(weight, zero, _CMP_NEQ_OQ);
@@ -149,7 +150,7 @@ PINFEED_AVX2 void floats_along_row(const Taps& taps, const std::uint8_t* row, st
 PINFEED_AVX2 void floats_along_columns(const Taps& taps, std::size_t output,
                                        const std::uint8_t* const* rows, std::size_t bytes,
                                        std::uint8_t* out) {
-  const std::size_t count = taps.most();
+  const std::size_t count = taps.max_taps();
   for (std::size_t i = 0; i < bytes; i += 128) {
     const float* weights = taps.floats(output, 0);
     __m256 sums[4] = {};
@@ -243,12 +244,12 @@ PINFEED_AVX2 void saturate_avx2(const Saturation& saturation, std::uint8_t* pixe
 
 // The compiler vectorizes it, with 32-bit sums.
 PINFEED_AVX2 std::uint64_t gray_sum_avx2(const std::uint8_t* pixels, std::size_t count) {
-  constexpr std::size_t kMost = std::size_t{1} << 23;  // pixels whose sum fits 32 bits
+  constexpr std::size_t kMax = std::size_t{1} << 23;  // pixels whose sum fits 32 bits
   std::uint64_t sum = 0;
-  for (std::size_t begin = 0; begin < count; begin += kMost) {
+  for (std::size_t begin = 0; begin < count; begin += kMax) {
     const std::uint8_t* const first = pixels + 3 * begin;
     std::int32_t part = 0;
-    for (std::size_t i = 0; i < std::min(kMost, count - begin); ++i) {
+    for (std::size_t i = 0; i < std::min(kMax, count - begin); ++i) {
       const float red = static_cast<float>(first[3 * i]) * 0.2989f;
       const float yellow = __builtin_fmaf(static_cast<float>(first[3 * i + 1]), 0.587f, red);
       part += static_cast<std::int32_t>(

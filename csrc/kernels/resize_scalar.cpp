@@ -42,7 +42,7 @@ void floats_along_row(const Taps& taps, const std::uint8_t* row, std::size_t cha
     for (std::size_t begin = 0; begin < channels; begin += 4) {
       const float* pixel = from + taps.first(x) * channels + begin;
       float sums[4] = {};
-      for (std::size_t t = 0; t < taps.most(); ++t, pixel += channels) {
+      for (std::size_t t = 0; t < taps.max_taps(); ++t, pixel += channels) {
         const float* const weights = taps.floats(x, t);
         if (*weights == 0) continue;
         for (std::size_t c = 0; c < 4; ++c) sums[c] += pixel[c] * weights[c];
@@ -56,7 +56,7 @@ void floats_along_columns(const Taps& taps, std::size_t output, const std::uint8
                           std::size_t bytes, std::uint8_t* out) {
   auto* __restrict to = reinterpret_cast<float*>(out);
   std::fill_n(to, bytes / sizeof(float), 0.0F);
-  for (std::size_t t = 0; t < taps.most(); ++t) {
+  for (std::size_t t = 0; t < taps.max_taps(); ++t) {
     const auto* const row = reinterpret_cast<const float*>(rows[t]);
     const float weight = *taps.floats(output, t);
     if (weight == 0) continue;

@@ -32,11 +32,11 @@ class Filter {
         is_cubic_(interpolation == Interpolation::bicubic) {
     const double radius = is_cubic_ ? 2.0 : 1.0;
     support_ = scale_ >= 1.0 ? radius * scale_ : radius;
-    most_ = static_cast<std::int64_t>(std::ceil(support_)) * 2 + 1;
+    max_taps_ = static_cast<std::int64_t>(std::ceil(support_)) * 2 + 1;
   }
 
   // The maximum number of taps of an output.
-  std::size_t most() const { return static_cast<std::size_t>(most_); }
+  std::size_t max_taps() const { return static_cast<std::size_t>(max_taps_); }
 
   // Writes the weights of output `i`; returns their number and the first pixel.
   std::pair<std::size_t, std::size_t> taps(std::size_t i, double* weights) const {
@@ -44,7 +44,7 @@ class Filter {
     const auto first =
         std::max(static_cast<std::int64_t>(center - support_ + 0.5), std::int64_t{0});
     const auto end = std::min(static_cast<std::int64_t>(center + support_ + 0.5), in_);
-    const auto count = std::clamp(end - first, std::int64_t{0}, most_);
+    const auto count = std::clamp(end - first, std::int64_t{0}, max_taps_);
     double total = 0.0;
     for (std::int64_t t = 0; t < count; ++t) {
       const double x = (static_cast<double>(t + first) - center + 0.5) * narrowing_;
@@ -62,7 +62,7 @@ class Filter {
   double scale_;
   double narrowing_;
   double support_;
-  std::int64_t most_;
+  std::int64_t max_taps_;
   bool is_cubic_;
 };
 
@@ -112,15 +112,16 @@ void Taps::find_nearest() {
     const float first = std::floor((static_cast<float>(positions_[i]) + center) * scale);
     firsts_[i] = std::min(static_cast<std::size_t>(first), axis_.in - 1);
   }
-  most_ = 1;
+  max_taps_ = 1;
   keep_sources();
 }
 
 void Taps::find_weighted() {
   const Filter filter(axis_.in, axis_.out, axis_.interpolation);
   const auto [lowest, highest] = std::minmax_element(positions_.begin(), positions_.end());
-  const std::size_t begin = *lowest, kept = *highest + 1 - begin, most = filter.most();
-  std::vector<double> exact((kept + 1) * most);  // the last row is for outputs that are not kept
+  const std::size_t begin = *lowest, kept = *highest + 1 - begin, max_taps = filter.max_taps();
+  std::vector<double> exact((kept + 1) *
+                            max_taps);  // the last row is for outputs that are not kept
   std::vector<std::pair<std::size_t, std::size_t>> found(kept + 1);
   double largest = axis_.in_floats ? 1.0 : 0.0;  // of the whole axis; floats have no precision
   for (std::size_t i = 0; i < axis_.out; ++i) {
@@ -128,23 +129,23 @@ void Taps::find_weighted() {
     if (largest >= 1.0) i = std::max(i, begin);
     if (largest >= 1.0 && i >= begin + kept) break;
     const std::size_t to = std::min(i - begin, kept);  // an i before `begin` becomes large
-    double* const weights = &exact[to * most];
+    double* const weights = &exact[to * max_taps];
     found[to] = filter.taps(i, weights);
     largest = std::max(largest, *std::max_element(weights, weights + found[to].second));
   }
   precision_ = precision_for(largest);
-  most_ = 0;
-  for (std::size_t i = 0; i < kept; ++i) most_ = std::max(most_, found[i].second);
-  floats_.assign(axis_.in_floats ? firsts_.size() * most_ * kFloats : 0, 0.0F);
+  max_taps_ = 0;
+  for (std::size_t i = 0; i < kept; ++i) max_taps_ = std::max(max_taps_, found[i].second);
+  floats_.assign(axis_.in_floats ? firsts_.size() * max_taps_ * kFloats : 0, 0.0F);
   weights_.assign(axis_.in_floats ? 0 : firsts_.size() * pairs() * kPairSize, 0);
   for (std::size_t i = 0; i < outputs_; ++i) {
     const std::size_t from = positions_[i] - begin;
     const auto [first, count] = found[from];
     firsts_[i] = first;
     for (std::size_t t = 0; t < count; ++t) {
-      const double exact_weight = exact[from * most + t];
+      const double exact_weight = exact[from * max_taps + t];
       if (axis_.in_floats) {
-        std::fill_n(&floats_[place(i, t, most_, kFloats)], kFloats,
+        std::fill_n(&floats_[place(i, t, max_taps_, kFloats)], kFloats,
                     static_cast<float>(exact_weight));
         continue;
       }
@@ -160,7 +161,7 @@ void Taps::find_weighted() {
 void Taps::keep_sources() {
   const auto [lowest, highest] = std::minmax_element(firsts_.begin(), firsts_.begin() + outputs_);
   source_begin_ = *lowest;
-  source_size_ = std::min(*highest + most_, axis_.in) - *lowest;
+  source_size_ = std::min(*highest + max_taps_, axis_.in) - *lowest;
   for (std::size_t i = 0; i < outputs_; ++i) firsts_[i] -= source_begin_;
 }
 

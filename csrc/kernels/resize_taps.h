@@ -49,16 +49,16 @@ class Taps {
   const std::size_t* firsts() const { return firsts_.data(); }
 
   // The maximum number of taps of an output; weights after an output's last tap are 0.
-  std::size_t most() const { return most_; }
+  std::size_t max_taps() const { return max_taps_; }
 
   // In floats: each weight four times, as SIMD code multiplies it by channels. After the weight of
   // an even output comes the same tap of the next output, then the next tap of the even one.
   const float* floats(std::size_t output, std::size_t tap) const {
-    return &floats_[place(output, tap, most_, kFloats)];
+    return &floats_[place(output, tap, max_taps_, kFloats)];
   }
 
   // In integers.
-  std::size_t pairs() const { return (most_ + 1) / 2; }
+  std::size_t pairs() const { return (max_taps_ + 1) / 2; }
   unsigned precision() const { return precision_; }
   std::int16_t weight(std::size_t output, std::size_t tap) const {
     return pair(output, tap / 2)[tap % 2];
@@ -86,7 +86,7 @@ class Taps {
   std::size_t outputs_ = 0;
   std::size_t source_begin_ = 0;
   std::size_t source_size_ = 0;
-  std::size_t most_ = 0;
+  std::size_t max_taps_ = 0;
   unsigned precision_ = 0;
   std::vector<std::size_t> positions_;  // per output, in the resized axis
   std::vector<std::size_t> firsts_;

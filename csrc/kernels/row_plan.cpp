@@ -18,10 +18,11 @@ struct Placement {
   std::uint32_t count;
 };
 
-// A set of numbers from 0 to `most`, as a bitset of two levels.
+// A set of numbers from 0 to `maximum`, as a bitset of two levels.
 class NumberSet {
  public:
-  explicit NumberSet(std::size_t most) : words_(most / 64 + 1), summary_(most / 4096 + 1) {}
+  explicit NumberSet(std::size_t maximum)
+      : words_(maximum / 64 + 1), summary_(maximum / 4096 + 1) {}
 
   void insert(std::size_t number) {
     words_[number / 64] |= bit(number);
@@ -88,9 +89,9 @@ class Draws {
 // Open rows by remaining space; the last row added is used first.
 class OpenRows {
  public:
-  OpenRows(std::int32_t row_length, std::uint32_t most_in_row)
+  OpenRows(std::int32_t row_length, std::uint32_t max_in_row)
       : row_length_(static_cast<std::size_t>(row_length)),
-        most_in_row_(most_in_row),
+        max_in_row_(max_in_row),
         spaces_(row_length_),
         tops_(row_length_ + 1, kNobody) {}
 
@@ -109,7 +110,7 @@ class OpenRows {
       if (tops_[space] == kNobody) spaces_.erase(space);
     }
     // No row has less remaining space, so the next document belongs here too.
-    const std::size_t left = most_in_row_ - documents_[row];
+    const std::size_t left = max_in_row_ - documents_[row];
     count = std::min({count, space / length, left});
     documents_[row] += static_cast<std::uint32_t>(count);
     space -= count * length;
@@ -128,7 +129,7 @@ class OpenRows {
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
 
   std::size_t row_length_;
-  std::size_t most_in_row_;
+  std::size_t max_in_row_;
   NumberSet spaces_;
   std::vector<std::uint32_t> tops_;   // for each amount of space, the row added last
   std::vector<std::uint32_t> below_;  // for each row, the row added before it
@@ -144,39 +145,39 @@ std::vector<std::int64_t> ends_of(const std::vector<std::uint32_t>& sizes) {
 // Remaining space of rows, as a tree in which each node has the larger value of its children.
 class SpaceTree {
  public:
-  SpaceTree() : most_(2, 0) {}
+  SpaceTree() : maxima_(2, 0) {}
 
-  std::int32_t most() const { return most_[1]; }
+  std::int32_t max_space() const { return maxima_[1]; }
 
   // The first row with at least `length` remaining; it must exist.
   std::size_t first_with(std::int32_t length) const {
     std::size_t node = 1;
-    while (node < leaves_) node = 2 * node + (most_[2 * node] < length ? 1 : 0);
+    while (node < leaves_) node = 2 * node + (maxima_[2 * node] < length ? 1 : 0);
     return node - leaves_;
   }
 
   void set(std::size_t row, std::int32_t space) {
     if (row >= leaves_) grow();
     std::size_t node = leaves_ + row;
-    most_[node] = space;
-    while (node /= 2) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+    maxima_[node] = space;
+    while (node /= 2) maxima_[node] = std::max(maxima_[2 * node], maxima_[2 * node + 1]);
   }
 
-  std::int32_t space(std::size_t row) const { return most_[leaves_ + row]; }
+  std::int32_t space(std::size_t row) const { return maxima_[leaves_ + row]; }
 
  private:
   void grow() {
     std::vector<std::int32_t> wider(4 * leaves_, 0);
-    std::copy_n(&most_[leaves_], leaves_, &wider[2 * leaves_]);
+    std::copy_n(&maxima_[leaves_], leaves_, &wider[2 * leaves_]);
     leaves_ *= 2;
     for (std::size_t node = leaves_; --node > 0;) {
       wider[node] = std::max(wider[2 * node], wider[2 * node + 1]);
     }
-    most_ = std::move(wider);
+    maxima_ = std::move(wider);
   }
 
   std::size_t leaves_ = 1;
-  std::vector<std::int32_t> most_;
+  std::vector<std::int32_t> maxima_;
 };
 
 }  // namespace
@@ -200,7 +201,7 @@ RowPlan best_fit(const Documents& documents, const std::uint64_t* key) {
   }
 
   Draws draws(key == nullptr ? 0 : *key);
-  OpenRows rows(row_length, documents.most_in_row);
+  OpenRows rows(row_length, documents.max_in_row);
   std::vector<Placement> placements;
   placements.reserve(used / 2);
   for (std::size_t length = longest; length > 0; --length) {
@@ -243,14 +244,14 @@ RowPlan first_fit(const Documents& documents, const std::int64_t* order) {
     if (length == 0) continue;
     std::size_t row = sizes.size();
     std::int32_t space = documents.row_length;
-    if (spaces.most() >= length) {
+    if (spaces.max_space() >= length) {
       row = spaces.first_with(length);
       space = spaces.space(row);
     } else {
       sizes.push_back(0);
     }
     row_of[i] = static_cast<std::uint32_t>(row);
-    spaces.set(row, ++sizes[row] == documents.most_in_row ? 0 : space - length);
+    spaces.set(row, ++sizes[row] == documents.max_in_row ? 0 : space - length);
   }
 
   RowPlan plan{.order = {}, .offsets = ends_of(sizes)};

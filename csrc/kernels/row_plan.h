@@ -19,7 +19,7 @@ struct Documents {
   const std::int32_t* lengths;
   std::size_t count;
   std::int32_t row_length;
-  std::uint32_t most_in_row;  // at least 1
+  std::uint32_t max_in_row;  // at least 1
 };
 
 // Best-fit decreasing: the longest document first, each into the row in which it leaves the least

@@ -136,7 +136,7 @@ void FileReads::plan(bool whole, std::size_t threads) {
 
 void FileReads::stage(bool whole) {
   chunks_ = {0};
-  std::size_t used = 0, most = 0;
+  std::size_t used = 0, largest = 0;
   std::vector<std::size_t> places(reads_.size());
   for (std::size_t i = 0; i < reads_.size(); ++i) {
     const std::size_t bytes = (reads_[i].bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -146,10 +146,10 @@ void FileReads::stage(bool whole) {
     }
     places[i] = used;
     used += bytes;
-    most = std::max(most, used);
+    largest = std::max(largest, used);
   }
   chunks_.push_back(reads_.size());
-  staging_.reset(static_cast<std::byte*>(BufferPool::instance().acquire(most)));
+  staging_.reset(static_cast<std::byte*>(BufferPool::instance().acquire(largest)));
   for (std::size_t i = 0; i < reads_.size(); ++i) {
     reads_[i].to = staging_.get() + places[i];
     data_[i] = reads_[i].to + heads_[i];

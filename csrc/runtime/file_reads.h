@@ -33,8 +33,8 @@ struct SampleBytes {
 
   // Whether to read the sample as one range; the range of a scattered sample may be the whole file.
   bool is_dense() const {
-    constexpr std::int64_t kMostTimes = 4, kAlways = 64 << 10;
-    return end - begin <= std::max(kMostTimes * used, kAlways);
+    constexpr std::int64_t kMaxTimes = 4, kAlways = 64 << 10;
+    return end - begin <= std::max(kMaxTimes * used, kAlways);
   }
 
   std::int64_t begin = 0;

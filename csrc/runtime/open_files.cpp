@@ -15,7 +15,7 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kMostOpen = 256;  // files, or a quarter of the process's limit
+constexpr std::size_t kMaxOpen = 256;  // files, or a quarter of the process's limit
 
 using Reason = ReadFailure::Reason;
 
@@ -73,10 +73,10 @@ void Descriptor::request(std::int64_t offset, std::size_t bytes) const noexcept 
   fcntl(fd_, F_RDADVISE, &advice);
 #else
   // The system may limit requests to its own read-ahead size.
-  constexpr std::size_t kMostBytes = std::size_t{128} << 10;
-  for (std::size_t done = 0; done < bytes; done += kMostBytes) {
+  constexpr std::size_t kMaxBytes = std::size_t{128} << 10;
+  for (std::size_t done = 0; done < bytes; done += kMaxBytes) {
     posix_fadvise(fd_, offset + static_cast<std::int64_t>(done),
-                  static_cast<off_t>(std::min(kMostBytes, bytes - done)), POSIX_FADV_WILLNEED);
+                  static_cast<off_t>(std::min(kMaxBytes, bytes - done)), POSIX_FADV_WILLNEED);
   }
 #endif
 }
@@ -102,10 +102,10 @@ OpenFiles::~OpenFiles() {
   std::erase_if(kept(), [this](const Kept& file) { return file.owner == this; });
 }
 
-std::size_t OpenFiles::most() noexcept {
+std::size_t OpenFiles::max_open() noexcept {
   rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostOpen;
-  return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMostOpen));
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxOpen;
+  return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 1, kMaxOpen));
 }
 
 OpenFiles::Open OpenFiles::open(std::size_t file, int& error) noexcept try {
@@ -127,7 +127,7 @@ OpenFiles::Open OpenFiles::open(std::size_t file, int& error) noexcept try {
   const Open opened = std::make_shared<const Descriptor>(Descriptor(fd));
   open_[file] = opened;
   kept().push_back({this, opened});
-  for (const std::size_t limit = most(); kept().size() > limit;) kept().pop_front();
+  for (const std::size_t limit = max_open(); kept().size() > limit;) kept().pop_front();
   return opened;
 } catch (const std::bad_alloc&) {
   error = ENOMEM;

@@ -87,7 +87,7 @@ class OpenFiles {
   const RowFile& operator[](std::size_t file) const { return files_[file]; }
 
   // The maximum number of files that this process keeps open for reading rows.
-  static std::size_t most() noexcept;
+  static std::size_t max_open() noexcept;
 
   // Null, with the errno in `error`, if the file can't be opened.
   Open open(std::size_t file, int& error) noexcept;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kReaders = 16;  // enough to keep one disk busy
 // Linux allows a process 65,530 mappings.
-constexpr std::size_t kMostMapped = 16384;
+constexpr std::size_t kMaxMapped = 16384;
 
 using Reason = ReadFailure::Reason;
 
@@ -87,7 +87,7 @@ std::optional<ReadFailure> RowFiles::find_change(std::span<const std::size_t> fi
 
 const std::byte* RowFiles::map(std::size_t file) noexcept {
   const std::byte* mapped = maps_[file].data.load(std::memory_order_acquire);
-  if (mapped != nullptr || files_.count() > kMostMapped) return mapped;
+  if (mapped != nullptr || files_.count() > kMaxMapped) return mapped;
   int ignored = 0;
   const OpenFiles::Open opened = files_.open(file, ignored);
   if (opened == nullptr) return nullptr;
@@ -127,18 +127,18 @@ std::optional<ReadFailure> RowFiles::read(std::span<const RowRead> reads, std::s
   RowRuns batch(reads);
   std::vector<RowRun>& runs = batch.runs();
   std::size_t misses = 0;
-  std::size_t most_files = OpenFiles::most();
+  std::size_t max_files = OpenFiles::max_open();
   for (std::size_t begin = 0, end = 0; begin < runs.size(); begin = end) {
     // Limits the number of files open at a time.
     std::size_t files = 0;
     for (; end < runs.size(); ++end) {
       const bool is_next = end == begin || runs[end].file != runs[end - 1].file;
-      if (is_next && ++files > most_files) break;
+      if (is_next && ++files > max_files) break;
     }
     const std::span window(&runs[begin], end - begin);
     if (auto failure = ask(batch, window, threads)) {
-      most_files = std::min(files, most_files) / 2;
-      if (!is_out_of_files(failure->error) || most_files == 0) return failure;
+      max_files = std::min(files, max_files) / 2;
+      if (!is_out_of_files(failure->error) || max_files == 0) return failure;
       // Other readers hold open files up to the limit, so these are read in turns.
       for (RowRun& run : window) run.file_open.reset();
       end = begin;

@@ -9,8 +9,8 @@
 namespace pinfeed::runtime {
 namespace {
 
-constexpr std::size_t kMostRows = 64;  // in one read
-constexpr std::size_t kMostBytes = std::size_t{512} << 10;
+constexpr std::size_t kMaxRows = 64;  // in one read
+constexpr std::size_t kMaxBytes = std::size_t{512} << 10;
 
 }  // namespace
 
@@ -21,8 +21,8 @@ RowRuns::RowRuns(std::span<const RowRead> reads) : reads_(reads) {
                     [&](std::size_t i) { return std::pair(reads[i].file, reads[i].offset); });
   parts_.reserve(reads.size());
   for (const std::size_t i : order) {
-    for (std::size_t done = 0; done < reads[i].bytes; done += kMostBytes) {
-      add(i, done, std::min(kMostBytes, reads[i].bytes - done));
+    for (std::size_t done = 0; done < reads[i].bytes; done += kMaxBytes) {
+      add(i, done, std::min(kMaxBytes, reads[i].bytes - done));
     }
   }
 }
@@ -33,8 +33,8 @@ void RowRuns::add(std::size_t read, std::size_t skipped, std::size_t bytes) {
   const bool touches =
       !runs_.empty() && runs_.back().file == from.file &&
       runs_.back().offset + static_cast<std::int64_t>(runs_.back().bytes) == offset;
-  if (!touches || runs_.back().bytes + bytes > kMostBytes ||
-      runs_.back().end - runs_.back().begin == kMostRows) {
+  if (!touches || runs_.back().bytes + bytes > kMaxBytes ||
+      runs_.back().end - runs_.back().begin == kMaxRows) {
     runs_.push_back({parts_.size(), parts_.size(), from.file, offset, 0});
   }
   // Rows that are only requested have no address yet.
@@ -44,7 +44,7 @@ void RowRuns::add(std::size_t read, std::size_t skipped, std::size_t bytes) {
 }
 
 bool RowRuns::attempt(RowRun& run, bool wait) const noexcept {
-  std::array<iovec, kMostRows> rest;
+  std::array<iovec, kMaxRows> rest;
   int count = 0;
   std::size_t skip = run.done;
   for (std::size_t i = run.begin; i < run.end; ++i) {

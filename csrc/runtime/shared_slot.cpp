@@ -64,8 +64,8 @@ void punch(std::byte*, std::size_t) noexcept {}
 // A received slot may be forged: access beyond the end of the file would kill the reader.
 void require_slot(int descriptor, std::size_t offset, std::size_t capacity, bool is_new) {
   const std::size_t page = SharedSlot::page_bytes();
-  constexpr std::size_t kMost = std::size_t{1} << 60;
-  if (offset % page != 0 || capacity % page != 0 || offset > kMost || capacity > kMost) {
+  constexpr std::size_t kMax = std::size_t{1} << 60;
+  if (offset % page != 0 || capacity % page != 0 || offset > kMax || capacity > kMax) {
     throw std::invalid_argument("SharedSlot: offset and capacity must be multiples of " +
                                 std::to_string(page) + ", got " + std::to_string(offset) + " and " +
                                 std::to_string(capacity));

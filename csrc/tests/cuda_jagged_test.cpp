@@ -29,8 +29,8 @@ struct JaggedCase {
   std::string describe() const {
     return to_text(offsets) + " of " + std::to_string(shape.total) + " rows of " +
            std::to_string(shape.row_bytes) + " bytes, boxes of " + std::to_string(shape.length) +
-           ", at most " + std::to_string(shape.most) + (shape.left ? ", left" : "") + ", fill of " +
-           std::to_string(shape.fill.size);
+           ", at most " + std::to_string(shape.max_rows) + (shape.left ? ", left" : "") +
+           ", fill of " + std::to_string(shape.fill.size);
   }
 };
 
@@ -40,7 +40,7 @@ std::int64_t row_of(const JaggedCase& test, std::int64_t sample, std::int64_t st
   const std::int64_t begin = std::clamp<std::int64_t>(test.offsets[sample], 0, shape.total);
   const std::int64_t end =
       std::max(begin, std::clamp<std::int64_t>(test.offsets[sample + 1], 0, shape.total));
-  const std::int64_t rows = std::min(end - begin, shape.most);
+  const std::int64_t rows = std::min(end - begin, shape.max_rows);
   if (shape.left) {
     const std::int64_t from_end = shape.length - step;  // 1: the last
     return from_end <= rows ? end - from_end : -1;
@@ -148,7 +148,7 @@ JaggedCase random_case(std::int64_t count, std::int64_t longest, std::int64_t ro
   shape.count = count;
   shape.total = test.offsets.back() + static_cast<std::int64_t>(random() % 3);
   shape.length = random() % 3 == 0 ? static_cast<std::int64_t>(random() % 20) : longest;
-  shape.most =
+  shape.max_rows =
       random() % 3 == 0
           ? static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(shape.length + 1))
           : shape.length;

@@ -17,9 +17,9 @@ namespace pinfeed::tests {
 // Random bytes between two protected pages: reading one byte beyond them ends the process.
 class GuardedBytes {
  public:
-  explicit GuardedBytes(std::size_t least_size) {
+  explicit GuardedBytes(std::size_t min_size) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    size_ = (least_size + page - 1) / page * page;
+    size_ = (min_size + page - 1) / page * page;
     mapped_ = size_ + 2 * page;
     void* const mapping = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) throw std::bad_alloc();

@@ -186,8 +186,8 @@ void test_rounding(const Isa& isa) {
   visit_rounding_edges([&](float value) {
     if (std::isfinite(value)) numbers.push_back(value + 0.0f);  // a sum is never -0.0 here
   });
-  constexpr std::size_t most_channels = 4000, width = 16;
-  const std::vector<float> scale(most_channels);
+  constexpr std::size_t max_channels = 4000, width = 16;
+  const std::vector<float> scale(max_channels);
   const auto check = [&](PixelType type, const std::vector<std::uint16_t>& expected) {
     const auto check_part = [&](std::size_t first, std::size_t channels, std::size_t pixels) {
       const ImageSource source{source_memory().begin(), 0, static_cast<std::ptrdiff_t>(channels),
@@ -203,8 +203,8 @@ void test_rounding(const Isa& isa) {
         }
       }
     };
-    for (std::size_t first = 0; first + most_channels <= numbers.size(); first += most_channels) {
-      check_part(first, most_channels, 1);
+    for (std::size_t first = 0; first + max_channels <= numbers.size(); first += max_channels) {
+      check_part(first, max_channels, 1);
     }
     Random random(9);
     for (int repeat = 0; repeat < 5000; ++repeat) {

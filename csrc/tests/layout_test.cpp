@@ -13,7 +13,7 @@ namespace {
 using namespace pinfeed::arrays;
 using pinfeed::tests::run;
 
-constexpr std::int64_t kMost = INT64_MAX;
+constexpr std::int64_t kMax = INT64_MAX;
 
 std::string refusal(const Shape& shape, std::size_t item_size) {
   try {
@@ -34,13 +34,13 @@ void test_bytes() {
   CHECK(checked_bytes(Shape{}, 8, "") == 8);
   CHECK(checked_bytes(Shape{3, 5}, 8, "") == 120);
   CHECK(checked_bytes(Shape{3, 0, 5}, 8, "") == 0);
-  CHECK(checked_bytes(Shape{kMost}, 1, "") == static_cast<std::size_t>(kMost));
-  const std::string most = std::to_string(kMost);
-  CHECK(refusal({kMost}, 2) ==
-        "pad: an output of shape (" + most + ",) is larger than memory can be");
-  CHECK(refusal({kMost, 0, 2}, 1) == "pad: an output of shape (" + most +
-                                         ", 0, 2) is larger than memory can be, sizes of 0 aside");
-  CHECK(refusal({kMost, 0}, 1).empty());
+  CHECK(checked_bytes(Shape{kMax}, 1, "") == static_cast<std::size_t>(kMax));
+  const std::string max = std::to_string(kMax);
+  CHECK(refusal({kMax}, 2) ==
+        "pad: an output of shape (" + max + ",) is larger than memory can be");
+  CHECK(refusal({kMax, 0, 2}, 1) == "pad: an output of shape (" + max +
+                                        ", 0, 2) is larger than memory can be, sizes of 0 aside");
+  CHECK(refusal({kMax, 0}, 1).empty());
 }
 
 void test_strides() {

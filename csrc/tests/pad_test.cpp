@@ -204,16 +204,16 @@ void test_all_or_nothing(const Isa& isa) {
 
 // All small shapes in all small boxes.
 void test_block_axis() {
-  constexpr std::size_t most_axes = 4, sizes = 3;
+  constexpr std::size_t max_axes = 4, sizes = 3;
   for (std::size_t number = 0; number < 6561; ++number) {  // of shape and box, 3^(2 * 4)
     Shape shape, box;
     std::size_t rest = number;
-    for (std::size_t axis = 0; axis < most_axes; ++axis) {
+    for (std::size_t axis = 0; axis < max_axes; ++axis) {
       shape.push_back(static_cast<std::int64_t>(rest % sizes));
       box.push_back(static_cast<std::int64_t>(rest / sizes % sizes));
       rest /= sizes * sizes;
     }
-    for (std::size_t axes = 1; axes <= most_axes; ++axes) {
+    for (std::size_t axes = 1; axes <= max_axes; ++axes) {
       const auto is_block = [&](std::size_t axis) {
         for (std::size_t later = axis + 1; later < axes; ++later) {
           if (shape[later] != box[later]) return false;

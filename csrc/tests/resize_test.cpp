@@ -52,7 +52,7 @@ void resize_axis(std::size_t in, std::size_t out, Interpolation interpolation, c
     }
     if constexpr (kFloats) {
       float sum = 0;
-      for (std::size_t t = 0; t < taps.most() && first + t < in; ++t) {
+      for (std::size_t t = 0; t < taps.max_taps() && first + t < in; ++t) {
         const float weight = *taps.floats(i, t);
         if (weight != 0) sum += read(first + t) * weight;
       }

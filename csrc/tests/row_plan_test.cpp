@@ -22,15 +22,15 @@ using Lengths = std::vector<std::int32_t>;
 struct Case {
   Lengths lengths;
   std::int32_t row_length;
-  std::uint32_t most_in_row;
+  std::uint32_t max_in_row;
 
-  Documents documents() const { return {lengths.data(), lengths.size(), row_length, most_in_row}; }
+  Documents documents() const { return {lengths.data(), lengths.size(), row_length, max_in_row}; }
 };
 
 Case random_case(std::mt19937& random) {
   const auto row_length = static_cast<std::int32_t>(1 + random() % (random() % 2 ? 12 : 9000));
-  Case given{.lengths = {}, .row_length = row_length, .most_in_row = ~std::uint32_t{0}};
-  if (random() % 2) given.most_in_row = 1 + random() % 4;
+  Case given{.lengths = {}, .row_length = row_length, .max_in_row = ~std::uint32_t{0}};
+  if (random() % 2) given.max_in_row = 1 + random() % 4;
   for (std::size_t count = random() % 300; count > 0; --count) {
     given.lengths.push_back(static_cast<std::int32_t>(random() % (row_length + 1)));
   }
@@ -58,7 +58,7 @@ std::vector<Lengths> placed(const Case& given, const Lengths& lengths, const Bet
     if (length == 0) continue;
     std::size_t best = rows.size();
     for (std::size_t row = 0; row < rows.size(); ++row) {
-      const bool fits = spaces[row] >= length && rows[row].size() < given.most_in_row;
+      const bool fits = spaces[row] >= length && rows[row].size() < given.max_in_row;
       if (fits && (best == rows.size() || better(spaces[row], spaces[best]))) best = row;
     }
     if (best == rows.size()) {
@@ -92,7 +92,7 @@ void test_first_fit_is_the_rule() {
 }
 
 void test_first_fit_takes_an_order() {
-  const Case given{.lengths = {5, 0, 3, 4}, .row_length = 8, .most_in_row = 9};
+  const Case given{.lengths = {5, 0, 3, 4}, .row_length = 8, .max_in_row = 9};
   const std::vector<std::int64_t> order{3, 2, 1, 0};
   const RowPlan plan = first_fit(given.documents(), order.data());
   CHECK((plan.order == std::vector<std::uint32_t>{3, 2, 0}));
@@ -105,7 +105,7 @@ void test_best_fit_is_the_rule() {
   std::mt19937 random(2);
   for (int i = 0; i < 2000; ++i) {
     Case given = random_case(random);
-    const bool limited = given.most_in_row < 5;
+    const bool limited = given.max_in_row < 5;
     Lengths sorted = given.lengths;
     std::ranges::sort(sorted, std::greater<>());
     const auto tighter = [](std::int32_t space, std::int32_t than) { return space < than; };
@@ -116,7 +116,7 @@ void test_best_fit_is_the_rule() {
       CHECK(holds_each_once(plan, given.lengths));
       std::vector<Lengths> rows = rows_of(plan, given.lengths);
       for (const Lengths& row : rows) {
-        CHECK(row.size() <= given.most_in_row);
+        CHECK(row.size() <= given.max_in_row);
         std::int64_t sum = 0;
         for (const std::int32_t length : row) sum += length;
         CHECK(sum <= given.row_length);
@@ -127,7 +127,7 @@ void test_best_fit_is_the_rule() {
 }
 
 void test_chance_follows_from_the_key() {
-  const Case given{.lengths = Lengths(1000, 3), .row_length = 9, .most_in_row = 9};
+  const Case given{.lengths = Lengths(1000, 3), .row_length = 9, .max_in_row = 9};
   const std::uint64_t one = 1, other = 2;
   const RowPlan first = best_fit(given.documents(), &one);
   CHECK(first.order == best_fit(given.documents(), &one).order);
@@ -137,7 +137,7 @@ void test_chance_follows_from_the_key() {
 
 void test_long_rows_take_no_more_memory() {
   const std::int32_t longest = std::numeric_limits<std::int32_t>::max();
-  const Case given{.lengths = {1, 15, 0, 4}, .row_length = longest, .most_in_row = 9};
+  const Case given{.lengths = {1, 15, 0, 4}, .row_length = longest, .max_in_row = 9};
   const std::vector<Lengths> expected{{15, 4, 1}};
   CHECK(rows_of(best_fit(given.documents(), nullptr), given.lengths) == expected);
 }

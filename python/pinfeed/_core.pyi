@@ -130,7 +130,7 @@ class ImagePaddingOptions:
         multiple_of: tuple[int, ...] = (1, 1),
         sizes: bool = False,
         mask: bool = False,
-        least: tuple[int, int] = (0, 0),
+        min_size: tuple[int, int] = (0, 0),
     ) -> None: ...
 
 class GeometryStep:
@@ -361,12 +361,12 @@ def permuted(size: int, keys: Sequence[int], start: int, stop: int) -> npt.NDArr
 def memmap_under(array: npt.NDArray[Any]) -> np.memmap[Any, Any] | None: ...
 def require_whole_file(array: npt.NDArray[Any]) -> None: ...
 def best_fit(
-    lengths: npt.NDArray[np.int32], row_length: int, most_in_row: int, key: int | None
+    lengths: npt.NDArray[np.int32], row_length: int, max_in_row: int, key: int | None
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]: ...
 def first_fit(
     lengths: npt.NDArray[np.int32],
     row_length: int,
-    most_in_row: int,
+    max_in_row: int,
     order: npt.NDArray[np.int64] | None,
 ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]: ...
 def check_value(value: complex, dtype: str, function: str, keyword: str) -> None: ...

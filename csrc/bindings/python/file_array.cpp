@@ -37,11 +37,11 @@ void raise_os_error(const runtime::FileError& error) {
                   number == 0 ? text.ptr() : py::object(py::make_tuple(number, text)).ptr());
 }
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 62;
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
 
 FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t offset) {
   runtime::Descriptor file(fd);  // closes fd, whatever fails below
-  if (offset < 0 || offset > kMostBytes) {
+  if (offset < 0 || offset > kMaxBytes) {
     throw wrong_value({"FileArray"}, "an offset in the file", std::to_string(offset));
   }
   std::vector<RowFile> files{{system_path(path), {}}};
@@ -69,7 +69,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::int64_t rows = ends[i] - begin, first = offsets[i], size = marks[i][1];
     begin = ends[i];
-    if (rows < 0 || first < 0 || first > kMostBytes || bytes.begin < 0 ||
+    if (rows < 0 || first < 0 || first > kMaxBytes || bytes.begin < 0 ||
         (rows > 0 && static_cast<__int128>(rows - 1) * row + first + bytes.end > size)) {
       throw wrong_value({"FileArray"}, "part " + std::to_string(i) + " extends beyond its file");
     }

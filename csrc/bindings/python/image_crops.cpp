@@ -48,8 +48,8 @@ using kernels::View;
 // Whether the kernels can handle a crop of an image.
 bool is_sound(const Crop& crop, std::int64_t height, std::int64_t width, Border border) {
   const auto is_axis_sound = [&](std::int64_t begin, std::int64_t size, std::int64_t extent) {
-    constexpr std::int64_t kMost = std::int64_t{1} << 61;
-    if (size < 0 || extent < 0 || std::max({size, extent, std::abs(begin)}) > kMost) return false;
+    constexpr std::int64_t kMax = std::int64_t{1} << 61;
+    if (size < 0 || extent < 0 || std::max({size, extent, std::abs(begin)}) > kMax) return false;
     if (border == Border::constant || size == 0 || (begin >= 0 && begin + size <= extent)) {
       return true;
     }
@@ -362,12 +362,12 @@ template <>
 struct Checks<GeometryStep> {
   static void check(const GeometryStep& step) {
     using Kind = GeometryStep::Kind;
-    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    constexpr std::int64_t kMax = std::int64_t{1} << 31;
     const auto are_sizes = [](std::initializer_list<std::int64_t> sizes) {
-      return std::ranges::all_of(sizes, [](std::int64_t n) { return n >= 0 && n <= kMost; });
+      return std::ranges::all_of(sizes, [](std::int64_t n) { return n >= 0 && n <= kMax; });
     };
     const auto are_numbers = [](const auto& numbers) {
-      return std::ranges::all_of(numbers, [](double n) { return n >= 0 && n <= kMost; });
+      return std::ranges::all_of(numbers, [](double n) { return n >= 0 && n <= kMax; });
     };
     const bool between = step.kind != Kind::resize_between || step.height <= step.width;
     const bool in_proportion =

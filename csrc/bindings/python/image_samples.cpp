@@ -303,16 +303,16 @@ void Images::require_units(const ImageFormat& format) const {
 
 // Fractions are constants of values 0..1, which integers have only after scaling.
 void Images::require_constants(const ImageFormat& format) const {
-  constexpr double kMost = 16, kMostOfFractions = 1.5;
-  if (std::abs(*format.scale) <= kMost / 255) return;  // accepted for bytes, in any dtype
+  constexpr double kMax = 16, kMaxFraction = 1.5;
+  if (std::abs(*format.scale) <= kMax / 255) return;  // accepted for bytes, in any dtype
   bool are_fractions = false;
   for (const Constants* given : {&format.mean, &format.std}) {
     for (const double number : std::span(given->data(), static_cast<std::size_t>(given->size()))) {
-      if (std::abs(number) > kMostOfFractions) return;
+      if (std::abs(number) > kMaxFraction) return;
       are_fractions |= number != std::round(number);
     }
   }
-  const auto is_bright = [&](std::size_t image) { return range_in_some_rows(image).most > kMost; };
+  const auto is_bright = [&](std::size_t image) { return range_in_some_rows(image).max > kMax; };
   if (!are_fractions ||
       std::ranges::none_of(std::views::iota(std::size_t{0}, count()), is_bright)) {
     return;  // such as values of 0 and 1
@@ -327,49 +327,49 @@ void Images::require_constants(const ImageFormat& format) const {
 // 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a
 // byte; the mean is above all pixels, or the deviation above half of the largest pixel.
 void Images::require_depth(const ImageFormat& format) const {
-  constexpr float kByte = 255, kMostBits = 4095;
+  constexpr float kByte = 255, kMaxBits = 4095;
   const auto largest = [](const Constants& given) { return std::ranges::max(span_of(given)); };
   const bool has_constants =
       std::ranges::any_of(span_of(format.mean), [](double x) { return x != 0; }) ||
       std::ranges::any_of(span_of(format.std), [](double x) { return x != 1; });
   if (!has_constants || format.has_depth->load(std::memory_order_relaxed)) return;
-  float most = 0;
+  float brightest = 0;
   for (std::size_t i = 0; i < count(); ++i) {
     const Range range = range_in_some_rows(i);
-    if (range.least < 0 || range.most > kMostBits) {
+    if (range.min < 0 || range.max > kMaxBits) {
       if (format.remembers) format.has_depth->store(true, std::memory_order_relaxed);
       return;
     }
-    most = std::max(most, range.most);
+    brightest = std::max(brightest, range.max);
   }
-  const double white = most * default_scale(dtype());
-  if (most <= kByte / 2 || (largest(format.mean) <= white && largest(format.std) <= white / 2))
+  const double white = brightest * default_scale(dtype());
+  if (brightest <= kByte / 2 || (largest(format.mean) <= white && largest(format.std) <= white / 2))
     return;
   const auto number = [](float x) { return std::to_string(static_cast<int>(x)); };
   const std::string of_dtype =
       std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535");
-  const std::string range = most <= kByte ? "255" : most <= 1023 ? "1023" : "4095";
+  const std::string range = brightest <= kByte ? "255" : brightest <= 1023 ? "1023" : "4095";
   throw wrong_value({name_}, dtype().name() + " images with values up to " + of_dtype,
-                    "at most " + number(most) + ", too dark for mean and std",
+                    "at most " + number(brightest) + ", too dark for mean and std",
                     "pass scale=1/" + range + " for values 0.." + range +
-                        (most <= kByte ? ", or convert with .astype(np.uint8)" : "") +
+                        (brightest <= kByte ? ", or convert with .astype(np.uint8)" : "") +
                         "; if the images are that dark, pass scale=1/" + of_dtype);
 }
 
 // Checks the first image that is not dark. Some rows are enough, because images of bytes rarely
 // have only dark rows, and a whole image in a file would be read twice.
 void Images::require_fractions() const {
-  constexpr float kMost = 16;  // four stops beyond white
+  constexpr float kMax = 16;  // four stops beyond white
   for (std::size_t i = 0; i < count(); ++i) {
-    const float most = range_in_some_rows(i).most;
-    if (most > kMost) {
+    const float brightest = range_in_some_rows(i).max;
+    if (brightest > kMax) {
       throw wrong_value(Subject{name_, static_cast<std::int64_t>(i)},
                         "values of 0..1, the unit of mean and std for floats",
-                        py::str(py::float_(most)),
+                        py::str(py::float_(brightest)),
                         "pass scale=1/255 for values of 0..255, or scale=1 for constants in units "
                         "of the images' own values");
     }
-    if (most > 0 && most <= 1) return;
+    if (brightest > 0 && brightest <= 1) return;
   }
 }
 
@@ -398,8 +398,8 @@ Images::Range Images::range_in_some_rows(std::size_t image) const {
   Range range;
   for (const float value : values) {
     if (!std::isfinite(value)) continue;
-    range.least = std::min(range.least, value);
-    range.most = std::max(range.most, value);
+    range.min = std::min(range.min, value);
+    range.max = std::max(range.max, value);
   }
   return range;
 }

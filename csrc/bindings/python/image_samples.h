@@ -141,7 +141,7 @@ class Images {
   void require_fractions() const;
   void require_depth(const ImageFormat& format) const;
   struct Range {
-    float least = 0, most = 0;
+    float min = 0, max = 0;
   };
   Range range_in_some_rows(std::size_t image) const;
 

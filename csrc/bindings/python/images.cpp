@@ -40,7 +40,7 @@ struct ImagePaddingOptions {
   std::pair<std::int64_t, std::int64_t> multiple_of{1, 1};  // of the height and the width
   bool sizes = false;                                       // whether to return them
   bool mask = false;
-  std::pair<std::int64_t, std::int64_t> least{0, 0};  // minimum height and width of the batch
+  std::pair<std::int64_t, std::int64_t> min_size{0, 0};  // minimum height and width of the batch
 };
 
 }  // namespace
@@ -201,9 +201,9 @@ py::object write_mask(const std::vector<ImageSize>& sizes, const ImageSize& slot
 void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOptions& options,
                        std::int64_t height, std::int64_t width, const std::string& name) {
   const auto own = [](const ImageSize& size) { return pixels(size.height, size.width); };
-  const double least = pixels(options.least.first, options.least.second);
+  const double min_size = pixels(options.min_size.first, options.min_size.second);
   const double largest = own(*std::ranges::max_element(sizes, {}, own));
-  if (!is_too_large(pixels(height, width), std::max(least, largest))) return;
+  if (!is_too_large(pixels(height, width), std::max(min_size, largest))) return;
   const auto tallest = std::ranges::max_element(sizes, {}, &ImageSize::height);
   const auto widest = std::ranges::max_element(sizes, {}, &ImageSize::width);
   const auto image = own(*tallest) < own(*widest) ? tallest : widest;
@@ -217,7 +217,7 @@ void require_no_canvas(const std::vector<ImageSize>& sizes, const ImagePaddingOp
 // image names its number.
 ImageSize padded_size(const std::vector<ImageSize>& sizes, const ImagePaddingOptions& options,
                       const std::string& name) {
-  auto [height, width] = options.least;
+  auto [height, width] = options.min_size;
   for (const ImageSize& size : sizes) {
     height = std::max(height, static_cast<std::int64_t>(size.height));
     width = std::max(width, static_cast<std::int64_t>(size.width));
@@ -335,7 +335,7 @@ void register_images(py::module_& m) {
                Keyword{"multiple_of", &ImagePaddingOptions::multiple_of},
                Keyword{"sizes", &ImagePaddingOptions::sizes},
                Keyword{"mask", &ImagePaddingOptions::mask},
-               Keyword{"least", &ImagePaddingOptions::least});
+               Keyword{"min_size", &ImagePaddingOptions::min_size});
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "", py::kw_only(), py::arg("padding") = py::none());

@@ -272,8 +272,8 @@ std::int64_t ends_size(const Layout& layout, const std::optional<Packing>& packi
   const auto ends = static_cast<std::int64_t>(layout.ends.size());
   if (!packing) return ends;
   if (!packing->max_documents) return 1 + few_values(ends - 1);
-  const std::int64_t most = std::min(*packing->max_documents, packing->seq_length);
-  const std::int64_t size = most < 0 ? 0 : 1 + packing->rows * (1 + most);
+  const std::int64_t max_documents = std::min(*packing->max_documents, packing->seq_length);
+  const std::int64_t size = max_documents < 0 ? 0 : 1 + packing->rows * (1 + max_documents);
   if (size >= ends) return size;
   throw wrong_value({name},
                     "at most max_documents=" + std::to_string(*packing->max_documents) +

@@ -187,10 +187,10 @@ void write_mask(const Shape& lengths, const Shape& box, const PadOptions& option
   thread_local std::vector<std::byte> ones;
   thread_local DType of = kBool;
   const std::size_t item = dtype.item_size();
-  const std::size_t most = arrays::checked_bytes(box, item, "pad");
-  if (ones.size() < most || !(of == dtype)) {
-    ones.resize(most);
-    fill_value(py::int_(1), dtype, "pad").write(ones.data(), most / item, false);
+  const std::size_t bytes = arrays::checked_bytes(box, item, "pad");
+  if (ones.size() < bytes || !(of == dtype)) {
+    ones.resize(bytes);
+    fill_value(py::int_(1), dtype, "pad").write(ones.data(), bytes / item, false);
     of = dtype;
   }
   std::vector<kernels::Sample> samples;

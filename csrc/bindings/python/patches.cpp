@@ -50,14 +50,14 @@ struct PatchOptions {
 template <>
 struct Checks<PatchSizes> {
   static void check(const PatchSizes& sizes) {
-    constexpr std::int64_t kMostPixels = 1 << 15, kMostPatches = std::int64_t{1} << 31;
-    constexpr double kMost = std::int64_t{1} << 52;
-    const auto is_in = [](auto value, auto least, auto most) {
-      return value >= least && value <= most;
+    constexpr std::int64_t kMaxPixels = 1 << 15, kMaxPatches = std::int64_t{1} << 31;
+    constexpr double kMax = std::int64_t{1} << 52;
+    const auto is_in = [](auto value, auto low, auto high) {
+      return value >= low && value <= high;
     };
-    if (is_in(sizes.patch, 1, kMostPixels) && is_in(sizes.multiple, 1, kMostPixels) &&
-        sizes.min_side >= 0 && is_in(sizes.min_pixels, 0.0, kMost) &&
-        is_in(sizes.max_pixels, 0.0, kMost) && is_in(sizes.max_patches, 0, kMostPatches)) {
+    if (is_in(sizes.patch, 1, kMaxPixels) && is_in(sizes.multiple, 1, kMaxPixels) &&
+        sizes.min_side >= 0 && is_in(sizes.min_pixels, 0.0, kMax) &&
+        is_in(sizes.max_pixels, 0.0, kMax) && is_in(sizes.max_patches, 0, kMaxPatches)) {
       return;
     }
     throw wrong_value({"PatchSizes"}, "a number is out of range");
@@ -71,7 +71,7 @@ struct Checks<PatchOptions> {
         options.merge == 1 || (options.merge > 0 && options.sizes.max_patches == 0 &&
                                options.sizes.multiple % options.merge == 0);
     if (options.sizes.patch > 0 && are_whole && options.temporal > 0 &&
-        options.temporal <= static_cast<std::int64_t>(PatchOrder::kMostFrames) &&
+        options.temporal <= static_cast<std::int64_t>(PatchOrder::kMaxFrames) &&
         options.pad_to >= 0) {
       return;
     }

@@ -29,9 +29,9 @@ py::array_t<Item> filled(std::size_t count, const Fill& fill) {
   return out;
 }
 
-void require_range(std::uint64_t start, std::uint64_t stop, std::uint64_t most) {
-  if (start <= stop && stop <= most) return;
-  throw wrong_value({""}, "0 <= start <= stop <= " + std::to_string(most),
+void require_range(std::uint64_t start, std::uint64_t stop, std::uint64_t limit) {
+  if (start <= stop && stop <= limit) return;
+  throw wrong_value({""}, "0 <= start <= stop <= " + std::to_string(limit),
                     std::to_string(start) + " and " + std::to_string(stop));
 }
 

@@ -41,7 +41,7 @@ void require_documents(const kernels::Documents& documents) {
   const auto fits = [&](std::int32_t length) {
     return length >= 0 && length <= documents.row_length;
   };
-  if (documents.row_length < 1 || documents.most_in_row < 1 ||
+  if (documents.row_length < 1 || documents.max_in_row < 1 ||
       documents.count > std::numeric_limits<std::uint32_t>::max() ||
       !std::ranges::all_of(lengths, fits)) {
     throw wrong_value({"lengths"}, "document lengths must be from 0 to the row length, " +
@@ -57,12 +57,12 @@ void require_order(const DocumentNumbers& order, py::ssize_t count) {
 }
 
 template <class Plan>
-py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
-                  std::uint32_t most_in_row, const Plan& plan) {
+py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t max_in_row,
+                  const Plan& plan) {
   const kernels::Documents documents{.lengths = lengths.data(),
                                      .count = static_cast<std::size_t>(lengths.size()),
                                      .row_length = row_length,
-                                     .most_in_row = most_in_row};
+                                     .max_in_row = max_in_row};
   require_documents(documents);
   kernels::RowPlan rows;
   {
@@ -77,25 +77,24 @@ py::tuple planned(const DocumentLengths& lengths, std::int32_t row_length,
 void register_row_plan(py::module_& m) {
   m.def(
       "best_fit",
-      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
+      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t max_in_row,
          std::optional<std::uint64_t> key) {
-        return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {
+        return planned(lengths, row_length, max_in_row, [&](const kernels::Documents& documents) {
           return kernels::best_fit(documents, key ? &*key : nullptr);
         });
       },
-      py::arg("lengths").noconvert(), py::arg("row_length"), py::arg("most_in_row"),
-      py::arg("key"));
+      py::arg("lengths").noconvert(), py::arg("row_length"), py::arg("max_in_row"), py::arg("key"));
   m.def(
       "first_fit",
-      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t most_in_row,
+      [](const DocumentLengths& lengths, std::int32_t row_length, std::uint32_t max_in_row,
          const std::optional<DocumentNumbers>& order) {
         if (order) require_order(*order, lengths.size());
         const std::int64_t* const numbers = order ? order->data() : nullptr;
-        return planned(lengths, row_length, most_in_row, [&](const kernels::Documents& documents) {
+        return planned(lengths, row_length, max_in_row, [&](const kernels::Documents& documents) {
           return kernels::first_fit(documents, numbers);
         });
       },
-      py::arg("lengths").noconvert(), py::arg("row_length"), py::arg("most_in_row"),
+      py::arg("lengths").noconvert(), py::arg("row_length"), py::arg("max_in_row"),
       py::arg("order"));
 }
 

@@ -47,7 +47,7 @@ void prefetch_fields(PyObject* sample) {
   }
 }
 
-constexpr std::size_t kMost = std::size_t{1} << 40;  // more pointers than memory can hold
+constexpr std::size_t kMax = std::size_t{1} << 40;  // more pointers than memory can hold
 
 }  // namespace
 
@@ -147,7 +147,7 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
   if (first.axes() < sample_axis) {
     throw wrong_value({name_}, "an axis that counts samples", "a 0-d array");
   }
-  if (samples > kMost) {
+  if (samples > kMax) {
     throw wrong_value(
         {name_}, "a batch of " + std::to_string(samples) + " samples is larger than memory can be");
   }

@@ -26,14 +26,14 @@ JaggedShape check_keywords(std::int64_t length, std::optional<std::int64_t> max_
   if (side != "right" && side != "left") {
     fail(function, ": side must be right or left, got ", side);
   }
-  const std::int64_t most = max_length.value_or(length);
-  if (most < 0) fail(function, ": max_length must not be negative, got ", most);
+  const std::int64_t max_rows = max_length.value_or(length);
+  if (max_rows < 0) fail(function, ": max_length must not be negative, got ", max_rows);
   check_device(offsets, function + ": offsets", first);
   offsets = in_order(offsets);
   return {.offsets = static_cast<const std::int64_t*>(offsets.const_data_ptr()),
           .count = offsets.size(0) - 1,
           .length = length,
-          .most = std::min(most, length),
+          .max_rows = std::min(max_rows, length),
           .left = side == "left",
           .fill = {}};
 }

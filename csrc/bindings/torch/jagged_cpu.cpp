@@ -18,20 +18,20 @@ using kernels::JaggedShape;
 using kernels::Sample;
 
 void check_offsets(const JaggedShape& shape, const char* function) {
-  std::int64_t least = 0;
+  std::int64_t previous = 0;
   for (std::int64_t i = 0; i <= shape.count; ++i) {
     const std::int64_t offset = shape.offsets[i];
-    if (offset < least || offset > shape.total) {
+    if (offset < previous || offset > shape.total) {
       fail(function, ": offsets must ascend from at least 0 to at most ", shape.total,
            ", the number of rows, got ", offset, " at position ", i);
     }
-    least = offset;
+    previous = offset;
   }
 }
 
 // The number of rows of a sample in the padded batch.
 std::int64_t kept_rows(const JaggedShape& shape, std::size_t i) {
-  return std::min(shape.offsets[i + 1] - shape.offsets[i], shape.most);
+  return std::min(shape.offsets[i + 1] - shape.offsets[i], shape.max_rows);
 }
 
 // The samples of a batch for the kernels, with one axis each.

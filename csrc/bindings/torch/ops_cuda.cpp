@@ -82,8 +82,8 @@ void check_launch(cudaError_t error, const char* function) {
 
 void normalize_on_cuda(const NormalizeCall& call) {
   if (call.bytes == 0) return;
-  if (call.batch.scale != nullptr && call.batch.channels > cuda::kMostChannels) {
-    fail("normalize_images: images on a CUDA device must have at most ", cuda::kMostChannels,
+  if (call.batch.scale != nullptr && call.batch.channels > cuda::kMaxChannels) {
+    fail("normalize_images: images on a CUDA device must have at most ", cuda::kMaxChannels,
          " channels, got ", call.batch.channels, "; pass their parts, or normalize on the CPU");
   }
   const Launch launch(call.images);

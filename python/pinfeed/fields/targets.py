@@ -383,7 +383,7 @@ class InstanceMasks(Target):
                 entry="",
                 views=crops.views,
                 rows=rows.tolist(),
-                padding=_core.ImagePaddingOptions(value=0, least=crops.size),
+                padding=_core.ImagePaddingOptions(value=0, min_size=crops.size),
             )[0]
         else:
             values = torch.zeros((0, *crops.size), dtype=torch.uint8, device="cpu")
