@@ -106,6 +106,13 @@ def conversion_hint(sample: Any) -> str:
     return "" if sample is None else "Keep() leaves samples as they are"
 
 
+def require_no_table(given: Any, name: str, what: str) -> None:
+    """Raises TypeError for a table, whose iteration yields its columns or their names."""
+    if hasattr(type(given), "columns"):
+        column = "ArrayDataset.from_arrow(table) has its rows, and [key] of it a column"
+        raise TypeError(Problem(name, f"an iterable of {what}", type(given).__name__, column))
+
+
 def nearest(name: Any, names: Iterable[Any]) -> str:
     """Returns ``"did you mean 'image'?"`` with the closest name; empty if none is close."""
     strings = [other for other in names if isinstance(other, str)]

@@ -276,3 +276,52 @@ def test_a_width_that_rounding_made_negative():
     batch = batch_of([photo(boxes)])
     assert batch["boxes"].values.tolist() == [[5, 10, 5, 20], [5, 10, 15, 20]]
     assert np.array_equal(boxes, before)
+
+
+BYTES = pinfeed.Image(dtype=torch.uint8, augment=augment.CenterCrop(8))
+
+
+def scenes(rng, count, *, clipped=True):
+    """Objects of many sizes at any place, as in COCO, in ``count`` images; corners."""
+    for _ in range(count):
+        boxes = rng.uniform(0, 1, (rng.poisson(7), 1, 2)).repeat(2, 1)
+        half = np.exp(rng.normal(-2.7, 1, (len(boxes), 2)))
+        boxes[:, 0] -= half
+        boxes[:, 1] += half
+        boxes = boxes.clip(0, 1) if clipped else boxes
+        yield (boxes * [WIDTH, HEIGHT]).reshape(-1, 4)
+
+
+def persons(rng, count):
+    """One person in the middle of each image, with feet below the image in every third one."""
+    for _ in range(count):
+        x, foot, height = WIDTH * rng.normal(0.5, 0.05), rng.normal(450, 60), rng.uniform(200, 400)
+        yield np.array([[x - height / 6, foot - height, x + height / 6, foot]])
+
+
+# Corners with what is out of the image: nothing, anything, small objects, feet.
+TRUE = {
+    "clipped": lambda rng: scenes(rng, 80),
+    "not clipped": lambda rng: scenes(rng, 80, clipped=False),
+    "small": lambda rng: (boxes / 16 + np.tile(rng.uniform(0, 440, 2), 2) for boxes in scenes(rng, 80)),
+    "feet": lambda rng: persons(rng, 80),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("true", FORMATS)
+@pytest.mark.parametrize("kind", TRUE)
+def test_the_right_format_of_a_data_set(kind, true):
+    for seed in range(4):
+        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=true)})
+        for boxes in TRUE[kind](np.random.default_rng([9, seed])):
+            collate([photo(written(boxes, true))])
+
+
+@pytest.mark.parametrize(("said", "true"), [*itertools.permutations(FORMATS, 2)])
+@pytest.mark.parametrize("kind", ["clipped", "not clipped"])
+def test_batches_say_together_that_a_format_is_wrong(kind, said, true):
+    for seed in range(4):
+        samples = [photo(written(b, true)) for b in TRUE[kind](np.random.default_rng([10, seed]))]
+        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
+        call = lambda collate=collate, samples=samples: [collate([s]) for s in samples]
+        check(call, ValueError, f'"{true}"')

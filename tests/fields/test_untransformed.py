@@ -318,6 +318,7 @@ def test_points_in_one_row(count, width):
 
 HALF = augment.Resize((12, 16))
 CLASSES = SCENE % 5
+COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0], [0, 0, 128], [192, 64, 0]], np.uint8)
 # Masks beside a photo, the fields that blend their classes, and those classes.
 BLENDED = {
     "bytes": (CLASSES, Image(augment=HALF), "[0, 1, 2, 3]"),
@@ -331,6 +332,11 @@ BLENDED = {
     "int16": (CLASSES.astype(np.int16), Image(scale=1, augment=HALF), "[0, 1, 2, 3]"),
     "bytes that stay": (CLASSES, Image(dtype=torch.uint8, augment=HALF, interpolation="bilinear"), "[0, 1, 2, 3]"),
     "by random crops": (CLASSES, Image(augment=augment.RandomResizedCrop(12)), "[0, 1, 2, 3]"),
+    "150 classes": (PHOTO[..., 0] % 150, Image(augment=HALF), "[0, 1, 2, 3]"),
+    "numbers of objects": (np.kron(np.arange(96).reshape(8, 12) * 37 % 96 * 9, np.ones((3, 3)))[:, :32].astype(np.uint16), Image(scale=1, augment=HALF), "[0, 9, 18, 27]"),
+    "colors": (COLORS[CLASSES], Image(augment=HALF), "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
+    "colors, channels first": (COLORS[CLASSES].transpose(2, 0, 1), Image(input="CHW", augment=HALF), "[(0, 0, 0), (0, 0, 128), (0, 128, 0), (128, 0, 0)]"),
+    "colors of PIL": (PIL.Image.fromarray(COLORS[CLASSES]), Image(dtype=torch.uint8, augment=HALF), "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
 }  # fmt: skip
 
 
@@ -343,7 +349,7 @@ def test_classes_that_are_blended(mask, field, classes):
     assert len(seen) == 1
     assert classes in str(seen[0].message)
     wrong([sample] * 2)  # once
-    if np.asarray(CLASSES).dtype == getattr(mask, "dtype", None):
+    if np.asarray(CLASSES).dtype == getattr(mask, "dtype", None) and 3 not in mask.shape:
         right = pinfeed.Collate({"image": Image(augment=field.augment), "mask": Mask()})
         assert {*right([sample])["mask"].unique().tolist()} <= {*np.asarray(mask).ravel().tolist()}
 
@@ -361,6 +367,12 @@ PIXELS = {
     "few levels, with a scale": (RAMP // 2, Image(scale=1 / 16, augment=HALF)),
     "dark, with mean=0": (RAMP, Image(mean=0, augment=HALF)),
     "a depth": (RAMP.astype(np.float32), Image(input="HW", augment=HALF, interpolation="bilinear")),
+    "a soft mask of bytes": (np.clip(np.hypot(*np.mgrid[-12:12, -16:16]) * 30 - 150, 0, 255).astype(np.uint8), Image(augment=HALF)),
+    "one class as JPEG has it": (np.where(SCENE > 3, 250 + SCENE % 5, SCENE % 5).astype(np.uint8), Image(augment=HALF)),
+    "a heat map": ((np.hypot(*np.mgrid[-12:12, -16:16]) * 12).astype(np.uint8), Image(augment=HALF)),
+    "another photo": (PHOTO[::-1], Image(augment=HALF)),
+    "colors that may be blended": (COLORS[CLASSES], Image(augment=HALF, interpolation="bilinear")),
+    "colors with a mean": (COLORS[CLASSES], Image(mean=0.5, std=0.5, augment=HALF)),
     "nothing": (np.zeros_like(RAMP), Image(augment=HALF)),
     "by nearest": (RAMP, Image(augment=HALF, interpolation="nearest-exact")),
     "integers": (RAMP, Image(input="HW", output="HW", dtype=torch.int64, augment=HALF)),
@@ -371,7 +383,8 @@ PIXELS = {
 
 @pytest.mark.parametrize(("gray", "field"), PIXELS.values(), ids=PIXELS)
 def test_pixels_that_are_resized(gray, field):
-    pinfeed.Collate({"image": Image(augment=HALF), "gray": field})([photo(gray=gray)] * 2)
+    for key in ("gray", "mask") if gray is not DARK else ("gray",):  # as if of 43 classes
+        pinfeed.Collate({"image": Image(augment=HALF), key: field})([photo(**{key: gray})] * 2)
     drawing = {"image": RAMP // 8, "other": RAMP // 9}  # nothing says that one is the other's mask
     gray = Image(augment=HALF)
     pinfeed.Collate({"image": gray, "other": gray})([drawing] * 2)

@@ -31,6 +31,7 @@ _POINTS = re.compile(
     re.IGNORECASE,
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
+_CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
 _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
 # Names of maps whose values are lengths or directions in the image, which flips and resizes change.
 _VECTORS = re.compile(
@@ -40,6 +41,7 @@ _VECTORS = re.compile(
 _SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MAX_CLASSES = 8, 32
+_MAX_IDS = 65535  # of objects
 
 
 class _Entry(NamedTuple):
@@ -96,7 +98,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
 
 def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
     """Warns about class masks beside an image of the same size that are resized like images."""
-    masks: dict[str, tuple[Image, set[int]]] = {}
+    masks: dict[str, tuple[Image, set[Any]]] = {}
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
         entries = list(_entries(fields, samples[position], "", "", ""))
@@ -105,9 +107,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
             if size is None or not is_beside or not isinstance(field, Image):
                 continue
-            # Float maps can have whole numbers; an explicit interpolation means blending is intended.
-            kinds = "ui" if field.interpolation else "uif"
-            classes = _classes(entry.value, size, kinds) if _blends(field) else set()
+            classes = _classes(entry, field) if _blends(field) else set()
             if not classes:
                 images.add(entry.path)
             masks.setdefault(entry.path, (field, set()))[1].update(classes)
@@ -117,6 +117,9 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             text = f"looks like a mask of classes {sorted(classes)[:4]}"
             hint = "Mask() keeps classes"
+            if isinstance(next(iter(classes)), tuple):
+                way = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
+                hint = f"Mask() keeps classes, which {way} makes of colors"
             hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
             warnings.warn(
                 f"Collate: entry {path} {text}, and {field!r} interpolates between them; {hint}",
@@ -133,18 +136,51 @@ def _blends(field: Image) -> bool:
     return is_resized and is_plain and not is_exact and not field.changes_colors
 
 
-def _classes(image: Any, size: tuple[int, int], kinds: str) -> set[int]:
-    """Returns the values of an image of one channel if they can be classes, else an empty set."""
+def _classes(entry: _Entry, field: Image) -> set[Any]:
+    """Returns the values of an image if they can be classes, or colors that stand for classes."""
+    image = entry.value
     if isinstance(image, torch.Tensor):
         image = image.detach() if image.is_cpu else np.zeros(0)
         image = image.float() if image.dtype is torch.bfloat16 else image
     pixels = np.asarray(image)
-    if pixels.size != size[0] * size[1] or pixels.dtype.kind not in kinds or pixels.size == 0:
+    if field.input == "CHW" and pixels.ndim == 3:
+        pixels = pixels.transpose(1, 2, 0)
+    # Float maps can have whole numbers; an explicit interpolation means blending is intended.
+    is_color = pixels.ndim == 3 and pixels.shape[2] == 3 and not field.interpolation
+    pixels = pixels if is_color else np.squeeze(pixels)
+    kinds = "ui" if field.interpolation else "uif"
+    if pixels.ndim != 2 + is_color or pixels.dtype.kind not in kinds or pixels.size == 0:
         return set()
-    if not 0 <= pixels.min() <= pixels.max() <= 255 or (pixels != np.rint(pixels)).any():
+    most = _MAX_IDS if not is_color else 255
+    if not 0 <= pixels.min() <= pixels.max() <= most or (pixels != np.rint(pixels)).any():
         return set()
-    values = np.flatnonzero(np.bincount(pixels.reshape(-1).astype(np.uint8)))
-    return {*values.tolist()} if len(values) <= min(_MAX_CLASSES, pixels.size // 8) else set()
+    values = pixels.astype(np.int32)
+    codes = values @ [65536, 256, 1] if is_color else values
+    found = np.unique(codes)
+    is_white = found >= 240
+    # Such as a mask of one class that was stored as JPEG.
+    if not is_color and 254 in found and (is_white | (found < 16)).all():
+        return set()
+    are_few = len(found) <= min(_MAX_CLASSES, codes.size // 8) and pixels.max() <= 255
+    if not are_few and not _are_many_classes(codes, entry.key):
+        return set()
+    if is_color:
+        return {(v >> 16, v >> 8 & 255, v & 255) for v in found.tolist()}
+    return {*found.tolist()}
+
+
+def _are_many_classes(codes: Any, key: str) -> bool:
+    """Whether more values than usual classes are neighbors like classes, not like brightness."""
+    left, right = codes[:, :-1], codes[:, 1:]
+    inner = (left != 0) & (left != 255)
+    steps = np.abs(left - right)[left != right]
+    is_named = bool(_CLASSES.search(key))
+    is_soft = (codes == 255).sum() > inner.sum() or (_MAPS.search(key) and not is_named)
+    if steps.size == 0 or not inner.any() or is_soft:
+        return False
+    is_flat = (left == right)[inner].mean() > 0.6
+    is_dark = codes.max(initial=0, where=codes != 255) < 240  # soft masks and images are not
+    return bool((is_flat or (is_named and is_dark)) and np.median(steps) > np.ptp(codes) / 16)
 
 
 def _is_changed(image: Any, field: Image | Patches) -> bool:

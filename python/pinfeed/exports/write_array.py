@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader
 
-from pinfeed.arguments import known_length, with_hints
+from pinfeed.arguments import known_length, require_no_table, with_hints
 from pinfeed.exports.loader import Progress
 from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import OutputFiles
@@ -104,6 +104,7 @@ def write_array(
 
 
 def _iterable(samples: Any) -> Iterable[Any]:
+    require_no_table(samples, "write_array", "samples")
     if not hasattr(samples, "__iter__") and hasattr(samples, "__getitem__"):
         length = known_length(samples)  # None for zarr's arrays
         return (samples[i] for i in range(samples.shape[0] if length is None else length))

@@ -25,14 +25,14 @@ _KNOWN = {"format", "canvas_size", "clamping_mode"}
 _TOLERANCE = 1
 # The minimum number and fraction of boxes or points outside their image for an error.
 _FEW, _SHARE = 3, 0.25
-# Fewer boxes can all be inside in another format by coincidence.
+# Fewer boxes can be inside in another format by coincidence.
 _CERTAIN = 12
 _OTHER_SIZE = (
     "outside: if they are in pixels of an image of another size, scale them; if the image was cut "
     "from a larger one, leave out those outside it"
 )
 # Number of boxes or points of the first batches to check together.
-_ENOUGH = 64
+_ENOUGH = 512
 
 
 def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
@@ -110,9 +110,9 @@ def require_inside(
 ) -> None:
     """Raises ValueError for boxes outside their images that are inside in another format.
 
-    Good annotations have some boxes that extend beyond their image, but hardly any with its center
-    outside. It raises for one such center, or many boxes that extend beyond their images, if all
-    boxes of the batch, or of the first batches, are inside in another format.
+    Good annotations have some boxes that extend beyond their image. It raises if a box is far outside,
+    or enough boxes extend beyond their images, and all or nearly all boxes of the first batches are
+    inside in another format.
 
     Args:
         corners: Boxes as x1, y1, x2, y2, float64 of shape (n, 4).
@@ -136,24 +136,48 @@ def require_inside(
 
 def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFormat) -> str:
     """Returns the hint for boxes that seem to have another format; empty if there is none."""
-    is_beyond = _is_beyond(corners, limits)
-    is_far = is_beyond & _is_center_outside(corners, limits)
-    are_many = len(corners) >= _CERTAIN and _are_many(is_beyond, _SHARE)
-    if not (is_far.any() or are_many):
-        return ""
+    is_beyond, is_far = _is_beyond(corners, limits), _is_center_outside(corners, limits)
+    ends = corners / np.tile(limits, 2)
+    is_huge = is_far & ((ends < -0.25) | (ends > 1.25)).any(1)
+    is_across = _is_beyond(corners[:, ::2], limits[:, :1])
     raw = in_format(corners, format)
     alternatives = {
         f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
     }
     alternatives["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
+    least = is_far.sum()
     for alternative, (boxes, other) in alternatives.items():
+        # Objects often leave images at the top or bottom only, but seldom at one of the other sides.
+        is_swap = other == format
+        if not is_swap and 4 * is_across.sum() < is_beyond.sum():
+            continue
         boxes = np.ascontiguousarray(boxes)
         _core.to_corners(boxes, other)
-        if (boxes[:, :2] <= boxes[:, 2:]).all() and not _is_beyond(boxes, limits).any():
+        is_turned = (boxes[:, :2] > boxes[:, 2:]).any(1)
+        misfits = is_turned | _is_beyond(boxes, limits)
+        far_misfits = is_turned | _is_center_outside(boxes, limits)
+        least = min(least, far_misfits.sum())
+        flags, share = (is_far, 0.1) if is_swap else (is_beyond, _SHARE)
+        are_many = len(boxes) >= _CERTAIN and _are_many(flags, share)
+        if not misfits.any() and (is_huge.any() or are_many):
             return f"all boxes so far are inside with {alternative}"
+        if _are_more(flags, misfits) or _are_more(is_far, far_misfits):
+            return (
+                f"{'most' if misfits.any() else 'all'} boxes so far are inside with {alternative}"
+            )
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
-    return f"most boxes are {_OTHER_SIZE}" if _are_many(is_far, 0.5) and not is_crop else ""
+    is_certain = _are_many(is_far, 0.5) and 2 * least >= is_far.sum() and not is_crop
+    return f"most boxes are {_OTHER_SIZE}" if is_certain else ""
+
+
+def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
+    """Whether enough boxes are outside in one format, and hardly any in another one.
+
+    In the right format about as many reach beyond the left side as beyond the right side. A format
+    with another corner or center would move many of them across one of the two sides.
+    """
+    return bool(flags.sum() >= max(_CERTAIN, 8 * others.sum()))
 
 
 def require_points_inside(
@@ -180,7 +204,7 @@ def require_points_inside(
 def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     """The same of points, of shape (n, 2)."""
     is_beyond = _is_outside(points, limits)
-    share = _SHARE if len(points) < _ENOUGH // 4 else 0.15  # more points make coincidence unlikely
+    share = _SHARE if len(points) < 16 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
         return "all points so far are inside with x and y exchanged"
     is_crop = (points < -_TOLERANCE).any()  # or -100 stands for points that are missing
@@ -208,7 +232,8 @@ def _limits(sizes: Sequence[Any], offsets: Any) -> npt.NDArray[Any]:
 
 
 def _is_beyond(corners: npt.NDArray[Any], limits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    low, high = corners[:, :2] < -_TOLERANCE, corners[:, 2:] > limits + _TOLERANCE
+    half = limits.shape[1]
+    low, high = corners[:, :half] < -_TOLERANCE, corners[:, half:] > limits + _TOLERANCE
     return np.asarray((low | high).any(1))
 
 

@@ -102,6 +102,8 @@ def _table_of(value: Any) -> str:
         return "; .collect() makes a DataFrame of it"
     if hasattr(value, "to_table"):  # a dataset of pyarrow
         return "; .to_table() reads it into memory"
+    if hasattr(value, "to_frame"):  # a column of pandas or polars
+        return "; .to_frame() makes a DataFrame of it"
     if isinstance(value, list | tuple):
         return "; pyarrow.concat_tables(tables) joins tables without a copy"
     return ""

@@ -84,7 +84,7 @@ def column_parts(column: Any, name: str) -> list[Part]:
     if column.null_count:
         raise ValueError(
             f"{name}: {column.null_count} of {len(column)} rows are null, the first is row "
-            f"{column.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), "
+            f"{column.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), polars: drop_nulls(), "
             "datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null() "
             "(pandas: fillna(0))"
         )

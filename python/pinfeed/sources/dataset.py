@@ -441,8 +441,9 @@ def _in_path(path: str, name: str) -> Any:
     The dict's keys are the file names of a directory, or the member names of a .npz file.
     """
     if path.endswith((".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".zarr")):
-        is_table = not path.endswith((".h5", ".hdf5", ".zarr"))
-        hint = "ArrayDataset.from_arrow(path) reads a Parquet file" if is_table else _IN_FILE
+        hint = "ArrayDataset.from_arrow(path) reads a Parquet file"
+        if path.endswith((".h5", ".hdf5", ".zarr")):
+            hint = _in_file(path.endswith(".zarr"))
         raise ValueError(Problem(name, "the path of a .npy or .npz file", path, hint))
     if not os.path.isdir(path):
         return npz_arrays(path, name) if path.endswith(".npz") else path
@@ -573,7 +574,6 @@ _STORE = (
     "file once, np.asarray(rows) into memory; to leave them there, pass DataLoader a Dataset whose "
     "__getitems__(indices) reads the rows of a batch"
 )
-_IN_FILE = f"take an array in the file, such as rows = h5py.File(path)['x']; {_STORE}"
 _SPARSE = (
     "pass its .toarray(), or, without a copy, a CSR matrix as RaggedArray(m.indices, m.indptr) and "
     "RaggedArray(m.data, m.indptr)"
@@ -583,6 +583,12 @@ _FOREIGN = {
     **dict.fromkeys(("h5py", "zarr", "netCDF4", "xarray", "dask", "tables"), _STORE),
     **dict.fromkeys(("scipy", "sparse"), _SPARSE),
 }
+
+
+def _in_file(is_zarr: bool) -> str:
+    """A hint for a file or group of arrays."""
+    opened = "zarr.open(path)" if is_zarr else "h5py.File(path)"
+    return f"take an array in the file, such as rows = {opened}['x']; {_STORE}"
 
 
 def _array_of(value: Any) -> str:
@@ -605,7 +611,10 @@ def _array_of(value: Any) -> str:
     if isinstance(value, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
     hint = _FOREIGN.get(package, "")
-    return _IN_FILE if hint == _STORE and not hasattr(value, "shape") else hint
+    if hasattr(value, "collect_schema") and not hasattr(value, "to_arrow"):  # polars' LazyFrame
+        return f"call its .collect(), and {hint}"
+    is_file = hint == _STORE and not hasattr(value, "shape")
+    return _in_file(package == "zarr") if is_file else hint
 
 
 def _sample(sources: Any, index: int) -> Any:

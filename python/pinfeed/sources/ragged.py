@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, checked_integer, with_hints
+from pinfeed.arguments import ARRAYS, checked_integer, require_no_table, with_hints
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
@@ -133,6 +133,7 @@ class RaggedArray(Source):
             >>> ragged.values, ragged.offsets
             (array([1, 2, 3], dtype=uint16), array([0, 2, 2, 3]))
         """
+        require_no_table(sequences, "RaggedArray.from_sequences", "sequences")
         builder = RaggedBuilder(dtype, "RaggedArray.from_sequences")
         for sequence in sequences:
             builder.append(sequence)
@@ -163,6 +164,7 @@ class RaggedArray(Source):
             >>> pinfeed.Collate()(dataset[[3, 5]])
             {'name': ['0003.png', '0005.png'], 'label': tensor([3, 5])}
         """
+        require_no_table(strings, "RaggedArray.from_strings", "strings")
         return cls(*encode(strings, "RaggedArray.from_strings: string"))
 
     @classmethod
