@@ -162,3 +162,34 @@ def test_a_file_of_one_image(tmp_path):
     gray = [np.ascontiguousarray(image[..., 0]) for image in PHOTOS]
     with pytest.raises(ValueError, match='gray images pass input="HW"'):
         Collate(Image(input="HWC"))(ArrayDataset(np.stack(gray)).__getitems__([0]))
+
+
+FRACTIONS = np.random.default_rng(0).uniform(0, 1, (4, 16, 16, 3)).astype(np.float32)
+SCALED = {
+    "arrays": (lambda images: Collate(Image(scale=1 / 255))([*images]), FRACTIONS),
+    "tensors": (lambda images: Collate(Image([0.5] * 3, 0.5, scale=1 / 255))([*torch.from_numpy(images)]), FRACTIONS),
+    "rows": (lambda images: Collate(Image(scale=1 / 256))(ArrayDataset(images).__getitems__([2, 3])), FRACTIONS),
+    "half": (lambda images: Collate(Image(scale=1 / 255))([*images]), FRACTIONS.astype(np.float16)),
+    "channels first": (lambda images: Collate(Image(input="CHW", scale=1 / 255))([*images]), FRACTIONS.transpose(0, 3, 1, 2)),
+    "in a dict": (lambda images: Collate({"x": Image(scale=1 / 255)})([{"x": x} for x in images]), FRACTIONS),
+    "patches": (lambda images: Collate(pinfeed.Patches(8, scale=1 / 255))([*images]), FRACTIONS),
+    "rows in patches": (lambda images: Collate(pinfeed.Patches(8, scale=1 / 255))(ArrayDataset(images).__getitems__([1])), FRACTIONS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("batch", "images"), SCALED.values(), ids=SCALED)
+def test_fractions_with_a_scale_for_bytes(batch, images):
+    with pytest.warns(UserWarning, match=r"floats of 0..1 need no scale=0.0039") as seen:
+        batch(images)
+    assert len(seen) == 1
+    black, flat = images.copy(), np.ones_like(images)
+    black[1:] /= 100
+    for fine in (images * 255, np.rint(images * 255), black, flat, images - 0.5):
+        batch(fine.astype(images.dtype))
+    batch((images * 255).astype(np.uint8))
+
+
+def test_a_first_batch_of_bytes_shows_that_the_scale_fits():
+    collate = Collate(Image(scale=1 / 255))
+    collate([*FRACTIONS * 255])
+    collate([*FRACTIONS])  # a dark batch

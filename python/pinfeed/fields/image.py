@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -212,6 +213,7 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
+        self._is_for_bytes = scale is not None and abs(scale) < 0.01  # until the first batch
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
             self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None, remembers=True
@@ -373,12 +375,18 @@ class Image(Field):
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         is_mask = self._is_mask
         images = [as_array(s, is_mask, context.name, i) for i, s in enumerate(samples)]
+        if self._is_for_bytes:
+            self._is_for_bytes = False
+            warn_of_fractions(images, self.scale, context.name)
         return self._batch(images, None, context)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged:
             return super().gather(source, indices, context)
+        if self._is_for_bytes:
+            self._is_for_bytes = False
+            warn_of_fractions(source.samples(indices[:8], context.name), self.scale, context.name)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, context)
 
@@ -470,6 +478,22 @@ class Image(Field):
             expected = f"images of shape (N, {', '.join(self.axes)})"
             hint = 'for gray images pass input="HW"' if images.ndim == 3 else ""
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
+
+
+def warn_of_fractions(images: Sequence[Any], scale: float | None, name: str) -> None:
+    """Warns about float images of values 0..1 with a scale for bytes, which makes them black."""
+    for kind, image in [(str(getattr(image, "dtype", "")), image) for image in images[:8]]:
+        if "float" not in kind:
+            return
+        numbers = image.detach().cpu().float() if isinstance(image, torch.Tensor) else image
+        numbers = np.asarray(numbers)
+        values = np.unique(numbers[..., ::4] if numbers.size > 10**6 else numbers)
+        if not (len(values) > 16 and values[0] >= 0 and 0.25 < values[-1] <= 1):
+            return
+    warnings.warn(
+        f"{name}: floats of 0..1 need no scale={scale:.3g}, which is for values of 0..255; leave it out",
+        stacklevel=2,
+    )
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
