@@ -1,7 +1,8 @@
 """Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, applied while it makes the batch.
 
 Names, arguments and defaults match ``torchvision.transforms.v2``; ``ResizeKeepRatio`` matches timm.
-Transforms are immutable: fields, workers and threads can share them.
+Transforms are immutable: fields, workers and threads can share them. Invalid arguments raise TypeError or
+ValueError when a transform is created; an empty image raises ValueError when it is resized.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -37,9 +37,8 @@ class ColorJitter(Coloring):
             ``torchvision.transforms.RandomApply([ColorJitter(...)], p)``.
 
     Raises:
-        TypeError: If an argument is neither a number nor a pair of numbers.
-        ValueError: If a number is negative, ``p`` is above 1, or a pair is reversed. When samples are
-            collated: if ``saturation`` is set and an image has neither one nor three channels.
+        ValueError: When samples are collated: if ``saturation`` is set and an image has neither one nor
+            three channels.
 
     Example:
         >>> image = pinfeed.Image(
@@ -88,9 +87,7 @@ class RandomGrayscale(Coloring):
         p: Probability of gray, 0 to 1.
 
     Raises:
-        TypeError: If ``p`` is not a number.
-        ValueError: If ``p`` is not between 0 and 1. When samples are collated: if an image has neither
-            one nor three channels.
+        ValueError: When samples are collated: if an image has neither one nor three channels.
 
     Example:
         >>> image = pinfeed.Image(

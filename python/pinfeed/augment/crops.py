@@ -100,9 +100,6 @@ class CenterCrop(Crop):
         padding_mode: Padding of smaller images: ``"constant"``, zeros or the ``fill`` of
             `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
 
-    Raises:
-        TypeError, ValueError: If an argument is invalid.
-
     Example:
         >>> image = pinfeed.Image(
         ...     dtype=torch.uint8, augment=pinfeed.augment.CenterCrop((1, 4))
@@ -135,12 +132,7 @@ class CenterCrop(Crop):
 
 
 class Pad(Crop):
-    """Pads each image on all sides.
-
-    Args:
-        padding: Pixels to add, as in `RandomCrop`.
-        fill: Value of added pixels, as in `RandomCrop`.
-        padding_mode: Content of added pixels, as in `RandomCrop`.
+    """Pads each image on all sides. The arguments are as in `RandomCrop`.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if an image has too
@@ -260,9 +252,6 @@ class RandomZoomOut(Crop):
         fill: Value of the canvas, as in `RandomCrop`.
         side_range: Range of the factor by which the canvas is larger; at least 1.
         p: Probability of a canvas, 0 to 1.
-
-    Raises:
-        TypeError, ValueError: If an argument is invalid.
 
     Example:
         >>> zoom = pinfeed.augment.RandomZoomOut(side_range=(2, 2), p=1)

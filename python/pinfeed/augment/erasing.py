@@ -26,10 +26,6 @@ class RandomErasing(Transform):
         value: Value to write, in units of the batch, after normalization: one number or one per channel;
             or ``"random"`` for Gaussian noise, in float batches.
 
-    Raises:
-        TypeError: If an argument is not a number, or not a pair of numbers.
-        ValueError: If a number is out of range, or a range is reversed.
-
     Example:
         >>> erasing = pinfeed.augment.RandomErasing(
         ...     p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9

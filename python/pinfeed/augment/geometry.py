@@ -180,10 +180,6 @@ class RandomHorizontalFlip(Flip):
     Args:
         p: Probability of a flip, 0 to 1.
 
-    Raises:
-        TypeError: If ``p`` is not a number.
-        ValueError: If ``p`` is out of range.
-
     Example:
         >>> flip = pinfeed.augment.RandomHorizontalFlip(p=1)
         >>> image = pinfeed.Image(input="HW", dtype=torch.uint8, augment=flip)
@@ -200,10 +196,6 @@ class RandomVerticalFlip(Flip):
 
     Args:
         p: Probability of a flip, 0 to 1.
-
-    Raises:
-        TypeError: If ``p`` is not a number.
-        ValueError: If ``p`` is out of range.
     """
 
     _KIND = "flip_rows"

@@ -37,9 +37,6 @@ class Resize(Resizing):
         like: Rounding of the shorter edge where ``max_size`` applies: ``"torchvision"`` rounds it down,
             ``"transformers"`` to the nearest integer.
 
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
-
     Example:
         >>> augment = pinfeed.augment
         >>> view = augment.Compose([augment.Resize(256), augment.CenterCrop(224)])
@@ -94,9 +91,6 @@ class RandomResizedCrop(Resizing):
         scale: Range of the crop area, as fractions of the image.
         ratio: Range of the ratio of width to height, drawn log-uniformly.
 
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
-
     Example:
         >>> augment = pinfeed.augment
         >>> view = augment.Compose(
@@ -138,9 +132,6 @@ class RandomShortestSize(Resizing):
         min_size: Length of the shorter edge in pixels: one number, or several to draw from.
         max_size: Maximum length of the longer edge. The shorter edge becomes less where needed.
 
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
-
     Example:
         >>> view = pinfeed.augment.RandomShortestSize((48, 64), max_size=80)
         >>> image = pinfeed.Image(augment=view, pad_value=0, multiple_of=32)
@@ -176,9 +167,6 @@ class RandomResize(Resizing):
     Args:
         min_size: Minimum length of the shorter edge, in pixels.
         max_size: Maximum length of the shorter edge, exclusive.
-
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
     """
 
     is_random = True
@@ -206,9 +194,6 @@ class ScaleJitter(Resizing):
         target_size: Size that the image fits into at a factor of 1. As in torchvision, the first number
             limits the width, and the second the height.
         scale_range: Range of the factor.
-
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
     """
 
     is_random = True
@@ -239,9 +224,6 @@ class ResizeKeepRatio(Resizing):
             ``size`` shows, like the ``scale`` of `RandomResizedCrop`.
         random_aspect_prob: Probability of a random factor for the ratio of width to height, 0 to 1.
         random_aspect_range: Range of that factor, drawn log-uniformly.
-
-    Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is empty.
 
     Example:
         >>> augment = pinfeed.augment

@@ -50,9 +50,8 @@ class Mask(Image):
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
         pad_value: Class that pads masks smaller than the batch's largest, on the right and bottom.
-        multiple_of: Number or pair, as in `Image`.
-        sizes: Return heights and widths, as in `Image`.
-        rng_stream: Number of the random stream, as in `Image`.
+
+    ``multiple_of``, ``sizes`` and ``rng_stream`` are as in `Image`.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't

@@ -50,16 +50,14 @@ class LengthBucketSampler(EpochSampler):
         multiple_of: The ``multiple_of`` of `Pad`: batches are padded to multiples of it.
         max_length: The ``max_length`` of `Pad`: longer samples are cut.
         shuffle: Whether to shuffle. False keeps the order, except for sorting within buckets.
-        seed: Non-negative integer, the same on all ranks.
         bucket_batches: Bucket size in batches, approximately. Larger buckets reduce padding, smaller
             ones are closer to random order; 1 disables sorting. If shuffled, a bucket has at most a
             quarter of the samples, so that batches differ between epochs.
         drop_last: Whether to drop the last incomplete batch, and a last step with too few batches for
             all ranks. Otherwise every sample is yielded at least once.
-        rank: Data-parallel rank of this process; see `ShuffleSampler`.
-        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
 
-    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
+    ``seed``, ``rank`` and ``world_size`` are as in `ShuffleSampler`. ``len()`` is the number of batches per
+    rank and epoch, the same in every epoch.
 
     To resume within an epoch, save the ``state_dict()`` of a `DeviceLoader` or of torchdata's
     ``StatefulDataLoader`` around it. With a plain DataLoader, whose workers prefetch, save

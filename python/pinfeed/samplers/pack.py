@@ -72,13 +72,11 @@ class PackSampler(EpochSampler):
             length.
         documents_multiple_of: Pads each document to a multiple of this, for context parallelism.
         shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
-        seed: Non-negative integer, the same on all ranks.
         balance: What to balance across ranks in each step: the number of rows (``"count"``), the
             ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).
-        rank: Data-parallel rank of this process; see `ShuffleSampler`.
-        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
 
-    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
+    ``seed``, ``rank`` and ``world_size`` are as in `ShuffleSampler`. ``len()`` is the number of batches per
+    rank and epoch, the same in every epoch.
 
     To resume within an epoch, see `LengthBucketSampler`.
 

@@ -38,11 +38,8 @@ class WeightedSampler(OrderSampler):
         batch_size: Samples per batch and rank; the last batch may be smaller.
         num_samples: Samples per epoch, over all ranks. None: the number of weights.
         replacement: Whether a sample may be drawn more than once per epoch.
-        seed: Non-negative integer, the same on all ranks.
-        drop_last: Whether to drop the last incomplete batch.
-        rank: Data-parallel rank of this process; see `ShuffleSampler`.
-        world_size: Number of data-parallel ranks; see `ShuffleSampler`.
-        uneven: How to equalize ranks; see `ShuffleSampler`.
+
+    ``seed``, ``drop_last``, ``rank``, ``world_size`` and ``uneven`` are as in `ShuffleSampler`.
 
     Raises:
         TypeError: If an argument has the wrong type.

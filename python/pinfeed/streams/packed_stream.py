@@ -42,12 +42,9 @@ class PackedStream(IterableDataset[Any]):
             ``uneven="keep"``. Larger windows waste less: the last step of a window is half empty on
             average.
         key: Key of the tokens in a sample. None: the sample is its tokens.
-        strategy: As in `PackSampler`; so are the arguments below. ``"wrapped"`` cuts documents longer
-            than a row; with other strategies they raise ValueError.
-        max_documents: Maximum number of documents per row.
-        documents_multiple_of: Pads each document to a multiple of this.
-        shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
-        seed: Non-negative integer, the same on all ranks.
+        strategy: As in `PackSampler`, as are ``max_documents``, ``documents_multiple_of``, ``shuffle``
+            and ``seed``. ``"wrapped"`` cuts documents longer than a row; with other strategies they
+            raise ValueError.
 
     A torchdata ``StatefulDataLoader`` resumes it within a window, which is read again. Unless the stream
     has ``uneven="keep"``, the state of any rank works for all ranks, and for any number of ranks. Empty
