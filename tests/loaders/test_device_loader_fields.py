@@ -1,5 +1,6 @@
 """Fields on whole batches: what they would have made of the samples, natively and by the ops."""
 
+import functools
 import itertools
 import re
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 import pinfeed
+from messages import check
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
 from pinfeed.loaders.batch_entries import tensors_in
 from pinfeed.loaders.device_loader import DeviceLoader
@@ -152,11 +154,7 @@ def test_images_from_any_strides(way):
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
 def test_no_images(layout, way):
     some = Collate(Stack())(images(layout))
-    for options in (
-        {},
-        {"channels_last": True, "dtype": torch.bfloat16},
-        {"output": "HWC", "dtype": torch.uint8},
-    ):
+    for options in ({}, {"channels_last": True, "dtype": torch.bfloat16}, {"output": "HWC"}):
         field = Image(input=layout, **options)
         assert_same(applied(field, some[:0]), applied(field, some)[:0])
     with pytest.raises(TypeError, match="uint8"):
@@ -226,19 +224,18 @@ def test_what_is_no_field_for_whole_batches(field, message):
 
 
 @pytest.mark.parametrize(
-    ("fields", "batches", "message"),
+    ("fields", "batches", "words"),
     [
         ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
         ([Pad(lengths="y")], [], "is not in a dict"),
-        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], r"entry \['x'\] adds the key 'y'"),
-        ({"x": Image()}, [{"y": 0}], r"expected keys that batches have there, \['y'\], got 'x'"),
+        ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], "entry ['x'] adds the key 'y'"),
+        ({"x": Image()}, [{"y": 0}], "expected keys that batches have there, ['y'], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as batches have there, got 1;"),
         ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
     ],
 )
-def test_fields_that_do_not_mirror_the_batch(fields, batches, message):
-    with pytest.raises(ValueError, match=message):
-        list(DeviceLoader(batches, "cpu", fields=fields))
+def test_fields_that_do_not_mirror_the_batch(fields, batches, words):
+    check(lambda: list(DeviceLoader(batches, "cpu", fields=fields)), ValueError, words)
 
 
 def jagged(values):
@@ -248,7 +245,7 @@ def jagged(values):
 PAIRS = jagged(torch.ones(3, 2))
 LARGEST = jagged(torch.tensor([1, 2, 2**64 - 1], dtype=torch.uint64))
 ARRAYS = JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())
-EXPECTED = "entry ['x']: expected a "
+BEYOND_FLOAT = f"float64 holds, got {2**64 - 1}; pad on the CPU"
 NOT_ZERO = "pads axis 0, got axes="
 # A field, a batch for it, the error, and words of its message.
 MISFITS = {
@@ -264,30 +261,18 @@ MISFITS = {
     "floats to scale": (Pad(scale=2), jagged(torch.ones(3)), TypeError, "integers, got float32"),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
 }
+NO_JAGGED = "entry ['x']: expected a JaggedBatch of tensors, which Jagged() makes"
 ONLY_NATIVE = {
-    "an ndarray": (
-        Image(),
-        IMAGE.numpy(),
-        TypeError,
-        EXPECTED + "tensor of images for Image()",
-    ),
-    "images": (Pad(), IMAGE, TypeError, EXPECTED + "JaggedBatch of tensors, which Jagged() makes"),
-    "ndarrays": (
-        Pad(),
-        ARRAYS,
-        TypeError,
-        EXPECTED + "JaggedBatch of tensors, which Jagged() makes",
-    ),
-}
+    "an ndarray": (Image(), IMAGE.numpy(), TypeError, "['x']: expected a tensor of images for Image()"),
+    "images": (Pad(), IMAGE, TypeError, NO_JAGGED),
+    "ndarrays": (Pad(), ARRAYS, TypeError, NO_JAGGED),
+}  # fmt: skip
 ONLY_BY_OPS = {
     "two axes": (Pad(axes=(0, 1)), PAIRS, ValueError, NOT_ZERO),
     "axis 1": (Pad(axes=1), PAIRS, ValueError, NOT_ZERO),
     "the last axis": (Pad(axes=-1), PAIRS, ValueError, NOT_ZERO),
     "an axis twice": (Pad(axes=(-2, -2)), PAIRS, ValueError, NOT_ZERO),
-    "more than a float64": (
-        *(Pad(pad_value=2**64 - 1), LARGEST, ValueError),
-        f"float64 holds, got {2**64 - 1}; pad on the CPU",
-    ),
+    "more than a float64": (Pad(pad_value=2**64 - 1), LARGEST, ValueError, BEYOND_FLOAT),
 }
 
 
@@ -306,36 +291,39 @@ def test_entries_that_a_field_can_not_take(kind, way):
 # Padding keeps the value that the Collate was given, or nothing is made.
 
 SMALL, LARGE = np.full((2, 3, 3), 200, np.uint8), np.full((4, 5, 3), 100, np.uint8)
-BYTES = Image(dtype=torch.uint8, pad_value=0)
+padded = functools.partial(Image, dtype=torch.uint8, pad_value=0)
+BYTES = padded()
 NORMAL = Image(MEAN, STD, input="CHW")
 FROM_HWC = Image(MEAN, STD)
 
 
-def padded_loader(fields, wrap, **options):
+def padded_loader(fields, wrap=lambda image: image, **options):
     samples = [wrap(SMALL), wrap(LARGE)] * 2
     return torch.utils.data.DataLoader(samples, 2, collate_fn=Collate(fields), **options)
 
 
+def alone(image):
+    return image
+
+
+def in_a_dict(image):
+    return {"x": image}
+
+
+INSIDE = pinfeed.Padded(FROM_HWC, None, None)
 NORMALIZED_PADDING = {
-    "alone": (BYTES, NORMAL, lambda image: image, ""),
-    "in a dict": ({"x": BYTES}, {"x": NORMAL}, lambda image: {"x": image}, "['x']"),
+    "alone": (BYTES, NORMAL, alone, ""),
+    "in a dict": ({"x": BYTES}, {"x": NORMAL}, in_a_dict, "['x']"),
     "in a tuple": ((BYTES, None), [NORMAL, None], lambda image: (image, 1), "[0]"),
     "deep": ({"a": (BYTES,)}, {"a": (NORMAL,)}, lambda image: {"a": (image,)}, "['a'][0]"),
-    "of another entry": ({"y": BYTES.from_key("x")}, {"y": NORMAL}, lambda image: {"x": image}, "['y']"),
-    "named mask": (
-        {"x": Image(dtype=torch.uint8, pad_value=0, mask="m")}, {"x": NORMAL}, lambda image: {"x": image}, "['x']",
-    ),
-    "sizes inside": (
-        Image(dtype=torch.uint8, pad_value=0, sizes=True), pinfeed.Padded(NORMAL, None, None),
-        lambda image: image, ".values",
-    ),
-    "channels last": (
-        Image(dtype=torch.uint8, pad_value=0, output="HWC"), FROM_HWC, lambda image: image, "",
-    ),
-    "one channel of three": (BYTES, Image((0, 0, 0.5), input="CHW"), lambda image: image, ""),
-    "Pad": (Pad(axes=(0, 1)), pinfeed.Padded(FROM_HWC, None, None), lambda image: image, ".values"),
-    "Pad in a dict": ({"x": Pad(pad_value=0, axes=(0, 1))}, {"x": FROM_HWC}, lambda image: {"x": image}, "['x']"),
-}  # fmt: skip
+    "of another entry": ({"y": BYTES.from_key("x")}, {"y": NORMAL}, in_a_dict, "['y']"),
+    "named mask": ({"x": padded(mask="m")}, {"x": NORMAL}, in_a_dict, "['x']"),
+    "sizes inside": (padded(sizes=True), INSIDE._replace(values=NORMAL), alone, ".values"),
+    "channels last": (padded(output="HWC"), FROM_HWC, alone, ""),
+    "one channel of three": (BYTES, Image((0, 0, 0.5), input="CHW"), alone, ""),
+    "Pad": (Pad(axes=(0, 1)), INSIDE, alone, ".values"),
+    "Pad in a dict": ({"x": Pad(pad_value=0, axes=(0, 1))}, {"x": FROM_HWC}, in_a_dict, "['x']"),
+}
 
 
 @pytest.mark.parametrize("kind", NORMALIZED_PADDING)
@@ -350,16 +338,15 @@ def test_fields_that_would_normalize_padding(kind):
 
 def test_what_normalized_padding_becomes_is_told():
     with pytest.raises(ValueError, match=r"turns pad_value=0 .* into -2\.12; normalize in the Co"):
-        DeviceLoader(padded_loader(BYTES, lambda image: image), fields=NORMAL)
+        DeviceLoader(padded_loader(BYTES), fields=NORMAL)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_ways_to_normalize_images_that_are_padded(workers):
-    wrap = lambda image: {"x": image}
-    fields = {"x": Image(MEAN, STD, pad_value=0, mask="mask")}
-    bytes_ = {"x": Image(dtype=torch.uint8, pad_value=0, mask="mask")}
-    one = DeviceLoader(padded_loader(fields, wrap, num_workers=workers), "cpu")
-    other = DeviceLoader(padded_loader(bytes_, wrap, num_workers=workers), "cpu")
+    one, other = (
+        DeviceLoader(padded_loader({"x": field}, in_a_dict, num_workers=workers), "cpu")
+        for field in (Image(MEAN, STD, pad_value=0, mask="mask"), padded(mask="mask"))
+    )
     for _ in range(2):
         for in_collate, in_loop in zip(one, other, strict=True):
             images = pinfeed.functional.normalize(in_loop["x"], MEAN, STD, input="NCHW")
@@ -375,13 +362,13 @@ def test_two_ways_to_normalize_images_that_are_padded(workers):
         (BYTES, None),
         (BYTES, Image(input="CHW")),  # 0 stays 0
         (BYTES, Image(std=STD, input="CHW")),
-        (Image(dtype=torch.uint8, pad_value=7), Image(input="CHW", dtype=torch.uint8)),
-        (Image(dtype=torch.uint8, pad_value=7), Image(input="CHW", scale=1)),
+        (padded(pad_value=7), Image(input="CHW", dtype=torch.uint8)),
+        (padded(pad_value=7), Image(input="CHW", scale=1)),
         (Pad(axes=(0, 1), lengths=False), Image()),
     ],
 )
 def test_padding_that_keeps_its_value(before, fields):
-    (batch, _) = DeviceLoader(padded_loader(before, lambda image: image), "cpu", fields=fields)
+    (batch, _) = DeviceLoader(padded_loader(before), "cpu", fields=fields)
     images = batch.permute(0, 3, 1, 2) if batch.shape[3] == 3 else batch
     padding = before.byte_padding
     assert (images[0, :, 2:] == padding).all()
@@ -390,7 +377,7 @@ def test_padding_that_keeps_its_value(before, fields):
 
 @pytest.mark.parametrize("pad_value", [114, 255])
 def test_padding_of_another_byte_is_a_pixel(pad_value):
-    loader = padded_loader(Image(dtype=torch.uint8, pad_value=pad_value), lambda image: image)
+    loader = padded_loader(padded(pad_value=pad_value))
     (batch, _) = DeviceLoader(loader, "cpu", fields=NORMAL)
     pixel = np.full((1, 1, 1, 3), pad_value, np.uint8)
     expected = torch.from_numpy(pinfeed.functional.normalize(pixel, MEAN, STD))[0]
@@ -401,7 +388,6 @@ def test_images_beside_padding_are_normalized():
     wrap = lambda image: {"x": image, "y": image[:2, :3], "ids": image[0, 0]}
     fields = {"x": BYTES, "y": Image(dtype=torch.uint8), "ids": Pad()}
     loader = padded_loader(fields, wrap)
+    expected = torch.from_numpy(pinfeed.functional.normalize(SMALL[None], MEAN, STD)[0])
     for batch in DeviceLoader(loader, "cpu", fields={"y": NORMAL}):
-        assert_same(
-            batch["y"][0], torch.from_numpy(pinfeed.functional.normalize(SMALL[None], MEAN, STD)[0])
-        )
+        assert_same(batch["y"][0], expected)

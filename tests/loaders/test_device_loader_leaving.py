@@ -2,18 +2,34 @@
 
 import contextlib
 import gc
+import multiprocessing
+import os
+import signal
 import threading
 import time
 import traceback
 import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from loaders import COUNT, Generated, feeding_threads, on_cpu, raise_in_the_loader
 from pinfeed.loaders.prefetcher import Prefetcher
 from programs import run_program
-from samples import FrozenError
+from samples import FrozenError, assert_same
+
+
+@contextlib.contextmanager
+def no_garbage_collection():
+    """Nobody can wait for it to end a loader's workers."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -54,40 +70,31 @@ class FailsOften:
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_going_on_after_an_error(depth):
-    batches = iter(on_cpu(FailsOften(), prefetch=depth))
+    """Nothing is asked of a loader that failed until the consumer asks."""
+    loader = FailsOften()
+    batches = iter(on_cpu(loader, prefetch=depth))
     results = []
     while len(results) < 9:
         try:
             results.append(next(batches))
         except ValueError as error:
             results.append(f"error {error}")
+            time.sleep(0.05)
+            assert loader.number == len(results) - 1
+            assert feeding_threads() == []
     assert results == [0, "error 1", 2, 3, "error 4", 5, 6, "error 7", 8]
     assert next(batches, None) is None
-
-
-def test_nothing_is_asked_of_a_loader_that_failed_until_the_consumer_asks():
-    loader = FailsOften()
-    batches = iter(on_cpu(loader, prefetch=5))
-    assert next(batches) == 0
-    with pytest.raises(ValueError, match="1"):
-        next(batches)
-    time.sleep(0.05)
-    assert loader.number == 1
-    assert feeding_threads() == []
 
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_an_error_that_is_dropped_leaves_nothing(number):
     source = iter(Generated(fail_at=number))
     gone = weakref.ref(source)
-    gc.disable()  # a loader's workers can't wait for it
-    try:
+    with no_garbage_collection():
         with contextlib.suppress(LookupError):
             list(on_cpu(source))
         del source
         assert gone() is None
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -153,14 +160,11 @@ def test_a_loader_that_blocks_does_not_block_a_break():
         break
     assert time.monotonic() - start > 0.9
     (thread,) = feeding_threads()
-    gc.disable()  # neither does it leave anything when it returns, with an error that nobody gets
-    try:
+    with no_garbage_collection():  # when it returns, with an error that nobody gets
         gate.set()
         thread.join()
         del source, thread
         assert gone() is None
-    finally:
-        gc.enable()
 
 
 def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
@@ -188,14 +192,6 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
     assert loader.most == 1
 
 
-def test_an_iterator_in_a_forked_process():
-    run_program("forked_loop")
-
-
-def test_loops_in_a_process_forked_while_the_loader_works():
-    run_program("forked_while_a_loader_works", timeout=90)
-
-
 def test_an_interrupt_while_a_loop_begins(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -211,5 +207,91 @@ def test_an_interrupt_while_a_loop_begins(monkeypatch):
         assert list(loop) == after
 
 
-def test_interrupts_at_any_moment():
-    run_program("interrupted_loops")
+# Workers.
+
+
+class Failing(Dataset[Any]):
+    """0, 1, ..., 39, at one of which it fails."""
+
+    def __init__(self, at, fail):
+        self.at, self.fail = at, fail
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        if index == self.at:
+            self.fail(index)
+        return index
+
+
+def with_workers(at, fail, timeout):
+    options = {"num_workers": 2, "timeout": timeout, "multiprocessing_context": "fork"}
+    return on_cpu(DataLoader(Failing(at, fail), 4, **options))
+
+
+@pytest.mark.parametrize("missing", [0, 5, 39])
+def test_an_error_in_a_worker(missing):
+    received = []
+    with pytest.raises(LookupError, match=f"batch {missing} is missing") as caught:
+        received.extend(with_workers(missing, raise_in_the_loader, 60))
+    assert_same(received, list(torch.arange(missing // 4 * 4).split(4))[: missing // 4])
+    assert f"for batch {missing // 4} of this iteration" in caught.value.__notes__[0]
+    assert "__getitem__" in str(caught.value)  # the worker's own traceback
+    del caught
+    gc.collect()  # errors hold frames, and these the loader's iterator
+    assert multiprocessing.active_children() == []
+
+
+def killed(index):
+    time.sleep(0.3)  # the batches before are through
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed():
+    with pytest.raises(RuntimeError, match=r"DataLoader (worker.*(killed|exited)|timed out)"):
+        list(with_workers(20, killed, 2))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and feeding_threads():
+        time.sleep(0.01)  # the thread looks after the workers once in a timeout
+    gc.collect()
+    assert multiprocessing.active_children() == []
+
+
+# Programs, whose output is all that they print: Python prints complaints while a process ends.
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("list", "cycle"),
+        ("list", "other thread"),
+        ("busy", "plain"),
+        ("workers", "plain"),
+        ("workers", "cycle"),
+        ("persistent", "plain"),
+        ("nested", "other thread"),
+        ("blocked", "plain"),  # which never return
+        ("pure", "plain"),
+    ],
+)
+def test_a_process_ends_in_the_middle_of_a_loop(kind, how):
+    assert run_program("ends_in_a_loop", kind, how) == "end\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
+def test_the_loader_uses_as_many_threads_as_torch_was_told_to():
+    run_program("threads_of_the_loader")
+
+
+@pytest.mark.parametrize(
+    ("program", "printed"),
+    [
+        ("forked_loop", ""),
+        ("forked_while_a_loader_works", ""),
+        ("interrupted_loops", ""),
+        ("interrupted_training", "interrupted\n"),
+    ],
+)
+def test_forks_and_interrupts(program, printed):
+    assert run_program(program) == printed

@@ -1,6 +1,7 @@
 """Common to all loaders in DeviceLoader: batches in order, and an end for every way to leave a loop."""
 
 import contextlib
+import itertools
 import multiprocessing
 import threading
 import time
@@ -21,8 +22,19 @@ class Items:
         return index
 
 
+class Restarts:
+    """Its own iterator, which begins again."""
+
+    def __iter__(self):
+        self.numbers = iter(range(COUNT))
+        return self
+
+    def __next__(self):
+        return next(self.numbers)
+
+
 def with_workers(**options):
-    options |= {"num_workers": 2, "timeout": 60, "multiprocessing_context": "fork"}
+    options = {"num_workers": 2, "timeout": 60, "multiprocessing_context": "fork"} | options
     return DataLoader(torch.arange(COUNT), batch_size=None, **options)
 
 
@@ -31,33 +43,49 @@ LOADERS = {
     "range": lambda: range(COUNT),
     "generator": lambda: (i for i in range(COUNT)),
     "iterator": lambda: iter(range(COUNT)),
+    "map": lambda: map(abs, range(COUNT)),
     "class": Generated,
     "items": Items,
+    "iterator that restarts": Restarts,
     "DataLoader": lambda: DataLoader(torch.arange(COUNT), batch_size=None),
     "DeviceLoader": lambda: on_cpu(range(COUNT)),
     "four of them": lambda: on_cpu(on_cpu(on_cpu(Generated()))),
     "workers": with_workers,
     "workers that stay": lambda: with_workers(persistent_workers=True),
 }
-ONCE = ("generator", "iterator")
-every_loader = pytest.mark.parametrize("kind", LOADERS)
+SPAWN = {"spawn": lambda: with_workers(persistent_workers=True, multiprocessing_context="spawn")}
+ONCE = ("generator", "iterator", "map")
+USED_UP = (
+    "^DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass .* a list"
+)
 
 
 def numbers(batches):
     return [int(batch) for batch in batches]
 
 
-@every_loader
-@pytest.mark.parametrize("depth", [1, 2, 100])
+@pytest.mark.parametrize(
+    ("kind", "depth"), [*itertools.product(LOADERS, [1, 2, 100]), ("spawn", 2)]
+)
 def test_all_batches_in_order_again_and_again(kind, depth):
-    batches = on_cpu(LOADERS[kind](), prefetch=depth)
+    batches = on_cpu((LOADERS | SPAWN)[kind](), prefetch=depth)
     assert numbers(batches) == list(range(COUNT))
     for _ in range(2):
         if kind in ONCE:
-            with pytest.raises(RuntimeError, match="an earlier loop has used it up"):
+            with pytest.raises(RuntimeError, match=USED_UP):
                 numbers(batches)
         else:
             assert numbers(batches) == list(range(COUNT))
+
+
+def test_an_iterator_that_others_have_begun_or_used_up():
+    used_up = (number for number in range(5))
+    assert len([*used_up]) == 5
+    with pytest.raises(RuntimeError, match=USED_UP):
+        list(on_cpu(used_up))
+    batches = on_cpu(iter(range(6)), prefetch=1)
+    assert next(iter(batches)) == 0
+    assert 3 <= len(list(batches)) <= 5
 
 
 @pytest.mark.parametrize("empty", [[], Generated(0), iter(())])
@@ -69,11 +97,11 @@ def test_a_loader_that_yields_nothing(empty):
     assert [next(loop, "end") for _ in range(3)] == ["end"] * 3
 
 
-@every_loader
+@pytest.mark.parametrize("kind", LOADERS)
 def test_two_iterators_at_once(kind):
     """Of a loader that has one for all, as workers that stay do, the later one ends the other."""
     batches = on_cpu(LOADERS[kind]())
-    if kind in ONCE or kind == "workers that stay":
+    if kind in ONCE or kind in ("iterator that restarts", "workers that stay"):
         first = iter(batches)
         next(first)
         rest = numbers(batches)
@@ -94,6 +122,14 @@ def test_several_consumers_of_several_loops():
     for thread in threads:
         thread.join()
     assert results == [list(range(200))] * 4
+
+
+def test_other_workers_start_during_a_loop():
+    training, validation = on_cpu(with_workers()), on_cpu(with_workers())
+    for number, batch in enumerate(training):
+        assert batch == number
+        if number % 2 == 0:
+            assert numbers(validation) == list(range(COUNT))
 
 
 # How a loop is left after a number of batches. What they return is still there.
@@ -128,7 +164,6 @@ def closed(batches, count):
     return loop
 
 
-LEFT = [broken_off, failed, dropped, closed]
 # The loader, and how many batches it is ahead.
 AHEAD = {
     "one": (Generated, 1),
@@ -143,7 +178,7 @@ def is_left(workers):
     return feeding_threads() or len(multiprocessing.active_children()) != workers
 
 
-@pytest.mark.parametrize("leave", LEFT)
+@pytest.mark.parametrize("leave", [broken_off, failed, dropped, closed])
 @pytest.mark.parametrize("kind", AHEAD)
 def test_a_loop_that_is_left_leaves_nothing(kind, leave):
     make, depth = AHEAD[kind]
