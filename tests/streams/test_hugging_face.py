@@ -9,6 +9,7 @@ import torch
 from datasets.distributed import split_dataset_by_node
 from torch.utils.data import DataLoader
 
+from messages import check
 from pinfeed import StreamDataset
 from pinfeed.packing import PackedStream
 from streams import all_parts, keep
@@ -26,19 +27,28 @@ def numbers(samples):
     return [int(sample["i"]) for sample in samples]
 
 
-@pytest.mark.parametrize("shards", [1, 7])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_every_sample_once_in_every_epoch(workers, shards):
-    count = 4000 if workers and shards > 1 else COUNT
-    plain = stream(shards, count)
-    for shuffled in (plain, plain.shuffle(seed=1, buffer_size=50)):
-        for source in (shuffled, lambda shuffled=shuffled: shuffled):
-            dataset = StreamDataset(source)
-            loader = DataLoader(dataset, 16, num_workers=workers, collate_fn=keep)
-            epochs = [numbers(itertools.chain(*loader)) for _ in range(2)]
-            assert [sorted(epoch) for epoch in epochs] == [list(range(count))] * 2
-            # Its own shuffling is of the stream's epoch, unless a function returned it.
-            assert (epochs[0] == epochs[1]) == (shuffled is plain or source is not shuffled)
+SOURCES = {
+    "plain": lambda plain: plain,
+    "shuffled": lambda plain: plain.shuffle(seed=1, buffer_size=50),
+    "a function": lambda plain: lambda: plain,
+    "a function, shuffled": lambda plain: lambda: plain.shuffle(seed=1, buffer_size=50),
+    "mapped": lambda plain: plain.map(dict),
+    "batches of all samples": lambda plain: (
+        lambda: ({"i": i} for batch in plain.iter(8) for i in batch["i"])
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("workers", "shards"), [(0, 1), (0, 7), (2, 1), (2, 7)])
+def test_every_sample_once_in_every_epoch(workers, shards, source):
+    count = 4000 if (workers, shards, source) == (2, 7, "shuffled") else COUNT
+    dataset = StreamDataset(SOURCES[source](stream(shards, count)))
+    loader = DataLoader(dataset, 16, num_workers=workers, collate_fn=keep)
+    epochs = [numbers(itertools.chain(*loader)) for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(count))] * 2
+    # Its own shuffling is of the stream's epoch, unless a function returned it.
+    assert (epochs[0] == epochs[1]) == (source != "shuffled")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -55,18 +65,15 @@ def test_ranks(shards, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     source = stream(shards)
     for undecided in (source, lambda: source):
-        with pytest.raises(TypeError, match="pass rank=0, world_size=1, else pass rank and world"):
-            list(StreamDataset(undecided, uneven="keep"))
+        message = "pass rank=0, world_size=1, else pass rank and world"
+        check(lambda: list(StreamDataset(undecided, uneven="keep")), TypeError, message)  # noqa: B023
     parts = all_parts(source, 2, 2)
     assert sorted(numbers(itertools.chain(*parts.values()))) == list(range(COUNT))
-    split = [
-        StreamDataset(split_dataset_by_node(source, rank, 2), rank=0, world_size=1)
-        for rank in range(2)
-    ]
-    found = [
-        numbers(itertools.chain(*DataLoader(d, 9, num_workers=2, collate_fn=keep))) for d in split
-    ]
-    assert sorted(itertools.chain(*found)) == list(range(COUNT))
+    found = []
+    for rank in range(2):
+        split = StreamDataset(split_dataset_by_node(source, rank, 2), rank=0, world_size=1)
+        found += itertools.chain(*DataLoader(split, 9, num_workers=2, collate_fn=keep))
+    assert sorted(numbers(found)) == list(range(COUNT))
 
 
 def test_a_state_and_formats():
@@ -87,26 +94,11 @@ def test_a_state_and_formats():
     assert first.to_pylist() == [{"i": 0, "tokens": []}]
 
 
-def test_what_the_page_says_of_other_iterators():
-    options = {"num_workers": 2, "collate_fn": keep}
-    batches = DataLoader(StreamDataset(stream(4).map(dict)), 16, **options)
-    assert sorted(numbers(itertools.chain(*batches))) == list(range(COUNT))
-
-
-def test_batches_of_all_samples_are_dealt_out_to_workers():
-    def read():
-        return (sample for batch in stream(4).iter(8) for sample in batch["i"])
-
-    loader = DataLoader(StreamDataset(read), 16, num_workers=2, collate_fn=keep)
-    assert sorted(itertools.chain(*loader)) == list(range(COUNT))
-
-
 def test_what_was_split_by_node_is_not_dealt_out_to_ranks():
     split = split_dataset_by_node(stream(4), 1, 2)
+    message = "was sharded by split_dataset_by_node; pass rank=0, world_size=1"
     for source in (split, lambda: split):
-        with pytest.raises(
-            TypeError, match="was sharded by split_dataset_by_node; pass rank=0, world_size=1"
-        ):
-            list(StreamDataset(source, uneven="keep", rank=1, world_size=2))
+        given = StreamDataset(source, uneven="keep", rank=1, world_size=2)
+        check(lambda: list(given), TypeError, message)  # noqa: B023
         found = numbers(StreamDataset(source, rank=0, world_size=1))
         assert found == numbers(split)

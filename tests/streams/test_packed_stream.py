@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from messages import check
 from pinfeed import Collate, DeviceLoader, Keep, Pack, StreamDataset
 from pinfeed.packing import PackedStream
 from pinfeed.samplers import PackSampler
@@ -49,13 +50,8 @@ def test_windows_are_planned_and_resumed(
     for rank in range(world_size):
 
         def make(rank=rank):
-            source = StreamDataset(
-                documents(lengths),
-                shuffle_buffer=buffer,
-                uneven="keep",
-                rank=rank,
-                world_size=world_size,
-            )
+            ranks = {"uneven": "keep", "rank": rank, "world_size": world_size}
+            source = StreamDataset(documents(lengths), shuffle_buffer=buffer, **ranks)
             return PackedStream(source, seq_length=8, window=window, **settings)
 
         stream = make()
@@ -106,21 +102,16 @@ def test_a_stateful_loader_resumes(workers):
 
     def loader():
         stream = StreamDataset(samples, shuffle_buffer=4, seed=1)
-        return StatefulDataLoader(
-            PackedStream(stream, seq_length=8, batch_size=2, window=5, key="tokens"),
-            batch_size=None,
-            collate_fn=Collate(
-                {"tokens": Pack(seq_length=8, pad_value=-1, document_ids=True), "id": Keep()}
-            ),
-            num_workers=workers,
-        )
+        stream = PackedStream(stream, seq_length=8, batch_size=2, window=5, key="tokens")
+        tokens = Pack(seq_length=8, pad_value=-1, document_ids=True)
+        collate = Collate({"tokens": tokens, "id": Keep()})
+        return StatefulDataLoader(stream, batch_size=None, collate_fn=collate, num_workers=workers)
 
     expected = [*loader()]
     tokens = torch.cat([batch["tokens"][batch["document_ids"] >= 0] for batch in expected])
     assert sorted(tokens.tolist()) == sorted(itertools.chain(*documents(LENGTHS)))
-    assert sorted(i for batch in expected for i in batch["id"]) == [
-        i for i, n in enumerate(LENGTHS) if n
-    ]
+    ids = sorted(i for batch in expected for i in batch["id"])
+    assert ids == [i for i, n in enumerate(LENGTHS) if n]
     for taken, as_list in ((1, False), (3, True)):
         interrupted = loader()
         [*itertools.islice(interrupted, taken)]
@@ -151,62 +142,66 @@ def test_bad_arguments(changes, error, message):
     assert len([*PackedStream(StreamDataset([[1]]), seq_length=4)]) == 1  # the way out of the first
 
 
-def test_documents_that_do_not_fit_and_samples_without_a_key():
-    stream = StreamDataset([{"tokens": [1, 2, 3]}, {"tokens": [4]}])
-    with pytest.raises(
-        TypeError, match=r"samples are dicts with \['tokens'\]; pass the key of the tokens"
-    ):
-        next(iter(PackedStream(stream, seq_length=2)))
-    loader = DataLoader(PackedStream(stream, seq_length=4, key="tokens"), 1, collate_fn=Collate())
+def packed(samples, **options):
+    return PackedStream(StreamDataset(samples), **{"seq_length": 2} | options)
+
+
+DICTS = [{"tokens": [1, 2, 3]}, {"tokens": [4]}]
+TOKENS_OF = "expected a document's tokens"
+
+
+@pytest.mark.parametrize(
+    ("samples", "options", "error", "words"),
+    [
+        (DICTS, {}, TypeError, "samples are dicts with ['tokens']; pass the key of the tokens"),
+        (DICTS, {"key": "ids"}, TypeError, f"{TOKENS_OF} under the key 'ids', got ['tokens']: 'ids'"),
+        (DICTS, {"key": 0}, TypeError, f"{TOKENS_OF} under the key 0, got ['tokens']: 0"),
+        ([1], {}, TypeError, f"{TOKENS_OF}, got int: object of type"),
+        (DICTS, {"key": "tokens"}, ValueError, "at most seq_length=2 tokens, got one of 3; cut it or"),
+    ],
+)  # fmt: skip
+def test_documents_that_do_not_fit(samples, options, error, words):
+    check(lambda: next(iter(packed(samples, **options))), error, words)
+
+
+def test_a_loader_of_batches_and_wrapped_documents():
+    loader = DataLoader(packed(DICTS, seq_length=4, key="tokens"), 1, collate_fn=Collate())
     with pytest.raises(TypeError, match=r"batches of a PackedStream; .* with batch_size=None"):
         next(iter(loader))
-    for key, got in (("ids", r"\['tokens'\]: 'ids'"), (0, r"\['tokens'\]: 0")):
-        with pytest.raises(
-            TypeError, match=f"a document's tokens under the key {key!r}, got {got}"
-        ):
-            next(iter(PackedStream(stream, seq_length=2, key=key)))
-    with pytest.raises(TypeError, match="expected a document's tokens, got int: object of type"):
-        next(iter(PackedStream(StreamDataset([1]), seq_length=2)))
-    with pytest.raises(ValueError, match="at most seq_length=2 tokens, got one of 3; cut it or"):
-        next(iter(PackedStream(stream, seq_length=2, key="tokens")))
-    options = {"seq_length": 2, "batch_size": 2, "strategy": "wrapped", "shuffle": False}
-    wrapped = PackedStream(stream, key="tokens", **options)
-    (batch,) = DataLoader(
-        wrapped, batch_size=None, collate_fn=Collate({"tokens": Pack(seq_length=2)})
-    )
+    wrapped = packed(DICTS, key="tokens", batch_size=2, strategy="wrapped", shuffle=False)
+    collate = Collate({"tokens": Pack(seq_length=2)})
+    (batch,) = DataLoader(wrapped, batch_size=None, collate_fn=collate)
     assert batch["tokens"].tolist() == [[1, 2], [3, 4]]
 
 
-def test_states_of_other_streams():
-    stream = PackedStream(StreamDataset([[1]]), seq_length=4)
-    state = stream.state_dict()
-    with pytest.raises(ValueError, match="is of another stream: seq_length is 4 there and 5 here"):
-        PackedStream(StreamDataset([[1]]), seq_length=5).load_state_dict(state)
-    with pytest.raises(
-        ValueError, match="StreamDataset: the state is of another stream: shuffle_buffer"
-    ):
-        PackedStream(StreamDataset([[1]], 1, seed=1), seq_length=4).load_state_dict(state)
-    packed = PackedStream(
-        StreamDataset([[1]] * 9, uneven="keep", rank=1, world_size=2), seq_length=4
-    )
-    with pytest.raises(ValueError, match="rank is 0 there and 1 here, world_size is 1 there and 2"):
-        packed.load_state_dict(  # other ranks have other windows
-            PackedStream(StreamDataset([[1]] * 9, rank=0, world_size=1), seq_length=4).state_dict()
-        )
-    stream.load_state_dict(state)
+STATE = packed([[1]], seq_length=4).state_dict()
+LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("stream", "changes", "state", "error", "words"),
+    [
+        ({}, {"seq_length": 5}, STATE, ValueError, "is of another stream: seq_length is 4 there and 5 here"),
+        ({"shuffle_buffer": 1, "seed": 1}, {}, STATE,
+            ValueError, "StreamDataset: the state is of another stream: shuffle_buffer"),
+        (LAST_OF_TWO, {}, STATE,  # other ranks have other windows
+            ValueError, "rank is 0 there and 1 here, world_size is 1 there and 2"),
+        ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "has no windows"),
+        ({}, {}, [], TypeError, "state must be the state of this worker, got a list; load the list into a Dev"),
+        ({}, {}, STATE | {"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
+    ],
+)  # fmt: skip
+def test_states_of_other_streams(stream, changes, state, error, words):
+    loading = PackedStream(StreamDataset([[1]], **stream), **{"seq_length": 4} | changes)
+    check(lambda: loading.load_state_dict(state), error, words)
+    assert repr(loading).startswith("PackedStream(StreamDataset(")
+
+
+def test_a_state_in_the_stream_of_a_worker():
+    stream = packed([[1]])
+    stream.load_state_dict(stream.state_dict())
     with pytest.raises(RuntimeError, match="loaded into the dataset itself, and this is worker 0"):
         list(DataLoader(stream, None, num_workers=1))
-    stream = PackedStream(StreamDataset([[1]]), seq_length=4)
-    with pytest.raises(ValueError, match="has no windows"):
-        stream.load_state_dict({key: state[key] for key in state if key != "windows"})
-    with pytest.raises(
-        TypeError,
-        match="state must be the state of this worker, got a list; load the list into a Dev",
-    ):
-        stream.load_state_dict([])
-    with pytest.raises(ValueError, match="consumed of the state must be at least 0, got -1"):
-        stream.load_state_dict(state | {"consumed": -1})
-    assert repr(stream).startswith("PackedStream(StreamDataset(")
 
 
 # Ranks that are equally far.

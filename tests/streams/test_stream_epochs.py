@@ -43,44 +43,32 @@ def by_worker(batches, workers):
     return parts
 
 
-def test_without_workers():
-    expected = [way[0] for way in orders(0, 5)]
+METHODS = [
+    (method, persistent)
+    for method in ("fork", "spawn", "forkserver")
+    for persistent in (False, True)
+]
+
+
+@pytest.mark.parametrize(("method", "persistent"), [(None, False), *METHODS])
+def test_each_pass_is_of_the_next_epoch(method, persistent):
+    options, workers = {"persistent_workers": persistent}, 0
+    if method is not None:
+        workers = 2
+        options |= {"num_workers": 2, "timeout": 60, "multiprocessing_context": method}
+    expected = orders(workers, 5)
     stream = make_stream()
-    for epoch in range(3):
+    loader = DataLoader(stream, 10, collate_fn=keep, **options)
+    for epoch in (0, 1):
         assert stream.epoch == epoch
-        assert list(stream) == expected[epoch]
-    next(iter(stream))  # a pass that is broken off is one
-    assert list(stream) == expected[4]
-    for said in (2, 0, 0):
+        assert by_worker(loader, workers) == expected[epoch]
+    for said in (4, 0) if workers else (4, 0, 0):
         stream.set_epoch(said)
         assert stream.epoch == said
-        assert list(stream) == expected[said]
-    assert list(stream) == expected[1]
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_in_workers(method, persistent):
-    expected = orders(2, 5)
-    stream = make_stream()
-    loader = DataLoader(
-        stream,
-        10,
-        num_workers=2,
-        persistent_workers=persistent,
-        multiprocessing_context=method,
-        collate_fn=keep,
-        timeout=60,
-    )
-    assert by_worker(loader, 2) == expected[0]
-    assert by_worker(loader, 2) == expected[1]
-    assert stream.epoch == 2
-    for said in (4, 0):
-        stream.set_epoch(said)
-        assert by_worker(loader, 2) == expected[said]
+        assert by_worker(loader, workers) == expected[said]
     first = next(iter(loader))  # of epoch 1, and broken off
     assert first == expected[1][0][:10]
-    assert by_worker(loader, 2) == expected[2]
+    assert by_worker(loader, workers) == expected[2]
     assert list(stream) == orders(0, 4)[3][0]  # without them
 
 
@@ -92,14 +80,8 @@ def wait_by_number(worker):
 def test_what_is_said_while_workers_start(method):
     expected = orders(2, 6)
     stream = make_stream()
-    loader = DataLoader(
-        stream,
-        10,
-        num_workers=2,
-        multiprocessing_context=method,
-        worker_init_fn=wait_by_number,
-        collate_fn=keep,
-    )
+    options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": keep}
+    loader = DataLoader(stream, 10, worker_init_fn=wait_by_number, **options)
     under_way = iter(loader)
     stream.set_epoch(5)
     assert by_worker(under_way, 2) == expected[0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from messages import check
 from pinfeed import StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
@@ -28,17 +29,51 @@ def shards(tmp_path):
     return paths
 
 
-def test_an_error_names_its_shard(shards):
-    samples = iter(StreamDataset(shards, open_shard=read_shard))
-    assert list(itertools.islice(samples, 4)) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="bad") as caught:
-        next(samples)
-    assert caught.value.__notes__ == [
-        f"StreamDataset: in shard 1 of 5, '{shards[1]}', after 1 of its samples"
-    ]
-    with pytest.raises(FileNotFoundError) as caught:
-        list(StreamDataset(shards[2:], open_shard=read_shard))
-    assert "StreamDataset: in shard 1 of 3" in caught.value.__notes__[0]
+def lost():
+    yield 1
+    raise LookupError("lost")
+
+
+def frozen():
+    yield 1
+    raise FrozenError(3)
+
+
+def ends_at_once(*_):
+    return next(iter([]))
+
+
+def numbered(**options):
+    return StreamDataset([1, 2], **options)
+
+
+# A stream of the shards, the samples before its error, the error's type and text, and its note.
+FAILING = {
+    "broken": (lambda paths: StreamDataset(paths, open_shard=read_shard), [0, 1, 2, 3],
+        ValueError, "bad", "in shard 1 of 5, '{}/1.txt', after 1 of its samples"),
+    "missing": (lambda paths: StreamDataset(paths[2:], open_shard=read_shard), [6, 7, 8],
+        FileNotFoundError, "3.txt", "in shard 1 of 3, '{}/3.txt', after 0 of its samples"),
+    "no shards": (lambda _: StreamDataset(lost), [1],
+        LookupError, "lost", "in the stream, after 1 of its samples"),
+    "takes no note": (lambda _: StreamDataset(frozen), [1], FrozenError, "3", None),
+    "no iterable": (lambda _: numbered(open_shard=lambda shard: shard), [],
+        TypeError, "not iterable", "in shard 0 of 2, 1, after 0 of its samples"),
+    "StopIteration": (lambda _: numbered(open_shard=ends_at_once), [],
+        RuntimeError, "ends_at_once.* raised StopIteration", "in shard 0 of 2, 1, after 0 of its samples"),
+    "StopIteration of the source": (lambda _: StreamDataset(ends_at_once), [],
+        RuntimeError, "raised StopIteration", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "before", "kind", "text", "note"), FAILING.values(), ids=FAILING)
+def test_an_error_names_its_shard(make, before, kind, text, note, shards):
+    samples = []
+    with pytest.raises(kind, match=text) as caught:
+        samples.extend(make(shards))
+    assert samples == before
+    if note is not None:
+        where = note.format(shards[0].parent)
+        assert caught.value.__notes__ == [f"StreamDataset: {where}"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -46,27 +81,6 @@ def test_an_error_in_a_worker_names_its_shard(workers, shards):
     loader = DataLoader(StreamDataset(shards, open_shard=read_shard), 2, num_workers=workers)
     with pytest.raises(ValueError, match=r"in shard 1 of 5, '.*1\.txt', after 1 of its samples"):
         list(loader)
-
-
-def test_an_error_of_a_stream():
-    def stream():
-        yield 1
-        raise LookupError("lost")
-
-    with pytest.raises(LookupError, match="lost") as caught:
-        list(StreamDataset(stream))
-    assert caught.value.__notes__ == ["StreamDataset: in the stream, after 1 of its samples"]
-
-
-def test_an_error_that_takes_no_note():
-    def stream():
-        yield 1
-        raise error
-
-    error = FrozenError(3)
-    with pytest.raises(FrozenError) as caught:
-        list(StreamDataset(stream))
-    assert caught.value is error
 
 
 @pytest.mark.parametrize("buffer", [0, 1, 3, 100])
@@ -90,9 +104,8 @@ def test_skip(buffer, shards):
 @pytest.mark.parametrize(("workers", "method"), [(2, "fork"), (6, "fork"), (2, "spawn")])
 def test_skip_counts_each_shard_once(workers, method, shards):
     dataset = StreamDataset(shards, open_shard=read_shard, on_error="skip")
-    loader = DataLoader(
-        dataset, 4, num_workers=workers, collate_fn=keep, multiprocessing_context=method
-    )
+    options = {"num_workers": workers, "multiprocessing_context": method}
+    loader = DataLoader(dataset, 4, collate_fn=keep, **options)
     assert sorted(itertools.chain(*loader)) == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
     assert dataset.skipped == 2
 
@@ -114,17 +127,18 @@ def test_resume_past_a_skipped_shard(buffer, shards):
 # Iterators.
 
 
+ITERATOR = (
+    "StreamDataset: source is an iterator ({}), which {}; pass a function that returns a new one"
+)
+READ = ITERATOR.format("range_iterator", "can be read once, and has been")
+
+
 def test_an_iterator_is_read_once():
     dataset = StreamDataset(iter(range(5)))
     assert list(dataset) == list(range(5))
-    with pytest.raises(
-        RuntimeError,
-        match=r"source is an iterator \(range_iterator\), which can be read once, and has been; "
-        "pass a function that returns a new one",
-    ):
-        iter(dataset)
-    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
-        list(zip(*2 * [StreamDataset(iter(range(6)))], strict=True))
+    check(lambda: iter(dataset), RuntimeError, READ)
+    twice = StreamDataset(iter(range(6)))
+    check(lambda: list(zip(twice, twice, strict=True)), RuntimeError, READ)
     dataset = StreamDataset(lambda: iter(range(5)))  # the way out
     assert list(dataset) == list(dataset) == list(range(5))
 
@@ -133,15 +147,15 @@ def test_an_iterator_is_not_for_several_workers():
     dataset = StreamDataset(number for number in range(5))
     with pytest.raises(RuntimeError, match=r"\(generator\), which can't be read by 2 workers"):
         list(DataLoader(dataset, num_workers=2, multiprocessing_context="fork"))
-    with as_worker(0, 2), pytest.raises(RuntimeError, match="2 workers"):
-        iter(dataset)
+    with as_worker(0, 2):
+        message = ITERATOR.format("generator", "can't be read by 2 workers")
+        check(lambda: iter(dataset), RuntimeError, message)
     assert list(dataset) == list(range(5))
 
 
 def test_one_worker_reads_an_iterator_once():
-    loader = DataLoader(
-        StreamDataset(iter(range(5))), 5, num_workers=1, multiprocessing_context="fork"
-    )
+    dataset = StreamDataset(iter(range(5)))
+    loader = DataLoader(dataset, 5, num_workers=1, multiprocessing_context="fork")
     assert [batch.tolist() for batch in loader] == [list(range(5))]
     with pytest.raises(RuntimeError, match="which can be read once, and has been"):
         list(loader)
@@ -208,37 +222,21 @@ def test_wrong_arguments(arguments, error, message):
 
 
 @pytest.mark.parametrize(
-    ("epoch", "error", "message"),
+    ("epoch", "error", "words"),
     [
         (-1, ValueError, "at least 0, got -1"),
         ("1", TypeError, "an integer, got '1'"),
         (2**63, ValueError, "at most 1073741824, got"),
     ],
 )
-def test_wrong_epochs(epoch, error, message):
+def test_wrong_epochs(epoch, error, words):
     dataset = StreamDataset(range(3))
-    with pytest.raises(error, match=f"StreamDataset: epoch must be {message}"):
-        dataset.set_epoch(epoch)
+    check(lambda: dataset.set_epoch(epoch), error, f"StreamDataset: epoch must be {words}")
     assert dataset.epoch == 0
 
 
-def test_a_shard_that_is_no_iterable():
-    with pytest.raises(TypeError, match="not iterable") as caught:
-        list(StreamDataset([1], open_shard=lambda shard: shard))
-    assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 1, 1, after 0 of its samples"]
-
-
-def ends_at_once(shard):
-    return next(iter([]))
-
-
-def test_stop_iteration_does_not_end_the_stream():
-    with pytest.raises(RuntimeError, match=r"ends_at_once.* raised StopIteration") as caught:
-        list(StreamDataset([1, 2], open_shard=ends_at_once))
-    assert caught.value.__notes__ == ["StreamDataset: in shard 0 of 2, 1, after 0 of its samples"]
-    with pytest.raises(RuntimeError, match="raised StopIteration"):
-        list(StreamDataset(lambda: next(iter([]))))
-    skipping = StreamDataset([1, 2], open_shard=ends_at_once, on_error="skip")
+def test_stop_iteration_skips_a_shard():
+    skipping = numbered(open_shard=ends_at_once, on_error="skip")
     with pytest.warns(UserWarning, match="raised StopIteration"):
         assert list(skipping) == []
     assert skipping.skipped == 2
@@ -270,13 +268,9 @@ def test_an_iterable_dataset_may_deal_out_its_samples_to_workers(way, deals):
     make = AS_SOURCE[way]
     with as_worker(0, 1):
         assert sorted(make(Numbers(deals))) == list(range(100))
-    with (
-        as_worker(0, 2),
-        pytest.raises(
-            TypeError, match=r"IterableDataset \(\w+\), which may shard over the 2 workers"
-        ),
-    ):
-        list(make(Numbers(deals)))
+    with as_worker(0, 2):
+        message = "the source is an IterableDataset", "), which may shard over the 2 workers"
+        check(lambda: list(make(Numbers(deals))), TypeError, *message)
 
 
 def test_what_is_said_of_an_iterable_dataset():
@@ -294,12 +288,9 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     inner = StreamDataset(range(10), uneven="keep")
+    message = "an IterableDataset (StreamDataset), which may shard over the 2 ranks"
     for way in (inner, lambda: inner):
-        with pytest.raises(
-            TypeError,
-            match=r"an IterableDataset \(StreamDataset\), which may shard over the 2 ranks",
-        ):
-            list(StreamDataset(way, uneven="keep"))
+        check(lambda: list(StreamDataset(way, uneven="keep")), TypeError, message)  # noqa: B023
         assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
 
 
@@ -330,10 +321,8 @@ NAMES = {
 @pytest.mark.parametrize("kind", NAMES)
 def test_names_are_no_samples(kind, folder):
     source = NAMES[kind](folder)
-    with pytest.raises(
-        TypeError, match=rf"{type(source).__name__} of names, such as .*\.txt.*open_shard="
-    ):
-        list(StreamDataset(source))
+    words = f"{type(source).__name__} of names, such as ", ".txt'", "open_shard="
+    check(lambda: list(StreamDataset(source)), TypeError, *words)
     if kind in ("array", "iglob", "Path.glob", "map"):  # what the message says
         names = [*NAMES[kind](folder)][-1:]
         assert list(StreamDataset(names, open_shard=read_shard)) == [1, 2]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from messages import check
 from pinfeed import DeviceLoader, StreamDataset
 from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
@@ -132,46 +133,45 @@ def loader_of(rank, world_size, size, workers, kind=StatefulDataLoader, **option
 
 
 @pytest.mark.parametrize(
-    ("workers", "world_size", "size", "workers_after", "kind"),
+    ("uneven", "before", "after", "size", "kind"),
     [
-        (0, 1, 4, 0, StatefulDataLoader),
-        (0, 3, 8, 0, StatefulDataLoader),
-        (0, 3, 2, 2, DataLoader),
-        (2, 1, 4, 0, StatefulDataLoader),
-        (2, 2, 4, 3, StatefulDataLoader),
+        *((uneven, *row) for uneven in ("keep", "repeat") for row in (
+            ((2, 0), (1, 0), 4, StatefulDataLoader),
+            ((2, 0), (3, 0), 8, StatefulDataLoader),
+            ((2, 2), (1, 0), 4, StatefulDataLoader),
+            ((2, 2), (2, 3), 4, StatefulDataLoader),
+        )),
+        ("keep", (2, 0), (3, 2), 2, DataLoader),
+        # Of one rank, the state itself.
+        ("keep", (1, 0), (1, 2), 4, StatefulDataLoader),
+        ("keep", (1, 2), (1, 1), 4, StatefulDataLoader),
+        ("keep", (1, 1), (1, 0), 4, StatefulDataLoader),
     ],
-)
-@pytest.mark.parametrize("uneven", ["keep", "repeat"])
-def test_loaders_of_two_ranks_go_on_elsewhere(
-    uneven, workers, world_size, size, workers_after, kind
-):
-    if uneven != "keep" and workers_after == 2:
-        return  # starting workers takes long
+)  # fmt: skip
+def test_loaders_go_on_with_other_ranks_and_workers(uneven, before, after, size, kind):
+    (ranks, workers), (ranks_after, workers_after) = before, after
     seen, states = [], []
-    for rank in range(2):
-        loader = loader_of(rank, 2, 4, workers, uneven=uneven)
+    for rank in range(ranks):
+        loader = loader_of(rank, ranks, 4, workers, uneven=uneven)
         loop = iter(loader)
         seen += [next(loop) for _ in range(5)]
         states.append(loader.state_dict())
         loop.close()
-    states = json.loads(json.dumps(states))
-    after = [
-        loader_of(rank, world_size, size, workers_after, kind, uneven=uneven)
-        for rank in range(world_size)
-    ]
-    for loader in after:
-        if isinstance(loader, DeviceLoader):
-            loader.load_state_dict(states)
-        else:
-            loader.dataset.load_state_dict(states)
+    states = json.loads(json.dumps(states if ranks > 1 else states[0]))
+    resumed = []
+    for rank in range(ranks_after):
+        loader, fresh = (
+            loader_of(rank, ranks_after, size, workers_after, kind, uneven=uneven) for _ in range(2)
+        )
+        (loader if kind is StatefulDataLoader else loader.dataset).load_state_dict(states)
         assert loader.dataset.epoch == 0
         loader.dataset.set_epoch(0)  # as training loops do
         seen += list(loader)
+        resumed.append((loader, fresh))
     times = Counter(torch.cat(seen).tolist())
     assert set(times) == set(range(13 * 9))
     assert times.total() - 13 * 9 <= (0 if uneven == "keep" else 2 * 2 + 3 * 3)
-    for rank, loader in enumerate(after):
-        fresh = loader_of(rank, world_size, size, workers_after, kind, uneven=uneven)
+    for loader, fresh in resumed if ranks > 1 else []:  # starting workers takes long
         fresh.dataset.set_epoch(1)
         assert loader.dataset.epoch == 1
         assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
@@ -199,36 +199,20 @@ def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
     [
         ((2, 2), (2, 3), "stream: workers is 2 there and 3 here; make"),
         ((1, 0), (1, 1), "stream: workers is 0 there and 1 here; make"),
-        (
-            (2, 1),
-            (3, 2),
-            "rank is 0 there and 2 here, world_size is 2 there and 3 here, workers is 1",
-        ),
+        ((2, 1), (3, 2), "rank is 0 there and 2 here, world_size is 2 there and 3 here, workers is 1"),
     ],
-)
+)  # fmt: skip
 def test_a_shuffled_stream_names_the_workers_of_its_loader(before, after, message):
     (ranks, workers), (ranks_after, workers_after) = before, after
+    options = {"uneven": "keep", "shuffle_buffer": 9}
     states = []
     for rank in range(ranks):
-        loader = loader_of(rank, ranks, 4, workers, uneven="keep", shuffle_buffer=9)
+        loader = loader_of(rank, ranks, 4, workers, **options)
         next(iter(loader))
         states.append(loader.state_dict())
-    other = loader_of(
-        ranks_after - 1, ranks_after, 4, workers_after, uneven="keep", shuffle_buffer=9
-    )
+    other = loader_of(ranks_after - 1, ranks_after, 4, workers_after, **options)
     for loaded in [states, states[0]] if ranks == 1 else [states]:
-        with pytest.raises(ValueError, match=message):
-            other.load_state_dict(loaded)
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 1), (1, 0)])
-def test_the_only_state_with_other_workers(before, after):
-    loader = loader_of(0, 1, 4, before, uneven="keep")
-    loop = iter(loader)
-    seen = [next(loop) for _ in range(5)]
-    resumed = loader_of(0, 1, 4, after, uneven="keep")
-    resumed.load_state_dict(loader.state_dict())
-    assert sorted(torch.cat(seen + list(resumed)).tolist()) == list(range(13 * 9))
+        check(lambda: other.load_state_dict(loaded), ValueError, message)  # noqa: B023
 
 
 def test_loaders_that_have_ended():
@@ -279,31 +263,28 @@ def test_what_can_not_move():
             list(itertools.islice(stream, 5))
         return [stream.state_dict() for stream in streams]
 
-    sizes = "world_size is 2 there and 3 here"
-    with pytest.raises(ValueError, match=f"the state is of another stream: {sizes}"):
-        make(3, shuffle_buffer=9).load_state_dict(states_of(2, shuffle_buffer=9))
-    with pytest.raises(ValueError, match="another stream: world_size is 7 there and 3 here"):
-        make(3).load_state_dict(states_of(7))  # more readers than shards
+    def refuse(stream, states, *words, error=ValueError):
+        check(lambda: stream.load_state_dict(states), error, *words)
+
+    sizes = "the state is of another stream: world_size is {} there and 3 here".format
+    refuse(make(3, shuffle_buffer=9), states_of(2, shuffle_buffer=9), sizes(2))
+    refuse(make(3), states_of(7), sizes(7))  # more readers than shards
     states = states_of(2)
     message = "the states of all 2 ranks with 1 workers each; rank 0, worker 0 is missing"
     for one in (states[1], states[1:]):
-        with pytest.raises(ValueError, match=message):
-            make(3).load_state_dict(one)
+        refuse(make(3), one, message)
     make(3).load_state_dict(states)
-    with pytest.raises(ValueError, match="another stream: shards is 6 there and 7 here"):
-        make(3, source=range(7)).load_state_dict(states)
+    refuse(make(3, source=range(7)), states, "another stream: shards is 6 there and 7 here")
     states = states_of(2, uneven="drop")
     states[1]["yielded"] += 1
-    message = "same step, got rank 0 has yielded 5 samples of epoch 0, rank 1 has yielded 6 samples"
-    with pytest.raises(ValueError, match=message):
-        make(3, uneven="drop").load_state_dict(states)
+    message = "rank 0 has yielded 5 samples of epoch 0, rank 1 has yielded 6 samples"
+    refuse(make(3, uneven="drop"), states, "same step, got ", message)
     loader = StatefulDataLoader(make(), 4, num_workers=1, snapshot_every_n_steps=4)
     list(itertools.islice(loader, 3))
     with pytest.raises(ValueError, match=r"yielded \d more; save with snapshot_every_n_steps=1"):
         make(3).load_state_dict([loader.state_dict()])
     packed = PackedStream(make(), seq_length=4, key=0)
-    with pytest.raises(TypeError, match="state must be a dict, got list"):
-        make(3).load_state_dict([packed.state_dict()])
+    refuse(make(3), [packed.state_dict()], "state must be a dict, got list", error=TypeError)
 
 
 def test_a_shard_that_became_shorter_than_what_was_read():

@@ -48,18 +48,12 @@ def test_resume_anywhere(sizes, split, buffer, uneven, data):
     ranks, workers = split[0], split[1]
     rank, worker = split[2] % ranks, split[3] % workers
     shards = numbered(sizes)
-    has_shards = data.draw(st.booleans())
+
+    source, open_shard = (shards, iter) if data.draw(st.booleans()) else (range(sum(sizes)), None)
+    options = {"seed": 5 if buffer else None, "open_shard": open_shard, "uneven": uneven}
 
     def make():
-        return StreamDataset(
-            shards if has_shards else range(sum(sizes)),
-            buffer,
-            seed=5 if buffer else None,
-            open_shard=iter if has_shards else None,
-            uneven=uneven,
-            rank=rank,
-            world_size=ranks,
-        )
+        return StreamDataset(source, buffer, rank=rank, world_size=ranks, **options)
 
     epoch = data.draw(st.integers(0, 2))
     stops = data.draw(st.lists(st.integers(0, 12) | st.integers(0, 150), max_size=6))
@@ -75,40 +69,34 @@ def test_resume_anywhere(sizes, split, buffer, uneven, data):
 # What it costs.
 
 
-def test_shards_that_are_done_are_not_opened_again():
-    opened = []
+class Numbers:
+    """Opens shards, and counts how many it opened and read from."""
 
-    def open_shard(number):
-        opened.append(number)
-        return range(1000 * number, 1000 * number + 100)
+    def __init__(self):
+        self.opened, self.read = [], 0
 
-    dataset = StreamDataset(range(50), open_shard=open_shard)
-    list(itertools.islice(iter(dataset), 4250))
-    resumed = StreamDataset(range(50), open_shard=open_shard)
-    resumed.load_state_dict(dataset.state_dict())
-    opened.clear()
-    assert next(iter(resumed)) == 42_050
-    assert opened == [42]
+    def __call__(self, shard):
+        self.opened.append(shard)
+        return self.samples(shard)
 
-
-def test_a_buffer_is_filled_again_from_not_far_before():
-    read = 0
-
-    def open_shard(number):
-        nonlocal read
+    def samples(self, shard):
         for sample in range(100):
-            read += 1
-            yield 100 * number + sample
+            self.read += 1
+            yield 100 * shard + sample
 
-    size = 200
-    dataset = StreamDataset(range(1000), size, open_shard=open_shard)
-    list(itertools.islice(iter(dataset), 90_000))
-    state = dataset.state_dict()
-    resumed = StreamDataset(range(1000), size, open_shard=open_shard)
-    resumed.load_state_dict(state)
-    read = 0
-    next(iter(resumed))
-    assert size < read < 3 * size * math.log(size)
+
+@pytest.mark.parametrize(("size", "taken"), [(0, 4250), (200, 90_000)])
+def test_shards_that_are_done_are_not_opened_again(size, taken):
+    """A buffer is filled again from not far before."""
+    dataset, numbers = StreamDataset(range(1000), size, open_shard=Numbers()), Numbers()
+    list(itertools.islice(iter(dataset), taken))
+    resumed = StreamDataset(range(1000), size, open_shard=numbers)
+    resumed.load_state_dict(dataset.state_dict())
+    sample = next(iter(resumed))
+    if size == 0:
+        assert (sample, numbers.opened, numbers.read) == (4250, [42], 51)
+    else:
+        assert size < numbers.read < 3 * size * math.log(size)
 
 
 @pytest.mark.parametrize("size", [10**13, sys.maxsize])
@@ -205,16 +193,13 @@ def test_a_state_of_another_worker_or_of_an_earlier_plan():
 
 @pytest.mark.parametrize("length", [-1, 2**70, "two", LookupError])
 def test_a_source_with_a_wrong_length(length):
-    class Source:
-        def __iter__(self):
-            return iter(range(10))
-
+    class Source(list):
         def __len__(self):
             if length is LookupError:
                 raise length
             return length
 
-    dataset, resumed = StreamDataset(Source()), StreamDataset(Source())
+    dataset, resumed = (StreamDataset(Source(range(10))) for _ in range(2))
     head = list(itertools.islice(iter(dataset), 3))
     assert dataset.state_dict()["samples"] is None
     resumed.load_state_dict(dataset.state_dict())

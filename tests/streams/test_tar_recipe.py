@@ -16,13 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
 
 def _recipe():
     """``read_tar`` as it stands on the page."""
-    code = next(
-        block
-        for block in re.findall(
-            r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
-        )
-        if "def read_tar" in block
-    )
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    code = next(block for block in blocks if "def read_tar" in block)
     functions = [node for node in ast.parse(code).body if getattr(node, "name", "") == "read_tar"]
     names = {"tarfile": tarfile, "PurePosixPath": PurePosixPath}
     exec(compile(ast.Module(functions, []), str(PAGE), "exec"), names)
@@ -39,15 +34,7 @@ def _is_gnu_tar():
 WAYS = {
     "the folder": ["."],
     "from outside": ["photos.v1.2"],
-    "every file": [
-        "cat.txt",
-        "cat.cls",
-        "dog.seg.png",
-        "dog.txt",
-        "sub/cat.txt",
-        "README",
-        ".hidden",
-    ],
+    "every file": None,
     "compressed, long names": ["--format=pax", "-z", "."],
 }
 
@@ -56,15 +43,8 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_shards_of_gnu_tar(way, tmp_path):
     folder = tmp_path / "photos.v1.2"
-    files = {
-        "README": b"no sample",
-        ".hidden": b"",
-        "cat.cls": b"3",
-        "cat.txt": b"a cat",
-        "dog.seg.png": b"pixels",
-        "dog.txt": b"a dog",
-        "sub/cat.txt": b"another",
-    }
+    files = {"README": b"no sample", ".hidden": b"", "cat.cls": b"3", "cat.txt": b"a cat"}
+    files |= {"dog.seg.png": b"pixels", "dog.txt": b"a dog", "sub/cat.txt": b"another"}
     long = "x" * 120  # needs a second header
     if way == "compressed, long names":
         files[f"{long}.txt"] = b"long"
@@ -77,9 +57,8 @@ def test_shards_of_gnu_tar(way, tmp_path):
         (folder / "empty.d").mkdir()
     shard = tmp_path / "photos.tar"
     inside = tmp_path if way == "from outside" else folder
-    subprocess.run(
-        ["tar", "--sort=name", "-cf", shard, *WAYS[way]], cwd=inside, check=True, timeout=60
-    )
+    command = ["tar", "--sort=name", "-cf", shard, *(WAYS[way] or reversed(files))]
+    subprocess.run(command, cwd=inside, check=True, timeout=60)
     stream = pinfeed.StreamDataset([str(shard)], open_shard=_recipe())
     prefix = "photos.v1.2/" if way == "from outside" else ""
     expected = [
