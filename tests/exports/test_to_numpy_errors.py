@@ -9,12 +9,16 @@ import torch
 from torch.utils.data import TensorDataset
 
 import pinfeed
+from messages import check
 from pinfeed import JaggedBatch, Padded, to_numpy
 from samples import FrozenError, Point, assert_same
 
 X, F4, THREE = np.zeros(2), np.zeros((2, 3), "f4"), np.zeros(3)
 FIRST = {"x": F4, "y": ["a", "b"]}
 ONE = np.array([0, 3])
+PADDED = pinfeed.functional.pad([[1], [2, 3]])
+NO_LOADER = "loader must be an iterable of batches"
+NO_DTYPE = "dtype must be a numeric or bool dtype of NumPy"
 
 
 def jagged(offsets, values=THREE):
@@ -27,27 +31,19 @@ def nested():
 
 # The loader, keywords, and the message after "to_numpy: ".
 TYPES = [
-    (3, {}, "loader must be an iterable of batches, got int"),
-    (F4, {}, "loader must be an iterable of batches, got ndarray"),
-    (torch.zeros(2, 3), {}, "loader must be an iterable of batches, got Tensor"),
-    ({"x": X}, {}, "loader must be an iterable of batches, got dict"),
-    (jagged([0, 3]), {}, "loader must be an iterable of batches, got JaggedBatch"),
-    (
-        pinfeed.functional.pad([[1], [2, 3]]),
-        {},
-        "loader must be an iterable of batches, got Padded",
-    ),
+    (3, {}, f"{NO_LOADER}, got int"),
+    (F4, {}, f"{NO_LOADER}, got ndarray"),
+    (torch.zeros(2, 3), {}, f"{NO_LOADER}, got Tensor"),
+    ({"x": X}, {}, f"{NO_LOADER}, got dict"),
+    (jagged([0, 3]), {}, f"{NO_LOADER}, got JaggedBatch"),
+    (PADDED, {}, f"{NO_LOADER}, got Padded"),
     (TensorDataset(torch.zeros(2)), {}, "loader .* got TensorDataset; wrap it in a DataLoader"),
     ([X], {"max_samples": 1.5}, "max_samples must be an integer, got 1.5"),
     ([X], {"max_samples": True}, "max_samples must be an integer, got True"),
     ([F4], {"out": np.zeros((8, 3))}, "out must be a path or None, got ndarray"),
-    (lambda start: [F4], {}, "loader must be an iterable of batches, got function"),
-    ([F4], {"dtype": "S3"}, "dtype must be a numeric or bool dtype of NumPy, got bytes24"),
-    (
-        [F4],
-        {"dtype": torch.bfloat16},
-        "dtype must be a numeric or bool dtype of NumPy, got bfloat16",
-    ),
+    (lambda start: [F4], {}, f"{NO_LOADER}, got function"),
+    ([F4], {"dtype": "S3"}, f"{NO_DTYPE}, got bytes24"),
+    ([F4], {"dtype": torch.bfloat16}, f"{NO_DTYPE}, got bfloat16"),
     ([FIRST], {"dtype": {"y": "f4"}}, r"entry \['y'\] of batch 0: dtype is for numbers, got list"),
     ([FIRST], {"dtype": {"x": "i4"}}, r"entry \['x'\] of batch 0: can't cast float32 to int32"),
     # First batches.
@@ -187,14 +183,9 @@ def test_lists_of_strings_are_written_as_strings(tmp_path):
     assert [json.loads(text) for text in written] == lists
 
 
-def test_a_batch_of_one_that_was_squeezed():
-    batches = [torch.ones(4, 1, 3), torch.ones(1, 1, 3)]
-    with pytest.raises(
-        ValueError, match=r"got \(\); squeeze\(\) drops the batch axis .* squeeze\(1\)"
-    ):
-        pinfeed.to_numpy([batch.squeeze() for batch in batches])
-    assert pinfeed.to_numpy([batch.squeeze(1) for batch in batches]).shape == (5, 3)
-    scores = [torch.ones(4, 1), torch.ones(1, 1)]
-    with pytest.raises(ValueError, match=r"got a 0-d array; squeeze\(\) drops .* squeeze\(1\)"):
-        pinfeed.to_numpy([batch.squeeze() for batch in scores])
-    assert pinfeed.to_numpy([batch.squeeze(1) for batch in scores]).shape == (5,)
+@pytest.mark.parametrize(("shape", "got"), [((3,), "()"), ((), "a 0-d array")])
+def test_a_batch_of_one_that_was_squeezed(shape, got):
+    batches = [torch.ones(count, 1, *shape) for count in (4, 1)]
+    words = f"got {got}; squeeze() drops the batch axis ", " squeeze(1)"
+    check(lambda: to_numpy([batch.squeeze() for batch in batches]), ValueError, *words)
+    assert to_numpy([batch.squeeze(1) for batch in batches]).shape == (5, *shape)

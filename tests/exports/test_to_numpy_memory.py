@@ -78,9 +78,8 @@ def test_growing_stops_before_memory_is_full(monkeypatch):
             left[0] -= 1_600_000
             yield np.ones((200, 1000))
 
-    with pytest.raises(
-        MemoryError, match=r"more samples need .* bytes of .* max_samples"
-    ) as caught:
+    message = r"more samples need .* bytes of .* max_samples"
+    with pytest.raises(MemoryError, match=message) as caught:
         to_numpy(batches())
     assert (caught.value.partial == 1).all()
     assert len(caught.value.partial) >= 400

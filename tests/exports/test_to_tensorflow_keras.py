@@ -85,21 +85,21 @@ def assert_same(actual, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("workers", "in_memory", "change"),
-    [
-        pytest.param(0, False, lambda dataset: dataset, id="as it is"),
-        pytest.param(0, False, lambda dataset: dataset.prefetch(2), id="prefetch"),
-        pytest.param(0, False, lambda dataset: dataset.map(lambda x, y: (x, y + 0)), id="map"),
-        pytest.param(0, False, lambda dataset: dataset.cache(), id="cache"),
-        pytest.param(0, True, lambda dataset: dataset.batch(BATCH), id="in memory"),
-        pytest.param(2, False, lambda dataset: dataset, id="workers"),
-    ],
-)
-def test_same_losses(workers, in_memory, change, train, expected):
-    batches = loader(num_workers=workers)
-    dataset = pinfeed.to_tensorflow(batches, channels_last=True, in_memory=in_memory)
-    assert_same(train(change(dataset)), expected)
+CHANGES = {
+    "as it is": lambda dataset: dataset,
+    "prefetch": lambda dataset: dataset.prefetch(2),
+    "map": lambda dataset: dataset.map(lambda x, y: (x, y + 0)),
+    "cache": lambda dataset: dataset.cache(),
+    "in memory": lambda dataset: dataset.batch(BATCH),
+    "workers": lambda dataset: dataset,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_same_losses(change, train, expected):
+    batches = loader(num_workers=2 * (change == "workers"))
+    options = {"channels_last": True, "in_memory": change == "in memory"}
+    assert_same(train(CHANGES[change](pinfeed.to_tensorflow(batches, **options))), expected)
 
 
 def test_validation_evaluation_and_prediction(train, model):
@@ -120,31 +120,20 @@ def test_ragged_and_padded_batches(keras):
     """Widths differ from batch to batch, and the padding doesn't count."""
     lengths = rng.integers(1, 9, SAMPLES)
     tokens = [rng.integers(1, 20, length) for length in lengths]
-    samples = [
-        {"tokens": one, "label": np.float32(label)}
-        for one, label in zip(tokens, LABELS, strict=True)
-    ]
+    pairs = zip(tokens, LABELS.astype(np.float32), strict=True)
+    samples = [{"tokens": one, "label": label} for one, label in pairs]
 
     def losses(field):
         collate = pinfeed.Collate({"tokens": field})
         batches = DataLoader(samples, batch_size=BATCH, collate_fn=collate)
-        dataset = pinfeed.to_tensorflow(batches)
-        pairs = dataset.map(
-            lambda x: (
-                x["tokens"].to_tensor() if hasattr(x["tokens"], "to_tensor") else x["tokens"],
-                x["label"],
-            )
-        )
+        dense = lambda x: x.to_tensor() if hasattr(x, "to_tensor") else x
+        dataset = pinfeed.to_tensorflow(batches).map(lambda x: (dense(x["tokens"]), x["label"]))
         keras.utils.set_random_seed(0)
-        made = keras.Sequential(
-            [
-                keras.layers.Embedding(20, 4, mask_zero=True),
-                keras.layers.GlobalAveragePooling1D(),
-                keras.layers.Dense(1),
-            ]
-        )
+        embedding = keras.layers.Embedding(20, 4, mask_zero=True)
+        pooling = keras.layers.GlobalAveragePooling1D()
+        made = keras.Sequential([embedding, pooling, keras.layers.Dense(1)])
         made.compile("sgd", "mse")
-        return made.fit(pairs, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
+        return made.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
 
     assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(pad_value=0))
 

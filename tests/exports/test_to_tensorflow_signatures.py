@@ -39,13 +39,9 @@ SHAPES = {
     "CHW": (UNEVEN, pinfeed.Image(**PADDED), None, [(None, 3, *TWO), *SIZES]),
     "HWC": (UNEVEN, pinfeed.Image(output="HWC", **PADDED), None, [(None, *TWO, 3), *SIZES]),
     "named": (TOKENS, NAMED, None, {"tokens": TWO, "n": ONE, "mask": TWO, "labels": TWO}),
-    "on the device": (
-        [{"tokens": sample["tokens"]} for sample in TOKENS],
-        {"tokens": pinfeed.Jagged()},
-        {"tokens": pinfeed.Pad(lengths=False)},
-        {"tokens": TWO},
-    ),
-}
+    "on the device": (TOKENS, {"tokens": pinfeed.Jagged(), "labels": pinfeed.Jagged()},
+        {"tokens": pinfeed.Pad(lengths=False), "labels": pinfeed.Pad(lengths=False)}, {"tokens": TWO, "labels": TWO}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -94,9 +90,7 @@ def test_a_signature_of_every_kind(tf):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "signed", [pytest.param(False, id="first batch"), pytest.param(True, id="signature")]
-)
+@pytest.mark.parametrize("signed", [False, True], ids=["first batch", "signature"])
 def test_nothing_of_a_generator_is_lost(signed, way, tf):
     batches = (torch.full((2,), number) for number in range(5))
     signature = tf.TensorSpec((None,), tf.int64) if signed else None

@@ -52,47 +52,73 @@ def test_ragged(tmp_path, dtype, lengths, item):
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_more_samples_than_wait_in_memory(tmp_path):
-    lengths = np.random.default_rng(0).integers(0, 4, 20_000)
-    whole = RaggedArray(np.arange(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
-    written = write_array(tmp_path / "x", iter(whole))
-    assert np.array_equal(written.values, whole.values)
-    assert np.array_equal(written.offsets, whole.offsets)
-    numbers = write_array(tmp_path / "x.npy", range(300_000))
-    assert np.array_equal(numbers, np.arange(300_000))
+class Chunked:
+    """Rows by their number, and a shape in place of a length, as zarr's arrays have it."""
+
+    shape = (3, 2)
+
+    def __getitem__(self, i):
+        return np.full(2, i)
 
 
-def test_samples_for_which_there_is_no_room_behind_those_that_wait(tmp_path):
-    images = random_array((5, 700, 1000), "u1")
-    assert np.array_equal(write_array(tmp_path / "x.npy", iter(images)), images)
-    sequences = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
-    assert_same(list(write_array(tmp_path / "x", sequences)), sequences)
+class Unsure(list[int]):
+    """Its length is not known."""
+
+    def __len__(self):
+        raise NotImplementedError
 
 
-def test_a_shape_that_comes_after_many_empty_lists(tmp_path):
-    written = write_array(tmp_path / "x", [*[[]] * 5000, [[1, 2], [3, 4]]])
-    assert len(written) == 5001
-    assert written[5000].tolist() == [[1, 2], [3, 4]]
+IMAGES = random_array((10, 8, 8, 3), "u1")
+LARGE = random_array((5, 700, 1000), "u1")
+LONG = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
+SHORT = [np.arange(length) for length in np.random.default_rng(0).integers(0, 4, 20_000)]
+NOTHING, ROWS = np.zeros(0), [np.arange(3), np.arange(2)]
+# Samples, a dtype, and what comes of them: an array, or a list of sequences.
+SAMPLES = {
+    # More than wait in memory, or for which there is no room behind those that wait.
+    "many numbers": (range(300_000), None, np.arange(300_000)),
+    "many sequences": (SHORT, None, SHORT),
+    "large images": (LARGE, None, LARGE),
+    "long sequences": (LONG, None, LONG),
+    "a shape after empty lists": (
+        [*[[]] * 5000, [[1, 2], [3, 4]]], None, [*[np.zeros((0, 2), int)] * 5000, np.array([[1, 2], [3, 4]])],
+    ),
+    "a list of images": (list(IMAGES), None, IMAGES),
+    "PIL images": ([PIL.Image.fromarray(image) for image in IMAGES], None, IMAGES),
+    "arrays": (ROWS, None, ROWS),
+    "a shape and no length": (Chunked(), None, np.repeat(np.arange(3), 2).reshape(3, 2)),
+    "unknown length": (Unsure([1, 2]), None, np.array([1, 2])),
+    # Empty arrays of floats have no dtype.
+    "empty arrays": (
+        [NOTHING, [1, 2], torch.zeros(0), np.arange(3), NOTHING],
+        None, [np.arange(0), np.array([1, 2]), np.arange(0), np.arange(3), np.arange(0)],
+    ),
+    "empty arrays only": ([NOTHING] * 3, None, np.zeros((3, 0))),
+    "empty float16": ([[], NOTHING.astype("f2")], None, [NOTHING.astype("f2")] * 2),
+    # Dtypes.
+    "floats": ([0.5, 2.0], None, np.array([0.5, 2], "f4")),
+    "bools": ([True], None, np.array([True])),
+    "numbers of NumPy": ([np.float64(1)], None, np.ones(1)),
+    "lists of floats": ([[], [1.5]], None, [np.zeros(0, "f4"), np.array([1.5], "f4")]),
+    "lists with a dtype": ([[1], []], torch.int16, [np.array([1], "i2"), np.zeros(0, "i2")]),
+    "empty lists with a dtype": ([[], []], np.uint8, [np.zeros(0, "u1")] * 2),
+}  # fmt: skip
 
 
-def test_empty_arrays_of_floats_have_no_dtype(tmp_path):
-    samples = [np.zeros(0), [1, 2], torch.zeros(0), np.arange(3), np.array([])]
-    written = write_array(tmp_path / "x", samples)
-    assert written.dtype == np.int64
-    assert [list(sample) for sample in written] == [[], [1, 2], [], [0, 1, 2], []]
-    entries = write_array(tmp_path / "leaves", [{"x": sample, "y": 1} for sample in samples])
-    assert_same(list(entries["x"]), list(written))
-    assert write_array(tmp_path / "rows.npy", [np.zeros(0)] * 3).shape == (3, 0)
-    assert write_array(tmp_path / "none", [[], np.zeros(0, np.float16)]).dtype == np.float16
-
-
-def test_a_list_of_arrays_is_one_of_samples(tmp_path):
-    images = list(random_array((10, 8, 8, 3), "u1"))
-    assert write_array(tmp_path / "x.npy", images).shape == (10, 8, 8, 3)
-    written = write_array(tmp_path / "x", ({"image": image} for image in images))
-    assert np.array_equal(written["image"], images)
-    rows = write_array(tmp_path / "rows", [np.arange(3), np.arange(2)])
-    assert_same(list(rows), [np.arange(3), np.arange(2)])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_kind_of_samples(name, tmp_path):
+    samples, dtype, expected = SAMPLES[name]
+    if isinstance(expected, np.ndarray):
+        written = write_array(tmp_path / "x.npy", samples, dtype=dtype)
+        assert_same(np.array(written), expected)
+    else:
+        written = write_array(tmp_path / "x", samples, dtype=dtype)
+        assert isinstance(written, RaggedArray)
+        assert_same(list(written), expected)
+    if isinstance(samples, list) and len(expected) < 20 and name != "empty arrays only":
+        dicts = ({"x": sample, "y": 1} for sample in samples)
+        both = write_array(tmp_path / "both", dicts, dtype={"x": dtype})
+        assert_same([*map(np.asarray, both["x"])], [*map(np.asarray, expected)])
 
 
 def test_dicts(tmp_path):
@@ -149,12 +175,6 @@ def test_an_error_of_the_dataset_says_at_which_sample(tmp_path, make):
     assert os.listdir(tmp_path) == []
 
 
-def test_images(tmp_path):
-    pixels = random_array((3, 4, 5, 3), "u1")
-    written = write_array(tmp_path / "x.npy", map(PIL.Image.fromarray, pixels))
-    assert np.array_equal(written, pixels)
-
-
 class Squares(Dataset[Any]):
     """A map-style dataset that never ends if indexed beyond its length."""
 
@@ -174,19 +194,6 @@ def test_datasets_and_loaders(tmp_path):
     assert rows["x"].tolist() == [0, 1, 2]
 
 
-class Chunked:
-    """Rows by their number, and a shape in place of a length, as zarr's arrays have it."""
-
-    shape = (3, 2)
-
-    def __getitem__(self, i):
-        return np.full(2, i)
-
-
-def test_what_has_a_shape_and_no_length(tmp_path):
-    assert write_array(tmp_path / "x.npy", Chunked()).tolist() == [[0, 0], [1, 1], [2, 2]]
-
-
 def test_big_endian_files(tmp_path):
     np.save(tmp_path / "big.npy", np.arange(6, dtype=">i2").reshape(3, 2))
     big = np.load(tmp_path / "big.npy", mmap_mode="r")
@@ -196,18 +203,8 @@ def test_big_endian_files(tmp_path):
     assert ArrayDataset(written)[2].tolist() == [4, 5]
 
 
-def test_dtypes(tmp_path):
-    def write(samples, dtype=None, name="x"):
-        return write_array(tmp_path / name, samples, dtype=dtype, overwrite=True).dtype
-
-    assert write([1, 2], name="x.npy") == np.int64
-    assert write([0.5, 2.0], name="x.npy") == np.float32
-    assert write([True], name="x.npy") == np.bool_
-    assert write([np.float64(1)], name="x.npy") == np.float64
-    assert write([[], [1.5]]) == np.float32
-    assert write([[1], []], torch.int16) == np.int16
-    assert write([[], []], np.uint8) == np.uint8
-    written = write_array(tmp_path / "y", [{"a": 1, "b": 2}], dtype={"a": np.uint8}, overwrite=True)
+def test_a_dtype_by_key(tmp_path):
+    written = write_array(tmp_path / "y", [{"a": 1, "b": 2}], dtype={"a": np.uint8})
     assert (written["a"].dtype, written["b"].dtype) == (np.uint8, np.int64)
 
 
