@@ -87,7 +87,7 @@ def test_one_collate_in_all_of_them(dataset, samples):
     in_threads(run)
 
 
-@pytest.mark.filterwarnings("ignore:.*samples come again")
+@pytest.mark.filterwarnings("ignore:.*samples repeat")
 def test_what_is_random_follows_from_the_seed(dataset):
     crops = pinfeed.augment.RandomResizedCrop((8, 8))
     fields = {

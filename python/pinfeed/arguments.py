@@ -1,4 +1,4 @@
-"""Checks of arguments: integers of Python, NumPy or torch (but no bools), dtypes by name, states."""
+"""Argument checks: integers (Python, NumPy or torch, but not bools), dtype names, states."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def with_hints(
 
     Args:
         default_hint: Hint if no other one fits.
-        hints: Hints by argument name, for arguments that the function doesn't have, or that are missing.
+        hints: Hints by argument name, for unknown and missing arguments.
     """
 
     def decorated(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
@@ -172,11 +172,11 @@ def _signature_problem(
         return two_sizes(name, *arguments[1:3])
     if extra and missing and not default_hint:
         value = reprlib.repr(extra[0])
-        return Problem(name, "a keyword before this argument", value, f"write {missing[0]}={value}")
+        return Problem(name, "a keyword argument", value, f"write {missing[0]}={value}")
     if extra:
         is_method = int(function.__name__ == "__init__")  # self
         maximum = len(arguments) - len(extra) - is_method
-        expected = f"at most {maximum} argument{'s' * (maximum != 1)} without a name"
+        expected = f"at most {maximum} positional argument{'s' * (maximum != 1)}"
         return Problem(name, expected, str(len(arguments) - is_method), default_hint)
     text = ""
     try:
@@ -326,7 +326,7 @@ def require_flags(function: str, **flags: Any) -> None:
 
 
 def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str, Any]]:
-    """Yields the states with the ``needed`` keys, also from states of torchdata's loaders, and lists.
+    """Yields the states with the ``needed`` keys, also from lists and from torchdata's loader states.
 
     Raises ValueError if a loader has yielded more batches than its state contains.
     """
@@ -355,7 +355,7 @@ def workers_of(state: Any) -> int | None:
 
 
 def is_finished(state: Any) -> bool:
-    """Whether the loop has ended according to a torchdata loader's state, or all of a list of states."""
+    """Whether the loop has ended, according to a torchdata loader's state or every state of a list."""
     states = state if isinstance(state, list | tuple) else [state]
     return all(isinstance(inner, dict) and inner.get("_iterator_finished") for inner in states)
 
@@ -376,7 +376,7 @@ def require_state(
         raise TypeError(f"{name}: state must be a dict, got {type(state).__name__}")
     if missing := [key for key in (*needed, *identity) if key not in state]:
         raise ValueError(
-            f"{name}: state must be what state_dict() returned, but has no {', '.join(missing)}"
+            f"{name}: state must be a result of state_dict(), but has no {', '.join(missing)}"
         )
     others = [
         f"{key} is {state[key]!r} there and {value!r} here"
@@ -385,8 +385,8 @@ def require_state(
     ]
     if others:
         raise ValueError(
-            f"{name}: the state is of another {kind}: {', '.join(others)}; make this one "
-            "with the same settings, or begin an epoch anew with set_epoch"
+            f"{name}: the state is from another {kind}: {', '.join(others)}; create this one "
+            "with the same settings, or restart an epoch with set_epoch"
         )
 
 
@@ -416,7 +416,7 @@ def dtype_name(dtype: Any, function: str, argument: str = "dtype") -> str:
         return np.dtype(dtype).name
     except TypeError as error:
         name = str(dtype).removeprefix("torch.")
-        hint = f"; say {name!r}" if isinstance(dtype, str) and name != dtype else ""
+        hint = f"; use {name!r}" if isinstance(dtype, str) and name != dtype else ""
         raise TypeError(
             f"{function}: {argument} must be a torch or NumPy dtype, got {dtype!r}{hint}"
         ) from error

@@ -21,8 +21,8 @@ class Packing(NamedTuple):
     Attributes:
         documents: Indices in the dataset.
         totals: Full length of each document.
-        starts: First token that is used.
-        lengths: Number of tokens that are used.
+        starts: First used token of each document.
+        lengths: Number of used tokens of each document.
         places: Offset of each document in the concatenated rows, in tokens: row × seq_length + column.
         rows: Number of rows.
         seq_length: Tokens per row.
@@ -54,7 +54,7 @@ class IndexBatch(Sequence[int]):
         indices: int64 of shape (B,).
         epoch: Epoch of the batch, or None if unknown.
         packing: Row layout, if the samples are documents packed into rows.
-        copies: int64 of shape (B,): earlier draws of each sample in this epoch. None: zero.
+        copies: Number of earlier draws of each sample in this epoch, int64 of shape (B,). None: 0.
     """
 
     __slots__ = ("__weakref__", "copies", "epoch", "indices", "packing")
@@ -73,7 +73,7 @@ class IndexBatch(Sequence[int]):
 
     @staticmethod
     def last_read(count: int) -> IndexBatch | None:
-        """Returns the batch of ``count`` indices that this thread read last, once; otherwise None.
+        """Returns the last batch that this thread read, once, if it has ``count`` indices; else None.
 
         A ``Subset``, or a dataset without ``__getitems__``, reads the indices of a batch and returns
         samples without their epoch. DataLoader collates these right away, in the same thread, and

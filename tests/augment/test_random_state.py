@@ -130,8 +130,8 @@ def test_samples_of_one_name_look_alike():
 
 
 NAMELESS = [
-    (pinfeed.ArrayDataset({"image": IMAGES}).__getitems__([1]), ValueError, "sample 0 has none"),
-    ([{"image": IMAGES[0], "id": 1}, {"image": IMAGES[0]}], ValueError, "sample 1 has none", "add"),
+    (pinfeed.ArrayDataset({"image": IMAGES}).__getitems__([1]), ValueError, "sample 0 lacks it"),
+    ([{"image": IMAGES[0], "id": 1}, {"image": IMAGES[0]}], ValueError, "sample 1 lacks it", "add"),
     ([IMAGES[0]], ValueError, "id_key='id'", "leave out id_key and wrap", "IndexedDataset"),
     ([{"image": IMAGES[0], "id": "a"}], TypeError, "entry ['id'] of sample 0", "integer, got 'a'"),
     ([{"image": IMAGES[0], "id": 2**63}], ValueError, "at most 9223372036854775807"),

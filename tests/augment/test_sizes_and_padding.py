@@ -239,7 +239,7 @@ TOO_LARGE = {
     "sample 1: an image of (6000, 1) would be padded to (6000, 20000)": lambda: padded(
         [(90, 90), (6000, 1), (2, 20_000)]
     ),
-    "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to more than 2**26 pixels; crop to less, or resize first": (
+    "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to more than 2**26 pixels; crop to a smaller size, or resize first": (
         lambda: padded([(9, 9), (5, 7)], CANVAS)
     ),
     "sample 0: a crop to (89100, 89100) would pad an image of (900, 900)": lambda: padded(

@@ -127,7 +127,7 @@ def row_or_rows(index):
 CHANGES = {
     "workers": (lambda: DataLoader(Sleeping(0.01), 8), "workers"),
     "whole batches": (lambda: DataLoader(Sleeping(0.002, get=row_or_rows), 32), "whole batches"),
-    "workers that stay": (lambda: DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), "that stay"),
+    "workers that stay": (lambda: DataLoader(Sleeping(0.0005, 4), 2, num_workers=1), "persistent"),
 }
 
 

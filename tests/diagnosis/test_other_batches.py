@@ -161,6 +161,6 @@ def test_neither_thread_nor_workers_for_memory_that_is_written_again():
     ):
         loader = DataLoader(Sleeping(0.002), 4, collate_fn=collate)
         names = {change.name for change in changes_of(loader, step=0.005)}
-        assert ("2 workers" in names) is ("a thread beside the step" in names) is not is_reused
+        assert ("2 workers" in names) is ("prefetch during the step" in names) is not is_reused
     report = short(loader)
     assert any("later batches overwrite" in note for note in report.notes)

@@ -70,8 +70,8 @@ TYPES = [
     ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as bef"),
 ]
 VALUES = [
-    ([], {}, "loader yielded no batch"),
-    (iter([]), {}, "loader yielded no batch"),
+    ([], {}, "loader must yield at least one batch, got none"),
+    (iter([]), {}, "loader must yield at least one batch, got none"),
     (itertools.cycle([X]), {}, "loader never ends; pass max_samples="),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
     ([FIRST], {"dtype": {"z": "f4"}}, r"dtype names 'z', but the entries of a batch are \['x', 'y'"),

@@ -158,6 +158,6 @@ def test_file_systems_that_allocate_nothing(tmp_path, monkeypatch):
 def test_descriptors_are_closed(tmp_path):
     for i in range(3):
         to_numpy([np.zeros(2)], tmp_path / f"{i}.npy")
-        with pytest.raises(ValueError, match="no batch"):
+        with pytest.raises(ValueError, match="at least one batch"):
             to_numpy([], tmp_path / "x.npy")
     assert [path for path in open_files() if path.startswith(str(tmp_path))] == []

@@ -70,7 +70,7 @@ REFUSED = [
     (3, {}, TypeError, f"{NO_LOADER} int"),
     (pinfeed.functional.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
     (TensorDataset(X), {}, TypeError, f"{NO_LOADER} TensorDataset; wrap it in a DataLoader"),
-    (iter([]), {}, ValueError, "loader yielded no batch, and nothing else says what"),
+    (iter([]), {}, ValueError, "loader must yield a batch that determines the signature"),
     ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),

@@ -53,7 +53,7 @@ TYPES = [
     ("x.npy", of(MASKED), "sample 0: .*mask"),
 ]
 VALUES = [
-    ("x", of(), "samples yielded nothing"),
+    ("x", of(), "samples must yield at least one sample, got none"),
     ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory of them, got .*npz'"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; set it with dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),

@@ -241,7 +241,7 @@ def test_tiles_of_a_larger_image():
     assert batch(tile)["boxes"].values.tolist() == [[66, 10, 86, 30]] * 2
     assert batch(tile)["points"].values.tolist() == [[[86, 10], [66, 30]]] * 2
     corner = [box for box in tile if box[0] > 0]
-    check(lambda: batch(corner), ValueError, "cut from a larger one, leave out those outside it")
+    check(lambda: batch(corner), ValueError, "cut from a larger one, leave out the ones outside")
     assert batch(corner[2:])["boxes"].values.tolist() == [[66, 10, 86, 30]] * 2
 
 

@@ -27,7 +27,7 @@ from pinfeed import (
 from samples import assert_same
 from unusable import fake, freed, wrapped
 
-pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:Collate. samples come again")]
+pytestmark = [pytest.mark.kernels, pytest.mark.filterwarnings("ignore:Collate. samples repeat")]
 
 PHOTOS = [random_array((9, 7, 3), seed=i) for i in range(6)]
 UNEVEN = [random_array((4 + i, 9 - i, 3), seed=i) for i in range(6)]

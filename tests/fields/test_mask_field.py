@@ -330,7 +330,7 @@ ERRORS = [
     (lambda: Mask(dtype=torch.float32), TypeError, "Mask: dtype must be one of (torch.uint8"),
     (lambda: Mask(interpolation="bilinear"), ValueError, "Mask: interpolation must be one of"),
     (lambda: Mask(augment=0.5), TypeError, "Mask: augment must be a crop, flip or resize of pinfeed.augment"),
-    (lambda: Mask(multiple_of=4), ValueError, "Mask: multiple_of, sizes and mask are about padding"),
+    (lambda: Mask(multiple_of=4), ValueError, "Mask: multiple_of, sizes and mask need pad_value"),
     (lambda: Mask(dtype="uint8", pad_value=256), ValueError, "Mask: pad_value"),
     (lambda: Mask(mean=0.5), TypeError, "Mask: there is no argument 'mean'", "Image(mean, std)"),
     (lambda: Mask(like="image"), TypeError, "Mask(image=...)"),

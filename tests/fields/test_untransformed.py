@@ -44,11 +44,11 @@ HINTS = {
         {"keypoints": Points()}, torch.tensor([[[30.0, 4, 2], [0, 0, 0]]])),
     "masks of objects": ([photo(m=SCENE[None] > 3)], {}, "m", "InstanceMasks()",
         {"m": InstanceMasks(dtype=torch.bool)}, torch.from_numpy(SCENE[None, :, ::-1] > 3)),
-    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "the field Mask() moves it",
+    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "the field Mask() transforms it",
         {"label": MASK}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "Mask() a mask of classes",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
-    "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "the field Mask() moves it",
+    "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "the field Mask() transforms it",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a second image": ([photo(right=PHOTO)], {}, "right", "Image(augment=...)",
         {"right": Image(augment=FLIP, scale=1)}, torch.from_numpy(PHOTO[None, :, ::-1].copy()).permute(0, 3, 1, 2).float()),
@@ -101,7 +101,7 @@ def test_a_field_that_leaves_boxes_where_they_are(field):
     samples = [photo(boxes=CORNERS)] * 2
     random, fixed = ({"image": image, "boxes": field} for image in (RANDOM, MOVED))
     check(lambda: pinfeed.Collate(random)(samples), ValueError, "['boxes'] looks like", "Boxes()")
-    with pytest.warns(UserWarning, match=r"\['boxes'\] looks like .* Keep\(\) leaves them") as seen:
+    with pytest.warns(UserWarning, match=r"\['boxes'\] looks like .* Keep\(\) leaves the") as seen:
         pinfeed.Collate(fixed)(samples)  # who evaluates in pixels of the dataset may mean it
     assert len(seen) == 1
     for meant in (Keep(), Stack()):
@@ -132,14 +132,14 @@ VECTORS = {
 def test_values_that_change_with_the_geometry(key):
     """Moving pixels isn't enough for them, so no field is suggested."""
     sample = photo(**{key: VECTORS[key]})
-    with pytest.raises(ValueError, match="move both in the dataset, Stack") as error:
+    with pytest.raises(ValueError, match="transform both in the dataset, Stack") as error:
         pinfeed.Collate({"image": MOVED})([sample] * 2)
-    assert "moves it along" not in str(error.value)
+    assert "transforms it too" not in str(error.value)
     flipped = {"image": PHOTO[:, ::-1].copy(), key: VECTORS[key]}
     for fields in ({"image": Image()}, {"image": Image(), key: Keep()}, {"image": MOVED, key: Stack()}):  # fmt: skip
         pinfeed.Collate(fields)([flipped] * 2)
     other = {"image": PHOTO, "overflow": VECTORS["normals"]}
-    with pytest.raises(ValueError, match="with the same geometry moves it along"):
+    with pytest.raises(ValueError, match="with the same geometry transforms it too"):
         pinfeed.Collate({"image": MOVED})([other] * 2)
 
 
@@ -186,15 +186,15 @@ def test_arrays_that_only_look_like_boxes_are_stacked_if_asked():
 # Samples, the field that leaves an entry where it is beside a random crop, and what the error says.
 SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
 LEFT = {
-    "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along, Stack() or Keep()'),
-    "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() moves it along'),
-    "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "pass the same geometry as its own augment= to move it along, or use Mask() for classes"),
+    "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too, Stack() or Keep()'),
+    "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() transforms it too'),
+    "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "pass the same geometry as its own augment= to transform it, or use Mask() for classes"),
     "a mask of any layout": (photo(mask=SCENE), Image(), "the same geometry as its own augment="),
-    "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() moves it along"),
-    "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() moves it along'),
-    "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() moves it along'),
-    "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() moves masks along"),
-    "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') moves labels[:, 1:] * [width, height, width, height] along, with [:, 0] as their labels"),
+    "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() transforms it too"),
+    "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too'),
+    "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() transforms it too'),
+    "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() transforms masks too"),
+    "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') transforms labels[:, 1:] * [width, height, width, height] too, with [:, 0] as their labels"),
 }  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def test_points_in_one_row(count, width):
     check(
         lambda: pinfeed.Collate({"image": RANDOM})([sample] * 2),
         ValueError,
-        f"Points() moves keypoints.reshape(-1, {width}) along",
+        f"Points() transforms keypoints.reshape(-1, {width}) too",
     )
     right = photo(keypoints=points)
     pinfeed.Collate({"image": RANDOM, "keypoints": pinfeed.Points()})([right] * 2)

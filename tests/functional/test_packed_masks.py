@@ -39,6 +39,7 @@ def test_both_masks_are_the_rule(ids):
     [
         ([[0]], TypeError, "document_ids must be a tensor of integers, got list"),
         (torch.zeros(1, 2), TypeError, "must be a tensor of integers, got torch.float32"),
+        (torch.zeros(1, 2).int().numpy(), TypeError, "a tensor of integers, got ndarray"),
         (torch.arange(3), ValueError, r"must have shape \(rows, seq_length\), got \(3,\)"),
     ],
 )

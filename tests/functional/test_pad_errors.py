@@ -34,7 +34,7 @@ BAD = {
     "generator": (iter(TOKENS), {}, TypeError, "list of arrays", "list_iterator"),
     "ranks": ([*TOKENS, np.zeros((1, 1))], {}, ValueError, "sample 2", "1-D", "(1, 1)"),
     "ranks of lists": ([np.zeros((1, 1)), [1]], {}, ValueError, "sample 1", "2-D", "(1,)"),
-    "dtypes": ([*TOKENS, np.ones(1)], {}, TypeError, "sample 2", "int64 as in sample 0, got float64", "pass a dtype to mix them"),
+    "dtypes": ([*TOKENS, np.ones(1)], {}, TypeError, "sample 2", "int64 as in sample 0, got float64", "pass dtype= to convert all to one"),
     "dtypes of lists": ([[1], [], [1.5]], {}, TypeError, "sample 2", "int64", "float32"),
     "bools and ints": ([[True], [1]], {}, TypeError, "sample 1", "bool", "int64"),
     "conjugated": ([torch.ones(1) * 1j, (torch.ones(1) * 1j).conj()], {}, TypeError, "sample 1"),

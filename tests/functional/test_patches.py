@@ -190,7 +190,7 @@ def test_bad_input_leaves_out_untouched():
 BAD = [
     ({"merge": 0}, ValueError, "merge must be at least 1"),
     ({"merge": 2, "multiple_of": 3}, ValueError, "multiple_of must be a multiple of merge"),
-    ({"min_pixels": 5}, ValueError, "go together"),
+    ({"min_pixels": 5}, ValueError, "must be passed together"),
     ({"min_pixels": 6, "max_pixels": 5}, ValueError, "at most max_pixels"),
     ({"max_patches": 6, "merge": 2}, ValueError, "can't be combined"),
     ({"max_patches": 6, "min_pixels": 5, "max_pixels": 9}, ValueError, "can't be combined"),

@@ -447,7 +447,7 @@ def test_an_object_that_can_not_move(fake):
     next(batches)
     with pytest.raises(NotImplementedError, match="stuck") as caught:
         next(batches)
-    assert caught.value.__notes__ == ["DeviceLoader: raised while batch 1 was handed over"]
+    assert caught.value.__notes__ == ["DeviceLoader: raised while batch 1 was passed to the loop"]
     assert_same(arrived(fake, next(batches)), batch_of(2))
 
 

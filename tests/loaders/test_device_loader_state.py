@@ -238,7 +238,7 @@ def test_a_loader_without_a_state():
     loader = pinfeed.DeviceLoader(DataLoader(np.arange(8), 4, shuffle=True), "cpu")
     for name in ("state_dict", "load_state_dict"):
         assert not hasattr(loader, name)
-        with pytest.raises(AttributeError, match=f"the DataLoader has no {name}; take a Stateful"):
+        with pytest.raises(AttributeError, match=f"the DataLoader has no {name}; use a Stateful"):
             getattr(loader, name)
     for other in (
         StatefulDataLoader(np.arange(8), 4),

@@ -264,11 +264,11 @@ OPTIONS = [
     ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ({"batch_size": None}, TypeError, "batch_size must be an integer, got None"),
-    ({"batch_size": 51, "drop_last": True}, ValueError, "50 samples make no batch of 51"),
+    ({"batch_size": 51, "drop_last": True}, ValueError, "50 samples are too few for a batch of 51"),
     ({"seed": 1, "shuffle": True, "generator": torch.Generator()},
         ValueError, "expected seed or generator, got seed=1 and a generator; leave one out"),
     ({"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
-        ValueError, "generator shuffles the rows of one process, but this is one of 2; pass seed instead"),
+        ValueError, "generator shuffles .* one process, but this is one of 2; pass seed instead"),
     *(({name: None}, TypeError, f"{name} is not an option here")
         for name in ("dataset", "collate_fn", "sampler", "batch_sampler", "indices")),
 ]  # fmt: skip
@@ -295,6 +295,6 @@ def test_what_does_not_fit(arrays, options, error, words):
 def test_a_state_with_another_drop_last_names_it_alone(drop_last):
     state = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=drop_last).state_dict()
     other = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=not drop_last)
-    message = f"another sampler: drop_last is {drop_last} there and {not drop_last} here; make"
+    message = f"another sampler: drop_last is {drop_last} there and {not drop_last} here; create"
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(state)

@@ -142,7 +142,7 @@ def warned(loops, capfd):
         warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
         loops()
     text = capfd.readouterr().err
-    assert ("Collate.set_epoch" in text) == ("come again in epoch 0" in text)
+    assert ("Collate.set_epoch" in text) == ("repeat in epoch 0" in text)
     return int(text.count("Collate.set_epoch"))
 
 
@@ -261,7 +261,7 @@ def test_copies_that_nobody_counts_warn_once(workers, capfd):
         warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
         assert [views(copied), views(copied)] == [[1, 1]] * 2
     text = capfd.readouterr().err
-    assert text.count("15 samples of a batch are copies of others") == 1
+    assert text.count("15 samples of a batch are copies of other samples") == 1
     assert "WeightedSampler, which counts copies, as batch_sampler" in text
     counted = pinfeed.samplers.WeightedSampler(weights, batch_size=16, num_samples=32, seed=0)
     assert min(views(DataLoader(dataset, batch_sampler=counted, **options))) > 8

@@ -385,7 +385,7 @@ def test_states_of_other_samplers(make):
     assert len(others) > 3
     for key, other in others.items():
         sampler = make()
-        message = rf"^{name}: the state is of another sampler: .*{key} is .* there and .* here"
+        message = rf"^{name}: the state is from another sampler: .*{key} is .* there and .* here"
         with pytest.raises(ValueError, match=message):
             sampler.load_state_dict(other.state_dict())
         sampler.set_epoch(3)  # the way out
@@ -393,7 +393,7 @@ def test_states_of_other_samplers(make):
 
 
 BAD_STATES = [
-    ({"planning": 0}, ValueError, "the state is of another sampler: planning is 0 there"),
+    ({"planning": 0}, ValueError, "the state is from another sampler: planning is 0 there"),
     ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
     ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
     ({"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
@@ -416,9 +416,7 @@ def test_bad_states(make):
     with pytest.raises(TypeError, match="state must be a dict, got list"):
         sampler.load_state_dict([1])
     part = {key: before[key] for key in before if key not in ("epoch", "samples")}
-    with pytest.raises(
-        ValueError, match=r"what state_dict\(\) returned, but has no epoch, samples"
-    ):
+    with pytest.raises(ValueError, match=r"a result of state_dict\(\), but has no epoch, samples"):
         sampler.load_state_dict(part)
     assert sampler.state_dict() == before
 

@@ -277,7 +277,7 @@ def test_sizes_of_pad_are_part_of_the_state():
     state = LengthBucketSampler([3, 9, 17], 2, multiple_of=8).state_dict()
     LengthBucketSampler([3, 9, 17], 2, multiple_of=8).load_state_dict(state)
     for other in ({}, {"multiple_of": 4}, {"multiple_of": 8, "max_length": 9}):
-        with pytest.raises(ValueError, match="the state is of another sampler: lengths_crc32 is"):
+        with pytest.raises(ValueError, match="the state is from another sampler: lengths_crc32 is"):
             LengthBucketSampler([3, 9, 17], 2, **other).load_state_dict(state)
 
 

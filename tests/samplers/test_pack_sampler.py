@@ -203,8 +203,8 @@ BAD = [
         {"lengths": [3, 9, 4, 5, 8, 6]},
         ValueError,
         "documents must have at most seq_length=4 tokens, but 4 have more: document 1 has 9 tokens, "
-        + r"document 4 has 8 tokens, document 5 has 6 tokens; cut them into several with Ragged"
-        + r"Array.split\(4\), or take overflow='truncate' or 'drop'",
+        + r"document 4 has 8 tokens, document 5 has 6 tokens; cut them with Ragged"
+        + r"Array.split\(4\), or pass overflow='truncate' or 'drop'",
     ),
     ({"lengths": [0, 0]}, ValueError, "0 rows of documents leave one of 1 ranks without a batch"),
     ({"rank": 0, "world_size": 3}, ValueError, "2 rows of documents leave one of 3 ranks without a batch; use fewer ranks or more documents"),

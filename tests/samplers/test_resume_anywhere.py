@@ -200,7 +200,7 @@ def test_rows_that_are_balanced_over_ranks_stay_there(balance, here, message):
     sampler = pinfeed.samplers.PackSampler([3, 5, 8, 2, 6, 7, 1], **options)
     next(iter(sampler))
     other = pinfeed.samplers.PackSampler([3, 5, 8, 2, 6, 7, 1], **options | here)
-    with pytest.raises(ValueError, match=f"the state is of another sampler: {message}"):
+    with pytest.raises(ValueError, match=f"the state is from another sampler: {message}"):
         other.load_state_dict(sampler.state_dict())
 
 

@@ -144,9 +144,9 @@ def test_a_billion_samples():
         ({"dataset": 2**62 + 1}, ValueError, "the number of samples must be at most"),
         ({"dataset": 1.5}, TypeError, "dataset must be a number of samples or have a length"),
         ({"batch_size": 11, "drop_last": True},
-            ValueError, "10 samples make no batch of 11 on each of 1 ranks; use a batch_size of at most 10, or"),
+            ValueError, "10 samples are too few for a batch of 11; use a batch_size of at most 10, or"),
         ({"rank": 0, "world_size": 11, "uneven": "drop"},
-            ValueError, "10 samples make no batch of 4 on each of 11 ranks; use fewer ranks, or uneven='repeat'"),
+            ValueError, "10 samples are too few for a batch of 4 on each of 11 ranks; use fewer ranks, or uneven='repeat'"),
     ],
 )  # fmt: skip
 def test_bad_arguments(changed, kind, message):

@@ -441,5 +441,5 @@ def test_what_selects_no_samples(indices, error, message):
 
 @pytest.mark.parametrize("arrays", [values(), {"x": values()}])
 def test_what_is_no_key(arrays):
-    with pytest.raises(KeyError, match=r"a key of its samples, got 'y'; samples have .* int32"):
+    with pytest.raises(KeyError, match=r"a key of its samples, got 'y'; the dataset is .* int32"):
         pinfeed.ArrayDataset(arrays)["y"]

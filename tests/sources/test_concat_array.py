@@ -65,7 +65,7 @@ def test_samples_of_parts_in_memory_are_views():
 
 BAD_PARTS = [
     ([], ValueError, "expected at least one part, got none"),
-    (np.zeros((2, 2)), TypeError, "parts must be a sequence of arrays, got one ndarray"),
+    (np.zeros((2, 2)), TypeError, "parts must be a sequence of arrays, got one ndarray; a single array needs no ConcatArray"),
     ("part.npy", TypeError, "parts must be a sequence of arrays, got one str$"),
     ([np.zeros(2), "x.npy"], TypeError, "part 1: expected an ndarray, .* got str"),
     ([np.zeros(2), 5], TypeError, "part 1: expected an ndarray, .* got int"),

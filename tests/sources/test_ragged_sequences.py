@@ -110,8 +110,8 @@ def test_no_sequences():
     assert len(ragged) == 0
     assert ragged.dtype == np.int32
     assert ragged.values.shape == (0,)
-    for sequences, count in (([], 0), ([[], ()], 2)):
-        with pytest.raises(ValueError, match=rf"has a dtype, got {count} empty lists; set it"):
+    for sequences, got in (([], "no sequences"), ([[], ()], "2 empty lists")):
+        with pytest.raises(ValueError, match=rf"has a dtype, got {got}; set it"):
             RaggedArray.from_sequences(sequences)
 
 

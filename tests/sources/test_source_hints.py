@@ -122,7 +122,7 @@ HINTS: Hints = {
         TypeError, r"dict: from_numpy\(\(images, labels\), batch_size\)"),
     "two arrays to load, and a size": (lambda arguments: load(*arguments), (PHOTOS, LABELS, 3), ((PHOTOS, LABELS), 3),
         PAIR,
-        TypeError, r"expected at most 2 arguments without a name, got 3; arrays go into one tuple or dict: from_numpy\(\(images, labels\)"),
+        TypeError, r"expected at most 2 positional arguments, got 3; arrays go into one tuple or dict: from_numpy\(\(images, labels\)"),
     "a frame": (lambda make: Collate()(make()[[0, 1]]), lambda: ArrayDataset(FRAME),
         lambda: ArrayDataset.from_arrow(FRAME),
         {"x": torch.tensor([0.5, 1.5], dtype=torch.float64), "y": torch.tensor([1, 2])},

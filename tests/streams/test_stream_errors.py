@@ -201,7 +201,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"source": "a.tar", "open_shard": iter}, TypeError, "must be a list of shards, got str"),
         ({"source": iter, "open_shard": iter}, TypeError, "must be a list of shards, got builtin"),
         ({"source": [], "open_shard": iter}, ValueError, "expected at least one shard, got none"),
-        ({"open_shard": 5}, TypeError, "open_shard must be a function of a shard, got int"),
+        ({"open_shard": 5}, TypeError, "open_shard must be a function that takes a shard, got int"),
         ({"shuffle_buffer": -1}, ValueError, "shuffle_buffer must be at least 0, got -1"),
         ({"shuffle_buffer": 2**63}, ValueError, "shuffle_buffer must be at most .*, got"),
         ({"shuffle_buffer": True}, TypeError, "shuffle_buffer must be an integer, got True"),

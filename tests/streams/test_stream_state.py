@@ -161,7 +161,7 @@ def test_a_state_of_another_stream(there, here, message):
     stream = make_stream(**there)
     next(iter(stream))
     state = stream.state_dict()
-    with pytest.raises(ValueError, match=f"the state is of another stream: {message}"):
+    with pytest.raises(ValueError, match=f"the state is from another stream: {message}"):
         make_stream(**here).load_state_dict(state)
     make_stream(**there).load_state_dict(state)
 

@@ -114,7 +114,7 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
     fail(images, image,
          "a crop to " + pair_text(crop.height, crop.width) + " would pad " + what + " to " +
              kTooManyPixels,
-         "", "crop to less, or resize first");
+         "", "crop to a smaller size, or resize first");
   };
   const auto subject = [&] { return "an image of " + size_text(images.size_of(image)); };
   const double own = pixels(images.height(image), images.width(image));

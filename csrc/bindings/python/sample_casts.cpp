@@ -38,7 +38,7 @@ DType Samples::common_dtype(DType if_all_are_empty_lists) const {
     if (got != expected) {
       throw wrong_type(subject(i),
                        "dtype " + expected.name() + " as in sample " + std::to_string(*first),
-                       got.name(), "pass a dtype to mix them");
+                       got.name(), "pass dtype= to convert all to one");
     }
   }
   if (!first) first = empty_array;

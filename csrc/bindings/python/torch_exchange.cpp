@@ -20,7 +20,7 @@ Torch load_torch() {
   py::object type = py::module_::import("torch").attr("Tensor");
   if (!py::hasattr(type, "__dlpack_c_exchange_api__")) {
     const auto version = py::str(py::module_::import("torch").attr("__version__"));
-    throw py::import_error("pinfeed needs torch 2.11 or later, this is " + std::string(version));
+    throw py::import_error("pinfeed needs torch 2.11 or later, got torch " + std::string(version));
   }
   py::object capsule = type.attr("__dlpack_c_exchange_api__");
   const auto* api = static_cast<const dlpack::ExchangeApi*>(
@@ -28,7 +28,7 @@ Torch load_torch() {
   if (api == nullptr) throw py::error_already_set();
   while (api->version.major > 1 && api->previous != nullptr) api = api->previous;
   if (api->version.major != 1) {
-    throw py::import_error("pinfeed knows DLPack 1, this torch offers only version " +
+    throw py::import_error("pinfeed needs DLPack 1, but this torch supports only version " +
                            std::to_string(api->version.major));
   }
   // Never freed: the type and its table live as long as the interpreter.

@@ -1,4 +1,4 @@
-"""Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, applied while it makes the batch.
+"""Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, fused into its single pass.
 
 Names, arguments and defaults match ``torchvision.transforms.v2``; ``ResizeKeepRatio`` matches timm.
 Transforms are immutable: fields, workers and threads can share them. Invalid arguments raise TypeError or

@@ -84,7 +84,7 @@ class RandomGrayscale(Coloring):
     Values match torchvision's ``rgb_to_grayscale``. Images with one channel stay unchanged.
 
     Args:
-        p: Probability of gray, 0 to 1.
+        p: Probability of converting an image, 0 to 1.
 
     Raises:
         ValueError: When samples are collated: if an image has neither one nor three channels.

@@ -95,8 +95,7 @@ class CenterCrop(Crop):
     Args:
         size: Height and width in pixels, or as fractions of the image (floats in (0, 1]); or one number
             for both.
-        like: Rounding of positions between two pixels: ``"torchvision"`` rounds to even,
-            ``"transformers"`` down.
+        like: Rounding of half-pixel positions: ``"torchvision"`` rounds to even, ``"transformers"`` down.
         padding_mode: Padding of smaller images: ``"constant"``, zeros or the ``fill`` of
             `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
 
@@ -170,10 +169,10 @@ class Pad(Crop):
 class RandomIoUCrop(Crop):
     """Crops each image at random so that a box overlaps the crop enough (SSD's random crop).
 
-    It draws an overlap from ``sampler_options``, then draws crops until one contains the center of a
-    box and has that intersection over union with it. After ``trials`` crops it draws another overlap.
-    Objects whose center is outside the crop are dropped. It requires `pinfeed.Boxes` for the image,
-    and comes before any resize.
+    It draws an overlap from ``sampler_options``, then draws crops until one contains the center of a box
+    and has at least that intersection over union with it. After ``trials`` crops it draws another overlap.
+    Objects whose center is outside the crop are dropped. It requires `pinfeed.Boxes` for the image, and
+    must come before any resize.
 
     Args:
         min_scale: Minimum height and width of a crop, as fractions of the image's.
@@ -249,9 +248,9 @@ class RandomZoomOut(Crop):
     """Places the image on a larger canvas with probability ``p`` (SSD's zoom-out).
 
     Args:
-        fill: Value of the canvas, as in `RandomCrop`.
-        side_range: Range of the factor by which the canvas is larger; at least 1.
-        p: Probability of a canvas, 0 to 1.
+        fill: Value of added pixels, as in `RandomCrop`.
+        side_range: Range of the ratio of canvas side to image side; at least 1.
+        p: Probability of zooming out, 0 to 1.
 
     Example:
         >>> zoom = pinfeed.augment.RandomZoomOut(side_range=(2, 2), p=1)

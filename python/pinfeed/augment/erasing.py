@@ -20,7 +20,7 @@ class RandomErasing(Transform):
     torchvision does.
 
     Args:
-        p: Probability of a rectangle, 0 to 1.
+        p: Probability of erasing, 0 to 1.
         scale: Range of the rectangle's area, as fractions of the image.
         ratio: Range of the ratio of height to width.
         value: Value to write, in units of the batch, after normalization: one number or one per channel;

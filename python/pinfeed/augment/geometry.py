@@ -95,7 +95,7 @@ class Compose(Geometry):
     Raises:
         TypeError: If an item is not a geometric transform.
         ValueError: If the list is empty, two items resize, or a crop follows another crop and is
-            larger or pads. Padding comes first, or right after a resize.
+            larger or pads. Padding must come first, or right after a resize.
 
     Example:
         >>> augment = pinfeed.augment
@@ -110,15 +110,16 @@ class Compose(Geometry):
     @with_hints("transforms go into one list: Compose([a, b])")
     def __init__(self, transforms: Sequence[Geometry]) -> None:
         if not isinstance(transforms, Sequence):
+            hint = f"; write Compose([{transforms}])" if isinstance(transforms, Geometry) else ""
             raise TypeError(
-                f"Compose: transforms must be a list of geometries, got {type(transforms).__name__}"
+                f"Compose: transforms must be a list of transforms, got {type(transforms).__name__}{hint}"
             )
         for transform in transforms:
             require_instance(
                 transform,
                 Geometry,
-                "Compose: transforms must be crops, flips and sizes of pinfeed.augment; put colors and "
-                "RandomErasing after it in a list, augment=[Compose(...), ColorJitter(...)]",
+                "Compose: transforms must be crops, flips and resizes of pinfeed.augment, with colors and "
+                "RandomErasing after the Compose (augment=[Compose(...), ColorJitter(...)])",
             )
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
@@ -155,7 +156,7 @@ class Crop(Step):
 
     @abstractmethod
     def may_pad(self, size: tuple[int, int] | None) -> bool:
-        """Whether the crop can extend beyond an image of this size, or with None of any size."""
+        """Whether the crop can extend beyond an image of this size (None: of any size)."""
 
 
 class Resizing(Step):

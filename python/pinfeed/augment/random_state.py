@@ -29,7 +29,7 @@ class BatchRandomState:
     Without a ``key``, the first use draws one from torch's default generator.
 
     Attributes:
-        samples: Number of each sample, int64 of shape (B,).
+        samples: Number that identifies each sample, int64 of shape (B,).
         views: The crops drawn so far, by geometry and random stream. Entries with the same geometry
             and stream share them.
     """
@@ -86,10 +86,10 @@ class CollateRandomState:
         else:
             raise ValueError(
                 f"Collate: seed={self.seed} needs the index of each sample, got a plain "
-                f"{type(samples).__name__} of them; in a DataLoader wrap the dataset: "
-                "DataLoader(pinfeed.IndexedDataset(dataset), ...); in a call of your own pass "
+                f"{type(samples).__name__} of samples; wrap the dataset: "
+                "DataLoader(pinfeed.IndexedDataset(dataset), ...); to call the Collate yourself, pass "
                 "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset; or name the "
-                'key of an integer that each sample has: Collate(..., id_key="id"); or leave out seed'
+                'key of an integer in each sample: Collate(..., id_key="id"); or leave out seed'
             )
         copies = None if batch is None else batch.copies
         if epoch is None and read is not None:
@@ -137,7 +137,7 @@ class CollateRandomState:
         if is_over or (times > 1 and others > 1 and not was_set):
             cells[6] = 1
             warnings.warn(
-                f"Collate: samples come again in epoch {epoch}, and get the same random draws as before; "
+                f"Collate: samples repeat in epoch {epoch}, with the same random draws as before; "
                 "call Collate.set_epoch(epoch) before each epoch, or use a batch_sampler of pinfeed, such "
                 "as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose batches carry their epoch",
                 stacklevel=2,
@@ -156,7 +156,7 @@ class CollateRandomState:
         if copies > 1 and copies >= len(numbers) // 16:
             self._cells.values[9] = 1
             warnings.warn(
-                f"Collate: {copies} samples of a batch are copies of others, and get the same random draws; "
+                f"Collate: {copies} samples of a batch are copies of other samples, with the same random draws; "
                 "use pinfeed.samplers.WeightedSampler, which counts copies, as batch_sampler over an "
                 "ArrayDataset or an IndexedDataset, or leave out seed",
                 stacklevel=2,
@@ -172,8 +172,8 @@ def _integers(samples: Sequence[Any], entry: Any) -> npt.NDArray[np.int64]:
     for position, sample in enumerate(samples):
         if not isinstance(sample, Mapping) or entry not in sample:
             raise ValueError(
-                f"Collate: id_key={entry!r} is the entry that names each sample, and sample {position} has "
-                "none; add it to the samples, or leave out id_key and wrap the dataset in "
+                f"Collate: id_key={entry!r} must be a key of every sample, but sample {position} lacks it; "
+                "add it to the samples, or leave out id_key and wrap the dataset in "
                 "pinfeed.IndexedDataset"
             )
         name = f"Collate: entry [{entry!r}] of sample {position}, which id_key names,"

@@ -31,9 +31,9 @@ class Resize(Resizing):
 
     Args:
         size: Height and width in pixels; or one number, the length of the shorter edge, which keeps the
-            aspect ratio. None: the longer edge gets ``max_size``.
-        max_size: Maximum length of the longer edge, if ``size`` is one number. The shorter edge becomes
-            less than ``size`` where needed.
+            aspect ratio. None: the longer edge becomes ``max_size``.
+        max_size: Maximum length of the longer edge, if ``size`` is one number. The shorter edge can then be
+            shorter than ``size``.
         like: Rounding of the shorter edge where ``max_size`` applies: ``"torchvision"`` rounds it down,
             ``"transformers"`` to the nearest integer.
 
@@ -130,7 +130,7 @@ class RandomShortestSize(Resizing):
 
     Args:
         min_size: Length of the shorter edge in pixels: one number, or several to draw from.
-        max_size: Maximum length of the longer edge. The shorter edge becomes less where needed.
+        max_size: Maximum length of the longer edge. The shorter edge can then be shorter than ``min_size``.
 
     Example:
         >>> view = pinfeed.augment.RandomShortestSize((48, 64), max_size=80)
@@ -220,8 +220,8 @@ class ResizeKeepRatio(Resizing):
             the nearest integer.
         random_scale_prob: Probability of a random factor for the sides, 0 to 1.
         random_scale_range: Range of that factor.
-        random_scale_area: Whether ``random_scale_range`` is the fraction of the image's area that
-            ``size`` shows, like the ``scale`` of `RandomResizedCrop`.
+        random_scale_area: Whether ``random_scale_range`` is the fraction of the image's area that ``size``
+            covers, like the ``scale`` of `RandomResizedCrop`.
         random_aspect_prob: Probability of a random factor for the ratio of width to height, 0 to 1.
         random_aspect_range: Range of that factor, drawn log-uniformly.
 

@@ -38,8 +38,8 @@ class Collate:
             `ArrayDataset` or an `IndexedDataset`, unless ``id_key`` is set. A sample drawn twice in an
             epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` counts
             copies. None: each batch draws from torch's default generator.
-        id_key: With ``seed``: key of an integer in the (dict) samples that replaces the index, for
-            streams, and for datasets whose indices change. Equal integers get the same augmentation.
+        id_key: With ``seed``: key of an integer in dict samples that replaces the index, for streams and
+            for datasets whose indices change. Samples with equal integers get the same augmentation.
 
     The batch has the structure of the samples, with the types of ``default_collate`` (tuples become
     lists). Without fields, its contents are the same too. `Rows` of an `ArrayDataset` are gathered
@@ -66,7 +66,11 @@ class Collate:
         (torch.Size([4, 3, 2, 2]), tensor([0, 1, 2, 3]))
     """
 
-    @with_hints("fields go into one tuple or dict, as a sample has them: Collate((Image(), None))")
+    @with_hints(
+        "fields go into one tuple or dict, as a sample has them: Collate((Image(), None))",
+        pin="it is pin_memory",
+        transform="Collate(Image(augment=...)) transforms images",
+    )
     def __init__(
         self,
         fields: Any = None,
@@ -100,8 +104,8 @@ class Collate:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, which changes the random draws in this process and in all workers.
 
-        Batches of pinfeed's samplers carry their epoch. With other samplers, call this before each
-        epoch, also with persistent workers. Without a seed it has no effect.
+        Batches of pinfeed's samplers carry their epoch. With other samplers, call this before each epoch,
+        even with persistent workers. Without a seed it has no effect.
 
         Raises:
             TypeError: If ``epoch`` is not an integer.

@@ -174,7 +174,7 @@ def image_groups(
     for key, field in followers.items():
         is_shown = isinstance(fields.get(field.image, all_fields.get(field.image)), Image)
         if not is_shown:
-            hint = f"pass the one of {keys} that it follows as image=, and give it an Image()"
+            hint = f"pass the key of its images, one of {keys}, as image=, and an Image() for it"
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Checks for boxes, points and masks that don't follow their augmented images, or get blended."""
+"""Checks for boxes, points and masks that aren't transformed with their images, or get interpolated."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
     resizes, and has no field. If the geometry is random, boxes, points and class masks whose field
-    doesn't transform them raise too, because they can't be transformed later. If it isn't random,
-    boxes and points get a warning.
+    doesn't transform them raise too, because they can't be transformed later. If it isn't random, boxes and
+    points cause a warning.
 
     Args:
         fields: Fields of the `Collate`.
@@ -122,7 +122,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
                 hint = f"Mask() keeps classes, which {way} makes of colors"
             hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
             warnings.warn(
-                f"Collate: entry {path} {text}, and {field!r} interpolates between them; {hint}",
+                f"Collate: entry {path} {text}, and {field!r} interpolates between classes; {hint}",
                 stacklevel=2,
             )
 
@@ -223,19 +223,19 @@ def _problem(
     if others and (isinstance(others[0], Stack) or kind == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
     if kind in ("a mask", "another image") and _VECTORS.search(entry.key):
-        fix = "if its values are vectors or disparities, they change with the geometry, too: move both "
-        fix += "in the dataset"
+        fix = "if its values are vectors or disparities, they change with the geometry, too: transform "
+        fix += "both in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
         fix = (
-            "pass the same geometry as its own augment= to move it along, or use Mask() for classes"
+            "pass the same geometry as its own augment= to transform it, or use Mask() for classes"
         )
     elif isinstance(field, Patches):
-        fix = "nothing moves along with Patches(): crop and flip both in the dataset"
+        fix = "no field is transformed with Patches(): crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
         fix = f'put both in one dict, such as {{"image": image, **target}}, where {fix}'
-    text = f"looks like {kind} for the image in {image.path}, which augment= moves"
+    text = f"looks like {kind} for the image in {image.path}, which augment= transforms"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{fix}, Stack() or Keep() leaves them as they are"
+    hint = f"{fix}, Stack() or Keep() leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
     return problem, is_random or not others
 
@@ -317,39 +317,39 @@ def _kind(
     is_empty = shape == (0,)
     if _BOXES.search(key) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
-        return "boxes", f"the field Boxes({image}) moves boxes{suffix} along"
+        return "boxes", f"the field Boxes({image}) transforms boxes{suffix} too"
     if len(shape) == 2 and shape[1] == 4 and _are_boxes(array, size):
-        return "boxes", f"the field Boxes({image}) moves boxes along"
+        return "boxes", f"the field Boxes({image}) transforms boxes too"
     if is_random and len(shape) == 2 and shape[1] == 5 and _are_classes_and_boxes(array):
         columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
         field = f"Boxes({image}{image and ', '}format='cxcywh')"
-        return "boxes", f"the field {field} moves {columns} along, with [:, 0] as their labels"
+        return "boxes", f"the field {field} transforms {columns} too, with [:, 0] as their labels"
     if _POINTS.search(key) and (is_empty or _are_points(array, size)):
-        return "points", f"the field Points({image}) moves points along"
+        return "points", f"the field Points({image}) transforms points too"
     is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
     if _POINTS.search(key) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
-                fix = f"the field Points({image}) moves {key}.reshape(-1, {width}) along"
+                fix = f"the field Points({image}) transforms {key}.reshape(-1, {width}) too"
                 return "points", fix
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):
         return "", ""  # such as a square matrix of weights
     if len(shape) == 3 and shape[1:] == size and not is_float:
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
-        return "masks", f"the field InstanceMasks({image}) moves masks along{classes}"
+        return "masks", f"the field InstanceMasks({image}) transforms masks too{classes}"
     if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
         if is_float:
             kind = "nearest-exact" if _MASKS.search(key) else "bilinear"
             field = f'Image(input="HW", output="HW", interpolation="{kind}", augment=...)'
             field += " with the same geometry"
-        return "a mask", f"the field {field} moves it along"
+        return "a mask", f"the field {field} transforms it too"
     if len(shape) == 3 and size in (shape[:2], shape[1:]):
         kind = "" if shape[:2] == size else 'input="CHW", '
         kind += 'interpolation="nearest-exact", ' if _MASKS.search(key) else ""
         field = f"Image({kind}augment=...)"
-        return "another image", f"the field {field} with the same geometry moves it along"
+        return "another image", f"the field {field} with the same geometry transforms it too"
     return "", ""
 
 

@@ -31,7 +31,7 @@ _FASTER = 0.9
 #: Minimum bytes per second of reading a file.
 _FILE_PACE = 1e9
 _EQUAL = "values were equal in up to five batches; if rare samples are treated differently, keep your code"
-_STAY = "workers that stay don't see what is changed in the dataset later, such as its epoch"
+_STAY = "persistent workers don't see later changes to the dataset, such as its epoch"
 _STREAM = (
     "if the stream is split among workers (if not, each worker yields all samples); "
     "with drop_last each worker drops its own incomplete batch"
@@ -40,7 +40,7 @@ _STREAM = (
 
 @dataclass(eq=False)
 class Change:
-    """A change of a loader; times are seconds per batch of the original loader, by round of trials."""
+    """A change to a loader; its times, by round of trials, are seconds per original batch."""
 
     name: str
     code: str  # the code to write
@@ -65,7 +65,7 @@ class Change:
 
     @property
     def is_recommended(self) -> bool:
-        """Whether it gained more than other work can explain, in each of several rounds."""
+        """Whether its gain exceeds the noise from other processes, in each of several rounds."""
         if len(self.after) < 2:  # a single trial may be luck
             return False
         spread = (max(self.before) - min(self.before)) / statistics.fmean(self.before)
@@ -80,7 +80,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if torch.accelerator.is_available() and not now.in_thread:
         code = "pinfeed.DeviceLoader(loader), without .to(device) in the step"
         ahead = replace(now, in_thread=True, pin_memory=False)
-        yield Change("copies beside the step", code, ahead)
+        yield Change("copies during the step", code, ahead)
         code = "DataLoader(..., pin_memory=True), and .to(device, non_blocking=True) in the step"
         if not now.pin_memory:
             yield Change("pinned batches", code, replace(now, pin_memory=True))
@@ -96,7 +96,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         code = "DataLoader(..., persistent_workers=True)"
         note = "" if isinstance(loader.dataset, StreamDataset) else _STAY
         stay = replace(now, persistent=True)
-        yield Change("workers that stay for the next epoch", code, stay, note)
+        yield Change("persistent workers", code, stay, note)
     alone = replace(now, workers=0, persistent=False, prefetch_factor=None)
     note = "without the arguments that are for workers, such as prefetch_factor" * bool(now.workers)
     if now.workers and limit in ("hand_off", "lock", "cpus", "start"):
@@ -104,14 +104,14 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     # A thread replaces workers, or runs beside a step that takes time.
     is_useful = now.workers or measured.step_seconds > MIN_GAIN * loop.period
     if is_useful and not now.in_thread and not loader.reuses_memory:
-        name = "a thread instead of workers" if now.workers else "a thread beside the step"
+        name = "a thread instead of workers" if now.workers else "prefetch during the step"
         code = "pinfeed.DeviceLoader(DataLoader(..., num_workers=0))"
         thread = replace(alone, in_thread=True, pin_memory=False)
         yield Change(name, code, thread, note, max_speedup=None if now.workers else 2.0)
     if now.workers and limit == "stragglers":
         ahead = replace(now, prefetch_factor=4 * (now.prefetch_factor or 2))
         code = f"DataLoader(..., prefetch_factor={ahead.prefetch_factor})"
-        yield Change("more batches ahead, for the slow samples", code, ahead)
+        yield Change("more prefetched batches, for slow samples", code, ahead)
     if not loader.is_stream:
         yield from _of_samples(measured, loader)
 

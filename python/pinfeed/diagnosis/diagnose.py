@@ -44,32 +44,31 @@ _OVERTIME = 2.0
 
 @with_hints()
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
-    """Finds the slow stage of a training loop, and recommends changes that gained in trials.
+    """Finds the slow stage of a training loop, and recommends changes that were faster in trials.
 
-    Runs loops over copies of the loader's parts: unchanged, with other numbers of workers, and with
-    batches that are ready. Then it tries changes that keep the batches equal, each several times in
-    turn with the unchanged loop, and recommends a change that gained more than other work on the
-    machine can explain.
+    Runs loops over copies of the loader's parts: unchanged, with other worker counts, and over ready
+    batches. Then it tries changes that keep the batches equal, each several times, alternating with the
+    unchanged loop. It recommends a change whose gain exceeds the noise from other processes.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
-    afterwards. The step really runs, so pass a model that may be trained.
+    afterwards. The step is executed, so pass a model that may be trained.
 
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.
-        step: The training step: called with a batch, many times. None: the loop only takes batches.
-        seconds: About how long it may take. Less makes the numbers less certain. After twice the time
-            the remaining runs are left out, and the report says how long they would take.
+        step: The training step, called many times with a batch. None: the loop only takes batches.
+        seconds: Approximate duration. A shorter one is less accurate. After twice this time the remaining
+            runs are skipped, and the report says how long they would take.
 
     Returns:
-        A `Report`: print it, or read its ``limit``, ``recommended`` or ``to_dict()``. An interrupt
-        (Ctrl-C) ends the measuring; the report has what was measured until then.
+        A `Report`: print it, or read its ``limit``, ``recommended`` or ``to_dict()``. An interrupt (Ctrl-C)
+        ends the measurements; the report has the results so far.
 
     Raises:
         TypeError: If ``loader`` isn't a DataLoader, or can be iterated only once.
-        ValueError: If the loader makes no batch, or the first one takes longer than ``seconds``.
+        ValueError: If the loader yields no batch, or the first one takes longer than ``seconds``.
         RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker is importing the main
             module.
-        Exception: What the dataset, the collate function or the step raise, with a note that names the
+        Exception: Errors of the dataset, the collate function or the step, with a note that names the
             sample.
 
     Example:
@@ -123,7 +122,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             if _ROUNDS:
                 _try(copy, step, report, attempt)
         except KeyboardInterrupt:
-            report.notes.append("it was interrupted; what comes later was not measured")
+            report.notes.append("it was interrupted; later stages were not measured")
             report.is_complete = False
     for change in report.changes:
         change.min_gain = report.measured.min_gain
@@ -276,7 +275,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     """Yields notes about the accuracy of the numbers, and about skipped measurements."""
     if loader.not_copied:
         names = ", ".join(loader.not_copied)
-        yield f"objects that can't be copied ({names}) keep what measuring changed in them"
+        yield f"objects that can't be copied ({names}) keep the changes that measuring made"
     if loader.holds_files:
         yield (
             "the dataset holds open files, whose position forked workers share, so more workers were not "
@@ -299,7 +298,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
             "pinfeed.SharedList holds them in memory that all of them share"
         )
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
-        yield "batches are made so fast that measuring them, some 0.05 ms for each, makes gains rough"
+        yield "batches are so fast that the cost of measuring them, about 0.05 ms each, makes gains imprecise"
     if not stages.TELLS:
         yield "this system reports neither disk reads nor the time that threads wait for a CPU"
     if loader.own_iter is not None:

@@ -120,15 +120,15 @@ class Measured:
 
     @property
     def reads_too_much(self) -> bool:
-        """Whether far more bytes are read from disk than a batch has."""
+        """Whether far more bytes are read from disk than a batch contains."""
         return self.loop.disk_bytes > 4 * max(self.loop.bytes, 1 << 14)
 
     @property
     def files(self) -> float:
         """The time per batch for reading files: the time saved when they are cached.
 
-        If far more bytes are read than a batch has, readahead evicts the files and nothing is saved; then it
-        is the idle time of the samples.
+        If far more bytes are read than a batch contains, readahead evicts the files and nothing is saved;
+        then it is the idle time of the samples.
         """
         loop = self.loop
         saved = 0.0 if self.warm is None else loop.fetch - self.warm.fetch
@@ -178,7 +178,7 @@ class Measured:
         return "dataset" if loop.fetch > loop.collate else "collate"
 
     def has_lock(self, workers: int) -> bool:
-        """Whether several workers are hardly faster than one, and idle in the rest of their time."""
+        """Whether several workers are hardly faster than one, and otherwise idle."""
         single, multiple = self.runs.get(1), self.runs.get(workers, self.loop)
         if single is None or workers < 2:
             return False

@@ -23,7 +23,7 @@ _STAGES = {
 
 @dataclass(repr=False)
 class Report:
-    """The results of `diagnose`. Printed, it is a page of text.
+    """The results of `diagnose`. ``print`` shows them as a page of text.
 
     Attributes:
         measured: The runs.
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def recommended(self) -> list[Change]:
-        """The changes that gained in each trial; the simplest within 10 % of the best gain is first."""
+        """The changes that were faster in each trial, first the simplest within 10 % of the best gain."""
         candidates = [change for change in self.changes if change.is_recommended]
         best_gain = max((1 + change.gain for change in candidates), default=1.0)
         best = next((change for change in candidates if 1 + change.gain > 0.9 * best_gain), None)

@@ -189,7 +189,7 @@ class LoaderCopy:
         # A map-style dataset may hold files and cursors, because it seeks in them.
         of_dataset = [x for x in originals if self.is_stream or isinstance(x, types.GeneratorType)]
         _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
-        hint = "give a list of the batches, or an object whose __iter__ begins anew"
+        hint = "pass a list of the batches, or an object whose __iter__ creates a new iterator"
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
         # The indices of the batches of all runs, once `repeat` chose them.
         self._again: list[Any] = []
@@ -268,10 +268,10 @@ class LoaderCopy:
     ) -> Run:
         """Loops for ``seconds``, in whole units of work, not counting the first batches.
 
-        After the first batches, there is at least one batch from each worker.
+        At least one batch from each worker follows the first batches.
 
         Raises:
-            ValueError: If the loader makes no batch, or making the first one took longer than ``longest``.
+            ValueError: If the loader yields no batch, or the first one took longer than ``longest``.
             TypeError: If the loader can be iterated only once.
             Exception: Errors of the dataset, the collate function or the step.
         """
@@ -371,7 +371,7 @@ class LoaderCopy:
                 hint = "its dataset or its sampler is empty, or drop_last leaves nothing"
                 raise ValueError(Problem("diagnose", wrong, hint=hint))
             wrong = "the loader can be iterated only once: the second time it has no batch"
-            hint = "begin anew in the __iter__ of its dataset or sampler"
+            hint = "create a new iterator in the __iter__ of its dataset or sampler"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
         run.bytes = bytes_in(self.batch)
 

@@ -117,7 +117,7 @@ class TimedDataset(Dataset[Any]):
 
 
 class TimedStream(TimedDataset, IterableDataset[Any]):
-    """A `TimedDataset` of an iterable dataset; without a size, that dataset yields batches."""
+    """A `TimedDataset` of an iterable dataset, which yields batches if ``size`` is None."""
 
     def __init__(self, dataset: Any, collate: Any, size: int | None, drop_last: bool) -> None:
         super().__init__(dataset, collate, size is not None)

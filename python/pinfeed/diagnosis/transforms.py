@@ -1,4 +1,4 @@
-"""The change that replaces a dataset's torchvision or timm transform by a field."""
+"""The change that replaces a dataset's torchvision or timm transform with a field."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Part(NamedTuple):
 
 
 def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
-    """Replaces a dataset's transform by fields; None if it has none, or batches would differ.
+    """Replaces a dataset's transform with fields; None if it has none, or if batches would differ.
 
     Args:
         dataset: A dataset, or a Subset or ConcatDataset of some.

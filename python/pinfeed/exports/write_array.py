@@ -69,8 +69,8 @@ def write_array(
         TypeError: If a sample is not numeric, has another dtype, or is a tuple, which is ambiguous.
         ValueError: If a shape or the keys differ from the first sample, samples are missing, or a
             number does not fit in ``dtype``.
-        FileExistsError: If the path exists and ``overwrite`` is False, if `write_array` did not write
-            it, or if another process is writing it: each rank needs its own path.
+        FileExistsError: If the path exists and ``overwrite`` is False or `write_array` did not write it, or
+            if another process is writing it: each rank needs its own path.
         OSError: If writing fails, for example because the disk is full.
 
     A killed process leaves an earlier file as it was, and a hidden directory (``.name.*``) beside it,
@@ -99,7 +99,7 @@ def write_array(
                 bar.advance(writer.add(part), total)
                 del part  # so that its memory can serve for the next one
         if entries.is_empty:
-            raise ValueError("write_array: samples yielded nothing, so shape and dtype are unknown")
+            raise ValueError("write_array: samples must yield at least one sample, got none")
         return writer.finish()
 
 
@@ -111,6 +111,7 @@ def _iterable(samples: Any) -> Iterable[Any]:
     if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
         is_dict = isinstance(samples, Mapping)
         hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict
+        hint = hint or "; write write_array(path, samples)" * isinstance(samples, str)
         raise TypeError(
             f"write_array: samples must be an iterable of samples, got {type(samples).__name__}{hint}"
         )

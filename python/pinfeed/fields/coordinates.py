@@ -29,7 +29,7 @@ _FEW, _SHARE = 3, 0.25
 _CERTAIN = 12
 _OTHER_SIZE = (
     "outside: if they are in pixels of an image of another size, scale them; if the image was cut "
-    "from a larger one, leave out those outside it"
+    "from a larger one, leave out the ones outside"
 )
 # Number of boxes or points of the first batches to check together.
 _ENOUGH = 512

@@ -137,7 +137,7 @@ class Field(ABC):
         return field
 
     def allow_missing(self) -> Self:
-        """Returns a copy of the field that is skipped if all samples lack the entry, or have None.
+        """Returns a copy of the field that is skipped if the entry is missing or None in all samples.
 
         The batch then lacks the entry too. Use it for labels, which are missing during inference.
 
@@ -184,10 +184,10 @@ class Field(ABC):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
-        On the CPU the result has the same values as `collate`, and other devices should give them too.
+        The result has the same values as `collate` on the CPU, and should have them on other devices.
         `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its ``input``. `Pad`
-        accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so as
-        ``Tensor.to`` does, so integers that don't fit wrap.
+        accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so as ``Tensor.to``
+        does, so integers that don't fit wrap.
 
         Args:
             batch: Batch of this entry, on any device.

@@ -91,11 +91,11 @@ class Image(Field):
         mask: Return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with it as
             ``mask``; a string stores it under that key of the same dict.
         augment: Transform of `pinfeed.augment`, or a list of them, drawn per sample and fused into the
-            same pass: crops, flips and sizes, then colors, then a ``RandomErasing``. Fields with equal
+            same pass: crops, flips and resizes, then colors, then a ``RandomErasing``. Fields with equal
             geometric transforms draw the same crop, so an image and its mask stay aligned. The images of
             such fields must have equal sizes within a sample.
-        fill: Fill value outside the image, in its own units, overriding the transform's ``fill``: one
-            number or one per channel. Use 255 for masks with ``ignore_index=255``.
+        fill: Fill value outside the image, in the image's own units, overriding the transform's ``fill``:
+            one number or one per channel. Use 255 for masks with ``ignore_index=255``.
         interpolation: Resampling of ``augment``. ``"bilinear"`` and ``"bicubic"`` are antialiased; a list
             of both draws one per sample. For masks, ``"nearest-exact"`` takes the pixel at the center of
             each output pixel, as torch does (and PIL's NEAREST, except where a center lies between two
@@ -247,7 +247,7 @@ class Image(Field):
             ``Identity``; and the field. ``print(field)`` shows how to write it.
 
         Raises:
-            TypeError: If ``transform`` is not from torchvision or timm, or sets an option itself.
+            TypeError: If ``transform`` is not from torchvision or timm, or sets one of ``options``.
             ValueError: If a transform after the conversion to floats doesn't fit into the pass (the
                 message shows where it goes), or ``transform`` is not for single images.
 
@@ -278,9 +278,9 @@ class Image(Field):
             **options: Further arguments of `Image`, such as ``dtype``.
 
         Sizes match transformers. Values match its torchvision backend up to rounding; where
-        transformers resizes with Pillow, they differ by one or two of 255 levels (noise by up to 18).
-        For detectors that pad, the batch has a bool ``pixel_mask``, so the field must be in a dict.
-        With ``do_rescale=False`` values stay as they are; if they are not normalized either, float
+        transformers resizes with Pillow, they differ by one or two of 255 levels (up to 18 for noise
+        images). For detectors that pad, the batch has a bool ``pixel_mask``, so the field must be in a
+        dict. With ``do_rescale=False`` values stay as they are; if they are not normalized either, float
         images of 0..1 need ``dtype=torch.float32``.
 
         Raises:
@@ -353,7 +353,7 @@ class Image(Field):
         if self.pad_value is None:
             if not (self.multiple_of is None and self.sizes is self.mask is False):
                 raise ValueError(
-                    "Image: multiple_of, sizes and mask are about padding; give pad_value, "
+                    "Image: multiple_of, sizes and mask need pad_value; pass pad_value, "
                     "or leave them out"
                 )
             return
@@ -408,14 +408,18 @@ class Image(Field):
         # Native code needs at least one sample.
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
+        return self._apply_with_ops(batch, context.name)
+
+    def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
+        """Returns the batch of images that are on a device."""
         return normalize_tensor(
-            batch,
+            images,
             None if self.dtype == torch.uint8 else self._constants,
             input="N" + self.axes,
             output="N" + self.output,
             dtype=self.dtype,
             channels_last=self.channels_last,
-            name=context.name,
+            name=name,
         )
 
     def require_same_padding(self, collated: Field, name: str) -> None:

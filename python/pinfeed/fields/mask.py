@@ -35,9 +35,9 @@ class Mask(Image):
     Masks are cropped, flipped and resized with the same random draws as the `Image` in the same dict
     or tuple, or in a container around it. Values stay as they are.
 
-    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), also mixed, or PIL images of
-    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise an
-    error. In ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
+    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), or a mixture, or PIL images of
+    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise an error. In
+    ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
 
     Args:
         image: Key of the image in the same dict. None: all images there must have the same ``augment``.

@@ -49,8 +49,8 @@ class Pack(Field):
         position_ids: Positions in the segment, int64, shaped like the rows.
         position_start: Position of a document's first token.
         document_ids: Number of the token's document in its row, int32, shaped like the rows; -1 for
-            padding. Input of `packing.attention_mask`. With ``flat``, numbers continue through all rows;
-            the padding of each row also counts as one, so its number is missing.
+            padding. Input of `packing.attention_mask`. With ``flat``, numbers continue through all rows,
+            skipping one number for each row's padding.
         cu_seqlens: Segment boundaries in all rows, int32 of shape (N + 1,), padded with the total length.
             N is rows × (max_documents + 1) for a PackSampler with ``max_documents``, otherwise the
             number of segments, rounded up to a power of two; exact without ``seq_length``.

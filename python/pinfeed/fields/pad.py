@@ -183,7 +183,13 @@ class Pad(Field):
             raise TypeError(Problem(context.name, expected, type(batch).__name__))
         if batch.values.is_cpu:
             return self.gather(RaggedArray(*batch), np.arange(len(batch.offsets) - 1), context)
-        longest = longest_sample(host.offsets, context.name)  # on the host, to avoid a wait
+        return self._apply_with_ops(batch, host.offsets, context)
+
+    def _apply_with_ops(
+        self, batch: JaggedBatch, offsets: torch.Tensor, context: FieldContext
+    ) -> Any:
+        """Returns the batch of samples on a device. Offsets are read on the host, to avoid a wait."""
+        longest = longest_sample(offsets, context.name)
         outputs: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
         values, lengths, mask = pad_tensor(
             self._padding, *batch, longest, **outputs, name=context.name

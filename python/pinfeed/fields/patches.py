@@ -69,7 +69,7 @@ class Patches(Field):
         max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
             with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
             ``max_patches``, sides must be multiples already.
-        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        multiple_of: Sides become multiples of this number of patches. None: of ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All
@@ -177,7 +177,7 @@ class Patches(Field):
         self._steps = () if self.geometry is None else self.geometry.steps
         self.is_random = any(step.is_random for step in self._steps)
         if pad_to is None and mask is not False:
-            raise ValueError("Patches: mask is about padding; give pad_to, or leave it out")
+            raise ValueError("Patches: mask needs pad_to; pass pad_to, or leave mask out")
         if pad_to is not None and (cu_seqlens is not False or "T" in self._patching.input):
             raise ValueError(
                 "Patches: pad_to is for images, each in a row of its own; leave it out where there are "
@@ -204,12 +204,12 @@ class Patches(Field):
     def from_processor(cls, processor: Any, **arguments: Any) -> Self:
         """Creates a field equivalent to a transformers image processor.
 
-        Supported are the processors of Qwen2-VL (also used by Qwen2.5-VL, Qwen3-VL and others),
-        MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2.
-        Grids are equal. Bytes are resized as torch does on CPUs, so values are equal up to the last
-        bits of the normalization. From bytes that PIL resized, they differ by at most 1 where an image
-        shrinks, and by up to about 16 at sharp edges where a side grows. VideoLLaMA 3's model also
-        needs ``merge_sizes``: ``torch.full((len(grid),), field.merge)``.
+        It supports the processors of Qwen2-VL (also used by Qwen2.5-VL, Qwen3-VL and others),
+        MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2. Grids
+        equal the processor's. Bytes are resized as torch does on CPUs, so values are equal up to the last
+        bits of the normalization. Bytes differ from PIL's by at most 1 where an image shrinks, and by up to
+        about 16 at sharp edges where a side grows. VideoLLaMA 3's model also needs ``merge_sizes``:
+        ``torch.full((len(grid),), field.merge)``.
 
         Gray and RGBA images raise an error, although the processors convert them. So do images with
         sides below ``min_side``, although GLM's processors enlarge them.
@@ -302,7 +302,7 @@ class Patches(Field):
         wrong = "Patches() takes images of different sizes, so it can't convert whole batches"
         hint = (
             "give it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
-            "halves what goes over the bus"
+            "halves the bytes copied to the device"
         )
         raise TypeError(Problem(context.name, wrong, hint=hint))
 

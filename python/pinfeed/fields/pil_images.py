@@ -1,4 +1,4 @@
-"""Pixels of PIL images, read where they are in memory."""
+"""Pixels of PIL images, read in place."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LAYOUTS: dict[str, tuple[int, int, np.dtype[Any]]] = {
 
 
 def pil_pixels(image: Any) -> Any:
-    """Returns the pixels of a loaded image: an array without a copy, where Pillow lends them.
+    """Returns the pixels of a loaded image, as an array without a copy where Pillow exports them.
 
-    Bytes that it doesn't lend are converted while the batch is written, one image at a time.
+    Bytes that it doesn't export are converted while the batch is written, one image at a time.
     """
     layout = _LAYOUTS.get(image.mode)
     if layout is None:  # LAB, whose bytes differ in an array; and bits, where true is 255

@@ -84,7 +84,7 @@ class _Boxes(NamedTuple):
 
 
 class Boxes(Target):
-    """Transforms bounding boxes together with an `Image` of the same dict. Returns a `JaggedBatch`.
+    """Transforms bounding boxes together with an `Image` of the same dict. Returns a float32 `JaggedBatch`.
 
     Boxes are cropped, flipped, resized and clipped with their image. Boxes that become too small are
     dropped, as torchvision's ``ClampBoundingBoxes`` and ``SanitizeBoundingBoxes`` do, together with
@@ -227,7 +227,7 @@ class Boxes(Target):
 
 
 class Points(Target):
-    """Transforms points, such as keypoints, together with an `Image`. Returns a `JaggedBatch`.
+    """Transforms points, such as keypoints, together with an `Image`. Returns a float32 `JaggedBatch`.
 
     Samples have shape (n, 2) or (n, points, 2), with x and y in pixels. A third number, as in COCO, can
     follow: it is 0 for unknown points, and becomes 0 for points outside the crop. The center of the

@@ -14,19 +14,20 @@ from collections.abc import Callable
 class AtomicWrite:
     """Writes a file or a directory in a hidden directory beside its path, and renames it at the end.
 
-    A killed process leaves the hidden directory, which the next write to the path removes, and the path
-    unchanged. While a directory is replaced, there is an instant between two renames when the old one
-    is hidden too. A second write to a path at the same time raises FileExistsError when it begins.
+    A killed process leaves the path unchanged, and the hidden directory, which the next write to the path
+    removes. While a directory is replaced, there is an instant between two renames when the old one is
+    hidden too. A second write to a path at the same time raises FileExistsError when it begins.
 
     Args:
         path: Path of a file or a directory. Its parent must exist.
         is_file: Whether the path is a file.
         overwrite: Whether to replace an existing path.
-        is_own: Returns whether a directory's contents look like pinfeed's, so that it may be replaced.
+        is_own: Function that tells whether a directory's contents look like pinfeed's, so it may be
+            replaced.
         name: Prefix of messages: the writing function, such as ``"to_numpy: out"``.
 
     Attributes:
-        path: The path with links resolved, so that links stay.
+        path: The path with links resolved, so links are preserved.
         scratch: The hidden directory, which `discard` removes.
         folder: A directory in ``scratch``. `commit` moves it, or the file in it with the path's name,
             to the path.

@@ -1,6 +1,6 @@
-"""Functions over NumPy arrays and torch tensors; the kind of the input is the kind of the output.
+"""Functions on NumPy arrays and torch tensors. The output has the type of the input.
 
-Tensors on CUDA devices, and those that torch.compile traces, go by way of ``torch.ops.pinfeed``.
+CUDA tensors, and tensors traced by torch.compile, go through ``torch.ops.pinfeed``.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def _checked(document_ids: Any, function: str) -> torch.Tensor:
     if not isinstance(document_ids, torch.Tensor) or (
         document_ids.is_floating_point() or document_ids.is_complex()
     ):
-        got = getattr(document_ids, "dtype", type(document_ids).__name__)
+        is_tensor = isinstance(document_ids, torch.Tensor)
+        got = document_ids.dtype if is_tensor else type(document_ids).__name__
         raise TypeError(f"{function}: document_ids must be a tensor of integers, got {got}")
     if document_ids.ndim != 2:
         raise ValueError(

@@ -139,7 +139,7 @@ def checked_sizes(
         )
     if (min_pixels is None) != (max_pixels is None):
         raise ValueError(
-            f"{function}: min_pixels and max_pixels go together; give both, or neither"
+            f"{function}: min_pixels and max_pixels must be passed together; pass both, or neither"
         )
     sizes: dict[str, Any] = {}
     if min_pixels is not None and max_pixels is not None:
@@ -197,8 +197,8 @@ def patch_grid(
         height: Height in pixels: an integer or an array.
         width: Width in pixels: an integer or an array.
         patch_size: Rows and columns of a patch, in pixels.
-        merge: Number of patches that sides are multiples of, as in `Patches`.
-        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        merge: Sides become multiples of this number of patches, as in `Patches`.
+        multiple_of: Sides become multiples of this number of patches. None: of ``merge``.
         min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
         max_pixels: Maximum number of pixels after the resize.
         max_patches: Maximum number of patches after the resize.
@@ -260,7 +260,7 @@ def patchify(
         merge: Size of merge × merge patch blocks, as in `Patches`.
         temporal: Number of frames per patch; the last frame is repeated to fill one.
         interpolation: Resampling, as in `Patches`.
-        multiple_of: Number of patches that sides are multiples of, if more than ``merge``.
+        multiple_of: Sides become multiples of this number of patches. None: of ``merge``.
         min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Without these
             two and ``max_patches``, sides must be multiples already.
         max_pixels: Maximum number of pixels per frame.
@@ -269,8 +269,8 @@ def patchify(
         out: Array for the patches, of their shape and dtype, C-contiguous.
 
     Returns:
-        The patches of all images, concatenated, (N, C · temporal · patch_size²), and their number in
-        time, height and width, int64 (images, 3).
+        The patches of all images, concatenated, (N, C · temporal · patch_size²), and each image's number of
+        patches in time, height and width, int64 (images, 3).
 
     Raises:
         TypeError: If an argument or an image has the wrong type.

@@ -227,12 +227,13 @@ def pad(
         `Padded` with ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
         of shape (B,), or (B, n) if ``axes`` is a tuple of n; and ``mask``, bool of shape (B, L), or with
         an axis for each of ``axes``, True for data. Parts that are not requested are None; without
-        lengths and mask it returns the values alone. ndarrays if the first sample is one, else tensors.
+        lengths and mask it returns the values alone. All are ndarrays if the first sample is one, else
+        tensors.
 
     Raises:
         TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
-        ValueError: If the batch is empty, a sample is 0-d, ranks differ, other axes than ``axes``
-            differ, ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
+        ValueError: If the batch is empty, a sample is 0-d, ranks differ, axes outside ``axes`` differ,
+            ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
 
     Example:
         >>> tokens, lengths, _ = pinfeed.functional.pad([[5, 6, 7], [8]], pad_value=-1)
@@ -294,7 +295,7 @@ def unpad(
             images, else the first n axes.
 
     Returns:
-        B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow.
+        B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow through them.
 
     Raises:
         TypeError: If ``padded`` is not an array, or lengths are not integers.

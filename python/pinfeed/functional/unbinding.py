@@ -24,7 +24,7 @@ def unbind(batch: Any) -> list[Any]:
         batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with the same number of
             samples: `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list
             is read either as such a structure, or as one item per sample (strings, lists of `Keep`); the
-            other entries decide. If the batch itself is a list, it is a structure if it can be.
+            other entries decide. A batch that is itself a list is read as a structure if possible.
 
     Returns:
         B samples, whose arrays share the memory of the batch. Tuples become lists, as in batches.

@@ -34,7 +34,7 @@ from pinfeed.samplers.epoch_sampler import EpochSampler
 _OF_LOOPS = frozenset(("_plan", "_prefetcher", "_is_begun"))
 
 _LATER_ONE = (
-    "a later one began, since the loader has one iterator for all (a generator, or persistent workers); "
+    "a later one began, because the loader has one iterator for all (a generator, or persistent workers); "
     "finish or drop one first"
 )
 
@@ -91,7 +91,7 @@ class DeviceLoader:
     context variables, grad and inference mode, autocast and torch's default device as of the first
     batch.
 
-    It runs on CUDA devices, and is tested on one and on simulated devices that delay each copy as long as
+    It runs on CUDA devices. It is tested on one, and on simulated devices that delay each copy as long as
     allowed. A device of type "mps", which has a single stream, uses ``.to`` in the thread.
 
     Raises:
@@ -184,7 +184,7 @@ class DeviceLoader:
             return methods[name]
         if name in methods and not hasattr(self.loader, name):
             raise AttributeError(
-                f"DeviceLoader: the {type(self.loader).__name__} has no {name}; take a StatefulDataLoader of "
+                f"DeviceLoader: the {type(self.loader).__name__} has no {name}; use a StatefulDataLoader of "
                 "torchdata, or a batch_sampler of pinfeed's, such as ShuffleSampler(dataset, batch_size)"
             )
         attribute = getattr(self.loader, name)

@@ -37,7 +37,10 @@ _TAKEN = {
 }
 
 
-@with_hints("arrays go into one tuple or dict: from_numpy((images, labels), batch_size)")
+@with_hints(
+    "arrays go into one tuple or dict: from_numpy((images, labels), batch_size); "
+    "pass options by name: shuffle=True"
+)
 def from_numpy(
     arrays: Any,
     batch_size: int,
@@ -73,9 +76,9 @@ def from_numpy(
         seed: Determines, with the epoch, the order and the random draws of fields (``augment`` of
             `Image`). None: a single process draws each order from torch's default generator, so
             that ``torch.manual_seed`` makes runs repeatable; several processes, or ``rank`` and
-            ``world_size``, use seed 0. If neither shuffled nor given a seed or rank, fields draw from that
-            generator batch by batch, ahead of the loop.
-        fields: How to batch each array, as for `Collate`. None: stack.
+            ``world_size``, use seed 0. Without shuffling, seed and rank, fields draw from that generator
+            batch by batch, ahead of the loop.
+        fields: Fields that batch the arrays, as for `Collate`. None stacks them.
         device: Target device. None: the accelerator if there is one, else the CPU.
         rank: Data-parallel rank of this process. Processes of one tensor- or sequence-parallel group
             pass the same rank, and get the same batches. None: taken from ``torch.distributed`` when a

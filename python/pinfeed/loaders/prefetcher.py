@@ -139,7 +139,9 @@ class Prefetcher:
         try:
             return self._transfer.receive(item.sent)
         except BaseException as error:
-            add_note(error, f"DeviceLoader: raised while batch {item.number} was handed over")
+            add_note(
+                error, f"DeviceLoader: raised while batch {item.number} was passed to the loop"
+            )
             raise
 
     def supersede(self, cause: str) -> None:

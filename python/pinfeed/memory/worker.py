@@ -129,7 +129,7 @@ class WorkerMemory:
         util.Finalize(None, self._retire, exitpriority=-10)  # once the queue has sent everything
 
     def begin(self) -> None:
-        """Notes that a Collate is called, whose arrays form one batch."""
+        """Marks the start of a Collate call, whose arrays form one batch."""
         self._collation += 1
 
     def output(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -113,7 +113,7 @@ class EpochSampler(Sampler[Any]):
         return start + batches * self.step
 
     def batches_from(self, epoch: int, start: int) -> Iterator[IndexBatch]:
-        """This rank's batches from there on."""
+        """Returns this rank's batches after ``start`` consumed units."""
         numbers = range(self.batches(epoch, start))
         return (self.batch(epoch, number, start) for number in numbers)
 

@@ -86,9 +86,10 @@ class OrderSampler(EpochSampler):
         if batches == 0 and start == 0:
             smaller = f"a batch_size of at most {samples}" if samples else "fewer ranks"
             larger = "drop_last=False" if self.drop_last else "uneven='repeat'"
+            ranks = f" on each of {world_size} ranks" if world_size > 1 else ""
             raise ValueError(
-                f"{self._name}: {self._count} samples make no batch of {self.batch_size} on each of "
-                f"{self.world_size} ranks; use {smaller}, or {larger}"
+                f"{self._name}: {self._count} samples are too few for a batch of {self.batch_size}"
+                f"{ranks}; use {smaller}, or {larger}"
             )
         return batches
 

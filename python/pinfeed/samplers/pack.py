@@ -139,7 +139,7 @@ class PackSampler(EpochSampler):
         if self._batch_size * self.seq_length > _MAX_TOKENS:
             raise ValueError(
                 f"{name}: batch_size × seq_length must be less than 2**31, because cu_seqlens are int32, "
-                f"got {self._batch_size} × {self.seq_length}; take fewer rows"
+                f"got {self._batch_size} × {self.seq_length}; use fewer rows"
             )
         checked_choice(strategy, ("best_fit", "first_fit", "wrapped"), f"{name}: strategy")
         checked_choice(overflow, ("error", "truncate", "drop"), f"{name}: overflow")
@@ -157,7 +157,7 @@ class PackSampler(EpochSampler):
         if strategy == "wrapped" and (self.max_documents or self.documents_multiple_of > 1):
             raise ValueError(
                 f"{name}: strategy='wrapped' supports neither max_documents nor documents_multiple_of; "
-                "take 'best_fit'"
+                "use 'best_fit'"
             )
         self.shuffle = shuffle
         if isinstance(lengths, Iterator):
@@ -246,8 +246,8 @@ class PackSampler(EpochSampler):
             )
             raise ValueError(
                 f"{self._name}: documents must have at most seq_length={self.seq_length} tokens, "
-                f"but {len(long)} have more: {descriptions}; cut them into several with "
-                f"RaggedArray.split({self.seq_length}), or take overflow='truncate' or 'drop'"
+                f"but {len(long)} {'has' if len(long) == 1 else 'have'} more: {descriptions}; cut them with "
+                f"RaggedArray.split({self.seq_length}), or pass overflow='truncate' or 'drop'"
             )
         used = totals.copy()
         used[long] = self.seq_length if self.overflow == "truncate" else 0
@@ -350,7 +350,7 @@ class _FittedRows:
     offsets: npt.NDArray[np.int64]
 
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
-        """What is in some of the rows."""
+        """Returns the pieces of documents in some of the rows."""
         index, numbers = _stretches(self.offsets[rows], self.offsets[rows + 1])
         documents = self.documents[index].astype(np.int64)
         return documents, np.zeros_like(documents), self.lengths[documents], numbers
@@ -371,7 +371,7 @@ class _WrappedRows:
     offsets: npt.NDArray[np.int64]
 
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
-        """What is in some of the rows."""
+        """Returns the pieces of documents in some of the rows."""
         row_begins, row_ends = self.offsets[rows], self.offsets[rows + 1]
         index, numbers = _stretches(
             np.searchsorted(self.ends, row_begins, "right"),

@@ -23,8 +23,7 @@ class ShuffleSampler(OrderSampler):
     unless `set_epoch` sets it. Batches carry the epoch to `Collate`. A sampler serves one loop at a
     time; use one per thread.
 
-    With several ranks, the samples of a step are neighbors in the order, and each rank takes its part
-    of them.
+    With several ranks, the samples of a step are consecutive in the order, and each rank takes its part.
 
     Args:
         dataset: Number of samples, or a dataset with a length.
@@ -61,7 +60,7 @@ class ShuffleSampler(OrderSampler):
 
     SETTINGS = ("shuffle", *OrderSampler.SETTINGS)
 
-    @with_hints()
+    @with_hints(num_replicas="it is world_size")
     def __init__(
         self,
         dataset: int | Sized,

@@ -19,7 +19,7 @@ from pinfeed.samplers.order_sampler import MAX_SAMPLES, OrderSampler, random_key
 _DRAWS = 2**16  # counted at a time
 
 # The second argument of torch's WeightedRandomSampler is num_samples, not batch_size.
-_BY_NAME = "numbers are given by name: batch_size=..., num_samples=..."
+_BY_NAME = "pass numbers by name: batch_size=..., num_samples=..."
 
 
 class WeightedSampler(OrderSampler):

@@ -84,7 +84,7 @@ def _hugging_face(
     shown = dataset.format
     if shown["type"] == "custom":
         raise ValueError(
-            f"{function}: the dataset has a transform, which would not be applied; take it off "
+            f"{function}: the dataset has a transform, which would not be applied; remove it "
             "with dataset.with_format(None)"
         )
     order = None
@@ -124,7 +124,7 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     |---|---|---|
     | numbers | ndarray of shape (N,) | no |
     | fixed-size lists, nested too; fixed-shape tensors | ndarray of shape (N, ...) | no |
-    | lists and large lists, of numbers or of the former | `RaggedArray` | no |
+    | lists and large lists, of numbers or fixed-size lists | `RaggedArray` | no |
     | strings and binaries | `RaggedArray` of str or bytes | no |
     | bools, or lists of them | the same | yes: Arrow packs eight into a byte |
 

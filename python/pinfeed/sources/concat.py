@@ -81,6 +81,8 @@ class ConcatArray(Source):
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
             is_pattern = isinstance(parts, str) and "*" in parts
             hint = f"; sorted(glob.glob({parts!r})) has the paths" if is_pattern else ""
+            if not isinstance(parts, str | os.PathLike):
+                hint = "; a single array needs no ConcatArray"
             raise TypeError(
                 "ConcatArray: parts must be a sequence of arrays, got one "
                 f"{type(parts).__name__}{hint}"

@@ -76,7 +76,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         (10, np.int64(3))
     """
 
-    @with_hints("arrays go into one tuple or dict: ArrayDataset((images, labels))")
+    @with_hints(
+        "arrays go into one tuple or dict: ArrayDataset((images, labels))",
+        transform="Collate(Image(augment=...)) transforms images",
+    )
     def __init__(self, arrays: Any) -> None:
         self._sources = _open_sources(arrays, "")
         lengths = {"".join(path): len(source) for path, source in entries(self._sources)}
@@ -203,7 +206,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def _column(self, key: str) -> Any:
         if not isinstance(self._sources, Mapping) or key not in self._sources:
             keys = self._sources if isinstance(self._sources, Mapping) else ()
-            hint = nearest(key, keys) or f"samples have {_sample_text(self._sources)}"
+            hint = nearest(key, keys) or f"the dataset is {self!r}"
             raise KeyError(Problem("ArrayDataset", "a key of its samples", repr(key), hint))
         unwrapped = lambda source: source.array if isinstance(source, ArraySource) else source
         return map_entries(unwrapped, self._sources[key])

@@ -64,9 +64,10 @@ class RaggedBuilder:
             self._is_tensor = isinstance(self._reader.empty_array, torch.Tensor)
             self._reader.settle_dtype(f"{self._function}: an empty sequence")
             if self._reader.dtype is None:
+                count = len(self._offsets) - 1
                 raise ValueError(
-                    f"{self._function}: expected a sequence that has a dtype, "
-                    f"got {len(self._offsets) - 1} empty lists; set it with dtype="
+                    f"{self._function}: expected a sequence that has a dtype, got "
+                    f"{f'{count} empty lists' if count else 'no sequences'}; set it with dtype="
                 )
             values = np.empty(0, self._reader.dtype)
         _resize(values, self._offsets[-1])

@@ -117,8 +117,9 @@ class ArraySource(Source):
         elif isinstance(array, np.ndarray):
             check_ndarray(array, name)
         else:
+            hint = "; np.asarray(...) converts it" if isinstance(array, list | tuple) else ""
             raise TypeError(
-                f"{name}: expected an ndarray, a memmap or a CPU tensor, got {type(array).__name__}"
+                f"{name}: expected an ndarray, a memmap or a CPU tensor, got {type(array).__name__}{hint}"
             )
         if array.ndim == 0:
             raise ValueError(f"{name}: expected an axis that counts samples, got a 0-d array")

@@ -41,7 +41,7 @@ class StreamSource:
     def __init__(self, source: Any, open_shard: Callable[[Any], Iterable[Any]] | None) -> None:
         if open_shard is not None and not callable(open_shard):
             raise TypeError(
-                "StreamDataset: open_shard must be a function of a shard, got "
+                "StreamDataset: open_shard must be a function that takes a shard, got "
                 f"{type(open_shard).__name__}"
             )
         self._is_hugging_face = open_shard is None and _is_hugging_face(source)

@@ -54,8 +54,8 @@ class StreamDataset(IterableDataset[Any]):
         open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
             returns an iterable of its samples.
         uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same number of
-            samples, worker by worker, and so of batches. ``"keep"`` yields each sample once, so ranks
-            differ. None is ``"keep"``, with a warning in the first pass if there are several ranks.
+            samples, worker by worker, and of batches. ``"keep"`` yields each sample once, so ranks differ.
+            None is ``"keep"``, with a warning in the first pass if there are several ranks.
         on_error: ``"raise"`` raises errors of a shard, with a note that names the shard; ``"skip"``
             warns instead and skips the rest of the shard.
         rank: Data-parallel rank of this process. None: taken from ``torch.distributed`` when a pass
@@ -82,14 +82,14 @@ class StreamDataset(IterableDataset[Any]):
 
     A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
     again; the current shard is read again from its beginning. With a buffer of n samples, reading
-    starts about n × ln(n) samples earlier, to refill the buffer. The state holds some numbers, and no
+    starts about n × ln(n) samples earlier, to refill the buffer. The state holds a few numbers, and no
     samples. Without a buffer, it resumes with other rank and worker counts too: see `load_state_dict`.
 
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
             itself, or ``source`` or ``open_shard`` can't be pickled for workers that are not forked.
-        ValueError: If an argument is out of range, ``shards`` is empty, or ``RANK`` and ``WORLD_SIZE``
-            contradict each other.
+        ValueError: If an argument is out of range, the list of shards is empty, or ``RANK`` and
+            ``WORLD_SIZE`` contradict each other.
         RuntimeError: If ``source`` is an iterator and this is a second pass or there are several
             workers; if a worker's state was loaded into the dataset in the main process; or if
             accelerate's ``prepare`` would shard an already sharded stream.
@@ -263,7 +263,7 @@ class StreamDataset(IterableDataset[Any]):
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
         """Selects the loader's state for this rank and number of workers, if the states can't be moved.
 
-        Otherwise returns the list; raises ValueError if it is of other rank or worker counts.
+        Otherwise returns the list; raises ValueError if it is from other rank or worker counts.
         """
         inner = [*states_within(states, _NEEDED, "StreamDataset")]
         is_whole = bool(inner) and self.shuffle_buffer <= 1

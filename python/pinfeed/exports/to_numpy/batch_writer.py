@@ -113,7 +113,8 @@ class BatchWriter:
         self._flush()
         if self._batches == 0:
             raise ValueError(
-                f"{self._function}: loader yielded no batch, so the arrays of the result are unknown"
+                f"{self._function}: loader must yield at least one batch, got none; its dataset is empty, "
+                "drop_last drops all samples, or a generator is used up"
             )
         if self._files is not None:
             for column in self._array_columns():

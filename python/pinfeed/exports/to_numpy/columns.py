@@ -33,8 +33,8 @@ NO_SQUEEZE = (
 class Column(ABC):
     """One entry of all batches.
 
-    `check` raises TypeError or ValueError if an entry doesn't fit the entries before. After all entries
-    of a batch were checked, `write` takes the result of `check`.
+    `check` raises TypeError or ValueError if an entry doesn't match earlier batches. Once all entries of a
+    batch are checked, `write` takes the result of `check`.
 
     Attributes:
         batch: Number of the current batch.
@@ -84,8 +84,8 @@ class ListColumn(Column):
 class ArrayColumn(Column):
     """Collects samples of one shape in an array.
 
-    The array is written to ``files`` (named by the entry, or ``name`` is empty if it is the only one), or
-    to memory without them. Numbers are cast to ``dtype``, if given.
+    The array is written to ``files``, under the ``name`` of the entry (empty for a single entry), or
+    without ``files`` to memory. Numbers are cast to ``dtype``, if given.
     """
 
     def __init__(

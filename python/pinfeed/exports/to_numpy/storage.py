@@ -174,7 +174,7 @@ class OutputFiles:
         return self._files[-1]
 
     def take_out(self, file: NpyFile, folder: str) -> None:
-        """Replaces a RaggedArray's directory by its finished values file, ``x.npy``."""
+        """Replaces a RaggedArray's directory with its finished values file, ``x.npy``."""
         os.rename(file.path, self._path(f"{folder}.npy"))
         shutil.rmtree(self._path(folder))
 

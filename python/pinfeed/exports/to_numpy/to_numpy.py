@@ -29,12 +29,12 @@ def to_numpy(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Concatenates all batches of a loader into arrays, with the nesting of a batch.
+    """Concatenates all batches of a loader into arrays, nested like a batch.
 
     Batches are freed as soon as they are copied, so peak memory is the result plus two batches. If the
     number of samples is known, as for a DataLoader, memory for all of them is reserved after the first
-    batch, and a result that doesn't fit raises MemoryError then. Otherwise arrays grow (without a copy
-    on Linux).
+    batch, and a result that doesn't fit raises MemoryError at that point. Otherwise arrays grow (without a
+    copy on Linux).
 
     Args:
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
@@ -61,7 +61,7 @@ def to_numpy(
       the nesting.
     - None stays None.
 
-    From a device, a batch is copied through pinned memory while the loader produces the next one.
+    A batch on a device is copied through pinned memory while the loader produces the next one.
 
     Returns:
         Arrays of all samples, nested like a batch; read-only memmaps, or `RaggedArray` over them, if
@@ -70,11 +70,11 @@ def to_numpy(
     Raises:
         TypeError: If an entry has an unsupported type, its dtype changes, or an argument has the wrong
             type.
-        ValueError: If the loader yields no batch, an entry doesn't fit the batches before, or a number
-            does not fit in ``dtype``.
+        ValueError: If the loader yields no batch, an entry doesn't match earlier batches, or a number does
+            not fit in ``dtype``.
         MemoryError: If the result doesn't fit.
-        FileExistsError: If the path exists and ``overwrite`` is False, if `to_numpy` did not write it,
-            or if another process is writing it: each rank needs its own path.
+        FileExistsError: If the path exists and ``overwrite`` is False or `to_numpy` did not write it, or if
+            another process is writing it: each rank needs its own path.
         OSError: If writing fails, for example because the disk is full; no file is left behind.
 
     Every error, including errors of the loader and Ctrl-C, has an attribute ``partial``: the samples in

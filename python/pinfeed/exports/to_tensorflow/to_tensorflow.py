@@ -29,17 +29,16 @@ def to_tensorflow(
 
     Each loop over the dataset, such as an epoch of ``fit``, iterates the loader once. TensorFlow uses
     the arrays without a copy, through ``Dataset.from_generator``, so the loader must not overwrite
-    batches that it has returned. Only memory that doesn't begin at a multiple of 64 bytes, such as a
-    slice's, is copied.
+    batches that it has returned. Only memory that is not aligned to 64 bytes, such as a slice's, is copied.
 
     Args:
         loader: Any iterable of batches: a DataLoader, a DeviceLoader, a list, a generator.
         in_memory: Whether to load everything now, by `pinfeed.to_numpy`, into a dataset of single
             samples, for ``.shuffle`` and ``.batch``.
-        channels_last: Entries whose channels to move from axis 1 to the end, as TensorFlow layers
-            expect: True for all uint8 or float entries with 4 axes (NCHW), or names: ``"image"``,
-            ``["left", "right"]``, ``"views.left"`` for a nested entry, ``"0"`` for the first of a
-            tuple. Batches in channels_last memory are not copied.
+        channels_last: Entries whose channels are moved from axis 1 to the end, as TensorFlow layers expect:
+            True for all uint8 or float entries with 4 axes (NCHW), or names: ``"image"``, ``["left",
+            "right"]``, ``"views.left"`` for a nested entry, ``"0"`` for the first of a tuple. Batches in
+            channels_last memory are not copied.
         signature: Nested ``tf.TensorSpec`` and ``tf.RaggedTensorSpec`` of the dataset's elements. None:
             derived from the first batch.
 
@@ -151,7 +150,7 @@ class _Passes:
             self._first.append(itertools.chain(map([batch].pop, [0]), rest))
             return batch
         raise ValueError(
-            "to_tensorflow: loader yielded no batch, and nothing else says what arrays there are; "
+            "to_tensorflow: loader must yield a batch that determines the signature, got none; "
             "give signature=, the structure of a batch with a tf.TensorSpec for each array"
         )
 

@@ -1,7 +1,7 @@
-"""What the ops return, without computing it: shapes for torch.compile, torch.export and "meta".
+"""Result shapes of the ops, for torch.compile, torch.export and "meta".
 
-In Python, because the stable ABI knows no symbolic sizes. They check what the shapes depend on; an
-op itself checks everything else when it runs.
+They are in Python because the stable ABI has no symbolic sizes. They check what the shapes depend on; an op
+checks everything else when it runs.
 """
 
 from __future__ import annotations

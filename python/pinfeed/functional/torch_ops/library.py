@@ -56,7 +56,7 @@ def _load_cuda() -> str | None:
         ops: Any = torch.ops
         ops.load_library(_CUDA_LIBRARY)
     except (OSError, RuntimeError) as error:
-        return f"their library could not be loaded: {error}; build pinfeed anew: {_BUILD}"
+        return f"their library could not be loaded: {error}; rebuild pinfeed: {_BUILD}"
     return None
 
 
@@ -70,7 +70,7 @@ def status() -> str:
 def has_kernels(device: torch.device) -> bool:
     """Whether there are kernels for tensors on a device, and the device can run them.
 
-    ROCm is called CUDA, too, and no kernels are loaded there.
+    torch calls ROCm "cuda" too, but no kernels are loaded there.
     """
     if device.type == "cpu":
         return True

@@ -78,8 +78,8 @@ def pad_tensor(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Pads a jagged batch like `pinfeed.functional.pad`, bit for bit: values, lengths or None, mask or None.
 
-    It pads axis 0 of the samples, which is all that such a batch has. ``offsets`` are on the device
-    of the values.
+    It pads axis 0 of the samples, the only axis in which they differ. ``offsets`` are on the device of the
+    values.
     """
     require(name, values.device)
     rank = values.ndim  # of a sample, too
