@@ -232,7 +232,7 @@ def test_bad_images(samples, arguments, error, words):
 
 
 def test_bad_arguments():
-    check(lambda: field(mask=True), ValueError, "give pad_to")
+    check(lambda: field(mask=True), ValueError, "pass pad_to")
     check(lambda: field(pad_to=9, cu_seqlens=True), ValueError, "row of its own")
     check(lambda: field(pad_to=9, input="THWC"), ValueError, "clips")
     check(lambda: field(grid=3), TypeError, "Patches: grid must be")

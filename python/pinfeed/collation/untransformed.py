@@ -156,7 +156,7 @@ def _classes(entry: _Entry, field: Image) -> set[Any]:
         return set()
     values = pixels.astype(np.int32)
     codes = values @ [65536, 256, 1] if is_color else values
-    found = np.unique(codes)
+    found: Any = np.unique(codes)
     is_white = found >= 240
     # Such as a mask of one class that was stored as JPEG.
     if not is_color and 254 in found and (is_white | (found < 16)).all():
