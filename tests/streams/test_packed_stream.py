@@ -181,9 +181,9 @@ LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
 @pytest.mark.parametrize(
     ("stream", "changes", "state", "error", "words"),
     [
-        ({}, {"seq_length": 5}, STATE, ValueError, "is of another stream: seq_length is 4 there and 5 here"),
+        ({}, {"seq_length": 5}, STATE, ValueError, "is from another stream: seq_length is 4 there and 5 here"),
         ({"shuffle_buffer": 1, "seed": 1}, {}, STATE,
-            ValueError, "StreamDataset: the state is of another stream: shuffle_buffer"),
+            ValueError, "StreamDataset: the state is from another stream: shuffle_buffer"),
         (LAST_OF_TWO, {}, STATE,  # other ranks have other windows
             ValueError, "rank is 0 there and 1 here, world_size is 1 there and 2"),
         ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "has no windows"),

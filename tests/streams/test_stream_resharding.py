@@ -197,8 +197,8 @@ def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ((2, 2), (2, 3), "stream: workers is 2 there and 3 here; make"),
-        ((1, 0), (1, 1), "stream: workers is 0 there and 1 here; make"),
+        ((2, 2), (2, 3), "stream: workers is 2 there and 3 here; create"),
+        ((1, 0), (1, 1), "stream: workers is 0 there and 1 here; create"),
         ((2, 1), (3, 2), "rank is 0 there and 2 here, world_size is 2 there and 3 here, workers is 1"),
     ],
 )  # fmt: skip
@@ -266,7 +266,7 @@ def test_what_can_not_move():
     def refuse(stream, states, *words, error=ValueError):
         check(lambda: stream.load_state_dict(states), error, *words)
 
-    sizes = "the state is of another stream: world_size is {} there and 3 here".format
+    sizes = "the state is from another stream: world_size is {} there and 3 here".format
     refuse(make(3, shuffle_buffer=9), states_of(2, shuffle_buffer=9), sizes(2))
     refuse(make(3), states_of(7), sizes(7))  # more readers than shards
     states = states_of(2)
