@@ -255,7 +255,9 @@ class InPlace(Graph):
 
 
 @pytest.mark.parametrize(
-    "entry", [Graph([torch.ones(2)]), Graph((None, object())), InPlace(None)], ids=repr
+    "entry",
+    [Graph([torch.ones(2)]), Graph((None, object())), InPlace(None)],
+    ids=["of a list", "of a tuple", "in place"],
 )
 def test_objects_that_move_themselves_are_asked_once(entry, fake):
     entry = dataclasses.replace(entry)
