@@ -268,7 +268,7 @@ OPTIONS = [
     ({"seed": 1, "shuffle": True, "generator": torch.Generator()},
         ValueError, "expected seed or generator, got seed=1 and a generator; leave one out"),
     ({"shuffle": True, "generator": torch.Generator(), "rank": 1, "world_size": 2},
-        ValueError, "generator shuffles .* one process, but this is one of 2; pass seed instead"),
+        ValueError, "generator shuffles the rows of one process, but this is one of 2; pass seed instead"),
     *(({name: None}, TypeError, f"{name} is not an option here")
         for name in ("dataset", "collate_fn", "sampler", "batch_sampler", "indices")),
 ]  # fmt: skip
