@@ -72,3 +72,23 @@ def test_shards_of_gnu_tar(way, tmp_path):
         expected.append({"name": long, "txt": b"long"})
     found = sorted(stream, key=lambda sample: sample["name"])
     assert found == expected
+
+
+@pytest.mark.parametrize("way", ["-cf", "-czf"])
+def test_shards_in_any_order(way, tmp_path):
+    """Without ``--sort=name``, files are in the order of their folder, which can be any."""
+    names = ["b.txt", "a.cls", "sub/a.txt", "a.txt", "sub/a.cls", "b.cls"]
+    (tmp_path / "sub").mkdir()
+    for name in names:
+        (tmp_path / name).write_text(name)
+    subprocess.run(
+        ["tar", way, "x.tar", *[f"./{name}" for name in names]],
+        cwd=tmp_path,
+        check=True,
+        timeout=60,
+    )
+    found = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=_recipe())]
+    assert found == [
+        {"name": name, "txt": f"{name}.txt".encode(), "cls": f"{name}.cls".encode()}
+        for name in ("b", "a", "sub/a")
+    ]
