@@ -430,3 +430,40 @@ def test_squares_of_floats():
 
 def test_boxes_beside_gray_images():
     check(lambda: pinfeed.Collate({"image": RANDOM})([{"image": SCENE, "boxes": CORNERS}]), ValueError, "looks like boxes")  # fmt: skip
+
+
+FIVE = np.array([[2, 4, 8, 10, 1], [0, 0, 32, 24, 0]])
+# Keys and arrays of an augmented image, and the field for them.
+NAMED = {
+    "gtBoxes": (CORNERS[:1], "Boxes() transforms boxes too"),
+    "bbs": (CORNERS / 40, "Boxes() transforms boxes too"),
+    "detections": (FIVE / 40, "Boxes() transforms boxes of shape (n, 4) too"),
+    "handKeypoints": (KEYPOINTS[0], "Points() transforms points too"),
+    "pts": (KEYPOINTS[0, :, :2], "Points() transforms points too"),
+    "lmks": (KEYPOINTS[0, :, :2], "Points() transforms points too"),
+    "target": (FIVE, "Boxes() transforms target[:, :4] too, with [:, 4] as their labels"),
+    "y": (np.roll(FIVE, 1, axis=1), "Boxes() transforms y[:, 1:] too, with [:, 0] as their labels"),
+    "leftDisparity": (SCENE / np.float32(8), "transform both in the dataset"),
+    "gtFlow": (np.ones((24, 32, 2), np.float32), "transform both in the dataset"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NAMED)
+def test_names_and_columns_of_targets(key):
+    array, message = NAMED[key]
+    wrong = pinfeed.Collate({"image": RANDOM})
+    check(lambda: wrong([photo(**{key: array})] * 2), ValueError, f"['{key}'] looks like", message)
+    pinfeed.Collate({"image": RANDOM, key: Stack()})([photo(**{key: array})] * 2)
+
+
+def test_rows_that_increase_are_no_boxes():
+    rng = np.random.default_rng(0)
+    for width in (4, 5):
+        for _ in range(50):
+            rows = np.sort(rng.uniform(0, 24, (3, width)), 1)
+            more = {"quantiles": rows, "numBoxes": np.arange(4), "maxBox": np.arange(5)}
+            pinfeed.Collate({"image": RANDOM})(
+                [photo(**more), photo(**more | {"quantiles": rows + 1})]
+            )
+    boxes = photo(y=CORNERS[:1])  # a few boxes can increase
+    check(lambda: pinfeed.Collate({"image": RANDOM})([boxes] * 4), ValueError, "Boxes() transforms")

@@ -23,10 +23,10 @@ from pinfeed.structure import children, is_container
 
 # Keys that end in such a word. box_class, joint_angles and num_points are something else.
 _NAME = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})(?:_?(?:xyxy|xywh|cxcywh|xyv?|2d))?$"
-_BOXES = re.compile(_NAME.format("b?box(?:es)?|rects?|rois?"), re.IGNORECASE)
+_BOXES = re.compile(_NAME.format("b?box(?:es)?|bbs|detections?|dets?|rects?|rois?"), re.IGNORECASE)
 _POINTS = re.compile(
     _NAME.format(
-        "key_?points?|points?|kpts?|landmarks?|joints?|poly(?:gon|line)s?|contours?|vertices"
+        "key_?points?|points?|kpts?|pts|kps|landmarks?|lmks?|joints?|poly(?:gon|line)s?|contours?|vertices"
     ),
     re.IGNORECASE,
 )
@@ -68,6 +68,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
     """
     problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
+    unnamed: dict[str, list[Any]] = {}
     for position in range(min(len(samples), _SAMPLES)):
         entries = list(_entries(fields, samples[position], "", "", ""))
         images = [
@@ -85,10 +86,12 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
             )
             if problem is not None:
                 problems.setdefault(entry.path, problem)
+                if not _is_named(entry.key):
+                    unnamed.setdefault(entry.path, []).append(_numbers(entry.value))
             elif not _is_named(entry.key) and not _is_empty(entry.value):
                 others.add(entry.path)  # other samples only looked like it
     for path, (problem_of_path, is_error) in problems.items():
-        if path not in others:
+        if path not in others and not _increase(unnamed.get(path, [])):
             if is_error:
                 raise ValueError(problem_of_path)
             warnings.warn(str(problem_of_path), stacklevel=2)
@@ -193,7 +196,20 @@ def _is_changed(image: Any, field: Image | Patches) -> bool:
 
 def _is_named(key: str) -> bool:
     """Whether a key is a name of boxes, points or masks."""
-    return any(name.search(key) for name in (_BOXES, _POINTS, _MASKS))
+    return any(_has_name(key, names) for names in (_BOXES, _POINTS, _MASKS))
+
+
+def _has_name(key: str, names: re.Pattern[str]) -> bool:
+    """Whether a key has one of the names, as in gt_boxes or gtBoxes."""
+    return bool(names.search(re.sub("(?<=[a-z])(?=[A-Z])", "_", key)))
+
+
+def _increase(arrays: Sequence[Any]) -> bool:
+    """Whether the rows of several arrays increase, such as quantiles; a few boxes do, too."""
+    if not arrays or not all(np.ndim(a) == 2 and np.shape(a)[1] in (4, 5) for a in arrays):
+        return False
+    rows = np.unique(np.concatenate([np.asarray(a, np.float64) for a in arrays]), axis=0)
+    return len(rows) >= 4 and bool((rows[:, 1:] >= rows[:, :-1]).all())
 
 
 def _is_empty(value: Any) -> bool:
@@ -222,7 +238,7 @@ def _problem(
         return None
     if others and (isinstance(others[0], Stack) or kind == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
-    if kind in ("a mask", "another image") and _VECTORS.search(entry.key):
+    if kind in ("a mask", "another image") and _has_name(entry.key, _VECTORS):
         fix = "if its values are vectors or disparities, they change with the geometry, too: transform "
         fix += "both in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
@@ -315,19 +331,24 @@ def _kind(
     """Returns what an array looks like beside an image of this size, and the hint; empty if nothing."""
     shape = tuple(array.shape)
     is_empty = shape == (0,)
-    if _BOXES.search(key) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
+    if _has_name(key, _BOXES) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
         return "boxes", f"the field Boxes({image}) transforms boxes{suffix} too"
     if len(shape) == 2 and shape[1] == 4 and _are_boxes(array, size):
         return "boxes", f"the field Boxes({image}) transforms boxes too"
+    if is_random and len(shape) == 2 and shape[1] == 5:
+        for columns, boxes, label in ((":4", array[:, :4], 4), ("1:", array[:, 1:], 0)):
+            if _are_boxes(boxes, size) and _are_classes_or_scores(array[:, label]):
+                field = f"Boxes({image}) transforms {key or 'boxes'}[:, {columns}]"
+                return "boxes", f"the field {field} too, with [:, {label}] as their labels"
     if is_random and len(shape) == 2 and shape[1] == 5 and _are_classes_and_boxes(array):
         columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
         field = f"Boxes({image}{image and ', '}format='cxcywh')"
         return "boxes", f"the field {field} transforms {columns} too, with [:, 0] as their labels"
-    if _POINTS.search(key) and (is_empty or _are_points(array, size)):
+    if _has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) transforms points too"
     is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
-    if _POINTS.search(key) and is_row:  # as COCO and CelebA have them
+    if _has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
                 fix = f"the field Points({image}) transforms {key}.reshape(-1, {width}) too"
@@ -361,6 +382,12 @@ def _are_boxes(array: Any, size: tuple[int, int]) -> bool:
     return bool(
         len(boxes) and is_inside and (boxes[:, 2:] > boxes[:, :2]).all() and boxes.max() > 1
     )
+
+
+def _are_classes_or_scores(column: Any) -> bool:
+    numbers = np.asarray(column, np.float64)
+    is_score, is_class = numbers.max() <= 1, (numbers == np.rint(numbers)).all()
+    return bool(numbers.min() >= 0 and (is_score or is_class))
 
 
 def _are_classes_and_boxes(array: Any) -> bool:
