@@ -32,7 +32,6 @@ from pinfeed.fields.field import (
     Field,
     FieldContext,
     check_output_request,
-    native_arguments,
     padded_entry,
 )
 from pinfeed.fields.pil_images import pil_pixels
@@ -46,6 +45,7 @@ from pinfeed.functional.normalization import (
 from pinfeed.functional.sequences import Padded, PaddedImages
 from pinfeed.functional.torch_ops.tensors import normalize_tensor
 from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Source
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -438,19 +438,20 @@ class Image(Field):
                 )
 
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
+        target, threads = batch_allocator(context.pin), get_num_threads()
         if self.augments or context.has_dependents:
             random_state = context.random_state
             if random_state is None:
                 count = len(images if indices is None else indices)
                 random_state = BatchRandomState(np.arange(count), key=0)
             shared = self._format, self._padding, random_state, context.objects
-            target = batch_allocator(context.pin)
             outputs = self._augmentation.batch(
                 images, indices, *shared, target, context.name, context.path
             )
         else:
-            arguments = images, indices, self._format, *native_arguments(context)
-            outputs = _core.normalize_images(*arguments, padding=self._padding)
+            outputs = _core.normalize_images(
+                images, indices, self._format, target, context.name, threads, padding=self._padding
+            )
         values, sizes, mask, views = outputs
         batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values
         if self._padding is not None:

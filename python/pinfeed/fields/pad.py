@@ -21,7 +21,6 @@ from pinfeed.fields.field import (
     FieldContext,
     OutputRequest,
     check_output_request,
-    native_arguments,
     padded_entry,
     require_rows,
     sequences_of,
@@ -29,6 +28,8 @@ from pinfeed.fields.field import (
 from pinfeed.functional.padding import PAD_HINTS, Padding
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
 
@@ -203,8 +204,13 @@ class Pad(Field):
     ) -> tuple[Any, ...]:
         """Returns values, lengths, a mask and values with one replaced; None unless requested."""
         return _core.pad(
-            *(source, offsets, indices, self._padding.options),
-            *native_arguments(context),
+            source,
+            offsets,
+            indices,
+            self._padding.options,
+            batch_allocator(context.pin),
+            context.name,
+            get_num_threads(),
             lengths=bool(self._lengths) or context.has_dependents,
             mask=self._mask_name,
             replaced=self._replaced,
