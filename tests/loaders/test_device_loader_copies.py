@@ -290,14 +290,15 @@ def test_a_batch_of_a_tokenizer(fake):
     assert len(fake.copied) == 1  # and not one for each, as its own .to would
 
 
+UNEVEN = [torch.ones(2), torch.ones(3)]
 TENSORS = {
     "subclass": lambda: torch.arange(4.0).as_subclass(MarkedTensor),
     "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
     "gradients": lambda: torch.ones(3, requires_grad=True) * 2,
     "sparse": lambda: torch.eye(3).to_sparse(),
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
-    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2)] * 2, layout=torch.jagged),
+    "nested": lambda: torch.nested.nested_tensor(UNEVEN),
+    "jagged": lambda: torch.nested.nested_tensor(UNEVEN, layout=torch.jagged),
 }
 
 

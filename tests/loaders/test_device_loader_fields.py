@@ -154,7 +154,8 @@ def test_images_from_any_strides(way):
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
 def test_no_images(layout, way):
     some = Collate(Stack())(images(layout))
-    for options in ({}, {"channels_last": True, "dtype": torch.bfloat16}, {"output": "HWC"}):
+    bytes_, half = {"output": "HWC", "dtype": torch.uint8}, {"dtype": torch.bfloat16}
+    for options in ({}, {"channels_last": True} | half, bytes_):
         field = Image(input=layout, **options)
         assert_same(applied(field, some[:0]), applied(field, some)[:0])
     with pytest.raises(TypeError, match="uint8"):
