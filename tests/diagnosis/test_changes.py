@@ -293,6 +293,7 @@ TRANSFORMS = {
     "a subset": (Subset(Subset(Folder(v1.Compose(RESIZED)), range(20)), range(12)), "dataset.dataset.dataset.transform, image", True),
     "random": (Folder(v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *END])), "dataset.transform, image", False),
     "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "dataset.transform, image", False),
+    "a rest without draws": (Folder(v1.Compose([v1.Grayscale(3), *RESIZED])), "dataset.transform, image", True),
     "transforms": (Folder(v2.Compose([v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]), "transforms"), "dataset.transforms, image", True),
     "a pair": (Vision("", transform=v1.Compose(RESIZED)), "dataset.transforms.transform, image", True),
     "a concatenation": (ConcatDataset([Folder(v1.Compose(RESIZED)), Subset(Folder(v1.Compose(RESIZED)), range(9))]), "dataset.datasets[0].transform, image", True),

@@ -137,7 +137,8 @@ def test_batches_do_not_hold_on_to_images(blocks):
         image.paste((1, 2, 3), (0, 0, *SIZE))
         image.close()
     assert torch.equal(batch, expected)
-    with pytest.raises(ValueError, match="closed"):
+    message = r"sample 0: Pillow can't read the image: .*closed.*; call its load\(\) or convert\(\)"
+    with pytest.raises(ValueError, match=message):
         pinfeed.Collate(pinfeed.Image())(images)
 
 
@@ -173,8 +174,25 @@ def test_jpegs_in_draft_mode():
 def test_truncated_files(format):
     good = image_of("RGB")
     bad = PIL.Image.open(io.BytesIO(encoded(format)[:-400]))
-    with pytest.raises(OSError, match="truncated"):
-        pinfeed.Collate(pinfeed.Image())([good, bad])
+    message = (
+        r"\['x'\] of sample 1: Pillow can't read the image: .*truncated.*; leave this file out"
+    )
+    with pytest.raises(OSError, match=message):
+        pinfeed.Collate({"x": pinfeed.Image()})([{"x": good}, {"x": bad}])
+
+
+def test_files_that_are_closed_too_early(tmp_path):
+    encoded_image = encoded("PNG")
+    (tmp_path / "a.png").write_bytes(encoded_image)
+    with PIL.Image.open(tmp_path / "a.png") as lazy:
+        pass
+    with pytest.raises(
+        ValueError, match=r"sample 1: Pillow can't read .*a.png: .*closed; call its"
+    ):
+        pinfeed.Collate(pinfeed.Image())([image_of("RGB"), lazy])
+    with PIL.Image.open(tmp_path / "a.png") as loaded:
+        loaded.load()
+    assert pinfeed.Collate(pinfeed.Image())([loaded]).shape == (1, 3, *SIZE[::-1])
 
 
 @pytest.mark.parametrize("mode", ["La", "RGBa"])

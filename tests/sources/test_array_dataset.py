@@ -78,6 +78,16 @@ def test_rows_are_a_sequence():
             rows[position]
 
 
+def test_a_column_of_rows():
+    """As the message says."""
+    dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
+    for indices in ([1, 2], np.array([1, 2])):
+        message = r"Rows: .* got 'y'; dataset.select\(indices\)\['y'\] is this entry of all of them"
+        with pytest.raises(TypeError, match=message):
+            dataset[indices]["y"]
+        np.testing.assert_array_equal(dataset.select(indices)["y"], [1, 2])
+
+
 @pytest.mark.parametrize("part", [slice(1, 3), slice(None, None, -1), slice(5, 9), slice(-2, None)])
 def test_slices_of_rows_are_rows(part):
     rows = pinfeed.ArrayDataset((values(), np.arange(LENGTH))).__getitems__([4, 2, 9, 2])

@@ -32,6 +32,15 @@ HF = datasets.Dataset.from_pandas(FRAME)
 HDF5 = h5py.File("x.h5", "w", driver="core", backing_store=False).create_dataset(
     "x", data=np.eye(2)
 )
+
+
+def closed(name):
+    """An entry of a file that is closed."""
+    with h5py.File("closed.h5", "w", driver="core", backing_store=False) as file:
+        file["x"] = np.eye(2)
+        return file[name]
+
+
 SPARSE = scipy.sparse.csr_array(np.eye(2))
 LINES = [np.zeros((3, width)) for width in (5, 7, 6, 7)]
 WIDE = (PHOTOS[0], PHOTOS[1, :, :4])
@@ -82,6 +91,14 @@ HINTS: Hints = {
         ValueError, r"convert a list of samples with np.stack\(samples\), or RaggedArray.from_sequences\(samples\)"),
     "labels in a list": (lambda labels: rows({"image": PHOTOS, "label": labels}), [2, 0, 1], np.array([2, 0, 1]), BOTH,
         TypeError, r"^ArrayDataset: entry \['label'\]: expected an array, got a list of 3 numbers; pass np.array"),
+    "labels in a range": (lambda labels: rows({"image": PHOTOS, "label": labels})["label"], range(3), np.array(range(3)), torch.tensor([0, 1, 2]),
+        TypeError, r"^ArrayDataset: entry \['label'\]: expected an array, got a range of 3 numbers; pass np.array"),
+    "PIL images in a list": (lambda images: rows({"image": images, "label": LABELS}), [COLOR] * 3, np.stack([COLOR] * 3), BOTH | {"image": torch.from_numpy(PHOTOS[[1, 1, 1]])},
+        TypeError, r"entry \['image'\]: expected an array, got a list of 3 PIL images; pass np.stack\(images\) if they have one size; "),
+    "a dataset of a closed file": (rows, closed("x"), np.eye(2), torch.eye(2, dtype=torch.float64),
+        TypeError, r"got Dataset; its file is closed; take an array in the file, such as rows = h5py.File\(path\)\['x'\]"),
+    "a closed file": (rows, closed("/"), np.eye(2), torch.eye(2, dtype=torch.float64),
+        TypeError, r"got (File|Group); take an array in the file, such as rows = h5py.File\(path\)\['x'\]"),
     "lists of different lengths": (lambda ids: rows({"ids": ids}, {"ids": Pad()}), LISTS,
         RaggedArray.from_sequences(LISTS), {"ids": torch.tensor([[1, 2], [3, 0]])},
         TypeError, "got a list of 2 lists of numbers; if they differ in length, pass RaggedArray.from_sequences"),

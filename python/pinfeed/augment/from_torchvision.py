@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from pinfeed.augment.color import Coloring, ColorJitter, RandomGrayscale
 from pinfeed.augment.crops import CenterCrop, Pad, RandomCrop, RandomIoUCrop, RandomZoomOut
 from pinfeed.augment.erasing import RandomErasing
-from pinfeed.augment.geometry import Compose, Geometry, RandomHorizontalFlip, RandomVerticalFlip
+from pinfeed.augment.geometry import Geometry, RandomHorizontalFlip, RandomVerticalFlip
 from pinfeed.augment.sizes import (
     RandomResize,
     RandomResizedCrop,
@@ -26,17 +27,19 @@ from pinfeed.augment.sizes import (
     ResizeKeepRatio,
     ScaleJitter,
 )
+from pinfeed.functional.normalization import Normalization
 
 _NAME = "Image.from_torchvision"
 _OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # of RandomIoUCrop, if nothing is said
 _OFF = 1e-3  # of a byte, by which a fill of floats may be off
 _HALVES = (torch.float16, torch.bfloat16)
 _TO_TENSOR = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor", "ToNumpy")
-_TO_FLOATS = ("ToTensor", "MaybeToTensor", "ToDtype", "ConvertImageDtype", "Normalize")
 _WITH_CHANCE = (
     *("ColorJitter", "RandomGrayscale", "RandomHorizontalFlip", "RandomVerticalFlip"),
     *("RandomZoomOut", "RandomErasing"),
 )
+_OF_TENSORS = ("ToDtype", "ConvertImageDtype")  # those of v2 return PIL images as they are
+_NOT_RANDOM = ("Resize", "CenterCrop", "CenterCropOrPad", "Pad", "Grayscale", "TrimBorder")
 _FROM_TRANSFORM = ("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype")
 
 
@@ -47,24 +50,33 @@ _OF_FLOATS = (
 )
 
 
-class _NotFused(Exception):
-    """A transform that an `Image` can't do at its position, the reason, and a better hint than moving it."""
+#: What earlier calls left, which a notebook cell that runs again passes.
+_rests = weakref.WeakSet[Any]()
 
-    def __init__(self, transform: Any, why: str, fix: str = "") -> None:
+
+class _NotFused(Exception):
+    """The reason why an `Image` can't do a transform, its position, and a better hint than moving it."""
+
+    def __init__(self, why: str, fix: str = "", index: int = 0) -> None:
         super().__init__(why)
-        self.transform, self.fix = transform, fix
+        self.fix, self.index = fix, index
 
 
 def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     """Returns the result of `Image.from_torchvision`; ``kind`` is the class of the field."""
-    transforms = _flat(transform)
-    if not transforms:
-        raise TypeError(
-            f"{_NAME}: transform must be of torchvision or timm, got an empty {type(transform).__name__}; "
-            "without a transform, write the field: Image() makes floats of 0..1, Image(dtype=torch.uint8) "
-            "keeps bytes"
+    if any(transform is rest for rest in _rests):
+        raise ValueError(
+            f"{_NAME}: transform must be convertible, got the rest of an earlier call; use the field of that "
+            "call, and run the conversion once"
         )
-    if not any(_library(part) for part in transforms):
+    transforms = _flat(transform)
+    for part in transforms:
+        if isinstance(part, type) and _library(part):
+            raise TypeError(
+                f"{_NAME}: transform must be made of transforms, got the class {part.__name__}; create it "
+                f"with parentheses: {part.__name__}(...)"
+            )
+    if transforms and not any(map(_name, transforms)):
         names = ", ".join(type(part).__name__ for part in transforms)
         got = names if transforms == [transform] else f"{type(transform).__name__} of {names}"
         raise TypeError(
@@ -85,25 +97,31 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
                 "write the field: Image(mean, std, input='TCHW', output='TCHW')"
             )
     layouts = _layouts(transforms, str(options.get("input", "")))
-    start, arguments = 0, {}
-    for start in range(len(transforms) + 1):
+    dtypes = _dtypes(transforms, layouts)
+    first = next((i for i, dtype in enumerate(dtypes) if dtype not in (None, torch.uint8)), None)
+    arguments, got = {}, "which is empty"
+    for start in range(len(transforms)):
         try:
-            arguments = _arguments(kind, transforms, layouts, start)
+            arguments = _arguments(kind, transforms, layouts, dtypes, start)
             break
-        except _NotFused:
-            pass
-    first = next((i for i, part in enumerate(transforms[:start]) if _makes_floats(part)), None)
-    if first is not None:
-        try:
-            _arguments(kind, transforms, layouts, first)
         except _NotFused as error:
-            raise ValueError(f"{_NAME}: {_advice(error, transforms, first)}") from None
-    return _like(transform, transforms[:start]), kind(**arguments | options)
+            if start == first:
+                raise ValueError(f"{_NAME}: {_advice(error, transforms, first)}") from None
+            got = f"which ends with {type(transforms[-1]).__name__} ({error})"
+    else:
+        raise ValueError(
+            f"{_NAME}: there is nothing to convert in transform, {got}; if an earlier call returned it, use the "
+            "field of that call; otherwise keep the transform, and write the field: "
+            "Image(dtype=torch.uint8) keeps bytes, Image() makes floats of 0..1"
+        )
+    rest = _like(transform, transforms[:start])
+    _rests.add(rest)
+    return rest, kind(**arguments | options)
 
 
 def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
     """Returns the hint for a transform that an `Image` can't do after the conversion to floats."""
-    index = max(i for i, part in enumerate(transforms) if part is error.transform)
+    index = error.index
     name, converter = (type(transforms[i]).__name__ for i in (index, first))
     text = f"{name}: {error}" if index == first else f"{name} comes after {converter}, and {error}"
     between = [part for part in transforms[first:index] if not _is_conversion(part)]
@@ -114,9 +132,15 @@ def _advice(error: _NotFused, transforms: list[Any], first: int) -> str:
     called = "them" if later else "it"
     of_batch = "the batch" if name in ("MixUp", "CutMix") else "each image of the batch"
     fix = f"leave {left} out, and call {called} on {of_batch}"
-    if index > first and all(map(_takes_bytes, [*between, error.transform])):
+    if name == "ToPILImage" and all(map(_takes_bytes, between)):
+        return f"{text}; leave out {converter} and ToPILImage"
+    if index > first and all(map(_takes_bytes, [*between, transforms[index]])):
         names = " and ".join([*(type(part).__name__ for part in between), "it"])
-        fix = f"move {names} before {converter}, where it gets bytes, or {fix}"
+        gets = (
+            ", where it gets a PIL image," if "ToTensor" in converter else ", where it gets bytes,"
+        )
+        gets = "," if converter == "Normalize" else gets
+        fix = f"move {names} before {converter}{gets} or {fix}"
     return f"{text}; {fix}"
 
 
@@ -130,9 +154,14 @@ def _is_conversion(transform: Any) -> bool:
     return _KNOWN.get(_name(transform)) in (_keep, _add_identity, _add_conversion, _add_normalize)
 
 
+def may_be_random(transform: Any) -> bool:
+    """Whether a transform may draw random numbers; an unknown one may."""
+    return not all(_is_conversion(part) or _name(part) in _NOT_RANDOM for part in _flat(transform))
+
+
 def _library(transform: Any) -> str:
-    """Returns ``"torchvision"`` or ``"timm"`` for their classes."""
-    module = type(transform).__module__
+    """Returns ``"torchvision"`` or ``"timm"`` for their classes and objects."""
+    module = (transform if isinstance(transform, type) else type(transform)).__module__
     for library in ("torchvision.transforms", "timm.data"):
         if module == library or module.startswith(f"{library}."):
             return library.partition(".")[0]
@@ -141,7 +170,7 @@ def _library(transform: Any) -> str:
 
 def _name(transform: Any) -> str:
     """Returns the class name; timm's ``ToTensor``, which doesn't scale, has another name."""
-    if isinstance(transform, torch.nn.Identity):
+    if type(transform) is torch.nn.Identity:
         return "Identity"
     library, name = _library(transform), type(transform).__name__
     if library == "timm" and name in ("ToTensor", "RandomErasing"):
@@ -150,8 +179,8 @@ def _name(transform: Any) -> str:
 
 
 def _flat(transform: Any) -> list[Any]:
-    """Returns the single transforms, in order."""
-    if isinstance(transform, list | tuple | torch.nn.Sequential):
+    """Returns the single transforms, in order; subclasses of containers may do more than apply them."""
+    if type(transform) in (list, tuple, torch.nn.Sequential):
         return [one for part in transform for one in _flat(part)]
     if _name(transform) == "Compose":
         return _flat(list(transform.transforms))
@@ -185,26 +214,36 @@ def _like(transform: Any, rest: list[Any]) -> Any:
     is_v2 = any(".v2." in type(part).__module__ for part in _flat(transform))
     if not rest and is_v2:  # takes any number of arguments, as the others of v2
         return sys.modules["torchvision.transforms.v2"].Identity()
-    if not rest or isinstance(transform, torch.nn.Sequential):
+    if not rest or type(transform) is torch.nn.Sequential:
         return torch.nn.Sequential(*rest) if rest else torch.nn.Identity()
     if _name(transform) == "Compose":
         return type(transform)(rest)
-    if len(rest) == 1:
-        return rest[0]
     module: Any = sys.modules["torchvision.transforms.v2" if is_v2 else "torchvision.transforms"]
     return module.Compose(rest)
 
 
-def _makes_floats(transform: Any) -> bool:
-    name = _name(transform)
-    if name in ("ToDtype", "ConvertImageDtype"):
-        dtype = _dtype_of(transform)
-        return dtype is None or dtype.is_floating_point
-    return name in (*_TO_FLOATS, "timm.ToTensor")
+def _dtypes(transforms: list[Any], layouts: list[str]) -> list[torch.dtype | None]:
+    """Returns the dtype that each transform gives images, None if it keeps theirs."""
+    dtypes: list[Any] = []
+    kind = "Image"  # of v2, which chooses the dtype by it; samples that are tensors have it, too
+    for part, layout in zip(transforms, layouts, strict=True):
+        name = _name(part)
+        dtype = None
+        if name in ("ToTensor", "MaybeToTensor", "Normalize"):
+            dtype = torch.get_default_dtype()
+        elif name == "timm.ToTensor" or (name in _OF_TENSORS and layout != "PIL"):
+            dtype = part.dtype
+        if isinstance(dtype, dict):
+            by_name = {getattr(key, "__name__", key): value for key, value in dtype.items()}
+            dtype = by_name.get(kind, by_name.get("others"))
+        dtypes.append(dtype)
+        if name in (*_TO_TENSOR, "timm.ToTensor", "ToPureTensor"):
+            kind = "Image" if name == "ToImage" else "Tensor"
+    return dtypes
 
 
 def _layouts(transforms: list[Any], sample_layout: str) -> list[str]:
-    """What each transform gets, and what the last one returns: ``"PIL"``, ``"tensor"`` or not known.
+    """What each transform gets: ``"PIL"``, ``"tensor"`` or not known.
 
     ``sample_layout`` is the layout of samples; empty if the user did not pass it.
     """
@@ -215,32 +254,25 @@ def _layouts(transforms: list[Any], sample_layout: str) -> list[str]:
         layout = "tensor"
     elif conversions:
         layout = "" if conversions[0] == "ToPILImage" else "PIL"
-    elif any(_makes_floats(part) for part in transforms):
+    elif {*names} & {*_OF_TENSORS, "Normalize"}:
         layout = "tensor"
-    layouts = [layout]
+    layouts = []
     for name in names:
+        layouts.append(layout)
         if name in (*_TO_TENSOR, "timm.ToTensor"):
             layout = "tensor"
         elif name == "ToPILImage":
             layout = "PIL"
-        layouts.append(layout)
     return layouts
-
-
-def _dtype_of(transform: Any) -> torch.dtype | None:
-    """Returns the dtype that a conversion gives images, None if unknown."""
-    dtype = transform.dtype
-    if isinstance(dtype, dict):  # of v2, by the types of what there is in a sample
-        by_name = {getattr(key, "__name__", key): value for key, value in dtype.items()}
-        dtype = by_name.get("Image", by_name.get("others"))
-    return dtype if isinstance(dtype, torch.dtype) else None
 
 
 @dataclass
 class _Plan:
     """The arguments of an `Image`, collected from one transform after the other."""
 
-    layout: str = ""
+    input: str = ""  # "tensor" if samples are tensors
+    layout: str = ""  # of what the next transform gets
+    target: torch.dtype | None = None  # that the next transform converts to
     steps: list[Geometry] = field(default_factory=list)
     interpolation: str | tuple[str, ...] | None = None
     is_scaled: bool = True  # whether floats before normalization go from 0 to 1
@@ -261,10 +293,11 @@ class _Plan:
         arguments: dict[str, Any] = {}
         if self.normalization is not None:
             arguments["mean"], arguments["std"] = self.normalization
-        if not self.is_float:
-            arguments["dtype"] = torch.uint8
-        elif self.dtype != torch.float32:
-            arguments["dtype"] = self.dtype
+        arguments["dtype"] = self.dtype if self.is_float else torch.uint8
+        if not self.is_scaled:
+            arguments["scale"] = 1
+        if self.input == "tensor":
+            arguments["input"] = "CHW"
         augment: list[Any] = [*self.steps, *self.colors]
         if self.erasing is not None:
             augment.append(RandomErasing(**self.erasing))
@@ -281,45 +314,39 @@ class _Plan:
         return arguments
 
 
-def _arguments(kind: Any, transforms: list[Any], layouts: list[str], start: int) -> dict[str, Any]:
+def _arguments(
+    kind: Any,
+    transforms: list[Any],
+    layouts: list[str],
+    dtypes: list[torch.dtype | None],
+    start: int,
+) -> dict[str, Any]:
     """Returns the arguments of the field for all transforms from ``start`` on."""
-    plan = _Plan()
+    plan = _Plan(input=layouts[start])
     if start > 0 and _KNOWN.get(_name(transforms[start - 1])) is _keep:
         plan.values = "bytes"
-    is_unscaled = False
-    for one, layout in zip(transforms[start:], layouts[start:], strict=False):
-        plan.layout = layout
-        add = _KNOWN.get(_name(one))
-        if add is None:
-            raise _NotFused(one, "an Image can't do it")
+    for index in range(start, len(transforms)):
+        part, plan.layout, plan.target = transforms[index], layouts[index], dtypes[index]
         try:
-            add(plan, one)
-            is_unscaled = is_unscaled or plan.values == "unscaled"
-            if len(plan.steps) > 1:
-                Compose(plan.steps)
-        except _NotFused:
+            if (add := _KNOWN.get(_name(part))) is None:
+                raise _NotFused("an Image can't do it")
+            add(plan, part)
+            kind(**plan.arguments())
+        except _NotFused as error:
+            error.index = index
             raise
         except (TypeError, ValueError) as error:
-            raise _NotFused(one, f"an Image can't do it ({error})") from error
-    arguments = plan.arguments()
-    if is_unscaled:
-        arguments["scale"] = 1
-    if layouts[start] == "tensor":
-        arguments["input"] = "CHW"
-    try:
-        kind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise _NotFused(transforms[start], f"an Image can't do it ({error})") from error
-    return arguments
+            raise _NotFused(f"an Image can't do it ({error})", index=index) from error
+    return plan.arguments()
 
 
-def _add_step(plan: _Plan, transform: Any, step: Geometry, *, pads: bool = False) -> None:
+def _add_step(plan: _Plan, step: Geometry, *, pads: bool = False) -> None:
     """Adds a geometric transform. Unless it is a flip, it must come before colors and erasing."""
     if plan.colors or plan.erasing is not None:
         fix = "put it before the erasing" if plan.erasing is not None else ""
-        raise _NotFused(transform, "an Image does it before colors and erasing", fix)
+        raise _NotFused("an Image does it before colors and erasing", fix)
     if pads and plan.values == "normalized":
-        raise _NotFused(transform, "an Image pads before it normalizes")
+        raise _NotFused("an Image pads before it normalizes")
     plan.steps.append(step)
     plan.pads = plan.pads or pads
 
@@ -336,26 +363,26 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
     if names == ["nearest"] and plan.layout != "tensor":
         names = ["nearest-exact" if plan.layout == "PIL" else "nearest, of PIL or of tensors"]
     if not {*names} <= {"bilinear", "bicubic", "nearest", "nearest-exact"}:
-        raise _NotFused(transform, f"an Image has no interpolation {', '.join(names)!r}")
+        raise _NotFused(f"an Image has no interpolation {', '.join(names)!r}")
     if "nearest" not in names[0] and getattr(transform, "antialias", True) is not True:
         fix = "leave antialias=False out of it"
-        raise _NotFused(transform, "an Image always antialiases", fix)
-    _add_step(plan, transform, step)
+        raise _NotFused("an Image always antialiases", fix)
+    _add_step(plan, step)
     plan.interpolation = names[0] if len(names) == 1 else tuple(names)
     plan.in_floats = plan.is_float
 
 
-def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
+def _as_fill(plan: _Plan, fill: Any) -> Any:
     """Returns a number in units of bytes, or one per channel."""
     numbers = [0] if fill is None else _numbers(fill)
     if numbers is None:
-        raise _NotFused(transform, f"an Image takes numbers as fill, not {fill!r}")
+        raise _NotFused(f"an Image takes numbers as fill, not {fill!r}")
     if plan.values == "normalized":
         fills = _before_normalization(plan, numbers)
         fix = f"move it before the conversion to floats with fill={fills}, the same color"
         if fills is None:
             fix = "leave it out, and call it on each image of the batch"
-        raise _NotFused(transform, "an Image pads before it normalizes", fix)
+        raise _NotFused("an Image pads before it normalizes", fix)
     unit = 255 if plan.values == "scaled" else 1
     integers = tuple(round(number * unit) for number in numbers)
     bytes_ = [min(max(number, 0), 255) for number in integers]
@@ -363,7 +390,7 @@ def _as_fill(plan: _Plan, transform: Any, fill: Any) -> Any:
     if off > _OFF:
         shown = ", ".join(f"{number} / 255" if unit == 255 else str(number) for number in bytes_)
         fix = f"take the nearest, fill={shown if len(bytes_) == 1 else f'({shown})'}"
-        raise _NotFused(transform, f"an Image fills with bytes, which {fill!r} is not", fix)
+        raise _NotFused(f"an Image fills with bytes, which {fill!r} is not", fix)
     return integers[0] if len({*integers}) == 1 else integers
 
 
@@ -381,15 +408,12 @@ def _before_normalization(plan: _Plan, numbers: Sequence[float]) -> Any:
 
 
 def _numbers(values: Any) -> list[float] | None:
-    """Returns Python numbers; for a float32 tensor, the shortest decimals with the same float32."""
-    if isinstance(values, torch.Tensor | np.ndarray):
-        flat = np.asarray(values).reshape(-1)
-        return [float(str(number)) for number in flat] if flat.dtype.kind in "iuf" else None
-    sequence = values if isinstance(values, list | tuple) else [values]
-    if not sequence or not all(isinstance(number, int | float) for number in sequence):
+    """Returns Python numbers; for float32, the shortest decimals with the same float32."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    flat = [number for part in parts for number in np.asarray(part).reshape(-1)]
+    if not flat or any(number.dtype.kind not in "iuf" for number in flat):
         return None
-    # Not np.float64.
-    return [float(number) if isinstance(number, float) else number for number in sequence]
+    return [float(str(number)) if number.dtype.kind == "f" else int(number) for number in flat]
 
 
 def _per_channel(values: Sequence[float]) -> Any:
@@ -399,9 +423,9 @@ def _per_channel(values: Sequence[float]) -> Any:
 
 def _add_pad(plan: _Plan, transform: Any) -> None:
     mode = transform.padding_mode
-    fill = _as_fill(plan, transform, transform.fill) if mode == "constant" else 0
+    fill = _as_fill(plan, transform.fill) if mode == "constant" else 0
     step = Pad(_sides(transform) or 0, fill, mode)
-    _add_step(plan, transform, step, pads=mode == "constant")
+    _add_step(plan, step, pads=mode == "constant")
 
 
 def _sides(transform: Any) -> Any:
@@ -421,9 +445,9 @@ def _add_random_crop(plan: _Plan, transform: Any) -> None:
     padding, if_needed = _sides(transform), getattr(transform, "pad_if_needed", True)  # timm's pads
     pads = padding is not None or if_needed
     mode: Any = transform.padding_mode if pads else "constant"
-    fill = _as_fill(plan, transform, transform.fill) if pads and mode == "constant" else 0
+    fill = _as_fill(plan, transform.fill) if pads and mode == "constant" else 0
     step = RandomCrop(_square(transform.size), padding, if_needed, fill, mode)
-    _add_step(plan, transform, step, pads=pads and mode == "constant")
+    _add_step(plan, step, pads=pads and mode == "constant")
 
 
 def _add_center_crop(plan: _Plan, transform: Any) -> None:
@@ -432,13 +456,13 @@ def _add_center_crop(plan: _Plan, transform: Any) -> None:
     step = CenterCrop(_square(size), padding_mode=mode)
     if plan.values == "normalized" and mode == "constant" and not hasattr(transform, "fill"):
         why = f"it pads images smaller than {tuple(size)} after Normalize, an Image before"
-        raise _NotFused(transform, why)
-    fill = _as_fill(plan, transform, getattr(transform, "fill", 0)) if mode == "constant" else 0
+        raise _NotFused(why)
+    fill = _as_fill(plan, getattr(transform, "fill", 0)) if mode == "constant" else 0
     if fill != 0:
         if plan.pads:
-            raise _NotFused(transform, "an Image has one fill")
+            raise _NotFused("an Image has one fill")
         plan.fill = fill
-    _add_step(plan, transform, step, pads=mode == "constant")
+    _add_step(plan, step, pads=mode == "constant")
 
 
 def _keeping_ratio(transform: Any) -> Geometry:
@@ -454,30 +478,30 @@ def _keeping_ratio(transform: Any) -> Geometry:
 
 
 def _add_zoom(plan: _Plan, transform: Any) -> None:
-    fill = _as_fill(plan, transform, transform.fill)
+    fill = _as_fill(plan, transform.fill)
     step = RandomZoomOut(fill, tuple(transform.side_range), transform.p)
-    _add_step(plan, transform, step, pads=True)
+    _add_step(plan, step, pads=True)
 
 
 def _add_iou_crop(plan: _Plan, crop: Any) -> None:
     ranges = crop.min_scale, crop.max_scale, crop.min_aspect_ratio, crop.max_aspect_ratio
     options = None if [*crop.options] == _OVERLAPS else [*crop.options]
-    _add_step(plan, crop, RandomIoUCrop(*ranges, options, crop.trials))
+    _add_step(plan, RandomIoUCrop(*ranges, options, crop.trials))
 
 
 def _add_jitter(plan: _Plan, transform: Any) -> None:
     if transform.hue is not None:
-        raise _NotFused(transform, "an Image does not change the hue")
+        raise _NotFused("an Image does not change the hue")
     three = transform.brightness, transform.contrast, transform.saturation
     factors = (0 if factor is None else tuple(factor) for factor in three)
-    _add_color(plan, transform, ColorJitter(*factors, p=getattr(transform, "p", 1)))
+    _add_color(plan, ColorJitter(*factors, p=getattr(transform, "p", 1)))
 
 
-def _add_color(plan: _Plan, transform: Any, color: Coloring) -> None:
+def _add_color(plan: _Plan, color: Coloring) -> None:
     if plan.is_float:
-        raise _NotFused(transform, "an Image does it to bytes, which gives other values")
+        raise _NotFused("an Image does it to bytes, which gives other values")
     if plan.erasing is not None:
-        raise _NotFused(transform, "an Image changes colors before it erases")
+        raise _NotFused("an Image changes colors before it erases")
     plan.colors.append(color)
 
 
@@ -485,7 +509,7 @@ def _add_with_chance(plan: _Plan, transform: Any) -> None:
     """Adds a RandomApply of one transform that has a probability in pinfeed."""
     parts = _flat([*transform.transforms])
     if len(parts) != 1 or _name(parts[0]) not in _WITH_CHANCE:
-        raise _NotFused(transform, f"an Image applies only {', '.join(_WITH_CHANCE)} at random")
+        raise _NotFused(f"an Image applies only {', '.join(_WITH_CHANCE)} at random")
     part = copy.copy(parts[0])
     part.p = transform.p * getattr(part, "p", 1)
     _KNOWN[_name(part)](plan, part)
@@ -494,46 +518,48 @@ def _add_with_chance(plan: _Plan, transform: Any) -> None:
 def _keep(plan: _Plan, transform: Any) -> None:
     """Adds a conversion of pixels to another container."""
     if plan.is_float and _name(transform) == "ToPILImage":
-        raise _NotFused(transform, "an Image makes floats last")
+        raise _NotFused("an Image makes floats last")
     if getattr(transform, "mode", None) is not None:
-        raise _NotFused(transform, "an Image keeps the channels of its samples")
+        raise _NotFused("an Image keeps the channels of its samples")
     if plan.values == "start":
         plan.values = "bytes"
 
 
 def _add_identity(plan: _Plan, transform: Any) -> None:
     if not plan.is_float:
-        raise _NotFused(transform, "it is left where it is")
+        raise _NotFused("it is left where it is")
 
 
 def _add_conversion(plan: _Plan, transform: Any) -> None:
-    name = _name(transform)
-    is_scaled = name != "timm.ToTensor"
-    dtype: torch.dtype | None = torch.get_default_dtype()
-    if name not in ("ToTensor", "MaybeToTensor"):
-        dtype = _dtype_of(transform)
-        is_scaled = getattr(transform, "scale", is_scaled)
-    if dtype == torch.uint8 and not plan.is_float:
+    dtype = plan.target
+    if dtype is None or (dtype == torch.uint8 and not plan.is_float):
         return
     if dtype not in (torch.float32, *_HALVES):
-        raise _NotFused(transform, f"an Image can't convert bytes to {dtype}")
+        raise _NotFused(f"an Image can't convert bytes to {dtype}")
     if not plan.is_float:
-        plan.values = "scaled" if is_scaled else "unscaled"
-        plan.is_scaled = is_scaled
-        if is_scaled:
-            _convert_erasing(plan, transform, lambda values: [value / 255 for value in values])
+        plan.is_scaled = getattr(transform, "scale", _name(transform) != "timm.ToTensor")
+        plan.values = "scaled" if plan.is_scaled else "unscaled"
+        if plan.is_scaled:
+            _convert_erasing(plan, lambda values: [value / 255 for value in values])
     plan.dtype = dtype
 
 
 def _add_normalize(plan: _Plan, transform: Any) -> None:
     if plan.values == "bytes" or (plan.values == "start" and plan.colors):
         fix = "put ToDtype(torch.float32, scale=True) before it"
-        raise _NotFused(transform, "it gets bytes", fix)
+        raise _NotFused("it gets bytes", fix)
     if plan.dtype != torch.float32:
-        raise _NotFused(transform, f"an Image normalizes in float32, and not in {plan.dtype}")
+        raise _NotFused(f"an Image normalizes in float32, and not in {plan.dtype}")
     mean, std = _numbers(transform.mean), _numbers(transform.std)
     if mean is None or std is None:
-        raise _NotFused(transform, "an Image takes numbers as mean and std")
+        raise _NotFused("an Image takes numbers as mean and std")
+    if not plan.is_scaled:
+        constants = Normalization(_per_channel(mean), _per_channel(std), 1, "Image")
+        try:
+            constants.check_units("Image")
+        except ValueError:
+            why = "has constants for values of 0..1, but gets values of 0..255"
+            raise _NotFused(why, "write ToDtype(torch.float32, scale=True)") from None
     channels = max(len(mean), len(std))
 
     def normalized(values: Iterable[float]) -> list[float]:
@@ -542,20 +568,20 @@ def _add_normalize(plan: _Plan, transform: Any) -> None:
         means, stds = (part * len(several) if len(part) == 1 else part for part in (mean, std))
         return [(v - m) / s for v, m, s in zip(several, means, stds, strict=True)]
 
-    _convert_erasing(plan, transform, normalized)
+    _convert_erasing(plan, normalized)
     if plan.normalization is not None:
-        raise _NotFused(transform, "an Image normalizes once")
+        raise _NotFused("an Image normalizes once")
     plan.normalization = _per_channel(mean), _per_channel(std)
     plan.values = "normalized"
 
 
-def _convert_erasing(plan: _Plan, transform: Any, convert: Any) -> None:
+def _convert_erasing(plan: _Plan, convert: Any) -> None:
     """Returns the value of an earlier erasing in the units after this transform."""
     if plan.erasing is None:
         return
     value = plan.erasing["value"]
     if value == "random":
-        raise _NotFused(transform, "an Image erases with random values after it normalizes")
+        raise _NotFused("an Image erases with random values after it normalizes")
     numbers = convert(value if isinstance(value, tuple) else [value])
     plan.erasing["value"] = _per_channel(numbers)
 
@@ -566,7 +592,7 @@ def _add_erasing(plan: _Plan, transform: Any) -> None:
         is_one = (transform.min_count, transform.max_count) == (1, 1)
         if not is_one or transform.num_splits or transform.rand_color:
             why = "an Image erases one rectangle, with one value or with noise"
-            raise _NotFused(transform, why)
+            raise _NotFused(why)
         probability, value = transform.probability, "random" if transform.per_pixel else 0
         scale = (transform.min_area, transform.max_area)
         ratio = tuple(float(np.exp(number)) for number in transform.log_aspect_ratio)
@@ -575,14 +601,14 @@ def _add_erasing(plan: _Plan, transform: Any) -> None:
         if transform.value is not None and transform.value != "random":
             numbers = _numbers(transform.value)
             if numbers is None:
-                raise _NotFused(transform, f"an Image can't erase with {transform.value!r}")
+                raise _NotFused(f"an Image can't erase with {transform.value!r}")
             value = _per_channel(numbers)
     if plan.erasing is not None:
-        raise _NotFused(transform, "an Image erases once")
+        raise _NotFused("an Image erases once")
     if not plan.is_float:
         values = value if isinstance(value, tuple) else (value,)
         if value == "random" or any(v != int(v) or not 0 <= v <= 255 for v in values):
-            raise _NotFused(transform, "an Image erases bytes with bytes")
+            raise _NotFused("an Image erases bytes with bytes")
     plan.erasing = {"p": probability, "scale": scale, "ratio": ratio, "value": value}
 
 
@@ -626,7 +652,7 @@ _KNOWN: dict[str, _Adding] = {
     "RandomHorizontalFlip": _add_flip(RandomHorizontalFlip),
     "RandomVerticalFlip": _add_flip(RandomVerticalFlip),
     "ColorJitter": _add_jitter,
-    "RandomGrayscale": lambda plan, one: _add_color(plan, one, RandomGrayscale(one.p)),
+    "RandomGrayscale": lambda plan, one: _add_color(plan, RandomGrayscale(one.p)),
     "RandomApply": _add_with_chance,
     "RandomErasing": _add_erasing,
     "timm.RandomErasing": _add_erasing,

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from pinfeed.arguments import ARRAYS
+from pinfeed.augment.from_torchvision import may_be_random
 from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
@@ -138,10 +139,10 @@ def _converted(
         mask = Mask(dtype=dtype, interpolation=interpolation)
         fields[id(classes)], names[id(classes)] = mask, _Name(f"pinfeed.{mask!r}")
 
-    stays = any(type(rest).__name__ != "Identity" for rest in rests.values())
-    is_random = stays or image.is_random  # assume that other transforms are random
+    is_rest_random = any(map(may_be_random, rests.values()))
+    is_random = is_rest_random or image.is_random
     geometry = () if image.geometry is None else image.geometry.steps
-    is_moved = any(step.is_random for step in geometry) or (stays and is_joint)
+    is_moved = any(step.is_random for step in geometry) or (is_rest_random and is_joint)
     others = [entry for _, entry in entries(sample) if id(entry) not in fields]
     if is_joint and is_moved and any(isinstance(e, ARRAYS) or _is_image(e) for e in others):
         raise ValueError("other targets that move, too")

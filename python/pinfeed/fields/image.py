@@ -249,7 +249,8 @@ class Image(Field):
         Raises:
             TypeError: If ``transform`` is not from torchvision or timm, or sets one of ``options``.
             ValueError: If a transform after the conversion to floats doesn't fit into the pass (the
-                message shows where it goes), or ``transform`` is not for single images.
+                message shows where it goes), ``transform`` is not for single images, or there is
+                nothing to convert, as in the rest of an earlier call.
 
         Example:
             ::
@@ -508,7 +509,16 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
     pil = sys.modules.get("PIL.Image")  # PIL images exist only after this import
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # native code raises if it is not an image
-    sample.load()  # some files have no mode and size before
+    try:
+        sample.load()  # some files have no mode and size before
+    except Exception as error:
+        kind: type[Exception] = ValueError
+        hint = "call its load() or convert() before its file is closed"
+        if isinstance(error, OSError):
+            kind, hint = OSError, "leave this file out, or set PIL.ImageFile.LOAD_TRUNCATED_IMAGES"
+        what = getattr(sample, "filename", "") or "the image"
+        wrong = f"Pillow can't read {what}: {str(error) or 'the file is closed'}"
+        raise kind(Problem(name, wrong, hint=hint, sample=position)) from error
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
         fix = "use Mask() for a mask, .convert('RGB') for an image"

@@ -14,7 +14,9 @@ from pinfeed.arguments import (
     DType,
     Problem,
     checked_choice,
+    checked_integer,
     require_flags,
+    torch_dtype,
     torch_dtype_name,
     with_hints,
 )
@@ -91,7 +93,13 @@ class Mask(Image):
                 "geometry as augment="
             )
         require_flags("Mask", reduce_labels=reduce_labels)
+        dtype = torch_dtype(dtype, "Mask")
+        if dtype not in INTEGERS:
+            raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {dtype}")
+        limits = torch.iinfo(dtype)
         for name, value in (("fill", fill), ("pad_value", pad_value)):
+            if value is not None or name == "fill":
+                checked_integer(value, f"Mask: {name}", limits.min, limits.max)
             if reduce_labels and value not in (None, _NONE):
                 raise ValueError(
                     f"Mask: {name} must be {_NONE} with reduce_labels, which turns 0 into it, got {value!r}"
@@ -113,8 +121,6 @@ class Mask(Image):
             )
         except (TypeError, ValueError) as error:
             raise type(error)(str(error).replace("Image:", "Mask:", 1)) from None
-        if self.dtype not in INTEGERS:
-            raise TypeError(f"Mask: dtype must be one of {INTEGERS}, got {self.dtype}")
         self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
         self._has_image_settings = False  # whether it has the settings of an image
         self._is_mask = True

@@ -289,6 +289,9 @@ class Rows(SampleBatch):
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return Rows(self.sources, self.indices[position])
+        if isinstance(position, str):
+            hint = f"dataset.select(indices)[{position!r}] is this entry of all of them"
+            raise TypeError(Problem("Rows", "the position of a sample", repr(position), hint))
         return _sample(self.sources, int(self.indices[position]))
 
     def __repr__(self) -> str:
@@ -419,7 +422,7 @@ def _open_sources(arrays: Any, path: str) -> Any:
     is_foreign = type(arrays).__module__.partition(".")[0] in _FOREIGN
     if is_foreign or isinstance(arrays, SharedList) or not is_container(arrays):
         return _open_source(arrays, _name(path))
-    if isinstance(arrays, list | tuple):
+    if isinstance(arrays, list | tuple | range):
         _require_arrays(arrays, path)
     opened = [_open_sources(child, path + step) for step, child in children(arrays)]
     return rebuild(arrays, opened)
@@ -507,6 +510,12 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
                 "pass DataLoader([{key: array} for array in arrays], batch_size, collate_fn=Collate(fields)), "
                 "or a tuple of arrays for the entries of a sample"
             )
+    elif type(first).__module__.startswith("PIL."):
+        got = "PIL images"
+        hint = (
+            "pass np.stack(images) if they have one size; images of any size need no dataset: "
+            "DataLoader(samples, batch_size, collate_fn=Collate(fields)) takes a list of samples"
+        )
     elif path:
         return
     else:
@@ -616,8 +625,13 @@ def _array_of(value: Any) -> str:
     hint = _FOREIGN.get(package, "")
     if hasattr(value, "collect_schema") and not hasattr(value, "to_arrow"):  # polars' LazyFrame
         return f"call its .collect(), and {hint}"
-    is_file = hint == _STORE and not hasattr(value, "shape")
-    return _in_file(package == "zarr") if is_file else hint
+    if hint != _STORE:
+        return hint
+    in_file = _in_file(package == "zarr")
+    try:
+        return hint if hasattr(value, "shape") else in_file
+    except (KeyError, RuntimeError):
+        return f"its file is closed; {in_file}"
 
 
 def _sample(sources: Any, index: int) -> Any:
