@@ -16,8 +16,7 @@ from pinfeed.augment.geometry import Geometry
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing
 from pinfeed.functional.sequences import Padded
-from pinfeed.memory.outputs import Allocator, Pin, batch_allocator
-from pinfeed.runtime import get_num_threads
+from pinfeed.memory.outputs import Pin
 from pinfeed.sources.source import Source
 from pinfeed.sources.strings import encode
 
@@ -71,11 +70,6 @@ class FieldContext(NamedTuple):
     epoch: int | None = None
     has_dependents: bool = False
     objects: Objects | None = None
-
-
-def native_arguments(context: FieldContext) -> tuple[Allocator, str, int]:
-    """Returns the last arguments of native functions: the allocator, a name for messages, and threads."""
-    return batch_allocator(context.pin), context.name, get_num_threads()
 
 
 class Field(ABC):

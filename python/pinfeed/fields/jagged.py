@@ -16,12 +16,13 @@ from pinfeed.fields.field import (
     EntryWithExtras,
     Field,
     FieldContext,
-    native_arguments,
     require_rows,
     sequences_of,
 )
 from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
 
 
@@ -88,7 +89,7 @@ class Jagged(Field):
         return self._join(*source.select(indices), context)
 
     def _join(self, source: Any, offsets: Any, indices: Any, context: FieldContext) -> Any:
-        arguments = native_arguments(context)
+        arguments = batch_allocator(context.pin), context.name, get_num_threads()
         values, starts = _core.join(source, offsets, indices, *arguments, **self._options)
         if self.offsets is not None:
             return EntryWithExtras(values, {self.offsets: starts})

@@ -19,7 +19,9 @@ from pinfeed.arguments import (
     require_flags,
     with_hints,
 )
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, native_arguments
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
+from pinfeed.memory.outputs import batch_allocator
+from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
 
 _EXTRAS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seqlens", "max_seqlen")
@@ -160,7 +162,14 @@ class Pack(Field):
         if packing is not None and self.seq_length != packing.seq_length:
             expected = f"seq_length={packing.seq_length} for Pack, like the PackSampler's"
             raise ValueError(Problem(context.name, expected, str(self.seq_length)))
-        packed = _core.pack(*samples, packing, self._options, *native_arguments(context))
+        packed = _core.pack(
+            *samples,
+            packing,
+            self._options,
+            batch_allocator(context.pin),
+            context.name,
+            get_num_threads(),
+        )
         extras = {key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys}
         return EntryWithExtras(packed.values, extras) if extras else packed.values
 

@@ -23,7 +23,7 @@ from pinfeed.arguments import (
     torch_dtype_name,
     with_hints,
 )
-from pinfeed.fields.field import Field, FieldContext, native_arguments
+from pinfeed.fields.field import Field, FieldContext
 from pinfeed.functional.scaling import checked_scale, scaled
 from pinfeed.memory.outputs import as_output, batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -121,7 +121,9 @@ class Stack(Field):
     def _join(self, sequences: Selection, context: FieldContext) -> torch.Tensor:
         """Stacks sequences, which must have one length."""
         cast: Any = {"dtype": self._dtype_name, "scale": self.scale}
-        values, offsets = _core.join(*sequences, *native_arguments(context), **cast)
+        values, offsets = _core.join(
+            *sequences, batch_allocator(context.pin), context.name, get_num_threads(), **cast
+        )
         lengths = np.diff(offsets.numpy())
         if (lengths != lengths[0]).any():
             position = int((lengths != lengths[0]).argmax())

@@ -27,7 +27,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects, native_arguments
+from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -377,7 +377,9 @@ class InstanceMasks(Target):
         if masks:
             values = _core.view_images(
                 *(masks, None, self._format, _options(crops.geometry)),
-                *native_arguments(context),
+                batch_allocator(context.pin),
+                context.name,
+                get_num_threads(),
                 key=0,
                 samples=rows,
                 entry="",
