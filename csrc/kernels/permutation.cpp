@@ -6,9 +6,9 @@
 namespace pinfeed::kernels {
 namespace {
 
-constexpr std::uint64_t kFewest = 64;
+constexpr std::uint64_t kMinSide = 64;
 
-// In [0, most), `bound` below 2^32: a product's upper half is a fraction of `bound`. The
+// In [0, bound), `bound` below 2^32: a product's upper half is a fraction of `bound`. The
 // multipliers are odd, with no pattern in their bits (2^64 / the golden ratio, and a multiplier
 // found by search for such mixers).
 inline std::uint64_t random_below(std::uint64_t bound, std::uint64_t value, std::uint64_t key) {
@@ -32,8 +32,8 @@ std::uint64_t rounded_up_root(std::uint64_t square) {
 
 Permutation::Permutation(std::uint64_t size, const Keys& keys)
     : size_(size),
-      lefts_(std::max(rounded_up_root(size), kFewest)),
-      rights_(std::max((size + lefts_ - 1) / lefts_, kFewest)),
+      lefts_(std::max(rounded_up_root(size), kMinSide)),
+      rights_(std::max((size + lefts_ - 1) / lefts_, kMinSide)),
       keys_(keys) {}
 
 template <std::size_t lanes>

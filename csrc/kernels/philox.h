@@ -48,7 +48,7 @@ inline double between(const std::array<double, 2>& range, std::uint64_t bits) {
   return between(range[0], range[1], bits);
 }
 
-// In [0, most), by a multiplication instead of a division: Lemire, Fast Random Integer Generation
+// In [0, bound), by a multiplication instead of a division: Lemire, Fast Random Integer Generation
 // in an Interval (2019). With 64 bits and fewer than 2^32 numbers, the bias is at most 2^-32.
 inline std::uint64_t below(std::uint64_t bound, std::uint64_t bits) {
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);

@@ -104,6 +104,7 @@ UNITS = {
     "bytes in uint16": (BYTES.astype(np.uint16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
     "bytes in int16": (BYTES.astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
     "12 bits": (BYTES.astype(np.uint16) * 16, {}, "pass scale=1/4095", {"scale": 1 / 4095}, 4095),
+    "CT": (BYTES.astype(np.int16) * 16 - 1024, {}, "pass scale=1/4095", {"scale": 1 / 4095}, 4095),
     "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
 }  # fmt: skip
 

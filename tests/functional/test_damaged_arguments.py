@@ -436,3 +436,9 @@ def test_options_are_checked_when_they_are_unpickled():
     state[state.index([4, 5])] = []
     with pytest.raises(ValueError, match="GeometryStep"):
         with_state(_core.GeometryStep, tuple(state))
+
+
+@pytest.mark.parametrize("size", [2**62 + 1, 2**64 - 1])
+def test_orders_of_more_samples_than_exist(size):
+    with pytest.raises(ValueError, match=r"permuted: expected a size of at most 2\*\*62, got"):
+        _core.permuted(size, (1,) * 6, 0, 3)

@@ -336,11 +336,12 @@ void Images::require_depth(const ImageFormat& format) const {
   float brightest = 0;
   for (std::size_t i = 0; i < count(); ++i) {
     const Range range = range_in_some_rows(i);
-    if (range.min < 0 || range.max > kMaxBits) {
+    const float extent = std::max(-range.min, range.max);  // CT images have values below 0
+    if (extent > kMaxBits) {
       if (format.remembers) format.has_depth->store(true, std::memory_order_relaxed);
       return;
     }
-    brightest = std::max(brightest, range.max);
+    brightest = std::max(brightest, extent);
   }
   const double white = brightest * default_scale(dtype());
   if (brightest <= kByte / 2 || (largest(format.mean) <= white && largest(format.std) <= white / 2))

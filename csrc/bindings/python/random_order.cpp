@@ -42,7 +42,11 @@ void register_random_order(py::module_& m) {
       "permuted",
       [](std::uint64_t size, const kernels::Permutation::Keys& keys, std::uint64_t start,
          std::uint64_t stop) {
-        require_range(start, stop, std::min(size, std::uint64_t{1} << 62));
+        constexpr std::uint64_t kMaxSize = std::uint64_t{1} << 62;
+        if (size > kMaxSize) {
+          throw wrong_value({"permuted"}, "a size of at most 2**62", std::to_string(size));
+        }
+        require_range(start, stop, size);
         return filled<std::int64_t>(stop - start, [&](std::int64_t* out) {
           kernels::Permutation(size, keys).map(start, stop - start, out);
         });

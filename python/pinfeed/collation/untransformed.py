@@ -32,6 +32,7 @@ _POINTS = re.compile(
 )
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
+_IMAGES = re.compile("image|img|photo|picture|pixel|rgb|frame|view", re.IGNORECASE)
 _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height", re.IGNORECASE)
 # Names of maps whose values are lengths or directions in the image, which flips and resizes change.
 _VECTORS = re.compile(
@@ -149,7 +150,8 @@ def _classes(entry: _Entry, field: Image) -> set[Any]:
     if field.input == "CHW" and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     # Float maps can have whole numbers; an explicit interpolation means blending is intended.
-    is_color = pixels.ndim == 3 and pixels.shape[2] == 3 and not field.interpolation
+    may_be_color = not field.interpolation and not _IMAGES.search(entry.key)
+    is_color = may_be_color and pixels.ndim == 3 and pixels.shape[2] == 3
     pixels = pixels if is_color else np.squeeze(pixels)
     kinds = "ui" if field.interpolation else "uif"
     if pixels.ndim != 2 + is_color or pixels.dtype.kind not in kinds or pixels.size == 0:
