@@ -1,6 +1,6 @@
 """Draws how much padding batches of similar lengths save: ``PYTHONPATH=. python docs/plots/padding.py``.
 
-The texts are those of the page: the docstrings of Python's standard library, a byte as a token.
+The texts are the page's: the docstrings of Python's standard library, a byte as a token.
 """
 
 import ast

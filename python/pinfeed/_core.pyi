@@ -1,4 +1,4 @@
-"""The native module. Private: the package checks and documents, this executes."""
+"""The native module, which is private: the Python package checks and documents arguments."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias

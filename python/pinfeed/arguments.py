@@ -31,7 +31,7 @@ Interpolation = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
 
 
 class Problem:
-    """Structured error message about a sample or an argument, the argument of pinfeed's errors.
+    """Structured error message about a sample or an argument; pinfeed's errors hold it in ``args[0]``.
 
     It becomes text when shown, ``"SUBJECT of sample 3: expected EXPECTED, got GOT; HINT"``, so code
     that catches the error can add information to the attributes.
@@ -102,14 +102,14 @@ def conversion_hint(sample: Any) -> str:
         if hasattr(type(sample), name) and not isinstance(sample, str | bytes):
             return hint
     if isinstance(sample, array.array):
-        return "np.asarray(...) has its values"
+        return "np.asarray(...) returns its values"
     return "" if sample is None else "Keep() leaves samples as they are"
 
 
 def require_no_table(given: Any, name: str, what: str) -> None:
-    """Raises TypeError for a table, whose iteration yields its columns or their names."""
+    """Raises TypeError for a table, because iterating it yields columns or column names."""
     if hasattr(type(given), "columns"):
-        column = "ArrayDataset.from_arrow(table) has its rows, and [key] of it a column"
+        column = "iterate ArrayDataset.from_arrow(table) for rows, or its [key] for a column"
         raise TypeError(Problem(name, f"an iterable of {what}", type(given).__name__, column))
 
 
@@ -326,9 +326,9 @@ def require_flags(function: str, **flags: Any) -> None:
 
 
 def states_within(state: Any, needed: set[str], name: str) -> Iterator[dict[str, Any]]:
-    """Yields the states with the ``needed`` keys, also from lists and from torchdata's loader states.
+    """Yields the states with the ``needed`` keys, searching lists and torchdata's loader states.
 
-    Raises ValueError if a loader has yielded more batches than its state contains.
+    Raises ValueError if a loader has yielded batches since the snapshot in its state.
     """
     if isinstance(state, list | tuple):
         for inner in state:

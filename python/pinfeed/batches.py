@@ -73,7 +73,7 @@ class IndexBatch(Sequence[int]):
 
     @staticmethod
     def last_read(count: int) -> IndexBatch | None:
-        """Returns the last batch that this thread read, once, if it has ``count`` indices; else None.
+        """Returns, only once, the last batch that this thread read, if it has ``count`` indices; else None.
 
         A ``Subset``, or a dataset without ``__getitems__``, reads the indices of a batch and returns
         samples without their epoch. DataLoader collates these right away, in the same thread, and

@@ -23,7 +23,7 @@ HINTS: Hints = {
         TypeError, r"got a class; create it with parentheses: RandomHorizontalFlip\(...\)$"),
     "colors before a crop": (lambda views: shown(augment=views), [augment.ColorJitter((1, 1)), CROP],
         [CROP, augment.ColorJitter((1, 1))], PHOTO[MIDDLE],
-        ValueError, r"crops and sizes, then colors, then RandomErasing, got CenterCrop\(4\) after ColorJitter\(.*; move it before"),
+        ValueError, r"crops, flips and resizes, then colors, then RandomErasing, got CenterCrop\(4\) after ColorJitter\(.*; move it before"),
     "colors after erasing": (lambda views: shown(augment=views), [augment.RandomErasing(0), augment.ColorJitter((1, 1))],
         [augment.ColorJitter((1, 1)), augment.RandomErasing(0)], PHOTO,
         ValueError, r"got ColorJitter\(.* after RandomErasing\(.*; move it before"),

@@ -160,7 +160,7 @@ ERRORS = [
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
     (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'normal'"),
     (lambda: pinfeed.Image(dtype=torch.uint8, augment=erasing(value="random")),
-        ValueError, "value='random' writes normal numbers", "got torch.uint8; pass a number"),
+        ValueError, "value='random' writes Gaussian noise", "got torch.uint8; pass a number"),
     (lambda: pinfeed.Image(augment=0.5), TypeError, "augment must be a transform", "got float"),
     (lambda: pinfeed.Image(augment=erasing(), pad_value=0), ValueError, "pad_value", "leave one out"),
     (lambda: pinfeed.Image(dtype=torch.uint8, augment=erasing(value=256)), ValueError, "RandomErasing: value"),

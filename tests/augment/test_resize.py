@@ -329,7 +329,7 @@ def test_arguments(call, error, words):
 SAMPLES = [
     (resize(4), (6, 5), (0, 5), "sample 1: an image of (0, 5) has no pixels to resize"),
     (crop(4), (6, 5), (5, 0), "sample 1: an image of (5, 0) has no pixels to resize"),
-    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would be resized to a side of 0", "height and a width"),
+    (resize(None, max_size=3), (3, 3), (1, 9), "(1, 9) would be resized to a side of 0", "both height and width"),
     (resize(4), (6, 6), (6, 9), "sample 1: expected images of one size, or a crop", "(4, 6)", "pass pad_value to pad images of different sizes"),
 ]  # fmt: skip
 

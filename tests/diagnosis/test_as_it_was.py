@@ -150,7 +150,7 @@ USED_UP = {
 @pytest.mark.parametrize(("make", "where"), USED_UP.values(), ids=USED_UP)
 def test_what_measuring_would_use_up(make, where):
     numbers = (i for i in range(3))
-    with pytest.raises(TypeError, match=f"{where} an iterator, which measuring would use up"):
+    with pytest.raises(TypeError, match=f"{where} an iterator, which measuring would exhaust"):
         pinfeed.diagnose(make(numbers))
     assert next(numbers) == 0
 

@@ -94,7 +94,7 @@ RUNS = {
     "nothing to send": (
         lambda: DataLoader([1, 2], 1, collate_fn=lambda samples: (one for one in samples)),
         "workers: 1: not measured",
-        "batch can't be pickled, which it says on stderr",
+        "batch can't be pickled: see stderr",
     ),
 }
 
@@ -120,7 +120,7 @@ def test_a_dataset_that_is_for_workers_only():
 def test_a_step_that_fails_when_it_is_timed_alone():
     calls = itertools.count(1)
     report = short(loader_of(seconds=0.01), lambda _: next(calls) <= 6 or fail("7"), 0.3)
-    words = "LookupError: no file for 7; raised by the step, which diagnose"
+    words = "LookupError: no file for 7; raised by the step, run many times by diagnose"
     assert note_of(report, "the step: not measured", words).startswith("the step: not measured")
     assert report.limit == "dataset"
 
@@ -130,7 +130,7 @@ def test_what_there_is_no_time_for_is_said(monkeypatch):
     start = time.perf_counter()
     report = short(loader_of(seconds=0.1), seconds=1.5)
     assert time.perf_counter() - start < 2 * 1.5 + 1.5
-    assert note_of(report, "there was no time for: ", "give seconds=")
+    assert note_of(report, "there was no time for: ", "pass seconds=")
     assert report.measured.loop is not None
 
 
@@ -204,10 +204,10 @@ def never(batch):
     yield
 
 
-SHORT = r"too short: the first batch took 0\.\d s; give at least"
+SHORT = r"too short: the first batch took 0\.\d s; pass at least"
 CALLED = "when it is called, and returned a "
 ARGUMENTS = {
-    "a list": (([1, 2],), TypeError, r"must be a torch DataLoader, .* got list; give"),
+    "a list": (([1, 2],), TypeError, r"must be a torch DataLoader, .* got list; pass"),
     "step": ((DataLoader([1]), 3), TypeError, "step must be callable"),
     "seconds": ((DataLoader([1]), None, 0), ValueError, "seconds must be from"),
     "empty": ((DataLoader([], batch_size=4),), ValueError, "has no batch"),

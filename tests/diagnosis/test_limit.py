@@ -151,7 +151,7 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
     assert ("No change gained more than" in text) is (bool(after) and not is_recommended)
     assert ("gains below 1.40 × are not shown" in text) is (load > 0)
     shows = bool(after) and abs(change.gain) > case.min_gain
-    assert ("× the batches" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
+    assert ("× as fast" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
 
 
 def test_more_than_can_be_gained_is_no_gain():

@@ -146,7 +146,7 @@ def test_partial_results_of_sequences():
 UNWRITTEN = [
     ([X], "no/x.npy", FileNotFoundError, r"out: No such file or directory: '.*no/x\.npy'$"),
     ([X], ".npy", ValueError, r"out: expected a name before \.npy, got '.*/\.npy'"),
-    ([[X, X]], "x.npy", ValueError, "a .npy file holds one array; give the path of a directory"),
+    ([[X, X]], "x.npy", ValueError, "a .npy file holds one array; pass the path of a directory"),
     ([[1, 2]], "x", TypeError, r"batch 0: string 0: .* got int; .* np.array\(numbers\)"),
     ([[0.5, 2]], "x", TypeError, r"batch 0: string 0: .* got float; .* np.array\(numbers\)"),
     ([["a", float("nan")]], "x", TypeError, "string 1: .* got float; leave it out"),
@@ -155,7 +155,7 @@ UNWRITTEN = [
     ([FIRST, FIRST | {"y": ["c", b"d"]}], "x", TypeError, r"\['y'\] of batch 1: string 1: expect"),
     ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as before, got bytes"),
     ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),
-    ([jagged([0, 3])], "x.npy", ValueError, "different lengths; give the path of a directory"),
+    ([jagged([0, 3])], "x.npy", ValueError, "different lengths; pass the path of a directory"),
     ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another entry is already written to a.b; rena"),
     ([{"a": X, "a.npy": X}], "x", ValueError, r"entry \['a.npy'\] .* already written to a.npy"),
 ]
@@ -171,13 +171,13 @@ def test_what_files_can_not_hold(tmp_path, batches, name, error, message):
 def test_lists_of_strings_are_written_as_strings(tmp_path):
     lists = [[], ["ab", "c"]]
     batches = [{"a": [strings]} for strings in lists]
-    with pytest.raises(TypeError, match=r"string 0: .* got list; json.dumps\(strings\) makes"):
+    with pytest.raises(TypeError, match=r"string 0: .* got list; json.dumps\(strings\) converts"):
         to_numpy(batches, tmp_path / "x")
     assert to_numpy(batches)["a"] == lists
     texts = [{"a": [json.dumps(strings)]} for strings in lists]
     assert [json.loads(text) for text in to_numpy(texts, tmp_path / "x")["a"]] == lists
     for samples in lists, lists[1:]:
-        with pytest.raises(TypeError, match=r"got a list of str; json.dumps\(strings\) makes"):
+        with pytest.raises(TypeError, match=r"got a list of str; json.dumps\(strings\) converts"):
             pinfeed.write_array(tmp_path / "y", samples)
     written = pinfeed.write_array(tmp_path / "y", map(json.dumps, lists))
     assert [json.loads(text) for text in written] == lists

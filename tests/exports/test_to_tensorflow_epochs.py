@@ -36,7 +36,7 @@ def test_a_generator_is_used_up(way, tf):
     dataset = pinfeed.to_tensorflow(iter(Loader()))
     assert len(WAYS[way](dataset)) == BATCHES
     for _ in range(2):
-        with pytest.raises(tf.errors.OpError, match="loader, a generator, was used up by an earl"):
+        with pytest.raises(tf.errors.OpError, match="loader, a generator, was exhausted by an"):
             WAYS[way](dataset)
 
 

@@ -80,7 +80,7 @@ REFUSED = [
     ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for entries of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
-    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature is for batches"),
+    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature has no use"),
     # Entries that TensorFlow can't have.
     ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
     ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),
@@ -156,7 +156,7 @@ def test_a_wrong_length(tf):
 def test_a_dataset_that_is_gone(tf):
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))
-    with pytest.raises(tf.errors.OpError, match="keep the dataset while something iterates it"):
+    with pytest.raises(tf.errors.OpError, match="the dataset was freed; keep a reference to it"):
         list(dataset)
 
 

@@ -162,7 +162,7 @@ def test_points_in_another_unit_or_order(numbers, shape):
 
     np.testing.assert_allclose(batch(points)[..., :2], points / 2, atol=1e-3)
     check(lambda: batch(points / [WIDTH, HEIGHT]), ValueError, "points in pixels", "got fractions")
-    check(lambda: batch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
+    check(lambda: batch(points[..., ::-1]), ValueError, "inside with x and y swapped")
     check(lambda: batch(points * 4), ValueError, "an image of another size")
 
 
@@ -223,7 +223,7 @@ def test_batches_of_one_point():
         return [collate([{"image": image, "points": p}])["points"].values for p in points]
 
     np.testing.assert_allclose(torch.stack(epoch(points)), points / 2, atol=1e-3)
-    check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y exchanged")
+    check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y swapped")
     check(lambda: epoch(points * 3), ValueError, "an image of another size")
 
 

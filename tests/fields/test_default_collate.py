@@ -249,7 +249,7 @@ def test_a_mapping_that_only_its_class_can_make():
 
 @pytest.mark.parametrize("number", [2**63, 2**70, -(2**70)])
 def test_integers_of_more_than_64_bits(number):
-    message = rf"entry \['a'\] of sample 1: expected integers of 64 bits, got {number}"
+    message = rf"entry \['a'\] of sample 1: expected 64-bit integers, got {number}"
     with pytest.raises(ValueError, match=message):
         pinfeed.Collate()([{"a": 2**63 - 1}, {"a": number}])
 

@@ -342,7 +342,7 @@ ERRORS = [
     (lambda: Mask(like="image"), TypeError, "Mask(image=...)"),
     (lambda: Collate({"mask": Mask("photo"), "image": Image()})(SAMPLES), ValueError, "['mask']", "Mask('photo') needs an Image() of that key"),
     (lambda: list(pinfeed.DeviceLoader(["x"], "cpu", fields=Mask())), TypeError, "expected a tensor for Mask(), got str"),
-    (lambda: list(pinfeed.DeviceLoader([torch.zeros(2, 3, 3, dtype=torch.uint8)], "cpu", fields=Mask(augment=FLIP))), TypeError, "give this Mask to the Collate"),
+    (lambda: list(pinfeed.DeviceLoader([torch.zeros(2, 3, 3, dtype=torch.uint8)], "cpu", fields=Mask(augment=FLIP))), TypeError, "pass this Mask to the Collate"),
     (lambda: Mask().apply(torch.zeros(2, 3, 3, device="meta"), None, pinfeed.FieldContext("entry")), TypeError, "entry: expected integers that int64 can hold", "float32 (2, 3, 3)"),
     (lambda: Mask(dtype="uint8").apply(torch.zeros(2, 3, 3, device="meta", dtype=torch.int16), None, pinfeed.FieldContext("entry")), TypeError, "uint8 can hold"),
 ]  # fmt: skip

@@ -441,7 +441,7 @@ BAD_SAMPLES = {
     "of sample 1: expected uint8 or bool masks of shape (n, H, W), got float32 (8, 8)": {"masks": np.ones((8, 8), np.float32)},
     "of sample 1: expected boxes of shape (n, 4), got an array of shape (1, 3)": {"boxes": [[1, 2, 3]]},
     "of sample 1: expected boxes of shape (n, 4), got an array of shape (4,)": {"boxes": [1, 2, 3, 4]},
-    "of sample 1: expected numbers of shape (n, 4), got a list of unlike items": {"boxes": [[1, 2], [3]]},
+    "of sample 1: expected numbers of shape (n, 4), got a ragged or non-numeric list": {"boxes": [[1, 2], [3]]},
 }  # fmt: skip
 
 
@@ -461,7 +461,7 @@ def test_bad_samples(message):
     [
         (MASK.astype(np.int64), lambda masks: masks.astype(bool), "masks.astype(bool) converts"),
         (torch.from_numpy(MASK).long(), lambda masks: masks.bool(), "masks.bool() converts"),
-        ([*MASK], np.stack, "np.stack(masks) makes an array"),
+        ([*MASK], np.stack, "np.stack(masks) converts a list"),
     ],
 )
 def test_masks_of_other_kinds(wrong, way, hint):
@@ -495,11 +495,11 @@ ERRORS = [
     (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
-    (made(BOXES), ValueError, "follows 'image' of the same dict", "make the samples dicts"),
+    (made(BOXES), ValueError, "depends on 'image' of the same dict", "make the samples dicts"),
     (made((None, BOXES)), ValueError, "is not in one"),
-    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes'] follows 'image', which is not an Image() there"),
+    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes'] depends on 'image', which is not an Image() there"),
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "which is not an Image() there"),
-    (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "boxes under 'boxes' and 'more' that follow 'image'"),
+    (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "boxes under 'boxes' and 'more' that depend on 'image'"),
     (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
     (lambda: collated([photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)], boxes=BOXES),
         ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),

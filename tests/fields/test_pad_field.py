@@ -202,7 +202,7 @@ CHOICES = [[[1, 2], [3]], [[4], []]]
 # Samples, the field, the error, and words of its message.
 BAD_CHOICES = {
     "their number": ([*CHOICES, [[1]]], Pad(lengths=False),
-        ValueError, "sample 2: expected 2 sequences as in sample 0, got 1; fill up", "sample + [[]]"),
+        ValueError, "sample 2: expected 2 sequences as in sample 0, got 1; extend", "sample + [[]]"),
     "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]: expected dtype int64 as in sample 0, got float32"),
     "lengths": (CHOICES, Pad(), ValueError, "sequences need keys", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
@@ -401,7 +401,7 @@ BAD_LIKES = {
     "itself": (lambda: Collate({"ids": Pad(like="ids")}), ValueError, "another Pad()"),
     "another field": (lambda: Collate({"ids": Jagged(), "x": Pad(like="ids")}), ValueError, "fields['x'] has like='ids'", "got Jagged()"),
     "a chain": (lambda: Collate({"a": Pad(), "b": Pad(like="a"), "c": Pad(like="b")}), ValueError, "without like=; got Pad(lengths=False, like='a')"),
-    "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "follows 'ids' of the same dict", "make the samples dicts"),
+    "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "depends on 'ids' of the same dict", "make the samples dicts"),
     "of a device": (lambda: pinfeed.DeviceLoader([], fields={"ids": Pad(), "x": Pad(like="ids")}), TypeError, "are for Collate"),
 }  # fmt: skip
 

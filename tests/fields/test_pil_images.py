@@ -292,3 +292,12 @@ def test_a_subclass_that_changes_while_it_is_read():
     image.readonly = 1
     with pytest.raises(ValueError, match="changed its size or mode"):
         pinfeed.Collate(pinfeed.Image())([image])
+
+
+def test_axes_that_no_pil_image_has():
+    collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="CHW"))
+    message = (
+        "sample 0: expected an array or a tensor with the axes CHW, got a PIL image; leave input"
+    )
+    with pytest.raises(TypeError, match=message):
+        collate([image_of("RGB")])

@@ -143,7 +143,7 @@ def test_predicting_takes_no_batch_sampler():
     model = Model()
     packed = pinfeed.samplers.PackSampler(TEXTS, seq_length=64)
     for loader in (loader_of("LengthBucketSampler"), DataLoader(DATASET, batch_sampler=packed)):
-        with pytest.raises(TypeError, match="predict without a batch sampler"):
+        with pytest.raises(TypeError, match="pass a DataLoader without a batch sampler"):
             trainer.predict(model, loader)
     loader = DataLoader(DATASET, batch_size=8, collate_fn=COLLATE)
     assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(ROWS))

@@ -123,9 +123,7 @@ def test_what_is_no_number(bad):
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, np.uint64(2**63)])
 def test_integers_of_more_than_64_bits(number):
     for numbers in ([number], [1, 2.5, number]):
-        with pytest.raises(
-            ValueError, match=r"sample 0: expected integers of 64 bits, got -?\d+ at"
-        ):
+        with pytest.raises(ValueError, match=r"sample 0: expected 64-bit integers, got -?\d+ at"):
             padded(numbers)
 
 
@@ -136,7 +134,7 @@ def test_integers_at_the_limits_of_a_dtype(dtype):
     smallest, largest = np.iinfo(dtype).min, min(np.iinfo(dtype).max, 2**63 - 1)
     assert padded([smallest, largest], dtype=dtype).tolist() == [[smallest, largest]]
     for number in (smallest - 1, largest + 1):
-        with pytest.raises(ValueError, match="sample 1: expected integers"):
+        with pytest.raises(ValueError, match="sample 1: expected (64-bit )?integers"):
             padded([smallest], [0, number, largest], dtype=dtype)
 
 
@@ -195,7 +193,7 @@ def test_conversions_that_return_nonsense(kind, nonsense):
 def test_conversions_that_return_numbers():
     assert padded([Index(lambda: 2**40), 1]).tolist() == [[2**40, 1]]
     assert padded([Float(lambda: 0.5), 1]).tolist() == [[0.5, 1]]
-    with pytest.raises(ValueError, match="64 bits"):
+    with pytest.raises(ValueError, match="64-bit"):
         padded([Index(lambda: 2**64)])
 
 

@@ -1,4 +1,4 @@
-"""Packed rows in transformers' and TRL's Trainers: the loss equals that of separate documents."""
+"""Packed rows in transformers' and TRL's Trainers: the loss equals the loss of separate documents."""
 
 import datasets
 import numpy as np

@@ -56,7 +56,7 @@ LOADERS = {
 SPAWN = {"spawn": lambda: with_workers(persistent_workers=True, multiprocessing_context="spawn")}
 ONCE = ("generator", "iterator", "map")
 USED_UP = (
-    "^DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass .* a list"
+    "^DeviceLoader: the loader is an iterator, and an earlier loop has exhausted it; pass .* a list"
 )
 
 

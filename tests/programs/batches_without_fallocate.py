@@ -14,4 +14,4 @@ dataset = pinfeed.ArrayDataset(np.ones((8, 2**20), np.uint8))
 try:
     list(DataLoader(dataset, 2, num_workers=1, collate_fn=pinfeed.Collate(), timeout=60))
 except MemoryError as error:
-    print("the system gave no more: [Errno 1] Operation not permitted" in str(error))
+    print("the system refused more: [Errno 1] Operation not permitted" in str(error))

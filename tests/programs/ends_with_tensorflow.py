@@ -28,4 +28,4 @@ for loader in (batches(), DataLoader(range(1000), num_workers=1)):
             for _ in range(2):
                 next(kept[-1])
         except Exception as error:
-            assert sys.argv[1] == "failed" or "used up" in str(error), error
+            assert sys.argv[1] == "failed" or "exhausted" in str(error), error

@@ -321,7 +321,7 @@ def test_the_state_is_that_of_all_ranks(make):
 
 @every_sampler
 def test_the_usual_loop_resumes(make):
-    """set_epoch keeps the loaded position of the same epoch, and drops that of another."""
+    """set_epoch keeps the loaded position of the same epoch, and drops the position of another epoch."""
     expected = epochs(make, 3)
     sampler = make()
     sampler.load_state_dict(at(sampler, 1, 3))

@@ -149,7 +149,7 @@ HINTS: Hints = {
         TypeError, r"got Dataset; ArrayDataset.from_arrow\(table\) takes it"),
     "a column of Hugging Face": (lambda column: rows({"y": column})["y"], HF["y"], ArrayDataset.from_arrow(HF, ["y"])["y"],
         torch.tensor([1, 2]),
-        TypeError, r"entry \['y'\]: .* got Column; ArrayDataset.from_arrow\(dataset, \['y'\]\)\['y'\] has this column of a dataset$"),
+        TypeError, r"entry \['y'\]: .* got Column; ArrayDataset.from_arrow\(dataset, \['y'\]\)\['y'\] returns this column of a dataset$"),
     "a path of a table": (lambda path: rows(path), "x.parquet", RaggedArray.from_strings(["x.parquet"]), ["x.parquet"],
         ValueError, r"the path of a .npy or .npz file, got x.parquet; ArrayDataset.from_arrow\(path\) reads a Parquet"),
     "several tables": (lambda tables: load(ArrayDataset.from_arrow(tables), 4)["y"], [TABLE, TABLE],
@@ -164,7 +164,7 @@ HINTS: Hints = {
         TypeError, r"got csr_array; pass its .toarray\(\), or, without a copy, a CSR matrix as RaggedArray\(m.indices, m.indptr"),
     "a column of a frame": (lambda column: rows({"y": column})["y"], FRAME["y"], FRAME["y"].to_numpy(),
         torch.tensor([1, 2]),
-        TypeError, r"entry \['y'\]: .* got Series; pass .to_numpy\(\) of it"),
+        TypeError, r"entry \['y'\]: .* got Series; pass its .to_numpy\(\)"),
     "a column with a slip": (lambda key: torch.from_numpy(ArrayDataset({"label": LABELS})[key]), "lable", "label",
         PAIR[1],
         KeyError, r"expected a key of its samples, got 'lable'; did you mean 'label'\?"),
@@ -175,7 +175,7 @@ HINTS: Hints = {
         RaggedArray.from_sequences, torch.tensor([1, 2, 3]),
         TypeError, "'offsets'; RaggedArray.from_sequences makes one from lists and arrays"),
     "dates": (rows, DATES, DATES.view(np.int64), torch.tensor([2]),
-        TypeError, r"got datetime64\[D\]; .view\(np.int64\) has its numbers"),
+        TypeError, r"got datetime64\[D\]; .view\(np.int64\) returns its numbers"),
 }  # fmt: skip
 
 
@@ -196,7 +196,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch):
     assert RaggedArray.open("a")[1].tolist() == [2, 3]
     for part in (0, 1):
         np.save(f"a-{part}.npy", LABELS + part)
-    with pytest.raises(TypeError, match=r"got one str; sorted\(glob.glob\('a-\*.npy'\)\) has"):
+    with pytest.raises(TypeError, match=r"got one str; sorted\(glob.glob\('a-\*.npy'\)\) returns"):
         ConcatArray("a-*.npy")
     files = ConcatArray(sorted(glob.glob("a-*.npy")))
     assert np.asarray(files).tolist() == [*LABELS, *LABELS + 1]

@@ -25,7 +25,7 @@ def test_a_table_is_no_iterable_of_samples(table, tmp_path):
         lambda samples: pinfeed.write_array(tmp_path / "x", samples),
     ):
         check(
-            lambda make=make: make(table), TypeError, "ArrayDataset.from_arrow(table) has its rows"
+            lambda make=make: make(table), TypeError, "iterate ArrayDataset.from_arrow(table) for"
         )
     rows = ArrayDataset.from_arrow(table)
     assert [*pinfeed.write_array(tmp_path / "x", rows)["x"]] == [1, 2, 3]
@@ -39,7 +39,7 @@ def test_paths_of_arrays_in_a_file(suffix, tmp_path):
 
 def test_columns_of_a_table_and_lazy_tables():
     column = pandas.Series([1, 2], name="x")
-    check(lambda: ArrayDataset.from_arrow(column), TypeError, ".to_frame() makes a DataFrame of it")
+    check(lambda: ArrayDataset.from_arrow(column), TypeError, ".to_frame() converts it")
     assert ArrayDataset.from_arrow(column.to_frame())[1]["x"] == 2
     polars = pytest.importorskip("polars")
     lazy = polars.LazyFrame({"x": [1, 2]})

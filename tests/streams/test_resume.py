@@ -78,7 +78,7 @@ def test_a_job_goes_on_with_the_batches_left(kind, workers, ahead):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda count: ArrayDataset(np.arange(count)), "of 20 samples, and this one has 19"),
+        (lambda count: ArrayDataset(np.arange(count)), "of 20 samples, but this one has 19"),
         (lambda count: StreamDataset(range(count)), "stream: samples is 20 there and 19 here"),
     ],
 )
@@ -96,7 +96,7 @@ def test_another_dataset(make, message, workers):
 
 @pytest.mark.parametrize("state", [5, {}, {"samples": None}])
 def test_no_state_of_a_dataset(state):
-    with pytest.raises(ValueError, match=r"the state is of a dataset of .* and this one has 3"):
+    with pytest.raises(ValueError, match=r"the state is from a dataset of .* but this one has 3"):
         ArrayDataset(np.arange(3)).load_state_dict(state)
 
 

@@ -89,7 +89,7 @@ void require_fit(const Images& images, std::size_t image, const Crop& crop, Misf
       fail(images, image, subject + " has no pixels to resize", "");
     case Misfit::vanishes:
       fail(images, image, subject + " would be resized to a side of 0 pixels", "",
-           "resize to a height and a width");
+           "pass both height and width as the size");
   }
 }
 

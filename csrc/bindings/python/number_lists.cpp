@@ -61,8 +61,7 @@ class Number {
     int overflow = 0;
     integer = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
     if (overflow != 0) {
-      throw wrong_value(subject, "integers of 64 bits",
-                        std::string(py::str(object)) + at(position));
+      throw wrong_value(subject, "64-bit integers", std::string(py::str(object)) + at(position));
     }
   }
 

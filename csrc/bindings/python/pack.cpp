@@ -294,7 +294,7 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   const Layout layout =
       packing ? in_rows(*packing, samples, options.flat, name) : one_after_the_other(samples, name);
   if (options.position_start > std::numeric_limits<std::int64_t>::max() - layout.tokens) {
-    throw wrong_value({name}, "position_start for which all positions fit int64",
+    throw wrong_value({name}, "a position_start for which all positions fit in int64",
                       std::to_string(options.position_start));
   }
   const std::int64_t cumulative = options.cu_seqlens ? ends_size(layout, packing, name) : 0;

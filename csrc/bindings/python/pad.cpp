@@ -49,7 +49,7 @@ struct Checks<PadOptions> {
     if (options.one_axis && axes != 1) refuse("one_axis is for a single axis");
     if (options.max_length.value_or(0) < 0) refuse("max_length must not be negative");
     if (!options.multiple_of) return;
-    if (options.multiple_of->size() != axes) refuse("multiple_of must have one for each axis");
+    if (options.multiple_of->size() != axes) refuse("multiple_of must have one number per axis");
     if (*std::ranges::min_element(*options.multiple_of) < 1) refuse("multiple_of must be positive");
   }
 };

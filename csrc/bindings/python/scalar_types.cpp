@@ -60,7 +60,7 @@ Types find_types(DType from, const std::string& to, const Subject& subject, Scal
     }
     const Types types{from, *target, scale.value_or(1)};
     if (types.cast()) return types;
-    hint = "cast in the dataset if what is lost doesn't matter";
+    hint = "cast in the dataset if losing information is fine";
   }
   throw wrong_type(subject, "can't cast " + given + " to " + to, "", hint);
 }

@@ -68,7 +68,7 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
         late = erasing if isinstance(transform, Coloring) else [*colors, *erasing]
         if late and transform not in erasing and not isinstance(transform, Flip):
             raise ValueError(
-                f"{function}: augment must list crops and sizes, then colors, then RandomErasing, got "
+                f"{function}: augment must list crops, flips and resizes, then colors, then RandomErasing, got "
                 f"{transform!r} after {late[0]!r}; move it before"
             )
     if len(erasing) > 1:
@@ -211,7 +211,7 @@ class Augmentation:
         unit = "; RandomErasing then writes bytes" if self._transforms.erasing else ""
         wrong = "augment changes the samples of a Collate, but this is already a batch"
         hint = (
-            'give Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
+            'pass Image(augment=..., dtype=torch.uint8, output="HWC") to the Collate, and the same Image '
             f"without augment to fields, which normalizes on the device{unit}"
         )
         raise TypeError(Problem(name, wrong, hint=hint))

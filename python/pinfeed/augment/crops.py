@@ -96,8 +96,8 @@ class CenterCrop(Crop):
         size: Height and width in pixels, or as fractions of the image (floats in (0, 1]); or one number
             for both.
         like: Rounding of half-pixel positions: ``"torchvision"`` rounds to even, ``"transformers"`` down.
-        padding_mode: Padding of smaller images: ``"constant"``, zeros or the ``fill`` of
-            `pinfeed.Image`; ``"edge"`` or ``"reflect"``, as in `RandomCrop`.
+        padding_mode: Padding of smaller images, as in `RandomCrop`: ``"constant"`` (zeros, or the
+            ``fill`` of `pinfeed.Image`), ``"edge"`` or ``"reflect"``.
 
     Example:
         >>> image = pinfeed.Image(

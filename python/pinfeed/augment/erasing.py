@@ -63,7 +63,7 @@ class RandomErasing(Transform):
             _core.check_value(value, torch_dtype_name(dtype), "Image", "RandomErasing: value")
         if self._values is None and not dtype.is_floating_point:
             raise ValueError(
-                "Image: RandomErasing: value='random' writes normal numbers, which need a floating dtype, got "
+                "Image: RandomErasing: value='random' writes Gaussian noise, which needs a floating dtype, got "
                 f"{dtype}; pass a number"
             )
 

@@ -24,7 +24,7 @@ _RESAMPLING = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
 
 
 def mask_arguments(processor: Any) -> dict[str, Any]:
-    """Returns the arguments of a `Mask` for a processor's treatment of segmentation maps."""
+    """Returns the `Mask` arguments that treat segmentation maps as a processor does."""
     settings = _Settings(getattr(processor, "image_processor", processor))
     if settings.family not in _WITH_MASKS:
         settings.refuse_kind([f"{family}ImageProcessor" for family in _WITH_MASKS])
@@ -33,7 +33,7 @@ def mask_arguments(processor: Any) -> dict[str, Any]:
 
 
 def processor_arguments(processor: Any) -> dict[str, Any]:
-    """Returns the arguments of an `Image` for an image processor, or a processor that has one."""
+    """Returns the `Image` arguments equivalent to an image processor, or a processor that has one."""
     settings = _Settings(getattr(processor, "image_processor", processor))
     arguments = settings.values() | settings.geometry()
     if settings.on("do_resize"):
@@ -138,7 +138,7 @@ class _Settings:
         crop, size = self._size("crop_size"), self._size("size")
         edge = size.get("shortest_edge", 0)
         if "longest_edge" in size:
-            self.refuse("size", "images without a longest_edge where do_center_crop is set")
+            self.refuse("size", "no longest_edge together with do_center_crop")
         height, width = crop.get("height", 0), crop.get("width", 0)
         if not height or not width:
             self.refuse("crop_size", "a height and a width")

@@ -1,4 +1,4 @@
-"""The transforms of torchvision and timm that an `Image` can do in one pass.
+"""The transforms of torchvision and timm that an `Image` can apply in one pass.
 
 Transforms are recognized by the name and the module of their class, so neither library is imported.
 """
@@ -38,7 +38,7 @@ _WITH_CHANCE = (
     *("ColorJitter", "RandomGrayscale", "RandomHorizontalFlip", "RandomVerticalFlip"),
     *("RandomZoomOut", "RandomErasing"),
 )
-_OF_TENSORS = ("ToDtype", "ConvertImageDtype")  # those of v2 return PIL images as they are
+_OF_TENSORS = ("ToDtype", "ConvertImageDtype")  # v2 returns PIL images unchanged
 _NOT_RANDOM = ("Resize", "CenterCrop", "CenterCropOrPad", "Pad", "Grayscale", "TrimBorder")
 _FROM_TRANSFORM = ("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype")
 
@@ -329,14 +329,14 @@ def _arguments(
         part, plan.layout, plan.target = transforms[index], layouts[index], dtypes[index]
         try:
             if (add := _KNOWN.get(_name(part))) is None:
-                raise _NotFused("an Image can't do it")
+                raise _NotFused("an Image can't apply it")
             add(plan, part)
             kind(**plan.arguments())
         except _NotFused as error:
             error.index = index
             raise
         except (TypeError, ValueError) as error:
-            raise _NotFused(f"an Image can't do it ({error})", index=index) from error
+            raise _NotFused(f"an Image can't apply it ({error})", index=index) from error
     return plan.arguments()
 
 
@@ -344,7 +344,7 @@ def _add_step(plan: _Plan, step: Geometry, *, pads: bool = False) -> None:
     """Adds a geometric transform. Unless it is a flip, it must come before colors and erasing."""
     if plan.colors or plan.erasing is not None:
         fix = "put it before the erasing" if plan.erasing is not None else ""
-        raise _NotFused("an Image does it before colors and erasing", fix)
+        raise _NotFused("an Image applies it before colors and erasing", fix)
     if pads and plan.values == "normalized":
         raise _NotFused("an Image pads before it normalizes")
     plan.steps.append(step)
@@ -455,12 +455,12 @@ def _add_center_crop(plan: _Plan, transform: Any) -> None:
     mode: Any = getattr(transform, "padding_mode", "constant")
     step = CenterCrop(_square(size), padding_mode=mode)
     if plan.values == "normalized" and mode == "constant" and not hasattr(transform, "fill"):
-        why = f"it pads images smaller than {tuple(size)} after Normalize, an Image before"
+        why = f"it pads images smaller than {tuple(size)} after Normalize, but an Image before"
         raise _NotFused(why)
     fill = _as_fill(plan, getattr(transform, "fill", 0)) if mode == "constant" else 0
     if fill != 0:
         if plan.pads:
-            raise _NotFused("an Image has one fill")
+            raise _NotFused("an Image has a single fill")
         plan.fill = fill
     _add_step(plan, step, pads=mode == "constant")
 
@@ -499,7 +499,7 @@ def _add_jitter(plan: _Plan, transform: Any) -> None:
 
 def _add_color(plan: _Plan, color: Coloring) -> None:
     if plan.is_float:
-        raise _NotFused("an Image does it to bytes, which gives other values")
+        raise _NotFused("an Image applies it to bytes, which gives other values")
     if plan.erasing is not None:
         raise _NotFused("an Image changes colors before it erases")
     plan.colors.append(color)
@@ -518,7 +518,7 @@ def _add_with_chance(plan: _Plan, transform: Any) -> None:
 def _keep(plan: _Plan, transform: Any) -> None:
     """Adds a conversion of pixels to another container."""
     if plan.is_float and _name(transform) == "ToPILImage":
-        raise _NotFused("an Image makes floats last")
+        raise _NotFused("an Image converts to floats last")
     if getattr(transform, "mode", None) is not None:
         raise _NotFused("an Image keeps the channels of its samples")
     if plan.values == "start":
@@ -547,7 +547,7 @@ def _add_conversion(plan: _Plan, transform: Any) -> None:
 def _add_normalize(plan: _Plan, transform: Any) -> None:
     if plan.values == "bytes" or (plan.values == "start" and plan.colors):
         fix = "put ToDtype(torch.float32, scale=True) before it"
-        raise _NotFused("it gets bytes", fix)
+        raise _NotFused("its input is bytes", fix)
     if plan.dtype != torch.float32:
         raise _NotFused(f"an Image normalizes in float32, and not in {plan.dtype}")
     mean, std = _numbers(transform.mean), _numbers(transform.std)

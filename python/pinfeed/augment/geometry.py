@@ -36,7 +36,7 @@ class Transform:
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Raises TypeError, because an `Image` applies transforms while it makes batches."""
         raise TypeError(
-            f"{type(self).__name__}: a transform can't be called; give it to the field that makes the "
+            f"{type(self).__name__}: a transform can't be called; pass it to the field that makes the "
             f"batch: Collate(Image(augment={self!r}))"
         )
 

@@ -51,7 +51,7 @@ def checked_fields(
             )
         if dependency_of(field) is not None and not in_dict:
             raise ValueError(
-                f"{name} follows {dependency_of(field)!r} of the same dict, but is not in one; make the "
+                f"{name} depends on {dependency_of(field)!r} of the same dict, but is not in one; make the "
                 "samples dicts"
             )
         return field
@@ -131,7 +131,7 @@ def _require_applicable(field: Field, name: str) -> None:
     if type(field).apply is Field.apply:
         raise TypeError(
             f"{name} must be a field that takes whole batches, Image(), Pad() "
-            f"or Stack(), got {field!r}; give it to Collate"
+            f"or Stack(), got {field!r}; pass it to Collate"
         )
     if field.source is not None or field.is_optional or dependency_of(field) is not None:
         raise TypeError(f"{name}: fields with from_key(), allow_missing() or like= are for Collate")

@@ -28,7 +28,7 @@ class Collate:
     Args:
         fields: Fields in the structure of a sample: one `Field` if samples are arrays, a dict of fields
             for dicts, a tuple for tuples, nested to any depth. Entries without a field (left out of a
-            dict, or None) get `Stack`. None: all entries. In a dict, `Field.from_key` reads another
+            dict, or None) get `Stack`. None stacks all entries. In a dict, `Field.from_key` reads another
             key, and `Field.allow_missing` skips an entry that all samples lack.
         pin_memory: Whether to allocate batches in pinned memory, which makes DataLoader's
             ``pin_memory=True`` unnecessary. ``"auto"`` pins once the process uses CUDA or XPU, and never
@@ -47,7 +47,7 @@ class Collate:
 
     A Collate is picklable; any number of workers and threads can call it at once. In DataLoader
     workers it writes into memory shared with the main process (see `set_worker_memory_limit`) and
-    ignores ``pin_memory``; elsewhere into pinned memory of torch, or pooled buffers. Memory is reused
+    ignores ``pin_memory``; elsewhere into torch's pinned memory or pooled buffers. Memory is reused
     only after the last tensor or array viewing it is gone.
 
     Raises:
@@ -177,7 +177,7 @@ class Collate:
             if packing is not None:
                 indices = packing.documents
                 if problem.hint == TAKE_ANY_LENGTH:
-                    problem.hint = f"documents are packed, so this entry too needs Pack(seq_length={packing.seq_length})"
+                    problem.hint = f"documents are packed, so this entry needs Pack(seq_length={packing.seq_length}) too"
             elif batch is not None and batch.indices is not None:
                 indices = batch.indices
             if problem.sample is not None and problem.sample < len(indices):

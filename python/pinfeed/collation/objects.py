@@ -178,20 +178,20 @@ def image_groups(
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(
-                f"{name}[{key!r}] follows {field.image!r}, which is not an Image() there; {hint}"
+                f"{name}[{key!r}] depends on {field.image!r}, which is not an Image() there; {hint}"
             )
         if not isinstance(field, Boxes):
             continue
         if boxes_keys.setdefault(field.image, key) != key:
             raise ValueError(
-                f"{name} has boxes under {boxes_keys[field.image]!r} and {key!r} that follow "
+                f"{name} has boxes under {boxes_keys[field.image]!r} and {key!r} that depend on "
                 f"{field.image!r}, but only one field can tell which objects remain; leave one out"
             )
         for label in field.labels_of:
             if label in followers or labelled.setdefault(label, key) != key:
                 raise ValueError(
-                    f"{name}[{key!r}] has {label!r} among its labels, but that entry follows "
-                    "images itself, or has the labels of other boxes; pass other labels="
+                    f"{name}[{key!r}] has {label!r} among its labels, but that entry depends "
+                    "on images itself, or has the labels of other boxes; pass other labels="
                 )
             if label not in fields:
                 raise ValueError(
@@ -203,7 +203,7 @@ def image_groups(
 
 
 def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGroup]) -> None:
-    """Adds the hint for an entry beside images whose samples differ in length."""
+    """Adds a hint about an entry beside images, if its samples differ in length."""
     if getattr(sample, "ndim", 0) == 3:
         problem.hint = "masks of objects take InstanceMasks()"
     elif _is_of_boxes(key):

@@ -57,7 +57,7 @@ class Entry:
     """A node in the structure of samples or batches.
 
     It caches the structure of samples for the next batch. Threads can do that concurrently, because
-    all of them store the same.
+    all store equal values.
 
     Args:
         owner: Owner of the plan: ``"Collate"`` or ``"DeviceLoader"``.
@@ -175,7 +175,7 @@ class Entry:
         if cached is not None and cached.keys == _keys(node):
             return cached
         if isinstance(node, SampleBatch):
-            hint = "give it to the DataLoader with batch_size=None"
+            hint = "pass it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
         if not self.field_context.path:
             require_transformed(self.fields, samples if indices is None else Rows(node, indices))
@@ -437,14 +437,14 @@ def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
     is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)
     if is_one_a_dict or _has_names(fields) != _has_names(node):
         kinds = [f"a {type(container).__name__}" for container in (node, fields)]
-        return Problem(name, f"{kinds[0]} as {owner} have there", kinds[1], mirrors)
+        return Problem(name, f"{kinds[0]} as in {owner}", kinds[1], mirrors)
     if not _has_names(node):
-        expected = f"{len(steps)} entries, as {owner} have there"
+        expected = f"{len(steps)} entries, as in {owner}"
         return Problem(name, expected, str(len(field_steps)), f"{mirrors}; None means no field")
     names = [step_name(step) for step in steps]
     wrong = next(step_name(step) for step in field_steps if step not in steps)
     hint = nearest(wrong, names) or mirrors
-    return Problem(name, f"keys that {owner} have there, {names}", repr(wrong), hint)
+    return Problem(name, f"keys of {owner}, {names}", repr(wrong), hint)
 
 
 def _has_names(node: Any) -> bool:

@@ -123,7 +123,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
             hint = "Mask() keeps classes"
             if isinstance(next(iter(classes)), tuple):
                 way = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
-                hint = f"Mask() keeps classes, which {way} makes of colors"
+                hint = f"Mask() keeps classes; {way} converts colors to them"
             hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
             warnings.warn(
                 f"Collate: entry {path} {text}, and {field!r} interpolates between classes; {hint}",
@@ -241,7 +241,7 @@ def _problem(
     if others and (isinstance(others[0], Stack) or kind == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
     if kind in ("a mask", "another image") and _has_name(entry.key, _VECTORS):
-        fix = "if its values are vectors or disparities, they change with the geometry, too: transform "
+        fix = "if its values are vectors or disparities, they change with the geometry too: transform "
         fix += "both in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
         fix = (

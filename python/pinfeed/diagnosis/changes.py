@@ -40,7 +40,7 @@ _STREAM = (
 
 @dataclass(eq=False)
 class Change:
-    """A change to a loader; its times, by round of trials, are seconds per original batch."""
+    """A change to a loader. Its times are seconds per original batch, by round of trials."""
 
     name: str
     code: str  # the code to write
@@ -184,7 +184,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             whole = replace(now, replace_dataset=_Whole, collate=as_it_is)
             code = (
                 "def __getitems__(self, indices): return self[indices]  # in its class; and a collate_fn "
-                "that returns what it gets"
+                "that returns its argument"
             )
             yield Change("whole batches from the dataset", code, whole, _EQUAL)
         elif measured.limit() in ("dataset", "cpus", "stragglers", "lock"):
@@ -192,16 +192,16 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
             left = max(measured.step_seconds, loop.bytes / _FILE_PACE, 1e-6)
             batches_in_all = loader.length / loop.batches[0].samples
             note = (
-                "if each sample is the same every time, without augmentation, and an array or a dict of them: "
+                "if samples are arrays or dicts of arrays, and the same every time, without augmentation: "
                 f"about {_size(loop.bytes * batches_in_all)}, written in {loop.fetch * batches_in_all:.0f} s"
             )
-            code = 'pinfeed.write_array("decoded", dataset), and pinfeed.ArrayDataset of what it returns'
+            code = 'dataset = pinfeed.ArrayDataset(pinfeed.write_array("decoded", dataset))'
             bound = max(1.0, loop.period / left)
             yield Change("samples decoded once", code, None, note, bound)
     free, size = free_memory(), loop.disk_bytes * loader.length / loop.batches[0].samples
     if measured.files > MIN_GAIN * loop.production and free is not None and size < 0.8 * free:
         code = "read every file once before the first epoch: cat FILES > /dev/null"
-        note = f"about {_size(size)}, of {_size(free)} that are free"
+        note = f"about {_size(size)}, of {_size(free)} free memory"
         yield Change("files kept in memory", code, now, note, again=loop.drawn_indices)
 
 

@@ -68,7 +68,7 @@ def _call(function: Callable[[], Any], location: str) -> Any:
         inspect.signature(function).bind()
     except TypeError as error:
         wrong = f"{location} is called without arguments: {error}"
-        hint = "give it defaults, or name a function around it"
+        hint = "give its arguments defaults, or name a function that calls it"
         raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
     return function()
 

@@ -100,7 +100,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     if step is not None and (group_ranks() or (0, 1))[1] > 1:
         warnings.warn(
             "diagnose: ranks call the step different numbers of times, so a step that waits for other "
-            "ranks (DistributedDataParallel, all_reduce) never ends; give one that trains model.module",
+            "ranks (DistributedDataParallel, all_reduce) never ends; pass one that trains model.module",
             stacklevel=3,
         )
     files, cpus = _open_files(), Cpus.here()
@@ -132,7 +132,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         each = report.seconds / (1 + attempt.begun)
         report.notes.append(
             f"there was no time for: {', '.join(attempt.skipped)}; a run takes {each:.2g} s here, so "
-            f"give seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
+            f"pass seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
         )
     report.notes += _notes(copy, report.measured)
     del copy, attempt
@@ -221,8 +221,8 @@ def _measure(
         if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
             runs[workers] = run
     if 1 in runs:
-        attempt("what two workers make", loader.compare_workers)
-    attempt("the memory of batches", lambda: loader.reuses_memory)
+        attempt("comparing two workers", loader.compare_workers)
+    attempt("checking the memory of batches", lambda: loader.reuses_memory)
 
 
 def _try(

@@ -44,14 +44,14 @@ class Report:
         """The stage or resource that bounds the loop.
 
         One of ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
-        (the cost of each), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"``,
+        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"``,
         ``"unexplained"``.
         """
         return self.measured.limit()
 
     @property
     def recommended(self) -> list[Change]:
-        """The changes that were faster in each trial, first the simplest within 10 % of the best gain."""
+        """The changes that were faster in each trial, the simplest within 10 % of the best gain first."""
         candidates = [change for change in self.changes if change.is_recommended]
         best_gain = max((1 + change.gain for change in candidates), default=1.0)
         best = next((change for change in candidates if 1 + change.gain > 0.9 * best_gain), None)
@@ -134,11 +134,11 @@ class Report:
             f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
         )
         if results["stages"]["step"] is None:
-            yield "It only took batches: no step was given."
+            yield "No step was given, so it only took batches."
         else:
             yield f"It waited for batches {loop['wait_share']:.0%} of the time."
         gain = loop["max_speedup"]
-        max_speedup = f"; at most {gain:.1f} × to gain" if gain and gain < 100 else ""
+        max_speedup = f"; at most {gain:.1f} × faster" if gain and gain < 100 else ""
         if limit == "step" and not self.recommended:
             max_speedup = "; nothing to gain here"
         yield f"Limit: {LIMITS[limit]}{max_speedup}"
@@ -163,7 +163,7 @@ class Report:
         limit, recommended = self.limit, self.recommended
         for number, change in enumerate(recommended):
             yield f"{'Or' if number else 'Do'} this: {change.code}"
-            yield f"  {change.name}: {1 + change.gain:.2f} × the batches in the trials"
+            yield f"  {change.name}: {1 + change.gain:.2f} × as fast in the trials"
             if change.note:
                 yield f"  ({change.note})"
         for change in self.changes:
@@ -174,7 +174,7 @@ class Report:
                 yield f"  {change.name}: {note}"
             if len(change.after) == 1 and change.gain > change.min_gain:
                 yield f"Tried once, which may be luck: {change.code}"
-                yield f"  {change.name}: {1 + change.gain:.2f} × the batches"
+                yield f"  {change.name}: {1 + change.gain:.2f} × as fast"
         if not recommended:
             tried = any(len(change.after) for change in self.changes)
             min_gain = self.measured.min_gain
@@ -192,7 +192,7 @@ class Report:
 
 def _stage_lines(results: dict[str, Any]) -> Iterator[str]:
     batch, stages = results["batch"], results["stages"]
-    yield f"Where a batch of {batch['bytes'] / 1e6:.3g} MB comes from:"
+    yield f"Time per batch of {batch['bytes'] / 1e6:.3g} MB:"
     for name, seconds in stages.items():
         if seconds is not None:
             note = _STAGES[name]

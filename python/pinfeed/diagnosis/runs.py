@@ -119,7 +119,7 @@ class Run:
 
     @property
     def starting(self) -> float:
-        """A batch's share of the start of workers in each epoch."""
+        """A batch's share of the time that workers take to start in each epoch."""
         if not self.epoch:
             return 0.0
         starts = self.batches[self.epoch :: self.epoch] or self.batches[:1]
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def wait(self) -> float:
-        """Seconds waiting for a batch, including its share of a start outside of the steady batches."""
+        """Seconds waiting for a batch, including its share of a worker start before the steady batches."""
         is_unseen = self.epoch is not None and len(self.batches) <= self.epoch
         return self._waited + (self.starting if is_unseen else 0.0)
 
@@ -163,7 +163,7 @@ class LoaderCopy:
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
             expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
-            hint = "give the DataLoader inside it; an iterable of samples can be an IterableDataset"
+            hint = "pass the DataLoader inside it; an iterable of samples can be an IterableDataset"
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )
@@ -348,7 +348,7 @@ class LoaderCopy:
             if not batches:  # before any step could change it; the first batch's time doesn't count
                 if batch.seconds > longest:
                     wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
-                    hint = f"give at least {10 * batch.seconds:.0f}"
+                    hint = f"pass at least {10 * batch.seconds:.0f}"
                     raise ValueError(Problem("diagnose", wrong, hint=hint))
                 self.batch, data = data, cloned(data)
             batch.requested, batch.received = request_time, time.perf_counter()
@@ -383,9 +383,9 @@ class LoaderCopy:
             hint = (
                 "which imports the main module again; call diagnose under if __name__ == '__main__'"
             )
-            add_note(error, f"workers begin by {method!r} here, {hint}")
+            add_note(error, f"workers start by {method!r} here, {hint}")
         elif not self.loader.num_workers and seconds >= self._patience:
-            hint = "or its batch can't be pickled, which it says on stderr"
+            hint = "or its batch can't be pickled: see stderr"
             add_note(
                 error, f"a worker waits for a lock that a thread held when it was forked; {hint}"
             )
@@ -415,12 +415,12 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     try:
         result = step(batch)
     except Exception as error:
-        add_note(error, "raised by the step, which diagnose calls many times: a scheduler may end")
+        add_note(error, "raised by the step, run many times by diagnose: a scheduler may run out")
         raise
     kinds = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
     if any(is_later(result) for is_later in kinds):
         wrong = f"step must do its work when it is called, and returned a {type(result).__name__}"
-        raise TypeError(Problem("diagnose", wrong, hint="give a function that runs it to its end"))
+        raise TypeError(Problem("diagnose", wrong, hint="pass a function that completes it"))
     synchronize(result)
 
 
@@ -445,7 +445,7 @@ def _check_lasts(objects: list[Any], where: str, hint: str) -> None:
     """Raises TypeError if a part of the loader can be read only once, because measuring exhausts it."""
     for value in objects:
         if _is_open_file(value) if isinstance(value, io.IOBase) else isinstance(value, Iterator):
-            wrong = f"the loader's {where} an iterator, which measuring would use up"
+            wrong = f"the loader's {where} an iterator, which measuring would exhaust"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
 
 

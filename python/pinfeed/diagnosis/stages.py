@@ -39,7 +39,7 @@ class Batch:
         self.clock_seconds = self.begun - start  # of measuring itself
 
     def finish(self) -> None:
-        """Ends the clock of making the batch."""
+        """Stops the clock of the batch's production."""
         self.collated = time.perf_counter()
         cpu_seconds, disk_bytes, queued_seconds = self._used()
         self.cpu_seconds = cpu_seconds - self.cpu_seconds

@@ -58,7 +58,7 @@ def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> C
     """Replaces a dataset's transform with fields; None if it has none, or if batches would differ.
 
     Args:
-        dataset: A dataset, or a Subset or ConcatDataset of some.
+        dataset: A dataset, or a Subset or ConcatDataset of datasets.
         batches: Indices of batches.
         make: Makes the current loader's batch from indices.
     """

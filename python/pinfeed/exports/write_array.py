@@ -23,7 +23,7 @@ from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged_builder import SampleReader
 
 _ONE_SHAPE = (
-    "a .npy file holds samples of one shape; give the path of a directory for samples of different "
+    "a .npy file holds samples of one shape; pass the path of a directory for samples of different "
     "lengths"
 )
 _WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"
@@ -54,7 +54,7 @@ def write_array(
             depending on whether the key's samples have one shape.
         samples: An iterable of samples, or a map-style dataset. A sample is an ndarray, a CPU tensor,
             a number, a str or bytes, nested lists of numbers, a PIL image or other input of
-            ``np.asarray``; or a dict of these. Strings are stored as `RaggedArray.from_strings` does.
+            ``np.asarray``; or a dict of these. Strings are stored as by `RaggedArray.from_strings`.
         dtype: NumPy or torch dtype of all numbers, or a dict of dtypes by key. Every number must fit.
             None: the dtype of the first sample, which all others must share; Python floats are
             float32, ints int64.
@@ -173,7 +173,7 @@ class _Entries:
         if not self._entries:
             self._begin(item)
         if isinstance(item, Mapping) != self._is_dict:
-            expected = f"a dict of {list(self._entries)}" if self._is_dict else "no dict"
+            expected = f"a dict of {list(self._entries)}" if self._is_dict else "a non-dict"
             raise ValueError(
                 f"write_array: {where}: expected {expected} like the first, "
                 f"got {type(item).__name__}"
@@ -248,7 +248,7 @@ class _Entry:
         if isinstance(sample, list) and sample and isinstance(sample[0], str | bytes):
             raise TypeError(
                 f"{where}: expected a string, an array or a list of numbers, got a list of "
-                f"{type(sample[0]).__name__}; json.dumps(strings) makes one string of a list"
+                f"{type(sample[0]).__name__}; json.dumps(strings) converts a list to one string"
             )
         _require_no_palette(sample, where)
         array = np.array(self._reader.read(sample, where))  # the source may reuse its memory

@@ -67,7 +67,7 @@ def plain(samples: Sequence[Any]) -> Sequence[Any]:
 
 
 def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str) -> None:
-    """Raises ValueError if a sample carries another image size than its image has."""
+    """Raises ValueError if the image size that a sample carries is not its image's size."""
     for position, canvas in enumerate(canvases or ()):
         if canvas is not None and tuple(canvas) != tuple(sizes[position]):
             expected = f"coordinates for their image of {tuple(sizes[position])}"
@@ -77,7 +77,7 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
 
 
 class FirstBatches:
-    """Items of the first batches with their limits, because few boxes of one batch are not conclusive.
+    """Items of the first batches with their limits, because the boxes of one batch are too few to judge.
 
     Later batches are not checked, because a few items can look wrong by coincidence.
     """
@@ -108,7 +108,7 @@ def require_inside(
     first_batches: FirstBatches,
     name: str,
 ) -> None:
-    """Raises ValueError for boxes outside their images that are inside in another format.
+    """Raises ValueError for boxes that are outside their images, but inside in another format.
 
     Good annotations have some boxes that extend beyond their image. It raises if a box is far outside,
     or enough boxes extend beyond their images, and all or nearly all boxes of the first batches are
@@ -174,7 +174,7 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
 def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
     """Whether enough boxes are outside in one format, and hardly any in another one.
 
-    In the right format about as many reach beyond the left side as beyond the right side. A format
+    In the right format equal numbers, roughly, reach beyond the left and right sides. A format
     with another corner or center would move many of them across one of the two sides.
     """
     return bool(flags.sum() >= max(_CERTAIN, 8 * others.sum()))
@@ -183,7 +183,7 @@ def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bo
 def require_points_inside(
     points: Any, offsets: Any, sizes: Sequence[Any], first_batches: FirstBatches, name: str
 ) -> None:
-    """The same for points: float64 of shape (n, ..., 2 or 3)."""
+    """Like `require_inside`; points are float64 of shape (n, ..., 2 or 3)."""
     if points.size == 0:
         return
     flat = points.reshape(len(points), -1, points.shape[-1])
@@ -206,7 +206,7 @@ def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     is_beyond = _is_outside(points, limits)
     share = _SHARE if len(points) < 16 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
-        return "all points so far are inside with x and y exchanged"
+        return "all points so far are inside with x and y swapped"
     is_crop = (points < -_TOLERANCE).any()  # or -100 stands for points that are missing
     return f"most points are {_OTHER_SIZE}" if _are_many(is_beyond, 0.5) and not is_crop else ""
 

@@ -152,7 +152,7 @@ class Field(ABC):
         """Raises TypeError, because a DataLoader calls the `Collate` around fields."""
         name = type(self).__name__
         raise TypeError(
-            f"{name}: a field can't be called, and is not a collate_fn by itself; give it to a Collate: "
+            f"{name}: a field can't be called, and is not a collate_fn by itself; pass it to a Collate: "
             f"collate_fn=Collate({name}(...))"
         )
 

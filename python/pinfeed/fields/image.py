@@ -375,7 +375,7 @@ class Image(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         is_mask = self._is_mask
-        images = [as_array(s, is_mask, context.name, i) for i, s in enumerate(samples)]
+        images = [as_array(s, is_mask, context.name, i, self.axes) for i, s in enumerate(samples)]
         if self._is_for_bytes:
             self._is_for_bytes = False
             warn_of_fractions(images, self.scale, context.name)
@@ -469,7 +469,7 @@ class Image(Field):
         if self.pad_value is not None:
             wrong = "pad_value is for images of different sizes, but a batch has only one size"
             hint = (
-                "give this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
+                "pass this Image to the DataLoader's collate_fn, and leave pad_value out of fields"
             )
             raise TypeError(Problem(name, wrong, hint=hint))
         is_integer = self.dtype in INTEGERS[1:]
@@ -477,7 +477,7 @@ class Image(Field):
             expected = "uint8 images, which Image() in fields converts to floats or uint8"
             got = f"{torch_dtype_name(images.dtype)} {tuple(images.shape)} for {self!r}"
             hint = (
-                "give this Image to the DataLoader's collate_fn alone, and leave it out of fields"
+                "pass this Image to the DataLoader's collate_fn alone, and leave it out of fields"
             )
             raise TypeError(Problem(name, expected, got, hint))
         if images.ndim != len(self.axes) + 1:
@@ -502,13 +502,17 @@ def warn_of_fractions(images: Sequence[Any], scale: float | None, name: str) -> 
     )
 
 
-def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
-    """Returns the pixels of a PIL image, and any other sample unchanged."""
+def as_array(sample: Any, is_mask: bool, name: str, position: int, axes: str = "HWC") -> Any:
+    """Returns the pixels of a PIL image, and any other sample, whose axes are ``axes``, unchanged."""
     if isinstance(sample, ARRAYS):
         return sample
     pil = sys.modules.get("PIL.Image")  # PIL images exist only after this import
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # native code raises if it is not an image
+    if axes not in ("HWC", "HW"):
+        hint = "leave input out, because PIL images are (height, width, channels)"
+        expected = f"an array or a tensor with the axes {axes}"
+        raise TypeError(Problem(name, expected, "a PIL image", hint, sample=position))
     try:
         sample.load()  # some files have no mode and size before
     except Exception as error:
@@ -536,7 +540,7 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int) -> Any:
             fix = f".convert({sample.mode.upper()!r}) divides colors by alpha again"
         elif sample.mode.startswith("I"):  # .convert would clip values above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
-            fix = f"np.asarray(image).astype(np.{dtype}) has its values"
+            fix = f"np.asarray(image).astype(np.{dtype}) returns its values"
         expected = f"a PIL image of one of the modes {modes}"
         raise TypeError(Problem(name, expected, repr(sample.mode), fix, sample=position))
     return pil_pixels(sample)

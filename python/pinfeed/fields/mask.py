@@ -203,7 +203,7 @@ class Mask(Image):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         if self.augment is not None or self.pad_value is not None:
             wrong = "augment and pad_value are for the samples of a Collate, but this is already a batch"
-            hint = "give this Mask to the Collate, and leave it out of fields"
+            hint = "pass this Mask to the Collate, and leave it out of fields"
             raise TypeError(Problem(context.name, wrong, hint=hint))
         if not isinstance(batch, torch.Tensor):
             raise TypeError(Problem(context.name, "a tensor for Mask()", type(batch).__name__))

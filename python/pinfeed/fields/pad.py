@@ -96,8 +96,8 @@ class Pad(Field):
     _replaced: tuple[int, int] | None = None
 
     @with_hints(
-        batch_first="the batch is (B, L, ...): .transpose(0, 1) puts it second",
-        time_major="the batch is (B, L, ...): .transpose(0, 1)",
+        batch_first="the batch is (B, L, ...): .transpose(0, 1) puts the batch axis second",
+        time_major="the batch is (B, L, ...): .transpose(0, 1) puts time first",
         **PAD_HINTS,
     )
     def __init__(
@@ -284,7 +284,7 @@ class Pad(Field):
         for position, sample in enumerate(samples):
             if len(sample) != count:
                 expected, got = f"{count} sequences as in sample 0", str(len(sample))
-                hint = "fill up the shorter ones with empty sequences: sample + [[]]"
+                hint = "extend the shorter ones with empty sequences: sample + [[]]"
                 if len({*map(len, (*samples[0], *sample))}) == 1:
                     hint = f"np.asarray(sample) makes an array of frames; if they are sequences, {hint}"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))

@@ -77,11 +77,11 @@ class Patches(Field):
         rng_stream: Number of the random stream, as in `Image`.
         pad_to: Number of patches to which every image is padded, with zeros.
         grid: Return the number of patches in time, height and width, int64 (images, 3); with ``pad_to``
-            in height and width, (images, 2). True returns a tuple; a string stores it under that key of
+            only in height and width, (images, 2). True returns a tuple; a string stores it under that key of
             the dict.
         cu_seqlens: Return the patch numbers where frames (or groups of ``temporal`` frames) begin and
             end, int32, as attention kernels expect. True returns a tuple; a string is a key.
-        mask: Return a mask, bool (images, pad_to), True for patches, with ``pad_to``. True returns a
+        mask: With ``pad_to``, return a mask, bool (images, pad_to), True for patches. True returns a
             tuple; a string is a key.
 
     Raises:
@@ -236,8 +236,8 @@ class Patches(Field):
         """
         if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
-                "Patches: augment changes the size of images; give patch_grid the sizes that "
-                f"{self.augment!r} leaves"
+                "Patches: augment changes the size of images; pass patch_grid the sizes after "
+                f"{self.augment!r}"
             )
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
@@ -301,7 +301,7 @@ class Patches(Field):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         wrong = "Patches() takes images of different sizes, so it can't convert whole batches"
         hint = (
-            "give it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
+            "pass it to the DataLoader's collate_fn, and leave it out of fields; dtype=torch.bfloat16 "
             "halves the bytes copied to the device"
         )
         raise TypeError(Problem(context.name, wrong, hint=hint))

@@ -27,7 +27,7 @@ _LAYOUTS: dict[str, tuple[int, int, np.dtype[Any]]] = {
 def pil_pixels(image: Any) -> Any:
     """Returns the pixels of a loaded image, as an array without a copy where Pillow exports them.
 
-    Bytes that it doesn't export are converted while the batch is written, one image at a time.
+    Pixels that Pillow doesn't export are converted while the batch is written, one image at a time.
     """
     layout = _LAYOUTS.get(image.mode)
     if layout is None:  # LAB, whose bytes differ in an array; and bits, where true is 255

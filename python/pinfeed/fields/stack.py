@@ -181,7 +181,7 @@ class Stack(Field):
                         Problem(context.name, expected, got, sample=position)
                     ) from error
                 if isinstance(sample, int) and not -(2**63) <= sample < 2**63:
-                    expected, got = "integers of 64 bits", repr(sample)
+                    expected, got = "64-bit integers", repr(sample)
                     raise ValueError(
                         Problem(context.name, expected, got, sample=position)
                     ) from error

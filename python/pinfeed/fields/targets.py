@@ -347,7 +347,7 @@ class InstanceMasks(Target):
                 expected = "uint8 or bool masks of shape (n, H, W)"
                 hint = ""
                 if isinstance(masks, list | tuple):
-                    hint = "np.stack(masks) makes an array of a list of masks"
+                    hint = "np.stack(masks) converts a list of masks to an array"
                 elif is_array and masks.ndim == 3:
                     is_tensor = isinstance(masks, torch.Tensor)
                     hint = f"masks{'.bool()' if is_tensor else '.astype(bool)'} converts masks of 0 and 1"
@@ -418,10 +418,10 @@ def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name:
 def _way_from_flat(points: Any, offsets: Any) -> str:
     """Returns the hint for points in one row of numbers, which COCO stores as x, y, visibility."""
     if points.ndim == 1 and not (np.diff(offsets) % 3).any():
-        return "np.reshape(points, (-1, 3)) makes points of COCO's lists x, y, visibility, x, ..."
+        return "np.reshape(points, (-1, 3)) converts COCO's x, y, visibility, x, ... to points"
     if points.ndim == 2 and points.shape[1] % 3 == 0:
         shape = f"(-1, {points.shape[1] // 3}, 3)"
-        return f"np.reshape(points, {shape}) makes points of COCO's lists x, y, visibility, x, ..."
+        return f"np.reshape(points, {shape}) converts COCO's x, y, visibility, x, ... to points"
     return ""
 
 
@@ -462,7 +462,7 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
                 array = np.array(sample, np.float64)
             except (TypeError, ValueError):
                 expected = f"numbers of shape (n, {', '.join(map(str, item_shape))})"
-                problem = Problem(name, expected, "a list of unlike items", sample=position)
+                problem = Problem(name, expected, "a ragged or non-numeric list", sample=position)
                 raise ValueError(problem) from None
         elif not isinstance(sample, ARRAYS):
             expected = "an ndarray, a tensor or a list, empty for an image without objects"

@@ -114,7 +114,7 @@ class AtomicWrite:
             raise
 
 
-_TAKEN = "another process or thread is writing it; give each a path of its own, f'part-{rank}'"
+_TAKEN = "another process or thread is writing it; give each its own path, such as f'part-{rank}'"
 _HAS_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some cluster file systems
 
 #: By path and process, because a forked process inherits its parent's dict.

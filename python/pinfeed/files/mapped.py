@@ -25,7 +25,7 @@ class MappedFile:
     """The part of a file that an array views; pickles as a path and position, not as bytes.
 
     Unpickling raises OSError if the path names another file by then. For a read-only map, size and
-    modification time are compared; for a writable map, whose process may write meanwhile, the inode.
+    modification time are compared; for a writable map, which may be written to meanwhile, only the inode.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ def _parsed(beginning: bytes) -> NpyHeader:
         version = npy.read_magic(file)
         readers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
         if version not in readers:
-            raise ValueError(f"format version {version} is not one of numbers")
+            raise ValueError(f"format version {version} is not for arrays of numbers")
         shape, fortran_order, dtype = readers[version](file)
     except Exception as error:  # damaged bytes may stop NumPy's parser anywhere
         raise ValueError(str(error)) from error

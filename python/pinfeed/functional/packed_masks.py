@@ -13,7 +13,7 @@ def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
 
     Args:
         document_ids: Integers (rows, seq_length), as from `Pack`, on any device. Equal numbers in a row
-            are one document; the padding counts as one too.
+            mark one document; the padding counts as one too.
 
     Returns:
         Mask of shape (rows, 1, seq_length, seq_length), bool, True where a token attends, for

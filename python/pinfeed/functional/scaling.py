@@ -45,7 +45,7 @@ def scaled(
         if not torch.can_cast(values.dtype, dtype):
             raise TypeError(
                 f"{name}: can't cast {torch_dtype_name(values.dtype)} to {torch_dtype_name(dtype)}; "
-                "cast in the dataset if what is lost doesn't matter"
+                "cast in the dataset if losing information is fine"
             )
         return values.to(dtype)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:

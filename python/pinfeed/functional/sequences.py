@@ -184,7 +184,7 @@ class JaggedBatch(NamedTuple):
         return cls(*_core.join(padded, None, None, target, "from_padded", threads, **options))
 
 
-@with_hints(time_major="the result is (B, L, ...): .transpose(0, 1)", **PAD_HINTS)
+@with_hints(time_major="the result is (B, L, ...): .transpose(0, 1) puts time first", **PAD_HINTS)
 def pad(
     sequences: Any,
     pad_value: Any = 0,

@@ -56,7 +56,7 @@ def unbind(batch: Any) -> list[Any]:
     if others or number > 1:
         _refuse_ambiguity(batch, "", readings)
     if count is None:
-        raise ValueError("unbind: batch is empty, so nothing tells how many samples it has")
+        raise ValueError("unbind: batch is empty, so its number of samples is unknown")
     return _samples(batch, count)
 
 

@@ -549,7 +549,7 @@ def packed_loader(
     Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other: transformers
     derives the model's mask from ``position_ids``, including sliding windows, because batches have no
     mask and ``use_cache=False``. With flash attention, all rows are concatenated, with
-    ``cu_seq_lens_q`` and its other arguments.
+    ``cu_seq_lens_q`` and the kernel's other arguments.
 
     The labels are the dataset's labels, or else the tokens. They are -100 at the first token of each
     document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
@@ -569,7 +569,7 @@ def packed_loader(
 
     Raises:
         KeyError, TypeError, ValueError: If samples have no ``input_ids`` or unsupported lists of
-            numbers, an ``attention_mask`` has a 0 (when a batch is collated), or as `PackSampler`.
+            numbers, an ``attention_mask`` has a 0 (when a batch is collated), or as in `PackSampler`.
 
     Example:
         ::

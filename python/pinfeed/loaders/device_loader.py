@@ -68,7 +68,7 @@ class DeviceLoader:
     - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
       loop over a generator that an earlier loop has exhausted raises RuntimeError, even if that
       loop didn't use a DeviceLoader.
-    - ``len()`` and reading attributes (``.sampler``, ``.dataset``, ``.set_epoch``) refer to the loader.
+    - ``len()`` and attributes (``.sampler``, ``.dataset``, ``.set_epoch``) are read from the loader.
       Set attributes on ``.loader``.
     - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, the DeviceLoader has
       ``state_dict`` and ``load_state_dict``. The state is the state after the last batch you received,

@@ -130,7 +130,7 @@ class Prefetcher:
             self.close()
             if self.is_continued and self.taken == 1:  # the end
                 raise RuntimeError(
-                    "DeviceLoader: the loader is an iterator, and an earlier loop has used it up; pass an "
+                    "DeviceLoader: the loader is an iterator, and an earlier loop has exhausted it; pass an "
                     "iterable that creates a new iterator for each loop: a DataLoader, a list, or an object "
                     "whose __iter__ is a generator"
                 )

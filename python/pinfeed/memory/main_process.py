@@ -118,7 +118,7 @@ def accept_limit(max_bytes: int | None) -> None:
 
 
 def has_ended(process: int) -> bool:
-    """Whether no process has this id, which the system may have reused."""
+    """Whether no process has this id. False if the system has reused the id."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -170,7 +170,7 @@ class _Worker:
 def receive(
     token: tuple[int, int], descriptor: Any, location: tuple[int, int, int], start: int, size: int
 ) -> torch.UntypedStorage:
-    """Unpickles a storage over bytes that a worker wrote. The slot is released when it dies.
+    """Unpickles a storage over bytes that a worker wrote. The slot is released when the storage is freed.
 
     Args:
         token: The worker's process id, and the time of its start.

@@ -40,7 +40,7 @@ def batch_allocator(pin: Pin) -> Allocator:
 
 
 def as_output(tensor: torch.Tensor, pin: Pin) -> torch.Tensor:
-    """Copies a small tensor of torch's to pinned memory if batches are pinned."""
+    """Copies a small tensor that torch created to pinned memory, if batches are pinned."""
     is_plain = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.layout == torch.strided
     is_special = tensor.requires_grad or tensor.is_quantized or tensor.is_nested
     if is_worker_process() or not is_plain or is_special or not is_pinning_wanted(pin):

@@ -297,7 +297,7 @@ class WorkerMemory:
                 patient_until = time.monotonic() + PATIENCE
             elif time.monotonic() > patient_until:
                 break
-        refused = f"; the system gave no more: {self._shortage}" if self._shortage else ""
+        refused = f"; the system refused more: {self._shortage}" if self._shortage else ""
         raise MemoryError(
             f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which is "
             f"limited to {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "

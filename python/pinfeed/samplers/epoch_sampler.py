@@ -374,8 +374,8 @@ class _Pass:
 #: The hint for a framework that recreates the sampler with its own arguments.
 NOT_RECREATED = (
     "if a framework recreated the sampler for its ranks, disable that (Lightning: "
-    "use_distributed_sampler=False), because this sampler shards over ranks by itself; and predict "
-    "without a batch sampler"
+    "use_distributed_sampler=False), because this sampler shards over ranks by itself; to predict, "
+    "pass a DataLoader without a batch sampler"
 )
 
 

@@ -41,7 +41,7 @@ class ShuffleSampler(OrderSampler):
             ``world_size - 1`` samples, different ones each epoch. ``"keep"`` yields each sample exactly
             once: ranks may differ by a sample, but not by a batch, because a last step with too few
             samples takes some from the step before. Where that is impossible, with ``batch_size=1`` or
-            if fewer samples than ranks remain, some ranks get one batch less.
+            if fewer samples than ranks remain, some ranks get one batch fewer.
 
     Raises:
         TypeError: If an argument has the wrong type.

@@ -99,11 +99,11 @@ def _table_of(value: Any) -> str:
     if datasets is not None and isinstance(value, datasets.IterableDataset):
         return "; StreamDataset takes streams"
     if hasattr(value, "collect"):  # polars' LazyFrame
-        return "; .collect() makes a DataFrame of it"
+        return "; .collect() converts it to a DataFrame"
     if hasattr(value, "to_table"):  # a dataset of pyarrow
         return "; .to_table() reads it into memory"
     if hasattr(value, "to_frame"):  # a column of pandas or polars
-        return "; .to_frame() makes a DataFrame of it"
+        return "; .to_frame() converts it to a DataFrame"
     if isinstance(value, list | tuple):
         return "; pyarrow.concat_tables(tables) joins tables without a copy"
     return ""

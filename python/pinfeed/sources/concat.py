@@ -80,7 +80,7 @@ class ConcatArray(Source):
         require_flags("ConcatArray", samples=samples)
         if isinstance(parts, str | os.PathLike | np.ndarray | torch.Tensor | Source):
             is_pattern = isinstance(parts, str) and "*" in parts
-            hint = f"; sorted(glob.glob({parts!r})) has the paths" if is_pattern else ""
+            hint = f"; sorted(glob.glob({parts!r})) returns the paths" if is_pattern else ""
             if not isinstance(parts, str | os.PathLike):
                 hint = "; a single array needs no ConcatArray"
             raise TypeError(

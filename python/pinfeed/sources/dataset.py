@@ -233,7 +233,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         if state != self.state_dict():
             samples = state.get("samples") if isinstance(state, dict) else state
             raise ValueError(
-                f"ArrayDataset: the state is of a dataset of {samples!r} samples, and this one has "
+                f"ArrayDataset: the state is from a dataset of {samples!r} samples, but this one has "
                 f"{self._length}"
             )
 
@@ -472,7 +472,7 @@ def _in_path(path: str, name: str) -> Any:
         if len(files) == len(arrays) and len({*few}) == 1:
             raise ValueError(
                 f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
-                f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) has the paths by number: "
+                f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) returns the paths by number: "
                 f"{_OF_SAMPLES}, and "
                 "ConcatArray(paths) files of many samples each; a dict of paths makes each file an entry"
             )
@@ -484,10 +484,10 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     first = items[0] if items else None
     expected = "an array"
     if isinstance(first, int | float | np.generic):
-        got, hint = "numbers", "pass np.array(...) of it"
+        got, hint = "numbers", "pass np.array(x)"
     elif isinstance(first, list | tuple) and (not first or isinstance(first[0], int | float)):
         got = "lists of numbers"
-        hint = "if they differ in length, pass RaggedArray.from_sequences(...) of it, else np.array(...)"
+        hint = "if they differ in length, pass RaggedArray.from_sequences(x), else np.array(x)"
     elif not items or not isinstance(items, list):
         return
     elif all(isinstance(item, str | os.PathLike) for item in items):
@@ -609,12 +609,12 @@ def _array_of(value: Any) -> str:
         return f"np.full(length, {value}) repeats it for each sample"
     package = type(value).__module__.partition(".")[0]
     if package == "datasets" and (column := getattr(value, "column_name", None)):
-        return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] has this column of a dataset"
+        return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] returns this column of a dataset"
     if package == "pyarrow" and hasattr(value, "null_count"):  # to_numpy() takes few of them
         column = "column.drop_null()" if value.null_count else "column"
         return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
     if hasattr(value, "to_numpy") and not hasattr(value, "columns"):  # a column of a table
-        return "pass .to_numpy() of it"
+        return "pass its .to_numpy()"
     if isinstance(value, torch.utils.data.Dataset):
         return (
             "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "

@@ -185,7 +185,7 @@ def _from_python(array: npt.NDArray[Any], numbers: Any, name: str) -> npt.NDArra
         for number in np.asarray(numbers, object).flat:
             if type(number) is int and number >= 2**63:
                 raise ValueError(
-                    f"{name}: expected integers of 64 bits, got {number}; "
+                    f"{name}: expected 64-bit integers, got {number}; "
                     "set the dtype of all with dtype="
                 )
     if array.dtype not in _PYTHON_DTYPES:

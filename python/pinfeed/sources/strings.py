@@ -83,7 +83,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
     elif item is None or is_number or type(item).__name__ == "NAType":  # missing values of pandas
         hint = "leave it out, or put a string in its place"
     elif isinstance(item, list) and all(isinstance(part, str) for part in item):
-        hint = "json.dumps(strings) makes one string of a list"
+        hint = "json.dumps(strings) converts a list to one string"
     elif hasattr(item, "as_py"):
         hint = "pass arrays of pyarrow to RaggedArray.from_arrow"
     elif isinstance(item, str | bytes):

@@ -11,7 +11,7 @@ own samples      taken in turn, if several workers read a shard            share
   ▼
 shuffled         in a buffer, which a resumed pass refills                 shuffle_buffer.py
 
-passes.py combines them, and holds the state of a pass. moved.py computes the rest of an epoch for other
-rank and worker counts. samplers/epoch_clock.py determines the epoch of a pass. packed_stream.py packs a
+passes.py combines them, and holds the state of a pass. resharding.py computes the rest of an epoch for
+other rank and worker counts. samplers/epoch_clock.py determines the epoch of a pass. packed_stream.py packs a
 stream's documents into rows.
 """

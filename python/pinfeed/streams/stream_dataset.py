@@ -53,8 +53,8 @@ class StreamDataset(IterableDataset[Any]):
             ranks. None: 0.
         open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
             returns an iterable of its samples.
-        uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same number of
-            samples, worker by worker, and of batches. ``"keep"`` yields each sample once, so ranks differ.
+        uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same numbers of
+            samples (worker by worker) and batches. ``"keep"`` yields each sample once, so ranks differ.
             None is ``"keep"``, with a warning in the first pass if there are several ranks.
         on_error: ``"raise"`` raises errors of a shard, with a note that names the shard; ``"skip"``
             warns instead and skips the rest of the shard.
@@ -158,7 +158,7 @@ class StreamDataset(IterableDataset[Any]):
 
     @property
     def skipped(self) -> int:
-        """The number of shards that ``on_error="skip"`` has cut short, including all workers."""
+        """The number of shards that ``on_error="skip"`` has cut short, in all workers."""
         return int(self._integers.values[:_SKIP_COUNTERS].sum())
 
     def set_epoch(self, epoch: int) -> None:
@@ -235,7 +235,7 @@ class StreamDataset(IterableDataset[Any]):
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
             ValueError: If the state is incomplete, or from a stream with other shards or settings, or
-                from another rank or worker and can't be moved, or if ranks are not at the same step.
+                from another rank or worker and can't be resharded, or if ranks are not at the same step.
         """
         identity, shards = self._identity(), self._source.shards
         if self.uneven != "keep":
@@ -261,7 +261,7 @@ class StreamDataset(IterableDataset[Any]):
         self._passes.pop(worker_key(), None)
 
     def state_of_this_rank(self, states: list[Any], workers: int) -> Any:
-        """Selects the loader's state for this rank and number of workers, if the states can't be moved.
+        """Selects the loader's state for this rank and number of workers, if the states can't be resharded.
 
         Otherwise returns the list; raises ValueError if it is from other rank or worker counts.
         """

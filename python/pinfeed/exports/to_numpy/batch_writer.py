@@ -114,7 +114,7 @@ class BatchWriter:
         if self._batches == 0:
             raise ValueError(
                 f"{self._function}: loader must yield at least one batch, got none; its dataset is empty, "
-                "drop_last drops all samples, or a generator is used up"
+                "drop_last drops all samples, or a generator is exhausted"
             )
         if self._files is not None:
             for column in self._array_columns():
@@ -188,7 +188,7 @@ class BatchWriter:
             return ListColumn(where)
         if files.is_file:
             raise TypeError(
-                f"{where}batch 0: a .npy file can't hold lists; give the path of a directory, which "
+                f"{where}batch 0: a .npy file can't hold lists; pass the path of a directory, which "
                 "can hold strings, or yield numbers as an array, np.array(numbers)"
             )
         return TextColumn(where, files, name)

@@ -202,7 +202,7 @@ class RaggedColumn(ArrayColumn):
     def _check_first(self, dtype: np.dtype[Any]) -> None:
         if self._files is not None and self._files.is_file:
             raise ValueError(
-                f"{self.where}: a .npy file can't hold samples of different lengths; give the path "
+                f"{self.where}: a .npy file can't hold samples of different lengths; pass the path "
                 "of a directory"
             )
 
@@ -328,7 +328,7 @@ def holds_objects(entry: Any) -> bool:
 
 
 def is_ragged(entry: Any) -> bool:
-    """Whether an entry has the length of each sample, along one axis."""
+    """Whether an entry states the length of each sample, along one axis."""
     if isinstance(entry, Padded):
         return getattr(getattr(entry, "lengths", None), "ndim", 0) == 1
     return isinstance(entry, JaggedBatch) or (

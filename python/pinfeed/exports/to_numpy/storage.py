@@ -157,7 +157,7 @@ class OutputFiles:
         """Returns a unique file name for an entry: its steps joined with dots, without an extension."""
         if self.is_file:
             name = os.path.basename(self.path).removesuffix(".npy")
-            hint = "a .npy file holds one array; give the path of a directory"
+            hint = "a .npy file holds one array; pass the path of a directory"
         else:
             name, hint = _file_name(steps), "rename a key"
         for file in (name, f"{name}.npy"):  # the first is a RaggedArray's directory

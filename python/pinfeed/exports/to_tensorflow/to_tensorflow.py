@@ -102,8 +102,8 @@ def to_tensorflow(
     if in_memory:
         if signature is not None:
             raise ValueError(
-                "to_tensorflow: signature is for batches that are yet to come; "
-                "with in_memory=True there are none, so leave it out"
+                "to_tensorflow: signature has no use with in_memory=True, which reads all "
+                "batches first; leave it out"
             )
         arrays = to_numpy(loader)
         whole = Signature.of_batch(arrays, {}, channels_last)
@@ -120,7 +120,7 @@ def to_tensorflow(
     def epoch() -> _Epoch:
         passes = weak()
         if passes is None:
-            raise RuntimeError("to_tensorflow: keep the dataset while something iterates it")
+            raise RuntimeError("to_tensorflow: the dataset was freed; keep a reference to it")
         return _Epoch(passes.begin(), entries)
 
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(entries.parts))
@@ -151,14 +151,14 @@ class _Passes:
             return batch
         raise ValueError(
             "to_tensorflow: loader must yield a batch that determines the signature, got none; "
-            "give signature=, the structure of a batch with a tf.TensorSpec for each array"
+            "pass signature=, the structure of a batch with a tf.TensorSpec for each array"
         )
 
     def begin(self) -> Iterator[Any]:
         """Begins the next pass; raises RuntimeError if the loader can't begin again."""
         if self._is_used_up:
             raise RuntimeError(
-                f"to_tensorflow: loader, a {type(self._loader).__name__}, was used up by an earlier "
+                f"to_tensorflow: loader, a {type(self._loader).__name__}, was exhausted by an earlier "
                 "loop over the dataset and can't begin again; pass a DataLoader or a list, or pass "
                 "in_memory=True"
             )
