@@ -134,7 +134,7 @@ def test_integers_at_the_limits_of_a_dtype(dtype):
     smallest, largest = np.iinfo(dtype).min, min(np.iinfo(dtype).max, 2**63 - 1)
     assert padded([smallest, largest], dtype=dtype).tolist() == [[smallest, largest]]
     for number in (smallest - 1, largest + 1):
-        with pytest.raises(ValueError, match="sample 1: expected (64-bit )?integers"):
+        with pytest.raises(ValueError, match=r"sample 1: expected (64-bit )?integers"):
             padded([smallest], [0, number, largest], dtype=dtype)
 
 
