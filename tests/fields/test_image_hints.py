@@ -1,5 +1,7 @@
 """Images that Image and the functions reject, and hints that work."""
 
+import functools
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -187,6 +189,17 @@ def test_fractions_with_a_scale_for_bytes(batch, images):
     for fine in (images * 255, np.rint(images * 255), black, flat, images - 0.5):
         batch(fine.astype(images.dtype))
     batch((images * 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("field", [Image, functools.partial(pinfeed.Patches, 8)])
+def test_fractions_with_a_mean_for_bytes(field):
+    collate = Collate(field((123.0, 116.0, 103.0), (58.0, 57.0, 57.0), scale=1))
+    with pytest.warns(
+        UserWarning, match=r"floats of 0..1, but mean is for values of 0..255; leave"
+    ):
+        collate([*FRACTIONS])
+    Collate(field((123.0, 116.0, 103.0), (58.0, 57.0, 57.0), scale=1))([*FRACTIONS * 255])
+    Collate(field(0.5, 0.25, scale=1))([*FRACTIONS])
 
 
 def test_a_first_batch_of_bytes_shows_that_the_scale_fits():

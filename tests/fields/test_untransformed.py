@@ -310,7 +310,7 @@ def test_points_in_one_row(count, width):
     check(
         lambda: pinfeed.Collate({"image": RANDOM})([sample] * 2),
         ValueError,
-        f"Points() transforms keypoints.reshape(-1, {width}) too",
+        f"Points() transforms np.reshape(keypoints, (-1, {width})) too",
     )
     right = photo(keypoints=points)
     pinfeed.Collate({"image": RANDOM, "keypoints": pinfeed.Points()})([right] * 2)
@@ -467,3 +467,20 @@ def test_rows_that_increase_are_no_boxes():
             )
     boxes = photo(y=CORNERS[:1])  # a few boxes can increase
     check(lambda: pinfeed.Collate({"image": RANDOM})([boxes] * 4), ValueError, "Boxes() transforms")
+
+
+@pytest.mark.parametrize(
+    ("field", "objects"),
+    [
+        (pinfeed.Boxes(labels=()), CORNERS),
+        (pinfeed.Points(), CORNERS[:, :2]),
+        (pinfeed.Mask(), SCENE),
+    ],
+)
+def test_none_for_an_image_without_objects(field, objects):
+    """Keep() would leave the other samples' objects where they were."""
+    collate = pinfeed.Collate({"image": RANDOM, "objects": field})
+    message = "pass (an empty list|a mask of the ignored value)"
+    with pytest.raises(TypeError, match=message) as error:
+        collate([photo(objects=None), photo(objects=objects)])
+    assert "Keep()" not in str(error.value)

@@ -243,3 +243,10 @@ def test_unbind_of_tuples_that_begin_with_objects():
     pairs = [("a", 1), ("b", 2), ("c", 3)]
     batch = Collate((kept, stacked))(pairs)
     assert [(*one,) for one in unbind(batch)] == pairs
+
+
+@pytest.mark.parametrize("offsets", [[0, -5, 10], [0, 5, 100], [-1, 10], [5, 2]])
+def test_offsets_that_do_not_fit(offsets):
+    batch = JaggedBatch(torch.arange(10), torch.tensor(offsets))
+    with pytest.raises(ValueError, match="unbind: offsets must ascend from 0 to at most 10"):
+        batch.unbind()

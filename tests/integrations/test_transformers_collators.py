@@ -598,6 +598,10 @@ def test_no_column_is_lost(name, key, is_even):
         *[("importance", 7, True), ("loss_weight", 0.5, True), ("length", np.int64(2), True)],
         *[("length", 3, False), ("num_tokens", 3, False), ("start", 1_700_000_000, False)],
         *[("id", 1, False), ("token_count", 1, False), ("language_score", 0.9, False)],
+        *[("prompt_size", 1, True), ("mask_until", 2, True), ("image_size", 2, False)],
+        *[("masks", {"loss_mask": [0, 1, 1]}, True), ("parts", [{"start": 0, "end": 2}], True)],
+        ("info", {"url": "a", "id": 1, "tags": ["b"]}, False),
+        ("messages", [{"role": "user", "content": "c"}], False),
     ],
 )
 def test_numbers_that_say_which_tokens_count_are_refused(key, value, is_lost):

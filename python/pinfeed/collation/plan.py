@@ -19,8 +19,10 @@ from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with
 from pinfeed.collation.untransformed import require_transformed
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
+from pinfeed.fields.mask import Mask
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
+from pinfeed.fields.targets import Target
 from pinfeed.memory.outputs import Pin, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
@@ -461,6 +463,10 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
             f"{type(field).__name__}(...).allow_missing() leaves out an entry that all samples lack"
         )
     if any(sample is None for sample in samples):
+        if isinstance(field, Target):
+            return "pass an empty list instead of None for an image without any"
+        if isinstance(field, Mask):  # Keep() would not transform the others with their images
+            return "pass a mask of the ignored value instead of None"
         return (
             "Keep() leaves None, and the other values of the entry, as they are"
             if field_context.path

@@ -353,7 +353,7 @@ def _kind(
     if _has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
-                fix = f"the field Points({image}) transforms {key}.reshape(-1, {width}) too"
+                fix = f"the field Points({image}) transforms np.reshape({key}, (-1, {width})) too"
                 return "points", fix
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):

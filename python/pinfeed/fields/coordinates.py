@@ -43,7 +43,9 @@ def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
     if (2 * finite == np.rint(2 * finite)).all():
         return  # a single pixel, its center, or zeros for unknown points
     got = f"fractions, at most {finite.max():g}"
-    hint = "multiply them by width and height; Boxes(normalized=True) applies to the batch"
+    hint = "multiply them by width and height"
+    if kind == "boxes":
+        hint += "; Boxes(normalized=True) applies to the batch"
     raise ValueError(Problem(name, f"{kind} in pixels of their image", got, hint))
 
 

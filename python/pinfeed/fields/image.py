@@ -213,7 +213,7 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
-        self._is_for_bytes = scale is not None and abs(scale) < 0.01  # until the first batch
+        self._is_for_bytes = is_for_bytes(scale, mean)  # until the first batch
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
             self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None, remembers=True
@@ -486,8 +486,15 @@ class Image(Field):
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
 
 
+def is_for_bytes(scale: float | None, mean: PerChannel) -> bool:
+    """Whether constants are for values of 0..255, in floats too."""
+    if scale == 1:
+        return mean is not None and float(np.abs(mean).min()) > 2
+    return scale is not None and abs(scale) < 0.01
+
+
 def warn_of_fractions(images: Sequence[Any], scale: float | None, name: str) -> None:
-    """Warns about float images of values 0..1 with a scale for bytes, which makes them black."""
+    """Warns about float images of values 0..1 with constants for bytes, which make them black."""
     for kind, image in [(str(getattr(image, "dtype", "")), image) for image in images[:8]]:
         if "float" not in kind:
             return
@@ -496,10 +503,10 @@ def warn_of_fractions(images: Sequence[Any], scale: float | None, name: str) -> 
         values = np.unique(numbers[..., ::4] if numbers.size > 10**6 else numbers)
         if not (len(values) > 16 and values[0] >= 0 and 0.25 < values[-1] <= 1):
             return
-    warnings.warn(
-        f"{name}: floats of 0..1 need no scale={scale:.3g}, which is for values of 0..255; leave it out",
-        stacklevel=2,
-    )
+    wrong = f"floats of 0..1 need no scale={scale:.3g}, which is for values of 0..255; leave it out"
+    if scale == 1:
+        wrong = "floats of 0..1, but mean is for values of 0..255; leave scale out, and divide mean and std by 255"
+    warnings.warn(f"{name}: {wrong}", stacklevel=2)
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int, axes: str = "HWC") -> Any:

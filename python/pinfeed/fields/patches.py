@@ -27,7 +27,7 @@ from pinfeed.fields.field import (
     OutputRequest,
     check_output_request,
 )
-from pinfeed.fields.image import as_array, warn_of_fractions
+from pinfeed.fields.image import as_array, is_for_bytes, warn_of_fractions
 from pinfeed.functional.normalization import PerChannel
 from pinfeed.functional.patches import Patching, grid_of
 from pinfeed.memory.outputs import as_output, batch_allocator
@@ -172,7 +172,7 @@ class Patches(Field):
             min_side=min_side,
             geometry=None if self.geometry is None else self._native(self.geometry),
         )
-        self._is_for_bytes = scale is not None and abs(scale) < 0.01  # until the first batch
+        self._is_for_bytes = is_for_bytes(scale, mean)  # until the first batch
         self.axes = self._patching.input
         self._steps = () if self.geometry is None else self.geometry.steps
         self.is_random = any(step.is_random for step in self._steps)

@@ -118,11 +118,20 @@ class JaggedBatch(NamedTuple):
     def unbind(self) -> list[Any]:
         """Returns the samples as views of ``values``. If offsets are on a device, it waits for them.
 
+        Raises:
+            ValueError: If offsets don't ascend, or lie outside of the values.
+
         Example:
             >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
             [tensor([1, 2, 3]), tensor([4])]
         """
-        return [self.values[i:j] for i, j in itertools.pairwise(self.offsets.tolist())]
+        offsets, length = self.offsets.tolist(), len(self.values)
+        if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
+            raise ValueError(
+                f"unbind: offsets must ascend from 0 to at most {length}, the length of the values, "
+                f"got {offsets}"
+            )
+        return [self.values[i:j] for i, j in itertools.pairwise(offsets)]
 
     def cu_seqlens(self) -> Any:
         """Returns the offsets as int32, for variable-length attention kernels.

@@ -56,7 +56,10 @@ _DOCUMENTS = (
 )
 # Columns with a number per sample that affects the loss: weights, and positions among the tokens.
 _WEIGHTS = re.compile("weight|importance")
-_POSITIONS = re.compile("(?:^|_)(?:len|length|start|end|begin|offset|pos|position|tokens)(?:$|_)")
+_POSITIONS = re.compile(
+    "(?:^|_)(?:len|length|start|end|begin|until|offset|pos|position|tokens)(?:$|_)"
+    "|^(?:prompt|prefix|response|completion|answer)_(?:size|idx|index)$"
+)
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
 # Columns of tokenizers that say nothing if they are 0, or count the tokens.
 _REDUNDANT = ("token_type_ids", "special_tokens_mask", "position_ids")
@@ -96,16 +99,23 @@ def _refuse_others(function: str, sample: Any, supported: Collection[str]) -> No
 
     tokens = len(value_of("input_ids"))
     for key in sample:
-        value = value_of(key)
-        if isinstance(value, numbers.Real):
-            # A position behind the last token, such as the sample's own length, leaves none out.
-            has_numbers = _POSITIONS.search(key) is not None and value < tokens
-        elif isinstance(value, list | tuple):
-            has_numbers = not value or not isinstance(value[0], str | bytes | Mapping)
-        else:
-            has_numbers = getattr(value, "ndim", 0) > 0
-        if (has_numbers or _WEIGHTS.search(key)) and key not in supported:
+        is_of_tokens = _is_of_tokens(key, value_of(key), tokens)
+        if (is_of_tokens or _WEIGHTS.search(key)) and key not in supported:
             _refuse(function, key)
+
+
+def _is_of_tokens(key: str, value: Any, tokens: int) -> bool:
+    """Whether a value of a sample, or one inside a struct, has numbers for tokens or is a position among them."""
+    if isinstance(value, numbers.Real):
+        # A position behind the last token, such as the sample's own length, leaves none out.
+        return _POSITIONS.search(key) is not None and value < tokens
+    if isinstance(value, Mapping):
+        return any(_is_of_tokens(name, part, tokens) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], Mapping):
+            return any(_is_of_tokens(key, part, tokens) for part in value)
+        return not value or not isinstance(value[0], str | bytes)
+    return getattr(value, "ndim", 0) > 0
 
 
 def _apply_masks(batch: dict[str, Any], function: str) -> None:
