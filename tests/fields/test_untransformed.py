@@ -484,3 +484,11 @@ def test_none_for_an_image_without_objects(field, objects):
     with pytest.raises(TypeError, match=message) as error:
         collate([photo(objects=None), photo(objects=objects)])
     assert "Keep()" not in str(error.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*interpolates between classes")
+def test_masks_of_numbers_and_of_colors_in_one_batch():
+    fields = {"image": Image(augment=HALF), "label": Image(augment=HALF)}
+    samples = [photo(label=one) for one in (CLASSES, COLORS[CLASSES])]
+    message = "sample 1: expected 2 axes as in sample 0"
+    check(lambda: pinfeed.Collate(fields)(samples), ValueError, message)

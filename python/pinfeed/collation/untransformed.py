@@ -119,7 +119,8 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
         field, classes = masks[path]
         # Blending a mask of one class into a soft mask can be intended.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
-            text = f"looks like a mask of classes {sorted(classes)[:4]}"
+            first = sorted(classes, key=lambda one: one if isinstance(one, tuple) else (one,))[:4]
+            text = f"looks like a mask of classes {first}"
             hint = "Mask() keeps classes"
             if isinstance(next(iter(classes)), tuple):
                 way = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
