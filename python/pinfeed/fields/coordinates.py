@@ -176,8 +176,8 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
 def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
     """Whether enough boxes are outside in one format, and hardly any in another one.
 
-    In the right format equal numbers, roughly, reach beyond the left and right sides. A format
-    with another corner or center would move many of them across one of the two sides.
+    In the right format, roughly as few boxes cross the left side as the right one. A format with
+    another corner or center moves many boxes across one of the two.
     """
     return bool(flags.sum() >= max(_CERTAIN, 8 * others.sum()))
 
