@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import operator
+import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
@@ -111,6 +112,35 @@ def require_no_table(given: Any, name: str, what: str) -> None:
     if hasattr(type(given), "columns"):
         column = "iterate ArrayDataset.from_arrow(table) for rows, or its [key] for a column"
         raise TypeError(Problem(name, f"an iterable of {what}", type(given).__name__, column))
+
+
+def as_table(value: Any) -> str:
+    """Returns the call that makes a table of something ``x``, such as ``"x.to_table()"``; empty if there is none."""
+    is_list = isinstance(value, list | tuple) and len(value) > 0
+    one = value[0] if is_list else value
+    package, kind = type(one).__module__.partition(".")[0], type(one).__name__
+    if is_list:
+        calls = {
+            "pandas.DataFrame": "pandas.concat(x)",
+            "polars.DataFrame": "polars.concat(x)",
+            "pyarrow.Table": "pyarrow.concat_tables(x)",
+            "pyarrow.RecordBatch": "pyarrow.Table.from_batches(x)",
+            "datasets.Dataset": "datasets.concatenate_datasets(x)",
+        }
+        if package == "pyarrow" and hasattr(one, "null_count"):
+            return "pyarrow.table(x, names)"
+        is_path = isinstance(one, str | os.PathLike)
+        other = "pyarrow.parquet.ParquetDataset(x).read()" if is_path else ""
+        return calls.get(f"{package}.{kind}", other)
+    if type(value) is dict:
+        return "pyarrow.table(x)"
+    if package not in ("pandas", "polars", "pyarrow"):
+        return ""
+    if package == "pyarrow" and hasattr(value, "null_count"):
+        return "pyarrow.table({'x': x})"
+    # A LazyFrame; a dataset, a reader, a file; a Series.
+    names = ("collect", "to_table", "read_all", "read" * hasattr(value, "schema"), "to_frame")
+    return next((f"x.{name}()" for name in names if name and hasattr(value, name)), "")
 
 
 def nearest(name: Any, names: Iterable[Any]) -> str:

@@ -1,7 +1,16 @@
 """Tables, columns and groups of arrays where samples or arrays are expected."""
 
+import glob
+import re
+
+import datasets
 import pandas
 import pyarrow
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.feather
+import pyarrow.json
+import pyarrow.parquet
 import pytest
 
 import pinfeed
@@ -39,9 +48,96 @@ def test_paths_of_arrays_in_a_file(suffix, tmp_path):
 
 def test_columns_of_a_table_and_lazy_tables():
     column = pandas.Series([1, 2], name="x")
-    check(lambda: ArrayDataset.from_arrow(column), TypeError, ".to_frame() converts it")
+    check(lambda: ArrayDataset.from_arrow(column), TypeError, "pass x.to_frame()")
     assert ArrayDataset.from_arrow(column.to_frame())[1]["x"] == 2
     polars = pytest.importorskip("polars")
     lazy = polars.LazyFrame({"x": [1, 2]})
-    check(lambda: ArrayDataset(lazy), TypeError, "call its .collect(), and ArrayDataset.from_arrow")
+    check(lambda: ArrayDataset(lazy), TypeError, "ArrayDataset.from_arrow(x.collect()) takes it")
     assert ArrayDataset.from_arrow(lazy.collect())[1]["x"] == 2
+
+
+TABLE = pyarrow.table({"x": [1, 2, 3], "y": [[1], [2, 3], []]})
+SOURCES = {
+    "a dataset": lambda: pyarrow.dataset.dataset("x.parquet"),
+    "a scanner": lambda: pyarrow.dataset.dataset(TABLE).scanner(),
+    "a reader": TABLE.to_reader,
+    "a file": lambda: pyarrow.parquet.ParquetFile("x.parquet"),
+    "files": lambda: pyarrow.parquet.ParquetDataset("x.parquet"),
+    "paths": lambda: ["x.parquet"],
+    "tables": lambda: [TABLE[:1], TABLE[1:]],
+    "batches": TABLE.to_batches,
+    "frames": lambda: [TABLE.to_pandas()],
+    "datasets": lambda: [datasets.Dataset(TABLE[:2]), datasets.Dataset(TABLE[2:])],
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_call_that_makes_a_table(source, tmp_path, monkeypatch):
+    """Messages name the whole call."""
+    monkeypatch.chdir(tmp_path)
+    pyarrow.parquet.write_table(TABLE, "x.parquet")
+    for make, pattern in (
+        (ArrayDataset.from_arrow, "; pass (.*)$"),
+        (ArrayDataset, r"ArrayDataset.from_arrow\((.*?)\) takes it; for one column, "),
+    ):
+        x = SOURCES[source]()
+        with pytest.raises(TypeError, match=pattern) as caught:
+            make(x)
+        call = re.search(pattern, str(caught.value))[1]
+        scope = {"pyarrow": pyarrow, "pandas": pandas, "datasets": datasets, "x": x}
+        rows = ArrayDataset.from_arrow(eval(call, scope))
+        assert [[sample["x"], sample["y"].tolist()] for sample in rows] == [
+            [1, [1]],
+            [2, [2, 3]],
+            [3, []],
+        ]
+
+
+COLUMNS = {
+    "columns": (lambda: [TABLE["y"], TABLE["y"].combine_chunks()], [[1], [2, 3], []] * 2),
+    "a list": (lambda: [[1], [2, 3]], [[1], [2, 3]]),
+    "a path": (lambda: "x.parquet", [[1], [2, 3], []]),
+    "a table": (lambda: TABLE, [[1], [2, 3], []]),
+    "a series": (lambda: pandas.Series([[1], [2, 3]]), [[1], [2, 3]]),
+}
+
+
+@pytest.mark.parametrize("source", COLUMNS)
+def test_the_call_that_makes_a_ragged_array(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pyarrow.parquet.write_table(TABLE, "x.parquet")
+    make, expected = COLUMNS[source]
+    with pytest.raises(TypeError, match="; pass ") as caught:
+        pinfeed.RaggedArray.from_arrow(make())
+    call = str(caught.value).split("; pass ")[1].split(", with the name")[0]
+    call = call.replace("['x']", "['y']")
+    array = eval(call, vars(pinfeed) | {"pyarrow": pyarrow, "x": make(), "path": make()})
+    if isinstance(array, pyarrow.Array):
+        array = pinfeed.RaggedArray.from_arrow(array)
+    assert [sequence.tolist() for sequence in array] == expected
+
+
+FILES = {
+    "x.parquet": pyarrow.parquet.write_table,
+    "x.pq": pyarrow.parquet.write_table,
+    "x.feather": pyarrow.feather.write_feather,
+    "x.arrow": pyarrow.feather.write_feather,
+    "x.csv": lambda table, path: pyarrow.csv.write_csv(table.select(["x"]), path),
+    "x.jsonl": lambda table, path: pandas.DataFrame({"x": table["x"]}).to_json(
+        path, orient="records", lines=True
+    ),
+}
+
+
+@pytest.mark.parametrize("path", [*FILES, "*.parquet"])
+def test_the_call_that_reads_a_file(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    FILES.get(path, pyarrow.parquet.write_table)(TABLE, path.replace("*", "x"))
+    for make in (lambda: ArrayDataset(path), lambda: ArrayDataset({"x": path})):
+        with pytest.raises(
+            ValueError, match=r"; ArrayDataset.from_arrow\(.*\) (reads|takes)"
+        ) as caught:
+            make()
+    call = re.search(r"from_arrow\((.*?)\) (reads|takes)", str(caught.value))[1]
+    rows = ArrayDataset.from_arrow(eval(call, {"pyarrow": pyarrow, "glob": glob, "path": path}))
+    assert [sample["x"] for sample in rows] == [1, 2, 3]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import Problem, nearest
+from pinfeed.arguments import Problem, as_table, nearest
 from pinfeed.imports import import_extra
 from pinfeed.sources.arrow_lists import column_parts
 from pinfeed.sources.concat import ConcatArray
@@ -98,15 +98,8 @@ def _table_of(value: Any) -> str:
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(value, datasets.IterableDataset):
         return "; StreamDataset takes streams"
-    if hasattr(value, "collect"):  # polars' LazyFrame
-        return "; .collect() converts it to a DataFrame"
-    if hasattr(value, "to_table"):  # a dataset of pyarrow
-        return "; .to_table() reads it into memory"
-    if hasattr(value, "to_frame"):  # a column of pandas or polars
-        return "; .to_frame() converts it to a DataFrame"
-    if isinstance(value, list | tuple):
-        return "; pyarrow.concat_tables(tables) joins tables without a copy"
-    return ""
+    call = as_table(value)
+    return f"; pass {call}" if call else ""
 
 
 def _type_name(table: Any) -> str:

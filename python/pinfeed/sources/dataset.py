@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, add_hint, nearest, with_hints
+from pinfeed.arguments import ARRAYS, Problem, add_hint, as_table, nearest, with_hints
 from pinfeed.batches import IndexBatch, Packing, SampleBatch, SampleList
 from pinfeed.imports import add_note
 from pinfeed.sources.npz import npz_arrays
@@ -446,11 +446,14 @@ def _in_path(path: str, name: str) -> Any:
 
     The dict's keys are the file names of a directory, or the member names of a .npz file.
     """
-    if path.endswith((".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".zarr")):
-        hint = "ArrayDataset.from_arrow(path) reads a Parquet file"
-        if path.endswith((".h5", ".hdf5", ".zarr")):
-            hint = _in_file(path.endswith(".zarr"))
+    ending = os.path.splitext(path)[1]
+    if ending == ".parquet" and "*" in path:
+        hint = _from_table("pyarrow.parquet.ParquetDataset(sorted(glob.glob(path))).read()")
         raise ValueError(Problem(name, "the path of a .npy or .npz file", path, hint))
+    if ending in _OTHER_FILES:
+        raise ValueError(
+            Problem(name, "the path of a .npy or .npz file", path, _OTHER_FILES[ending])
+        )
     if not os.path.isdir(path):
         return npz_arrays(path, name) if path.endswith(".npz") else path
     if is_ragged_directory(path):
@@ -464,7 +467,7 @@ def _in_path(path: str, name: str) -> Any:
     if not arrays:
         raise ValueError(
             f"{name}: {path} is a directory without .npy files; expected what write_array or "
-            "RaggedArray.save wrote"
+            "RaggedArray.save wrote; ArrayDataset.from_arrow(path) reads a directory of Parquet files"
         )
     if len(arrays) > 2 and len({name.rstrip("0123456789") for name in arrays}) == 1:
         files = [file for file in arrays.values() if os.path.isfile(file)]
@@ -499,6 +502,8 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
                 "RaggedArray.from_strings(strings) keeps strings as they are; files are read by the "
                 "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
             )
+            if os.fsdecode(items[0]).endswith((".parquet", ".pq")):
+                hint = _from_table(as_table(items))
     elif isinstance(first, np.ndarray | torch.Tensor | Source):
         if path and not (_are_samples(items) if len(items) > 1 else _is_image(first)):
             return
@@ -516,6 +521,8 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
             "pass np.stack(images) if they have one size; images of any size need no dataset: "
             "DataLoader(samples, batch_size, collate_fn=Collate(fields)) takes a list of samples"
         )
+    elif call := as_table(items):
+        got, hint = "tables or columns", _from_table(call)
     elif path:
         return
     else:
@@ -579,8 +586,16 @@ def _open_source(array: Any, name: str) -> Source:
     raise TypeError(Problem(name, expected, type(array).__name__, _array_of(array)))
 
 
+def _from_table(table: str = "table") -> str:
+    """A hint for an expression that is a table."""
+    return (
+        f"ArrayDataset.from_arrow({table}) takes it; for one column, "
+        f"ArrayDataset.from_arrow({table}, ['x'])['x']"
+    )
+
+
 # Hints for arrays and tables of other packages, by package name.
-_TABLE = "ArrayDataset.from_arrow(table) takes it; for one column, ArrayDataset.from_arrow(table, ['x'])['x']"
+_TABLE = _from_table()
 _STORE = (
     "to_numpy((rows[i : i + 1000] for i in range(0, rows.shape[0], 1000)), out='x.npy') copies rows to a "
     "file once, np.asarray(rows) into memory; to leave them there, pass DataLoader a Dataset whose "
@@ -603,6 +618,17 @@ def _in_file(is_zarr: bool) -> str:
     return f"take an array in the file, such as rows = {opened}['x']; {_STORE}"
 
 
+# Hints for paths of other files, by ending.
+_OTHER_FILES = {
+    **dict.fromkeys((".parquet", ".pq"), "ArrayDataset.from_arrow(path) reads a Parquet file"),
+    **dict.fromkeys((".arrow", ".feather"), _from_table("pyarrow.feather.read_table(path)")),
+    ".csv": _from_table("pyarrow.csv.read_csv(path)"),
+    **dict.fromkeys((".jsonl", ".ndjson"), _from_table("pyarrow.json.read_json(path)")),
+    **dict.fromkeys((".h5", ".hdf5"), _in_file(False)),
+    ".zarr": _in_file(True),
+}
+
+
 def _array_of(value: Any) -> str:
     """A hint how to convert an object to an array."""
     if isinstance(value, int | float):
@@ -615,6 +641,12 @@ def _array_of(value: Any) -> str:
         return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
     if hasattr(value, "to_numpy") and not hasattr(value, "columns"):  # a column of a table
         return "pass its .to_numpy()"
+    if (
+        package in ("pyarrow", "polars")
+        and not hasattr(value, "to_arrow")
+        and (call := as_table(value))
+    ):
+        return _from_table(call)  # of a dataset, a reader or a LazyFrame
     if isinstance(value, torch.utils.data.Dataset):
         return (
             "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "
@@ -623,8 +655,6 @@ def _array_of(value: Any) -> str:
     if isinstance(value, Iterator):
         return "write_array(path, given) writes samples of any iterable to a .npy file"
     hint = _FOREIGN.get(package, "")
-    if hasattr(value, "collect_schema") and not hasattr(value, "to_arrow"):  # polars' LazyFrame
-        return f"call its .collect(), and {hint}"
     if hint != _STORE:
         return hint
     in_file = _in_file(package == "zarr")

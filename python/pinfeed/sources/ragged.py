@@ -188,7 +188,10 @@ class RaggedArray(Source):
         """
         from pinfeed.sources.arrow_lists import column_parts  # which imports pyarrow
 
-        parts = column_parts(array, "RaggedArray.from_arrow")
+        try:
+            parts = column_parts(array, "RaggedArray.from_arrow")
+        except TypeError as error:
+            raise TypeError(f"{error}{_column_of(array)}") from None
         if len(parts) > 1:
             raise ValueError(
                 f"RaggedArray.from_arrow: expected at most one chunk, got {len(parts)}; join them "
@@ -513,6 +516,21 @@ def is_ragged_directory(path: str) -> bool:
     """Whether a directory contains a complete RaggedArray."""
     names = [name for name in os.listdir(path) if not name.startswith(".")]
     return len(names) == 2 and OFFSETS in names and RAGGED_FILES.issuperset(names)
+
+
+def _column_of(value: Any) -> str:
+    """A hint how to get columns of pyarrow from something else, as the end of a message."""
+    if isinstance(value, str | os.PathLike):
+        return "; pass ArrayDataset.from_arrow(path)['x'], with the name of the column"
+    if isinstance(value, list | tuple) and value and hasattr(value[0], "null_count"):
+        return "; pass ConcatArray([RaggedArray.from_arrow(part) for part in x])"
+    if isinstance(value, list | tuple | np.ndarray):
+        return "; pass RaggedArray.from_sequences(x)"
+    package = type(value).__module__.partition(".")[0]
+    if hasattr(value, "columns"):
+        return "; pass ArrayDataset.from_arrow(x)['x'], with the name of the column"
+    calls = {"pandas": "; pass pyarrow.array(x)", "polars": "; pass x.to_arrow()"}
+    return calls.get(package, "")
 
 
 def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
