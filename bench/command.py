@@ -114,7 +114,7 @@ def main(module: str) -> int:
         )
         _write_page(ROOT / "README.md", f"{report.readme_table(records)}\n\n{short}")
         missed = report.target_table(verdicts, missed=True)
-        table = f"{heading}\n\n{report.main_table(records)}\n\n{missed}"
+        table = f"{heading}\n\n{report.main_table(records)}\n\n## Missed targets\n\n{missed}"
         _write_page(ROOT / "bench" / "README.md", table)
     failed = report.failures(records.values(), verdicts)
     print("\n".join(failed), file=sys.stderr)

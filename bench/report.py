@@ -17,6 +17,31 @@ PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albument
 PACKAGES += ("transformers", "datasets", "trl", "ray", "tensorflow-cpu")
 Record = Mapping[str, Any]
 
+MAIN_HEADER = ("workload", "job", "pinfeed", "reference", "fastest alternative")
+# The areas of the main table: a heading, a sentence, and the modules of the workloads.
+AREAS = (
+    ("Epochs", "Whole shuffled epochs, with sampler and DataLoader.", ("epochs",)),
+    (
+        "Images",
+        "Batches of decoded images: normalized, cropped, resized, padded, cut into patches.",
+        ("images", "augmentation", "migration", "photographs", "detection", "patches"),
+    ),
+    ("Sequences", "Batches of tokens and features: padded, joined, packed.", ("sequences",)),
+    (
+        "Small batches and single rows",
+        "The fixed cost of a call, and of memory that is not reused.",
+        ("batches",),
+    ),
+    ("Files and streams", "Rows of files, cached and uncached, and streams.", ("files", "streams")),
+    (
+        "Workers and threads",
+        "Batches from two worker processes, or from two threads.",
+        ("workers", "threads"),
+    ),
+    ("Other frameworks", "NumPy arrays, TensorFlow datasets and Ray batches.", ("conversions",)),
+    ("Import time and memory", "Each is measured in a new process.", ("fresh",)),
+)
+
 
 def machine_facts() -> dict[str, Any]:
     """Returns the CPU, the number of usable CPUs, the system, versions, and the instruction set."""
@@ -157,21 +182,19 @@ def check(record: Record) -> list[Verdict]:
 
 
 def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
-    """Returns the targets, or only the missed ones, and their number."""
+    """Returns the number of targets that are met, and all targets, or only the missed ones with the reason."""
     words = {True: "met", False: "not met", None: "not measured"}
-    rows = [
-        [
-            f"`{v.workload}`",
-            v.text,
-            v.measured,
-            words[v.is_met] + (f"; {v.why}" if v.why and not v.is_met else ""),
-        ]
-        for v in verdicts
-        if not (missed and v.is_met)
-    ]
+    rows = []
+    for v in verdicts:
+        why = f"; {v.why}" if v.why and not v.is_met else ""
+        verdict = f"{words[v.is_met]}{why}"
+        if missed and v.is_met is False:
+            verdict = v.why.partition(": ")[2]
+        if not (missed and v.is_met):
+            rows.append([f"`{v.workload}`", v.text, v.measured, verdict])
     met = sum(v.is_met is True for v in verdicts)
-    line = f"{met} of {len(verdicts)} targets are met{'. The others:' if missed and rows else '.'}"
-    header = ["workload", "target", "measured", "verdict"]
+    line = f"{met} of {len(verdicts)} targets are met{'. These are missed:' if missed and rows else '.'}"
+    header = ["workload", "target", "measured", "reason" if missed else "verdict"]
     return f"{line}\n\n{table(header, rows, words=4) if rows else ''}"
 
 
@@ -199,18 +222,23 @@ def _time(record: Record, name: str, role: str, job: str | None = None) -> str:
 
 
 def main_table(records: Mapping[str, Record]) -> str:
-    """Returns one row per job."""
+    """Returns a table for each area, with one row per job."""
     ways = (("", "pinfeed"), ("", "reference"), (QUICKEST, "other"))
-    rows = [
-        [
-            f"`{name}`",
-            f"{record['title']}{job and f': {job}'}",
-            *(_time(record, *w, job) for w in ways),
+    parts = []
+    for title, text, modules in AREAS:
+        rows = [
+            [
+                f"`{name}`",
+                f"{record['title']}{job and f': {job}'}",
+                *(_time(record, *w, job) for w in ways),
+            ]
+            for name, record in records.items()
+            if WORKLOADS[name].make.__module__.removeprefix("bench.") in modules
+            for job in dict.fromkeys(way["job"] for way in record["ways"])
         ]
-        for name, record in records.items()
-        for job in dict.fromkeys(way["job"] for way in record["ways"])
-    ]
-    return table(["workload", "job", "pinfeed", "reference", "fastest alternative"], rows, words=2)
+        if rows:
+            parts += [f"## {title}", text, table(MAIN_HEADER, rows, words=2)]
+    return "\n\n".join(parts)
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
