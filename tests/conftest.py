@@ -1,10 +1,12 @@
 """Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
 
+import faulthandler
 import gc
 import multiprocessing
 import os
 import re
 import signal
+import sys
 
 import hypothesis
 import numpy as np
@@ -56,6 +58,11 @@ def pytest_report_header():
 
 def pytest_collection_finish():
     gc.freeze()  # torch and all tests, which gc.collect() would look through for seconds
+
+
+def pytest_unconfigure():
+    # If the process hangs while it exits, it prints where each thread is, and fails.
+    faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
 
 
 @pytest.hookimpl(tryfirst=True)

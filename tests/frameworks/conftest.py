@@ -1,4 +1,4 @@
-"""A Ray cluster of two CPUs for this folder; `make test-integrations` runs it."""
+"""A Ray cluster of two CPUs for this folder; `make test-frameworks` runs it."""
 
 import logging
 import os
