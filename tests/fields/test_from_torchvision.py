@@ -365,14 +365,11 @@ def test_what_the_messages_advise(case):
     torch.testing.assert_close(found, expected, **tolerance)
 
 
-def test_noise_of_timm_for_each_image():
-    erasing = of_timm("RandomErasing", 1, mode="pixel", min_count=3, max_count=3, device="cpu")
-    check(
-        of(*OLD_FLOATS, erasing),
-        ValueError,
-        "RandomErasing comes",
-        "; leave it out, and call it on each image",
-    )
+@pytest.mark.parametrize("options", [{"mode": "pixel", "max_count": 3}, {"mode": "rand"}], ids=str)
+def test_noise_of_timm_for_each_image(options):
+    erasing = of_timm("RandomErasing", 1, device="cpu", **options)
+    words = "RandomErasing comes", "; leave it out, and call it on each image"
+    check(of(*OLD_FLOATS, erasing), ValueError, *words)
     batch = pinfeed.Collate(split(transforms.Compose(OLD_FLOATS))[1])([pil(), pil()])
     erased = torch.stack([erasing(image.clone()) for image in batch])
     assert not torch.equal(erased[0], erased[1])
@@ -534,12 +531,32 @@ OLD_AFTER = [
 ]  # fmt: skip
 
 
+# And for timm's.
+TIMM_STEPS = [
+    lambda draw: of_timm("ResizeKeepRatio", draw.choice([16, (12, 20)]), draw.choice([0, 0.4, 1]), interpolation=draw.choice(["bilinear", "bicubic"])),
+    lambda draw: of_timm("CenterCropOrPad", draw.choice([9, (30, 14)]), fill=draw.choice([0, (9, 8, 7)])),
+    lambda draw: of_timm("CenterCropOrPad", (30, 14), padding_mode="edge"),
+    lambda draw: of_timm("TrimBorder", 2),
+    lambda draw: transforms.RandomHorizontalFlip(draw.choice([0, 1])),
+    lambda draw: transforms.Grayscale(3),
+    lambda draw: transforms.ColorJitter(saturation=(1.5, 1.5)),
+]  # fmt: skip
+TIMM_ENDS = [
+    lambda: [of_timm("MaybeToTensor"), transforms.Normalize(torch.tensor(MEAN), torch.tensor(STD))],
+    lambda: [of_timm("MaybePILToTensor")],
+    lambda: [of_timm("ToTensor")],
+]
+
+
 @pytest.mark.parametrize("number", range(200))
-def test_any_pipeline_of_pil_images(number):
+@pytest.mark.parametrize("kind", ["torchvision", "timm"])
+def test_any_pipeline_of_pil_images(kind, number):
     draw = random.Random(number)
-    steps = [draw.choice(OLD)(draw) for _ in range(draw.randint(0, 4))]
-    end = [*draw.choice(OLD_ENDS)]
-    for _ in range(draw.choice([0, 0, 1])):
+    is_timm = kind == "timm"
+    choices, least = (TIMM_STEPS, 1) if is_timm else (OLD, 0)
+    steps = [draw.choice(choices)(draw) for _ in range(draw.randint(least, 4))]
+    end = draw.choice(TIMM_ENDS)() if is_timm else [*draw.choice(OLD_ENDS)]
+    for _ in range(0 if is_timm else draw.choice([0, 0, 1])):
         end.insert(draw.randint(1, len(end)), draw.choice(OLD_AFTER)(draw))
     pipeline = transforms.Compose([*steps, *end])
     rows, columns = np.arange(24)[:, None, None], np.arange(20)[:, None]
@@ -549,8 +566,10 @@ def test_any_pipeline_of_pil_images(number):
         rest, image = split(pipeline)
     except ValueError as error:
         is_nothing = "nothing to convert" in str(error) and "fills with bytes" in str(error)
+        assert not is_timm
         assert is_nothing or "comes after" in str(error)  # noqa: PT017
         return
+    assert not is_timm or len(kinds(rest)) < len(steps) + len(end)
     expected, found = pipeline(sample).float(), result(rest, image, sample).float()
     assert found.shape == expected.shape
     is_float = end[0].__class__ is transforms.ToTensor or len(end) > 1
@@ -702,11 +721,8 @@ TIMM = {
 
 @pytest.mark.parametrize("case", TIMM)
 def test_timm(case):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of how it imports torchvision
-        timm = pytest.importorskip("timm.data")
     options, left, text = TIMM[case]
-    pipeline = timm.create_transform(**{"input_size": (3, 224, 224)} | options)
+    pipeline = of_timm("create_transform", **{"input_size": (3, 224, 224)} | options)
     rest, image = split(pipeline)
     assert (kinds(rest), repr(image)) == (left, text)
     if not options.get("is_training"):
@@ -720,23 +736,11 @@ def test_timm(case):
         )
 
 
-def test_noise_of_timm_is_refused():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        timm = pytest.importorskip("timm.data")
-    pipeline = timm.create_transform(224, is_training=True, re_prob=0.5, re_mode="rand")
-    check(
-        lambda: pinfeed.Image.from_torchvision(pipeline),
-        ValueError,
-        "RandomErasing comes after MaybeToTensor",
-    )
-
-
 def of_timm(name, *arguments, **options):
+    module = {"RandomErasing": ".random_erasing", "create_transform": ""}.get(name, ".transforms")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = "random_erasing" if name == "RandomErasing" else "transforms"
-        theirs = pytest.importorskip(f"timm.data.{module}")
+        warnings.simplefilter("ignore")  # of how it imports torchvision
+        theirs = pytest.importorskip(f"timm.data{module}")
     return getattr(theirs, name)(*arguments, **options)
 
 
@@ -794,46 +798,6 @@ def test_random_interpolation_of_timm():
         (batch - kinds[0]).abs().amax((1, 2)).le(2).float().mean() for batch in (theirs, ours)
     ]
     assert all(0.35 < share < 0.65 for share in shares)
-
-
-@pytest.mark.parametrize("number", range(200))
-def test_any_pipeline_of_timm(number):
-    """The remaining transforms and the field equal the pipeline."""
-    draw = random.Random(number)
-    modes = ["bilinear", "bicubic"]
-    choices = [
-        lambda: of_timm(
-            "ResizeKeepRatio",
-            draw.choice([16, (12, 20)]),
-            draw.choice([0, 0.4, 1]),
-            interpolation=draw.choice(modes),
-        ),
-        lambda: of_timm(
-            "CenterCropOrPad", draw.choice([9, (30, 14)]), fill=draw.choice([0, (9, 8, 7)])
-        ),
-        lambda: of_timm("CenterCropOrPad", (30, 14), padding_mode="edge"),
-        lambda: of_timm("TrimBorder", 2),
-        lambda: transforms.RandomHorizontalFlip(draw.choice([0, 1])),
-        lambda: transforms.Grayscale(3),
-        lambda: transforms.ColorJitter(saturation=(1.5, 1.5)),
-    ]
-    ends = [
-        [of_timm("MaybeToTensor"), transforms.Normalize(torch.tensor(MEAN), torch.tensor(STD))],
-        [of_timm("MaybePILToTensor")],
-        [of_timm("ToTensor")],
-    ]
-    end = draw.choice(ends)
-    steps = [draw.choice(choices)() for _ in range(draw.randint(1, 4))]
-    pipeline = transforms.Compose([*steps, *end])
-    rows, columns = np.arange(36)[:, None, None], np.arange(40)[:, None]
-    smooth = 127 + 100 * np.sin(rows / 5 + np.arange(3)) * np.cos(columns / 6 + np.arange(3))
-    sample = pil(smooth.astype(np.uint8))
-    rest, image = split(pipeline)
-    assert len(kinds(rest)) < len(steps) + len(end)
-    expected, found = pipeline(sample).float(), result(rest, image, sample).float()
-    levels = (found - expected).abs() * (1 if len(end) == 1 else 255 * 0.224)
-    assert levels.max() <= 4.5
-    assert levels.mean() <= 1.1
 
 
 def test_nearest_neighbors_of_tensors():

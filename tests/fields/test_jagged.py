@@ -126,18 +126,19 @@ def test_offsets_beside_the_entry():
     )
 
 
-def test_offsets_need_a_dict_and_a_free_key():
-    with pytest.raises(ValueError, match="but is not in a dict"):
-        pinfeed.Collate((pinfeed.Jagged(offsets="first"),))
-    with pytest.raises(ValueError, match="two fields for the key 'label'"):
-        pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None})
-    with pytest.raises(ValueError, match="Jagged: max_length must be at least 1, got 0"):
-        pinfeed.Jagged(max_length=0)
-    with pytest.raises(ValueError, match=r"Jagged: side must be one of .*, got 'end'"):
-        pinfeed.Jagged(side="end")
-    for wrong in (True, "", 3):
-        with pytest.raises(TypeError, match="Jagged: offsets must be None or the key of a dict"):
-            pinfeed.Jagged(offsets=wrong)
+NO_KEY = "Jagged: offsets must be None or the key of a dict"
+BAD_ARGUMENTS = {
+    "no dict": (lambda: pinfeed.Collate((pinfeed.Jagged(offsets="first"),)), ValueError, "but is not in a dict"),
+    "a key that is taken": (lambda: pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None}), ValueError, "two fields for the key 'label'"),
+    "max_length": (lambda: pinfeed.Jagged(max_length=0), ValueError, "Jagged: max_length must be at least 1, got 0"),
+    "side": (lambda: pinfeed.Jagged(side="end"), ValueError, "Jagged: side must be one of", "got 'end'"),
+    **{f"offsets={wrong!r}": (lambda wrong=wrong: pinfeed.Jagged(offsets=wrong), TypeError, NO_KEY) for wrong in (True, "", 3)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_ARGUMENTS)
+def test_bad_arguments(case):
+    check(*BAD_ARGUMENTS[case])
 
 
 @pytest.mark.parametrize("dtype", [None, np.float64])
@@ -210,12 +211,6 @@ def test_to_padded_takes_the_keywords_of_pad():
     assert batch.to_padded(axes=(0,)).lengths.tolist() == [[3], [1]]
 
 
-@pytest.mark.parametrize("keyword", ["lengths", "mask"])
-def test_to_padded_has_no_dict_to_put_names_in(keyword):
-    with pytest.raises(TypeError, match=rf"pad: {keyword} must be True or False, got 'name'"):
-        JAGGED([[1]]).to_padded(**{keyword: "name"})
-
-
 def test_what_is_read_only_gives_no_warning():
     values, offsets = np.arange(3), np.array([0, 1, 3])
     values.flags.writeable = offsets.flags.writeable = False
@@ -228,6 +223,7 @@ def test_what_is_read_only_gives_no_warning():
 HUGE = np.broadcast_to(np.uint8(1), (2**62,))
 BAD = {
     "other axes": ([*BOXES, np.ones((1, 5), np.float32)], ValueError, "sample 3", "(2, 4), got (1, 5)", "Pad()"),
+    "axis 1 alone": ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "transpose samples that differ along axis 1 only"),
     "ranks": ([np.ones(2), np.ones((2, 1))], ValueError, "sample 1", "1-D", "(2, 1)"),
     "0-d": ([np.array(1)], ValueError, "sample 0", "0-d"),
     "dtypes": ([np.ones(2), [1]], TypeError, "sample 1", "float64", "int64"),
@@ -269,29 +265,17 @@ def test_bad_padded(bad):
         pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
 
 
+@pytest.mark.parametrize("key", ["edge_index", "adjacency", "edges"])
 @pytest.mark.parametrize("counts", [(7, 7), (7, 5)])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
-def test_edges_in_columns(counts, kind):
+def test_edges_in_columns(counts, kind, key):
     edges = [np.arange(2 * count).reshape(2, count) for count in counts]
-    collate = pinfeed.Collate({"edge_index": pinfeed.Jagged()})
-    wrong = [{"edge_index": kind(some)} for some in edges]
-    with pytest.raises(ValueError, match=r"sample 0: expected edges of shape \(E, 2\).*edges\.T"):
-        collate(wrong)
-    batch = collate([{"edge_index": kind(some.T)} for some in edges])["edge_index"]
+    collate = pinfeed.Collate({key: pinfeed.Jagged()})
+    wrong = [{key: kind(some)} for some in edges]
+    check(lambda: collate(wrong), ValueError, "sample 0: expected edges of shape (E, 2)", "edges.T")
+    batch = collate([{key: kind(some.T)} for some in edges])[key]
     assert torch.equal(batch.values, torch.from_numpy(np.concatenate(edges, 1).T))
     assert batch.lengths.tolist() == list(counts)
-
-
-def test_the_hint_for_samples_that_differ_along_axis_1():
-    with pytest.raises(ValueError, match="transpose samples that differ along axis 1 only"):
-        pinfeed.Collate(pinfeed.Jagged())([np.zeros((2, 3)), np.zeros((2, 4))])
-
-
-@pytest.mark.parametrize("key", ["adjacency", "edges"])
-def test_edges_in_columns_by_other_names(key):
-    samples = [{key: np.ones((2, 5), int)}] * 2
-    with pytest.raises(ValueError, match=r"edges\.T"):
-        pinfeed.Collate({key: pinfeed.Jagged()})(samples)
 
 
 @pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs"])

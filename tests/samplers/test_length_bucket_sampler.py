@@ -88,15 +88,16 @@ def reference_plan(options):
     return [[group[rank] for group in groups] for rank in range(world_size)]
 
 
-@given(options(shuffle=False))
-def test_plan_is_the_reference(options):
-    assert [list(sampler) for sampler in all_ranks(options)] == reference_plan(options)
+@given(options(shuffle=False), st.integers(0, 3))
+def test_plan_is_the_reference(options, epoch):
+    assert [list(sampler) for sampler in all_ranks(options, epoch)] == reference_plan(options)
 
 
 @given(options(), st.integers(0, 2**40))
 def test_invariants(options, epoch):
     ranks = [list(sampler) for sampler in all_ranks(options, epoch)]
-    assert {len(sampler) for sampler in all_ranks(options, epoch)} == {len(ranks[0])}
+    for other in (*range(6), epoch):  # every epoch has equally many batches
+        assert {len(sampler) for sampler in all_ranks(options, other)} == {len(ranks[0])}
     assert {len(batches) for batches in ranks} == {len(ranks[0])}
 
     batches = [batch for batches in ranks for batch in batches]
@@ -116,13 +117,6 @@ def test_invariants(options, epoch):
     else:
         assert set(times) == set(range(len(options["lengths"])))
         assert len(ranks[0]) == -(-len(different) // options["world_size"])
-
-
-@given(options())
-def test_each_epoch_has_as_many_batches(options):
-    samplers = all_ranks(options)
-    counts = {len(list(sampler)) for _ in range(6) for sampler in samplers}
-    assert counts == {len(samplers[0])}
 
 
 @pytest.mark.parametrize("world_size", [1, 4])
@@ -186,13 +180,6 @@ def test_the_order_of_the_batches_is_random_too():
         assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7  # neither rising nor falling
 
 
-def test_without_shuffling_every_epoch_is_the_same():
-    unshuffled = LengthBucketSampler(LENGTHS, 16, shuffle=False)
-    batches = list(unshuffled)
-    unshuffled.set_epoch(1)
-    assert list(unshuffled) == batches
-
-
 def test_few_samples_make_other_batches_in_each_epoch():
     sampler = LengthBucketSampler(range(200), 4)
     seen = []
@@ -203,8 +190,6 @@ def test_few_samples_make_other_batches_in_each_epoch():
 
 
 def test_one_bucket_batch_is_random_order():
-    sampler = LengthBucketSampler(LENGTHS, 16, shuffle=False, bucket_batches=1)
-    assert [i for batch in sampler for i in batch] == list(range(len(LENGTHS)))
     sampler = LengthBucketSampler(LENGTHS, 16, bucket_batches=1)
     first = [batch[0] for batch in sampler if len(batch) == 16]
     longest = [batch[np.argmax(LENGTHS[batch])] for batch in sampler]
