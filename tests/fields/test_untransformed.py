@@ -2,6 +2,7 @@
 
 import numpy as np
 import PIL.Image
+import PIL.ImageDraw
 import pytest
 import torch
 
@@ -484,6 +485,97 @@ def test_none_for_an_image_without_objects(field, objects):
     with pytest.raises(TypeError, match=message) as error:
         collate([photo(objects=None), photo(objects=objects)])
     assert "Keep()" not in str(error.value)
+
+
+SQUARE = [4.0, 4.0, 12.0, 4.0, 12.0, 12.0, 4.0, 12.0]
+BENT = [*SQUARE[:6], 8.0, 16.0, 4.0, 12.0]
+ROUND = (16 + np.stack([f(np.arange(9) * 0.7) for f in (np.cos, np.sin)], 1) * 7.5).ravel()
+CODES = {"counts": [9, 4, 755], "size": [24, 32]}
+# Polygons and encoded masks beside an image, with their keys.
+OUTLINES = {
+    "COCO's": ("segmentation", [SQUARE]),
+    "of several parts": ("segmentation", [SQUARE, BENT]),
+    "of each object": ("segmentation", [[SQUARE], [BENT, SQUARE]]),
+    "in one row": ("segmentation", BENT),
+    "of whole pixels": ("segmentation", [[int(x) for x in BENT]]),
+    "of points": ("polygons", [np.reshape(SQUARE, (-1, 2)), np.reshape(BENT, (-1, 2))]),
+    "labelme's": ("polys", [np.reshape(one, (-1, 2)).tolist() for one in (SQUARE, BENT)]),
+    "OpenCV's": ("contours", [np.reshape(one, (-1, 1, 2)).astype(int) for one in (SQUARE, BENT)]),
+    "Ultralytics'": ("segments", [ROUND.reshape(-1, 2) / [32, 24]]),
+    "rows of YOLO": ("segments", [[3, *ROUND / 32], [0, *ROUND[:14] / 32]]),
+    "a table": ("segmentation", np.array([SQUARE, SQUARE])),
+    "tensors": ("masks", [torch.from_numpy(ROUND), torch.tensor(SQUARE)]),
+    "encoded": ("segmentation", CODES),
+    "of one encoded object": ("annotation", {"segmentation": CODES, "iscrowd": 1}),
+    "in annotations": ("annotations", [{"segmentation": [SQUARE]}, {"segmentation": [BENT]}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), OUTLINES.values(), ids=OUTLINES)
+def test_polygons(key, value):
+    samples = [photo(**{key: value})] * 2
+    call = lambda **fields: pinfeed.Collate({"image": RANDOM, **fields})(samples)
+    check(call, ValueError, f"['{key}']", "the field InstanceMasks() transforms masks, which")
+    assert call(**{key: Keep()})[key] == [value] * 2
+    if isinstance(value, list) and not isinstance(value[0], dict):
+        check(
+            lambda: call(**{key: Jagged()}), ValueError, f"['{key}'] looks like polygons", "Keep()"
+        )
+    boxes = [photo(boxes=CORNERS[:1], **{key: value})] * 2
+    labelled = pinfeed.Collate({"image": RANDOM, "boxes": Boxes(labels=key)})
+    check(lambda: labelled(boxes), ValueError, f"['{key}']", "InstanceMasks()")
+    still = pinfeed.Collate({"image": Image(), key: Keep()})
+    assert still(samples)[key] == [value] * 2
+
+
+def test_what_the_hint_about_polygons_says():
+    from pycocotools import mask as coding
+
+    codes = coding.merge(coding.frPyObjects([SQUARE, BENT], 24, 32))
+    drawn = PIL.Image.new("L", (32, 24))
+    for polygon in (SQUARE, BENT):
+        PIL.ImageDraw.Draw(drawn).polygon(polygon, fill=1)
+    fields = {"image": MOVED, "masks": InstanceMasks(), "polygon": Points()}
+    for mask in (coding.decode(codes), np.asarray(drawn)):
+        sample = photo(masks=mask[None], polygon=np.reshape(BENT, (-1, 2)))
+        batch = pinfeed.Collate(fields)([sample])
+        assert np.array_equal(batch["masks"].values[0], mask[:, ::-1])
+        assert batch["polygon"].values.tolist() == [[32 - x, y] for x, y in sample["polygon"]]
+
+
+def test_numbers_that_are_no_polygons():
+    rng = np.random.default_rng(0)
+    spans = np.sort(rng.uniform(0, 24, (9, 2)), 1)
+    for i in range(20):
+        samples = [
+            photo(
+                segments=spans,
+                attention_mask=rng.integers(0, 2, 14).tolist(),
+                loss_mask=[rng.integers(0, 2, n).tolist() for n in (8, 12)],
+                segment_ids=np.sort(rng.integers(0, 4, 14)),
+                masks=rng.uniform(size=(14, 14)),
+                segmentation=rng.integers(0, 20, 400),
+                lanes=[0.25, 0.5, 0.125, 0.125],
+                point_labels=[3.0, 4.0, 1.0, 9.0, 12.0, 5.0],
+                counts={"counts": [1, 2], "size": [7, 7]},
+            )
+            for _ in range(4)
+        ]
+        assert len(pinfeed.Collate({"image": RANDOM})(samples)) == 10, i
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, PIL.Image.fromarray])
+def test_lists_of_masks(kind):
+    scenes = [SCENE // 4, 1 - SCENE // 4]
+    samples = [photo(m=[kind(scene) for scene in scenes[:n]]) for n in (2, 1)]
+    for field in (None, Jagged()):
+        wrong = pinfeed.Collate({"image": RANDOM, "m": field})
+        check(lambda wrong=wrong: wrong(samples), ValueError, "['m'] looks like masks", "the field InstanceMasks() transforms np.stack(m) too")  # fmt: skip
+    stacked = [sample | {"m": np.stack(sample["m"])} for sample in samples]
+    batch = pinfeed.Collate({"image": MOVED, "m": InstanceMasks()})(stacked)["m"]
+    assert np.array_equal(batch.values, np.stack([*scenes, scenes[0]])[..., ::-1])
+    kept = pinfeed.Collate({"image": RANDOM, "m": Keep()})(samples)["m"]
+    assert [len(masks) for masks in kept] == [2, 1]
 
 
 @pytest.mark.filterwarnings("ignore:.*interpolates between classes")

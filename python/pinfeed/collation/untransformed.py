@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,11 @@ _POINTS = re.compile(
     ),
     re.IGNORECASE,
 )
+# Names of polygons in COCO, labelme and OpenCV, and names that have other values too.
+_OUTLINES = re.compile(
+    _NAME.format("poly(?:gon|line)?s?|contours?|outlines?|segmentations?|quads?"), re.IGNORECASE
+)
+_MAYBE_OUTLINES = re.compile(_NAME.format("segm?s?|segments?|masks?|lanes?"), re.IGNORECASE)
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
 _IMAGES = re.compile("image|img|photo|picture|pixel|rgb|frame|view", re.IGNORECASE)
@@ -43,6 +49,8 @@ _SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MAX_CLASSES = 8, 32
 _MAX_IDS = 65535  # of objects
+# Number of polygons of a sample to check, and of their points.
+_OUTLINES_READ, _POINTS_READ = 8, 64
 
 
 class _Entry(NamedTuple):
@@ -144,10 +152,7 @@ def _blends(field: Image) -> bool:
 def _classes(entry: _Entry, field: Image) -> set[Any]:
     """Returns the values of an image if they can be classes, or colors that stand for classes."""
     image = entry.value
-    if isinstance(image, torch.Tensor):
-        image = image.detach() if image.is_cpu else np.zeros(0)
-        image = image.float() if image.dtype is torch.bfloat16 else image
-    pixels = np.asarray(image)
+    pixels = np.asarray(_host_array(image) if isinstance(image, torch.Tensor) else image)
     if field.input == "CHW" and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     # Float maps can have whole numbers; an explicit interpolation means blending is intended.
@@ -199,7 +204,9 @@ def _is_changed(image: Any, field: Image | Patches) -> bool:
 
 def _is_named(key: str) -> bool:
     """Whether a key is a name of boxes, points or masks."""
-    return any(_has_name(key, names) for names in (_BOXES, _POINTS, _MASKS))
+    return any(
+        _has_name(key, names) for names in (_BOXES, _POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS)
+    )
 
 
 def _has_name(key: str, names: re.Pattern[str]) -> bool:
@@ -231,12 +238,18 @@ def _problem(
     if size is None or field.geometry is None or entry.path == image.path:
         return None
     is_random = any(step.is_random for step in field.geometry.steps)
-    is_mask = is_random and all(_is_still_mask(f, entry) for f in others)
+    name = "" if key in ("image", "") else repr(key)
+    kind, fix = _nested_kind(entry, image, size, name)
+    is_nested = bool(kind)
+    is_mask = not kind and is_random and all(_is_still_mask(f, entry) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
-    elif array is None or any(isinstance(f, Keep | Image | Patches | Target) for f in others):
+    elif (array is None and not kind) or any(
+        isinstance(f, Keep | Image | Patches | Target) for f in others
+    ):
         return None
-    kind, fix = _kind(array, entry.key, size, "" if key in ("image", "") else repr(key), is_random)
+    if not kind:
+        kind, fix = _kind(array, entry.key, size, name, is_random)
     if not kind:
         return None
     if others and (isinstance(others[0], Stack) or kind == "another image"):
@@ -254,7 +267,7 @@ def _problem(
         fix = f'put both in one dict, such as {{"image": image, **target}}, where {fix}'
     text = f"looks like {kind} for the image in {image.path}, which augment= transforms"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{fix}, Stack() or Keep() leaves the entry as it is"
+    hint = f"{fix}, {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
     return problem, is_random or not others
 
@@ -290,6 +303,8 @@ def _entries(
     elif from_key or not is_container(node) or _numbers(node) is not None:
         yield _Entry(path, parent, key, (*from_key,), node)
     else:
+        if fields is None and (isinstance(node, list | tuple) or _is_encoded(node)):
+            yield _Entry(path, parent, key, (), node)  # can be one thing, such as polygons
         by_step = dict(children(fields)) if is_container(fields) else {}
         below = list(fields.items()) if isinstance(fields, Mapping) else []
         keys = list(node) if isinstance(node, Mapping) else [None] * len(children(node))
@@ -300,9 +315,10 @@ def _entries(
 
 
 def _numbers(value: Any) -> Any:
-    """Returns an array, or a list of numbers as an array; None for anything else."""
+    """Returns an array or a list of numbers as an ndarray; None for anything else."""
     if isinstance(value, ARRAYS):
-        return value
+        array = _host_array(value)
+        return array if array is not None and array.dtype.kind in "biuf" else None
     first = value
     while isinstance(first, list | tuple) and first:
         first = first[0]
@@ -313,6 +329,16 @@ def _numbers(value: Any) -> Any:
     except ValueError:  # lists of different lengths
         return None
     return array if array.dtype.kind in "iuf" else None
+
+
+def _host_array(array: Any) -> Any:
+    """Returns an array or a tensor as an ndarray; None for a tensor that NumPy can't view."""
+    if not isinstance(array, torch.Tensor):
+        return np.asarray(array)
+    if not array.is_cpu or array.layout != torch.strided or array.is_quantized or array.is_nested:
+        return None
+    array = array.detach().resolve_conj().resolve_neg()
+    return (array.float() if array.dtype is torch.bfloat16 else array).numpy()
 
 
 def _size(image: Any, field: Field) -> tuple[int, int] | None:
@@ -375,6 +401,108 @@ def _kind(
         field = f"Image({kind}augment=...)"
         return "another image", f"the field {field} with the same geometry transforms it too"
     return "", ""
+
+
+def _nested_kind(entry: _Entry, image: _Entry, size: tuple[int, int], name: str) -> tuple[str, str]:
+    """Returns the same as `_kind` for lists of masks, polygons, and masks in run-length encoding."""
+    value = entry.value
+    if image.path.startswith(entry.path):
+        return "", ""  # a list or a tuple with the image in it
+    fix = f"the field InstanceMasks({name}) transforms"
+    if isinstance(value, Mapping):
+        is_of_image = _is_encoded(value) and tuple(value["size"]) == size
+        kind = "a mask in run-length encoding" if is_of_image else ""
+        return kind, f"{fix} masks, which decode() of pycocotools.mask makes of it"
+    if isinstance(value, list | tuple) and value and {_plane_size(v) for v in value} == {size}:
+        fix += f" np.stack({entry.key or 'masks'}) too, Mask({name}) a mask of classes under its own key"
+        return "masks", fix
+    if _are_outlines(value, entry.key, size):
+        fix += " masks, which annToMask() of pycocotools or PIL.ImageDraw makes of them, and "
+        fix += f"Points({name}) np.reshape(polygon, (-1, 2)) of a polygon under its own key"
+        return "polygons", fix
+    return "", ""
+
+
+def _is_encoded(node: Any) -> bool:
+    """Whether a node is a mask in COCO's run-length encoding."""
+    return (
+        isinstance(node, Mapping) and {*node} == {"counts", "size"} and is_container(node["size"])
+    )
+
+
+def _plane_size(mask: Any) -> tuple[int, ...] | None:
+    """Returns the height and width of a mask in a list."""
+    if isinstance(mask, ARRAYS):
+        return tuple(mask.shape) if "float" not in str(mask.dtype) else None
+    size = getattr(mask, "size", None)  # of PIL
+    return (
+        size[::-1]
+        if isinstance(size, tuple) and getattr(mask, "mode", "") in ("L", "P", "1")
+        else None
+    )
+
+
+def _are_outlines(value: Any, key: str, size: tuple[int, int]) -> bool:
+    """Whether nested lists or rows of numbers are polygons in an image of this size."""
+    is_certain = _has_name(key, _OUTLINES)
+    if not is_certain and not _has_name(key, _MAYBE_OUTLINES):
+        return False
+    array = _numbers(value)
+    if array is not None:
+        is_of_points = array.ndim == 1 or array.shape[-1] in (2, 3)  # Points() takes them
+        is_of_pixels = array.ndim > 1 and size in (array.shape[-2:], array.shape[:2])
+        if (is_of_points and _has_name(key, _POINTS)) or is_of_pixels:
+            return False
+        is_table = array.ndim > 1 and len(array) > 1 and array.shape[-1] != 2
+        if is_table and not is_certain:
+            return False  # such as a small mask
+    outlines = (_outlines(value) or [])[:_OUTLINES_READ]
+    limits = np.array([size[1], size[0]]) + 1  # annotations are rounded
+    if not outlines or any(((p < -1) | (p > limits)).any() for p in outlines):
+        return False
+    points = np.concatenate(outlines)
+    if points.max() <= 1:
+        is_certain = False  # few of them can be shares
+        if (points == np.rint(points)).all():
+            return False
+    are_spans = (points[:, 0] <= points[:, 1]).all()
+    if not is_certain and (are_spans or max(map(len, outlines)) < 7):
+        return False
+    return sum(map(_is_outline, outlines)) > 0.7 * len(outlines)
+
+
+def _outlines(value: Any) -> list[Any] | None:
+    """Returns the polygons in lists or an array, each as points (n, 2), and None for anything else."""
+    numbers = _numbers(value)
+    if numbers is None:
+        parts = [_outlines(part) for part in value] if isinstance(value, list | tuple) else [None]
+        found = [part for part in parts if part is not None]
+        return [*itertools.chain(*found)] if len(found) == len(parts) else None
+    if numbers.size == 0:
+        return []
+    if numbers.ndim == 0 or numbers.dtype.kind == "b":
+        return None
+    if numbers.ndim > 1 and numbers.shape[-1] == 2:  # OpenCV's contours are (n, 1, 2)
+        is_one = numbers.ndim == 2 or numbers.shape[1] == 1
+        return list(numbers.reshape(1 if is_one else len(numbers), -1, 2))
+    rows = numbers.reshape(-1, numbers.shape[-1])[:_OUTLINES_READ]
+    if rows.shape[1] % 2 and rows.shape[1] > 6 and rows[:, 1:].max() <= 1:
+        rows = rows[:, 1:]  # after the class, as in files of YOLO
+    return list(rows.reshape(len(rows), -1, 2)) if rows.shape[1] % 2 == 0 else None
+
+
+def _is_outline(points: Any) -> bool:
+    """Whether points go around or along something: they are different, and their lines don't cross."""
+    points = np.asarray(points[:_POINTS_READ], np.float64)
+    if len(points) < 3 or len(np.unique(points, axis=0)) <= 0.7 * len(points):
+        return False
+    if (np.diff(points.ravel()) >= 0).all() or (np.ptp(points, axis=0) == 0).any():
+        return False  # such as times
+    x, y = points.T
+    # The side of each line on which each point is.
+    sides = np.diff(x)[:, None] * (y - y[:-1, None]) - np.diff(y)[:, None] * (x - x[:-1, None])
+    is_split = sides[:, :-1] * sides[:, 1:] < 0
+    return not (is_split & is_split.T).any()
 
 
 def _are_boxes(array: Any, size: tuple[int, int]) -> bool:

@@ -101,7 +101,7 @@ class Boxes(Target):
         min_area: Minimum area in square pixels of the batch; smaller boxes are dropped.
         labels: Keys in the same dict with one value per box, such as ``("labels", "area", "iscrowd")``.
             They become `JaggedBatch`es without the values of dropped boxes; with the field `Keep`,
-            lists, for names or polygons.
+            lists, for names.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a box doesn't
