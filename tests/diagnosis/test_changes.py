@@ -357,7 +357,7 @@ def test_transforms_of_images_and_targets_that_cannot_be_split(trials):
         report = short(DataLoader(dataset, batch_size=2))
         assert (
             f"Not tried: pinfeed.Image and pinfeed.{field} in place of dataset.dataset.transforms\n"
-            "  the transform as a field: it changes images and targets together, and can't be split; "
+            "  the transform as a field: it changes images and targets together, so it can't be split; "
             f"see the page {page}\n"
         ) in str(report)
 

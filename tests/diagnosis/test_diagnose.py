@@ -228,7 +228,7 @@ def test_a_short_stream_starts_its_workers_again_and_again():
         report = short(loader, seconds=5)
         assert report.measured.loop.epoch == 3 - drop_last
         assert report.measured.loop.starting > 0
-        assert any("changes of a stream" in note for note in report.notes)
+        assert any("changes to the dataset of a stream" in note for note in report.notes)
 
 
 def slowly(worker):
@@ -299,5 +299,5 @@ class Listed:
 def test_lists_that_workers_copy(make, workers, is_named):
     dataset = torch.utils.data.Subset(Listed(make(["text"] * 100_000)), range(64))
     report = pinfeed.diagnose(DataLoader(dataset, 8, num_workers=workers), seconds=0.2)
-    said = "each worker gets a copy of Listed.records over time, a list of 100,000 objects: "
+    said = "each worker gradually copies Listed.records, a list of 100,000 objects; "
     assert any(note.startswith(said) for note in report.notes) == is_named

@@ -94,7 +94,7 @@ RUNS = {
     "nothing to send": (
         lambda: DataLoader([1, 2], 1, collate_fn=lambda samples: (one for one in samples)),
         "workers: 1: not measured",
-        "batch can't be pickled: see stderr",
+        "batch can't be pickled, which stderr shows",
     ),
 }
 
@@ -120,7 +120,7 @@ def test_a_dataset_that_is_for_workers_only():
 def test_a_step_that_fails_when_it_is_timed_alone():
     calls = itertools.count(1)
     report = short(loader_of(seconds=0.01), lambda _: next(calls) <= 6 or fail("7"), 0.3)
-    words = "LookupError: no file for 7; raised by the step, run many times by diagnose"
+    words = "LookupError: no file for 7; raised by the step, which diagnose calls many times"
     assert note_of(report, "the step: not measured", words).startswith("the step: not measured")
     assert report.limit == "dataset"
 
@@ -153,7 +153,7 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(monkeypatch):
         end.set()
         thread.join()
     # Ten times what the slowest start took, at least.
-    words = "timed out after", "a lock that a thread held when it was forked"
+    words = "timed out after", "a lock that a thread held when the worker was forked"
     assert note_of(report, "workers: 1: not measured", *words)
     assert not any(note.startswith("workers: 2") for note in report.notes)
 
@@ -168,7 +168,7 @@ def test_what_can_not_be_done_or_told_is_said(monkeypatch):
     dataset = Sleeping(0.001)
     with open(__file__) as dataset.file:
         report = short(OwnLoop(dataset, batch_size=4), seconds=0.1)
-    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not run", "reports neither disk reads"):
+    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not called", "reports neither disk reads"):
         assert any(said in note for note in report.notes)
 
 
@@ -204,14 +204,14 @@ def never(batch):
     yield
 
 
-SHORT = r"too short: the first batch took 0\.\d s; pass at least"
-CALLED = "when it is called, and returned a "
+SHORT = r"must be more than 0\.\d, which the first batch took, got 0\.1; pass at least"
+CALLED = "train on the batch when called, but returned a "
 ARGUMENTS = {
     "a list": (([1, 2],), TypeError, r"must be a torch DataLoader, .* got list; pass"),
     "step": ((DataLoader([1]), 3), TypeError, "step must be callable"),
     "seconds": ((DataLoader([1]), None, 0), ValueError, "seconds must be from"),
-    "empty": ((DataLoader([], batch_size=4),), ValueError, "has no batch"),
-    "dropped": ((DataLoader([1], 4, drop_last=True),), ValueError, "has no batch"),
+    "empty": ((DataLoader([], batch_size=4),), ValueError, "at least one batch, got none"),
+    "dropped": ((DataLoader([1], 4, drop_last=True),), ValueError, "drop_last drops all"),
     "short": ((DataLoader(Sleeping(0.2), 1), None, 0.1), ValueError, SHORT),
     "later": ((DataLoader([1, 2]), later), TypeError, CALLED + "coroutine"),
     "never": ((DataLoader([1, 2]), never), TypeError, CALLED + "generator"),

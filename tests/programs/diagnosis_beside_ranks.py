@@ -16,7 +16,7 @@ def diagnose(rank, file):
     loader = DataLoader(range(100), batch_size=5, sampler=sampler)
     if rank == 0:  # the other waits for nobody
         with pytest.warns(
-            UserWarning, match="different numbers of times.*pass one that trains model.module"
+            UserWarning, match="different numbers of times.*pass a step that trains model.module"
         ):
             report = pinfeed.diagnose(loader, lambda batch: batch + 1, seconds=0.5)
         assert report.measured.cpus.ranks == 2

@@ -30,10 +30,10 @@ _MAX_WORKERS = 16
 _FASTER = 0.9
 #: Minimum bytes per second of reading a file.
 _FILE_PACE = 1e9
-_EQUAL = "values were equal in up to five batches; if rare samples are treated differently, keep your code"
+_EQUAL = "up to five batches had equal values; if your code treats rare samples differently, keep it"
 _STAY = "persistent workers don't see later changes to the dataset, such as its epoch"
 _STREAM = (
-    "if the stream is split among workers (if not, each worker yields all samples); "
+    "only if the stream is split among workers, because otherwise each worker yields all samples; "
     "with drop_last each worker drops its own incomplete batch"
 )
 
@@ -90,7 +90,7 @@ def find_changes(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
         kind = "DataLoader" if loader.loader.batch_size else "BatchSampler"
         code = f"{kind}(..., batch_size={4 * loop.batches[0].samples})"
         large = replace(now, batch_factor=4, epoch=now.epoch and -(-now.epoch // 4))
-        note = "if the training allows larger batches; its step then has four times the samples"
+        note = "if training allows larger batches; a step then trains on four times the samples"
         yield Change("batches of four times the size", code, large, note)
     if now.workers and loop.starting > MIN_GAIN * loop.period and not _misses_epochs(loader):
         code = "DataLoader(..., persistent_workers=True)"

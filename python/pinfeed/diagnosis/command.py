@@ -67,8 +67,8 @@ def _call(function: Callable[[], Any], location: str) -> Any:
     try:
         inspect.signature(function).bind()
     except TypeError as error:
-        wrong = f"{location} is called without arguments: {error}"
-        hint = "give its arguments defaults, or name a function that calls it"
+        wrong = f"{location} must not need arguments, but is {error}"
+        hint = "give its arguments defaults, or name a function without arguments that calls it"
         raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
     return function()
 
@@ -82,7 +82,10 @@ def _named(location: str) -> Any:
     file, _, name = location.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
-        raise ValueError(Problem("diagnose", "FILE.py:NAME of an existing file", repr(location)))
+        hint = "write, for example, train.py:make_loader"
+        raise ValueError(
+            Problem("diagnose", "FILE.py:NAME of an existing file", repr(location), hint)
+        )
     module = sys.modules.get(path.stem)
     if getattr(module, "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -95,5 +98,7 @@ def _named(location: str) -> Any:
         spec.loader.exec_module(module)
     value = getattr(module, name, None)
     if value is None:
-        raise ValueError(Problem("diagnose", f"{file} has no function or DataLoader {name!r}"))
+        wrong = f"{file} has no function or DataLoader {name!r}"
+        hint = "define it at the top of the file, outside of if __name__ == '__main__'"
+        raise ValueError(Problem("diagnose", wrong, hint=hint))
     return value

@@ -89,18 +89,18 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         raise TypeError(Problem("diagnose", f"step must be callable with a batch, got {step!r}"))
     main = sys.modules.get("__mp_main__", sys)
     if main.__name__ == "__mp_main__" and main is not sys.modules["__main__"]:
-        wrong = "a new process imports the main module again, which calls diagnose"
+        wrong = "a new process imported the main module, which calls diagnose again"
         raise RuntimeError(
-            Problem("diagnose", wrong, hint="call it under if __name__ == '__main__'")
+            Problem("diagnose", wrong, hint="call diagnose under if __name__ == '__main__'")
         )
     if isinstance(loader, DeviceLoader) and loader.is_in_loop:
-        wrong = "the loader is in the middle of a loop, whose thread would take part of the time"
-        hint = "finish the loop, or close() its iterator"
+        wrong = "loader must not be in the middle of a loop, because its thread would distort the times"
+        hint = "finish the loop, or call close() of its iterator"
         raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     if step is not None and (group_ranks() or (0, 1))[1] > 1:
         warnings.warn(
             "diagnose: ranks call the step different numbers of times, so a step that waits for other "
-            "ranks (DistributedDataParallel, all_reduce) never ends; pass one that trains model.module",
+            "ranks (DistributedDataParallel, all_reduce) never ends; pass a step that trains model.module",
             stacklevel=3,
         )
     files, cpus = _open_files(), Cpus.here()
@@ -113,7 +113,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         except Exception as error:
             if copy.own_iter is not None:
                 add_note(
-                    error, f"{copy.own_iter} was not run, so these are a plain DataLoader's batches"
+                    error,
+                    f"{copy.own_iter} was not called: these are the batches of a plain DataLoader",
                 )
             raise
         report = Report(Measured(cpus, loop, load=load), notes=attempt.notes)
@@ -140,8 +141,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     if opened := _open_files() - files:
         names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
         report.notes.append(
-            f"samples or the step opened files in this process ({names}), which stay open: workers forked "
-            "from now on share their positions, so train in another process"
+            f"the dataset or the step opened files in this process ({names}) and left them open. Workers "
+            "forked from now on share their positions, so train in a new process"
         )
     return report
 
@@ -275,7 +276,7 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     """Yields notes about the accuracy of the numbers, and about skipped measurements."""
     if loader.not_copied:
         names = ", ".join(loader.not_copied)
-        yield f"objects that can't be copied ({names}) keep the changes that measuring made"
+        yield f"measuring may have changed objects that can't be copied: {names}"
     if loader.holds_files:
         yield (
             "the dataset holds open files, whose position forked workers share, so more workers were not "
@@ -284,32 +285,34 @@ def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     if loader.repeats and not loader.is_stream:
         now = ", as this loader's workers do now," * (loader.settings.workers > 1)
         yield (
-            f"two workers drew the same random numbers{now} from copies of one generator, so more were not "
-            "tried; seed it in worker_init_fn, or draw from the global generators of torch, NumPy or Python"
+            f"two workers drew the same random numbers{now} from copies of one generator, so more workers were "
+            "not tried; seed the generator in worker_init_fn, or draw from the global generators of torch, "
+            "NumPy or Python"
         )
     if vars(loader).get("reuses_memory"):
         yield (
-            "later batches overwrite the memory of a batch, so neither a thread nor workers were tried, "
-            "because they prefetch"
+            "later batches overwrite the memory of earlier ones, so a thread and workers, which prefetch, were "
+            "not tried"
         )
     for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
         yield (
-            f"each worker gets a copy of {name} over time, a list of {count:,} objects: "
-            "pinfeed.SharedList holds them in memory that all of them share"
+            f"each worker gradually copies {name}, a list of {count:,} objects; pinfeed.SharedList keeps one "
+            "copy for all workers"
         )
     if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
-        yield "batches are so fast that the cost of measuring them, about 0.05 ms each, makes gains imprecise"
+        yield "gains are imprecise, because measuring a batch, about 0.05 ms, takes a large part of its time"
     if not stages.TELLS:
         yield "this system reports neither disk reads nor the time that threads wait for a CPU"
     if loader.own_iter is not None:
-        yield f"{loader.own_iter} was not run: a plain DataLoader was measured"
+        yield f"{loader.own_iter} was not called: a plain DataLoader was measured"
     if loader.repeats and loader.is_stream:
         yield (
-            "each worker reads the whole stream, so several make the same batches: split it in __iter__ by "
-            "get_worker_info(), as pinfeed.StreamDataset does, or seed its generator for each"
+            "each worker reads the whole stream, so several workers make the same batches; split the stream in "
+            "__iter__ by get_worker_info(), as pinfeed.StreamDataset does, or seed its generator "
+            "differently in each worker"
         )
     if loader.is_stream:
-        yield "changes of a stream's dataset were not tried, and trials don't have the same samples"
+        yield "changes to the dataset of a stream were not tried, and each trial has other samples"
 
 
 def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:

@@ -27,16 +27,16 @@ _SLOW, _FEW = 3.0, 0.1
 
 #: Descriptions of the limits.
 LIMITS = {
-    "step": "the step: batches are ready before it asks",
+    "step": "the step: batches are ready before it requests them",
     "sampler": "the sampler: drawing the indices takes most of the time",
     "dataset": "the dataset: getting the samples takes most of the time",
     "files": "the disk: samples wait for files that are not in memory",
     "collate": "the collate function takes most of the time",
     "hand_off": "the hand-off: batches are finished well before they arrive in the loop",
-    "batch": "the cost of each batch, however many samples it has",
+    "batch": "the fixed cost of a batch, whatever its size",
     "start": "the start of the workers: epochs are short, and each starts new ones",
     "stragglers": "a few samples that take much longer than the others",
-    "lock": "a lock: more workers are no faster, although CPUs are idle",
+    "lock": "a lock: more workers are not faster, although CPUs are idle",
     "cpus": "the CPUs: batches keep all CPUs of this process busy",
     "gil": "the GIL: the thread that makes batches and the step compete for it",
     "unexplained": "unexplained: the stages take less than half of the time",
@@ -44,9 +44,9 @@ LIMITS = {
 #: General remedies, for when no tried change helps.
 CURES = {
     "step": "make the step faster",
-    "sampler": "draw indices natively, batch by batch, as ShuffleSampler does",
-    "dataset": "decode once with write_array, or get a whole batch at once in __getitems__",
-    "files": "read rows by the path of their file: ArrayDataset(path), from_numpy(path)",
+    "sampler": "use pinfeed.samplers.ShuffleSampler, which draws the indices of a batch in one native call",
+    "dataset": "decode once with write_array, or return whole batches from __getitems__",
+    "files": "pass the path of the file: ArrayDataset(path) or from_numpy(path)",
     "collate": "use Collate if it makes the same batches, or more workers",
     "hand_off": "use a DeviceLoader without workers, Collate, or fewer and larger tensors",
     "batch": "use a larger batch_size, or from_numpy for arrays",

@@ -12,12 +12,12 @@ from pinfeed.diagnosis.limit import CURES, LIMITS, MIN_GAIN, Measured
 
 _STAGES = {
     "sampler": "the indices",
-    "files": "the samples' files",
-    "dataset": "the rest of the samples' time",
+    "files": "reading the files of the samples",
+    "dataset": "the rest of getting the samples",
     "collate": "the collate function",
     "hand_off": "from a finished batch in a worker or a thread to the loop",
     "step": "on one batch",
-    "unexplained": "waiting that belongs to no stage",
+    "unexplained": "waiting outside of all stages",
 }
 
 
@@ -134,7 +134,7 @@ class Report:
             f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
         )
         if results["stages"]["step"] is None:
-            yield "No step was given, so it only took batches."
+            yield "No step was passed, so it only took batches."
         else:
             yield f"It waited for batches {loop['wait_share']:.0%} of the time."
         gain = loop["max_speedup"]

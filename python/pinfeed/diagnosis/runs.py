@@ -163,7 +163,9 @@ class LoaderCopy:
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
             expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
-            hint = "pass the DataLoader inside it; an iterable of samples can be an IterableDataset"
+            hint = (
+                "pass DataLoader(dataset, batch_size) for a dataset, or the DataLoader inside a wrapper"
+            )
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )
@@ -188,7 +190,8 @@ class LoaderCopy:
         of_sampler = [one for one in shared if not any(one is other for other in others)]
         # A map-style dataset may hold files and cursors, because it seeks in them.
         of_dataset = [x for x in originals if self.is_stream or isinstance(x, types.GeneratorType)]
-        _check_lasts(of_dataset, "dataset holds", "begin it in its __iter__ or __getitem__")
+        hint = "create the iterator in the dataset's __iter__ or __getitem__"
+        _check_lasts(of_dataset, "dataset holds", hint)
         hint = "pass a list of the batches, or an object whose __iter__ creates a new iterator"
         _check_lasts([sampler, inner.sampler, *of_sampler], "sampler is, or holds,", hint)
         # The indices of the batches of all runs, once `repeat` chose them.
@@ -347,7 +350,8 @@ class LoaderCopy:
         for data, batch in _endless(loader, epochs):
             if not batches:  # before any step could change it; the first batch's time doesn't count
                 if batch.seconds > longest:
-                    wrong = f"seconds={longest:g} is too short: the first batch took {batch.seconds:.1f} s"
+                    took = f"{batch.seconds:.1f}, which the first batch took"
+                    wrong = f"seconds must be more than {took}, got {longest:g}"
                     hint = f"pass at least {10 * batch.seconds:.0f}"
                     raise ValueError(Problem("diagnose", wrong, hint=hint))
                 self.batch, data = data, cloned(data)
@@ -367,10 +371,10 @@ class LoaderCopy:
                 break
         else:
             if not batches:
-                wrong = "the loader has no batch"
-                hint = "its dataset or its sampler is empty, or drop_last leaves nothing"
+                wrong = "loader must yield at least one batch, got none"
+                hint = "its dataset or its sampler is empty, or drop_last drops all samples"
                 raise ValueError(Problem("diagnose", wrong, hint=hint))
-            wrong = "the loader can be iterated only once: the second time it has no batch"
+            wrong = "loader must be iterable several times, but the second time it had no batch"
             hint = "create a new iterator in the __iter__ of its dataset or sampler"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
         run.bytes = bytes_in(self.batch)
@@ -383,11 +387,12 @@ class LoaderCopy:
             hint = (
                 "which imports the main module again; call diagnose under if __name__ == '__main__'"
             )
-            add_note(error, f"workers start by {method!r} here, {hint}")
+            add_note(error, f"workers start with {method!r} here, {hint}")
         elif not self.loader.num_workers and seconds >= self._patience:
-            hint = "or its batch can't be pickled: see stderr"
             add_note(
-                error, f"a worker waits for a lock that a thread held when it was forked; {hint}"
+                error,
+                "either its batch can't be pickled, which stderr shows, or it waits for a lock that a "
+                'thread held when the worker was forked: pass multiprocessing_context="forkserver"',
             )
 
 
@@ -415,12 +420,16 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     try:
         result = step(batch)
     except Exception as error:
-        add_note(error, "raised by the step, run many times by diagnose: a scheduler may run out")
+        add_note(
+            error,
+            "raised by the step, which diagnose calls many times: a learning rate scheduler may have "
+            "reached its end",
+        )
         raise
     kinds = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
     if any(is_later(result) for is_later in kinds):
-        wrong = f"step must do its work when it is called, and returned a {type(result).__name__}"
-        raise TypeError(Problem("diagnose", wrong, hint="pass a function that completes it"))
+        wrong = f"step must train on the batch when called, but returned a {type(result).__name__}"
+        raise TypeError(Problem("diagnose", wrong, hint="pass a function that runs it to the end"))
     synchronize(result)
 
 
@@ -445,7 +454,7 @@ def _check_lasts(objects: list[Any], where: str, hint: str) -> None:
     """Raises TypeError if a part of the loader can be read only once, because measuring exhausts it."""
     for value in objects:
         if _is_open_file(value) if isinstance(value, io.IOBase) else isinstance(value, Iterator):
-            wrong = f"the loader's {where} an iterator, which measuring would exhaust"
+            wrong = f"loader must be iterable several times, but its {where} an iterator"
             raise TypeError(Problem("diagnose", wrong, hint=hint))
 
 

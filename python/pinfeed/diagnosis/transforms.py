@@ -74,7 +74,7 @@ def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> C
             if is_mask or is_container(target):
                 kind, page = ("Mask", "Segmentation") if is_mask else ("Boxes", "Detection")
                 code = f"pinfeed.Image and pinfeed.{kind} in place of {part.path}"
-                why = f"it changes images and targets together, and can't be split; see the page {page}"
+                why = f"it changes images and targets together, so it can't be split; see the page {page}"
                 return Converted(code, why)
     return None
 
@@ -168,11 +168,11 @@ def _converted(
     fields_code = map_entries(lambda entry: names.get(id(entry)), sample)
     lines += [f"DataLoader(..., collate_fn=pinfeed.Collate({fields_code!r}))"]
     note = f"image is then {image!r}; "
-    note += "masks move with it, and are (B, H, W); " * bool(steps)
+    note += "masks are transformed with it and have shape (B, H, W); " * bool(steps)
     if is_random:
         note += "its random draws differ, with the same distributions"
     else:
-        note += "values differ only as Pillow's and torch's arithmetic do"
+        note += "values differ only by the rounding of Pillow and torch"
     return Converted("; ".join(lines), note, plain, collate)
 
 
