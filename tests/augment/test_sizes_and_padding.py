@@ -211,7 +211,7 @@ ERRORS = [
     (lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]), ValueError, "RandomIoUCrop() must come before Resize(8)"),
     (lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]), ValueError, "RandomZoomOut() comes after CenterCrop(8)"),
     (lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]), ValueError, "CenterCrop(8) comes after RandomCrop(0.5)"),
-    (lambda: pinfeed.Image(fill=3), ValueError, "fill needs a crop or another geometry"),
+    (lambda: pinfeed.Image(fill=3), ValueError, "fill needs a crop, a resize or padding"),
     (
         lambda: pinfeed.Collate(
             pinfeed.Image(augment=augment.RandomShortestSize(800), pad_value=0)

@@ -26,7 +26,9 @@ def test_the_command(capsys):
     assert main(["diagnose", f"{program}:make_some"]) == 2
     assert "make_some must not need arguments, but is missing a required" in capsys.readouterr().err
     assert main(["diagnose", f"{program}:nothing"]) == 2
-    assert "has no function or DataLoader 'nothing'; define it at the top" in capsys.readouterr().err
+    assert (
+        "has no function or DataLoader 'nothing'; define it at the top" in capsys.readouterr().err
+    )
     assert main(["diagnose", "no.py:loader"]) == 2
     words = "expected FILE.py:NAME of an existing file, got 'no.py:loader'; write, for example, train.py:"
     assert words in capsys.readouterr().err

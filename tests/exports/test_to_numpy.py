@@ -445,7 +445,7 @@ def test_batches_that_differ(batches, error, way):
 
 def test_batches_of_different_widths_say_how_long_their_samples_are():
     batches = [torch.tensor([[1, 2], [3, 0]]), torch.tensor([[4, 5, 6]])]
-    message = r"shape \(2,\) as before, got \(3,\); for .* pinfeed\.Padded with lengths"
+    message = r"shape \(2,\) as in batch 0, got \(3,\); for .* pinfeed\.Padded with lengths"
     with pytest.raises(ValueError, match=message) as caught:
         to_numpy(batches)
     assert_same(caught.value.partial, batches[0].numpy())

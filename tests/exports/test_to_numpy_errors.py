@@ -61,20 +61,28 @@ TYPES = [
     ([jagged([0, 3], np.zeros(3, "M8[s]"))], {}, "batch 0: .*expected a numeric or bool dtype"),
     ([Padded(np.zeros((2, 2)), np.array([1.0, 2]))], {}, "lengths must be integers"),
     # Later batches.
-    ([FIRST, FIRST | {"x": np.zeros((2, 3))}], {}, r"\['x'\] of batch 1: expected float32 as bef"),
+    (
+        [FIRST, FIRST | {"x": np.zeros((2, 3))}],
+        {},
+        r"\['x'\] of batch 1: expected float32 as in batch 0",
+    ),
     ([FIRST, FIRST | {"x": torch.ones(2, 3).half()}], {}, "expected float32.*got float16"),
-    ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list as before, got str"),
+    ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list as in batch 0, got str"),
     ([FIRST, FIRST | {"x": [0, 0]}], {}, "expected a tensor or an ndarray, got list"),
-    ([jagged([0, 3]), ["a"]], {}, "batch 1: expected a JaggedBatch, .* as before, got list"),
+    ([jagged([0, 3]), ["a"]], {}, "batch 1: expected a JaggedBatch, .* as in batch 0, got list"),
     ([F4, jagged([0, 3])], {}, "batch 1: expected a tensor or an ndarray, got JaggedBatch"),
-    ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as bef"),
+    (
+        [jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")],
+        {},
+        "batch 1: expected float32 as in batch 0",
+    ),
 ]
 VALUES = [
     ([], {}, "loader must yield at least one batch, got none"),
     (iter([]), {}, "loader must yield at least one batch, got none"),
-    (itertools.cycle([X]), {}, "loader never ends; pass max_samples="),
+    (itertools.cycle([X]), {}, "loader must end, got an infinite one; pass max_samples"),
     ([X], {"max_samples": 0}, "max_samples must be at least 1, got 0"),
-    ([FIRST], {"dtype": {"z": "f4"}}, r"dtype names 'z', but the entries of a batch are \['x', 'y'"),
+    ([FIRST], {"dtype": {"z": "f4"}}, r"dtype must name entries of a batch, \['x', 'y'"),
     ([X, X + 7e4], {"dtype": "f2"}, "batch 1: 70000.0 does not fit in float16; set a wider one with"),
     ([X], {"out": "x.npz"}, "expected a path that ends in .npy, .* got 'x.npz'; np.savez"),
     # First batches.
@@ -92,15 +100,15 @@ VALUES = [
     ([Padded(np.zeros((2, 2)), np.array([1, 3]))], {}, "from 0 to 2, got 3 for"),
     ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, "lengths and mask contradict each other"),
     # Later batches.
-    ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as before, got \(3, 1\); for s"),
+    ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as in batch 0, got \(3, 1\); for s"),
     ([FIRST, FIRST | {"y": ["c"]}], {}, r"\['y'\] of batch 1: expected 2 samples"),
-    ([FIRST, {"x": F4}], {}, r"batch 1: expected the entries \['x'\], \['y'\] as before, got \['x'\]"),
+    ([FIRST, {"x": F4}], {}, r"batch 1: expected the entries \['x'\], \['y'\] as in batch 0, got \['x'\]"),
     ([FIRST, [F4, ["c", "d"]]], {}, r"batch 1: expected the entries .* got \[0\], \[1\]"),
     ([FIRST, None], {}, "batch 1: expected the entries .* got the batch itself"),
     ([FIRST, F4], {}, "batch 1: expected the entries .* got the batch itself"),
-    ([(X, None), (X, X)], {}, r"entry \[1\] of batch 1: expected None, got ndarray"),
-    ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: .* \(3, 2\) as before, got \(3, 4\)"),
-    ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as before, got \(\*, 3\)"),
+    ([(X, None), (X, X)], {}, r"entry \[1\] of batch 1: expected None as in batch 0, got ndarray"),
+    ([np.zeros((1, 3, n)) for n in (2, 4)], {}, r"batch 1: .* \(3, 2\) as in batch 0, got \(3, 4\)"),
+    ([jagged(ONE, np.zeros((3, n))) for n in (2, 3)], {}, r"shape \(\*, 2\) as in batch 0, got \(\*, 3\)"),
 ]  # fmt: skip
 REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case in VALUES]
 
@@ -153,7 +161,12 @@ UNWRITTEN = [
     ([["a", "b"]], "x.npy", TypeError, "batch 0: a .npy file can't hold lists; .* directory"),
     ([["a", None]], "x", TypeError, "batch 0: string 1: expected str like those before, got None"),
     ([FIRST, FIRST | {"y": ["c", b"d"]}], "x", TypeError, r"\['y'\] of batch 1: string 1: expect"),
-    ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as before, got bytes"),
+    (
+        [FIRST, FIRST | {"y": [b"c", b"d"]}],
+        "x",
+        TypeError,
+        "expected str as in earlier batches, got bytes",
+    ),
     ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),
     ([jagged([0, 3])], "x.npy", ValueError, "different lengths; pass the path of a directory"),
     ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another entry is already written to a.b; rena"),

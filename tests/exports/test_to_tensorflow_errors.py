@@ -15,7 +15,7 @@ X = torch.zeros(2, 3)
 Y = torch.zeros(2, dtype=torch.int64)
 FIRST = {"x": X, "pair": (X, Y), "none": None}
 JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
-ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']], got "
+ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']] of the signature, got "
 VARIES = "if it varies, pass signature= with tf.TensorSpec((None, None), tf.float32)"
 
 # The first batch, the second one, the type of the error, and its message behind "batch 1: ".
@@ -28,16 +28,16 @@ CHANGES = [
     (FIRST, {"x": X[:, :2]}, ValueError, f"expected shape (None, 3), got (2, 2); {VARIES}"),
     (FIRST, {"x": ["a", "b"]}, TypeError, "expected numbers, got ['a', 'b']"),
     (FIRST, {"x": JAGGED}, TypeError, "expected a tensor or an ndarray, got JaggedBatch"),
-    (FIRST, {"none": X}, ValueError, "expected None, got a Tensor"),
+    (FIRST, {"none": X}, ValueError, "expected None as in the signature, got a Tensor"),
     (FIRST, {"x": None}, TypeError, "expected a tensor or an ndarray, got NoneType"),
     (FIRST, [X, None], ValueError, f"{ENTRIES}[[0], [1]]"),
     (FIRST, X, ValueError, f"{ENTRIES}[the batch itself]"),
-    (JAGGED, X, TypeError, "expected a JaggedBatch, got Tensor"),
+    (JAGGED, X, TypeError, "expected a JaggedBatch as in the signature, got Tensor"),
     (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64"),
     (JAGGED, JAGGED._replace(values=X[:, :1]), ValueError, f"expected shape (None, 3), got (2, 1); {VARIES}"),
     (JAGGED, JAGGED._replace(offsets=Y.float()), TypeError, "RaggedArray: offsets: expected int64 or int32, got float32"),
-    (["a"], [1], TypeError, "expected strings, got list"),
-    (["a"], ["a", 1], TypeError, "expected strings, got a int among them"),
+    (["a"], [1], TypeError, "expected strings as in the signature, got list"),
+    (["a"], ["a", 1], TypeError, "expected only strings, got a int among them; convert it with str()"),
     (["a"], "a", ValueError, "expected shape (None,), got ()"),
 ]  # fmt: skip
 
@@ -70,17 +70,17 @@ REFUSED = [
     (3, {}, TypeError, f"{NO_LOADER} int"),
     (pinfeed.functional.pad([[1], [2, 3]]), {}, TypeError, f"{NO_LOADER} Padded"),
     (TensorDataset(X), {}, TypeError, f"{NO_LOADER} TensorDataset; wrap it in a DataLoader"),
-    (iter([]), {}, ValueError, "loader must yield a batch that determines the signature"),
+    (iter([]), {}, ValueError, "loader must yield at least one batch, which determines the signature"),
     ([{"a": None}], {}, ValueError, "expected at least one array in a batch, got none"),
     ([FIRST], {"in_memory": 1}, TypeError, "in_memory must be True or False, got 1"),
     ([FIRST], {"channels_last": 3}, TypeError, f"{CHANNELS} 3"),
     ([FIRST], {"channels_last": [1]}, TypeError, f"{CHANNELS} [1]"),
-    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last names 'pair.2', but the entr"),
-    ([FIRST], {"channels_last": "x"}, ValueError, "channels_last names 'x', which must have"),
-    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True is for entries of uin"),
+    ([FIRST], {"channels_last": ["pair.2"]}, ValueError, "channels_last must name entries of a batch, ["),
+    ([FIRST], {"channels_last": "x"}, ValueError, "channels_last must name entries of at least 3 axes, (N, C, ...), got 'x' with"),
+    ([FIRST], {"channels_last": True}, ValueError, "channels_last=True needs an entry of uin"),
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
-    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature has no use"),
+    ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature must be None with in_memory"),
     # Entries that TensorFlow can't have.
     ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
     ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),
@@ -92,7 +92,7 @@ REFUSED = [
     ([MASKED], {}, TypeError, "batch 0: the mask of a masked arr"),
     ([[1, 2**80]], {}, TypeError, "batch 0: TensorFlow has no object"),
     ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
-    ([MIXED], {}, TypeError, "batch 0: expected strings, got a int among them"),
+    ([MIXED], {}, TypeError, "batch 0: expected only strings, got a int among them"),
 ]  # fmt: skip
 
 
@@ -156,7 +156,9 @@ def test_a_wrong_length(tf):
 def test_a_dataset_that_is_gone(tf):
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))
-    with pytest.raises(tf.errors.OpError, match="the dataset was freed; keep a reference to it"):
+    with pytest.raises(
+        tf.errors.OpError, match="the dataset was freed before its loop; keep a reference to it"
+    ):
         list(dataset)
 
 

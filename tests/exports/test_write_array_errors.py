@@ -54,7 +54,7 @@ TYPES = [
 ]
 VALUES = [
     ("x", of(), "samples must yield at least one sample, got none"),
-    ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory of them, got .*npz'"),
+    ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory, got .*npz'"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; set it with dtype="),
     ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),

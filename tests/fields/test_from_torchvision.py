@@ -246,7 +246,7 @@ RESTS = {
 def test_a_rest_is_not_converted_again(case):
     """As by a cell of a notebook that runs twice."""
     transform, image = split(transforms.Compose(RESTS[case]))
-    again = "got the rest of an earlier call; use the field of that call"
+    again = "got the rest that an earlier call returned; use the field of that call"
     check(lambda: pinfeed.Image.from_torchvision(transform), ValueError, again)
     fresh = transforms.Compose(RESTS[case])
     assert repr(split(fresh)[1]) == repr(image)
@@ -258,16 +258,16 @@ BAD = {
     "a function": (lambda: pinfeed.Image.from_torchvision(lambda image: image), TypeError, "torchvision or timm", "got function", "__getitem__"),
     "steps of the user's": (of(lambda image: image, str), TypeError, "a list of such transforms, got Compose of function, type; call other"),
     "nothing": (lambda: pinfeed.Image.from_torchvision(None), TypeError, "got NoneType"),
-    "an option": (lambda: pinfeed.Image.from_torchvision(TO_TENSOR, mean=0.5), TypeError, "mean follows from the transform"),
+    "an option": (lambda: pinfeed.Image.from_torchvision(TO_TENSOR, mean=0.5), TypeError, "mean must be left out, because the transform determines it"),
     "a function of floats": (of(TO_TENSOR, transforms.Lambda(torch.sqrt), OLD_FLOATS[1]),
         ValueError, "Lambda comes after ToTensor", "; move it before ToTensor, where it gets a PIL image, or leave it and Normalize out, and call them on each image"),
     "colors of floats": (of(TO_TENSOR, transforms.ColorJitter(0.2)), ValueError, "ColorJitter comes after ToTensor", "other values"),
     "padded with the mean": (of(*OLD_FLOATS, CROP), ValueError, "RandomCrop comes after ToTensor", "pads before it normalizes"),
     "cropped last": (of(*OLD_FLOATS, transforms.CenterCrop(8)), ValueError,
         "CenterCrop comes after ToTensor, and it pads images smaller than (8, 8) after Normalize, but an Image before; move it before ToTensor, where it gets a PIL image, or leave it out"),
-    "no steps": (of(), ValueError, "there is nothing to convert in transform, which is empty; if an earlier call returned it"),
-    "nothing known": (of(CROP, v2.GaussianBlur(3)), ValueError, "which ends with GaussianBlur (an Image can't apply it);", "keep the transform, and write the field: Image(dtype=torch.uint8) keeps bytes, Image() makes floats of 0..1"),
-    "an Identity": (lambda: pinfeed.Image.from_torchvision(torch.nn.Identity()), ValueError, "there is nothing to convert"),
+    "no steps": (of(), ValueError, "step that an Image can apply, but it is empty; if an earlier call returned the transform"),
+    "nothing known": (of(CROP, v2.GaussianBlur(3)), ValueError, "it ends with GaussianBlur, and an Image can't apply it;", "keep the transform and write the field: Image(dtype=torch.uint8) keeps bytes, Image() makes floats of 0..1"),
+    "an Identity": (lambda: pinfeed.Image.from_torchvision(torch.nn.Identity()), ValueError, "must end with a step"),
     "a class": (of(CROP, transforms.ToTensor), TypeError, "got the class ToTensor; create it with parentheses: ToTensor(...)"),
     "a chance of floats": (of(TO_TENSOR, transforms.RandomApply([transforms.ColorJitter(0.2)]), OLD_FLOATS[1]), ValueError, "RandomApply comes after ToTensor, and", "move it before ToTensor"),
     "a negative deviation": (of(TO_TENSOR, transforms.Normalize(MEAN, (-1, 1, 1))), ValueError, "Normalize comes after ToTensor, and", "std must be positive"),
@@ -275,8 +275,8 @@ BAD = {
     "fractions of bytes": (of(v2.ToImage(), v2.ToDtype(torch.float32), OLD_FLOATS[1]), ValueError,
         "Normalize comes after ToDtype, and has constants for values of 0..1, but gets values of 0..255; write ToDtype(torch.float32, scale=True)"),
     "16 bits": (of(v2.ToImage(), v2.ToDtype(torch.int16), *FLOATS), ValueError, "ToDtype: an Image can't convert bytes to torch.int16"),
-    "ten crops": (of(transforms.TenCrop(8), transforms.Lambda(torch.stack)), ValueError, "transform must return one image, and TenCrop returns several; stack"),
-    "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with bytes"),
+    "ten crops": (of(transforms.TenCrop(8), transforms.Lambda(torch.stack)), ValueError, "transform must return one image, but TenCrop returns several; stack"),
+    "a fill between bytes": (of(TO_TENSOR, transforms.RandomCrop(8, padding=2, fill=0.3)), ValueError, "fills with whole bytes"),
     "twice normalized": (of(*OLD_FLOATS, OLD_FLOATS[1]), ValueError, "normalizes once"),
     "normalized bytes": (of(transforms.PILToTensor(), OLD_FLOATS[1]), ValueError, "Normalize: its input is bytes; put ToDtype(torch.float32, scale=True) before it"),
     "double": (of(transforms.PILToTensor(), transforms.ConvertImageDtype(torch.float64)), ValueError, "convert bytes to torch.float64"),
@@ -340,10 +340,10 @@ ADVICE = {
     "a Pad after a crop": ([TENSOR, transforms.CenterCrop(8), NORMALIZE, transforms.Pad(2)], "move CenterCrop and it before ToTensor",
         [transforms.CenterCrop(8), transforms.Pad(2, fill=(124, 116, 104)), *OLD_FLOATS], [], LOW),
     "a center": ([*OLD_FLOATS, transforms.CenterCrop(8)], "move it before ToTensor", [transforms.CenterCrop(8), *OLD_FLOATS], [], {}),
-    "a byte that is none": ([TENSOR, transforms.Pad(2, fill=0.3)], "take the nearest, fill=76 / 255", [TENSOR, transforms.Pad(2, fill=76 / 255)], [], LOW),
-    "beyond bytes": ([v2.ToImage(), v2.ToDtype(torch.float32), v2.Pad(1, fill=(300, 1, 2))], "take the nearest, fill=(255, 1, 2)",
+    "a byte that is none": ([TENSOR, transforms.Pad(2, fill=0.3)], "use the nearest color, fill=76 / 255", [TENSOR, transforms.Pad(2, fill=76 / 255)], [], LOW),
+    "beyond bytes": ([v2.ToImage(), v2.ToDtype(torch.float32), v2.Pad(1, fill=(300, 1, 2))], "use the nearest color, fill=(255, 1, 2)",
         [v2.ToImage(), v2.ToDtype(torch.float32), v2.Pad(1, fill=(255, 1, 2))], [], {"rtol": 0, "atol": 45}),
-    "an antialias": ([TENSOR, transforms.Resize(8, antialias=False)], "; leave antialias=False out of it", [TENSOR, transforms.Resize(8)], [], {"rtol": 0, "atol": 0.5}),
+    "an antialias": ([TENSOR, transforms.Resize(8, antialias=False)], "; leave out antialias=False", [TENSOR, transforms.Resize(8)], [], {"rtol": 0, "atol": 0.5}),
     "bytes between": ([TENSOR, transforms.CenterCrop(8), transforms.ToPILImage(), MIRROR, *OLD_FLOATS], "; leave out ToTensor and ToPILImage",
         [transforms.CenterCrop(8), MIRROR, *OLD_FLOATS], [], {}),
     "a matrix": ([*OLD_FLOATS, LINEAR], "can't apply it; leave it out, and call it on each image", OLD_FLOATS, [LINEAR], {}),
@@ -481,7 +481,7 @@ def test_any_pipeline(number):
         rest, image = split(pipeline, input="CHW")
     except ValueError as error:
         is_late = any(f"{type(one).__name__} comes after" in str(error) for one in end[1:])
-        is_nothing = "nothing to convert" in str(error) and pipeline(PLANES).dtype == torch.uint8
+        is_nothing = "must end with a step" in str(error) and pipeline(PLANES).dtype == torch.uint8
         assert is_late or is_nothing
         return
     expected = pipeline(PLANES).as_subclass(torch.Tensor)
@@ -565,7 +565,7 @@ def test_any_pipeline_of_pil_images(kind, number):
     try:
         rest, image = split(pipeline)
     except ValueError as error:
-        is_nothing = "nothing to convert" in str(error) and "fills with bytes" in str(error)
+        is_nothing = "must end with a step" in str(error) and "fills with whole bytes" in str(error)
         assert not is_timm
         assert is_nothing or "comes after" in str(error)  # noqa: PT017
         return

@@ -57,7 +57,7 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
         require_instance(
             transform,
             kind,
-            f"{function}: augment must be {expected_kind} of pinfeed.augment, or a list",
+            f"{function}: augment must be {expected_kind} of pinfeed.augment, or a list of them",
         )
         if isinstance(transform, Coloring):
             colors.append(transform)
@@ -73,7 +73,7 @@ def split_transforms(augment: Any, function: str, *, geometry_only: bool = False
             )
     if len(erasing) > 1:
         raise ValueError(
-            f"{function}: augment must have one RandomErasing, got {len(erasing)}; leave out the others"
+            f"{function}: augment must have at most one RandomErasing, got {len(erasing)}; leave out the others"
         )
     geometry = Compose(steps) if len(steps) > 1 else steps[0] if steps else None
     return Transforms(geometry, tuple(colors), erasing[0] if erasing else None)
@@ -127,7 +127,7 @@ class Augmentation:
             fill = checked_fill(fill, "Image: fill")
             if geometry is None:
                 raise ValueError(
-                    "Image: fill needs a crop or another geometry in augment; pass one, or leave fill out"
+                    "Image: fill needs a crop, a resize or padding in augment; pass one, or leave fill out"
                 )
         for number in fill or [n for step in self._steps for n in _fill_of(step)]:
             if not dtype.is_floating_point and number != round(number):
@@ -178,8 +178,8 @@ class Augmentation:
         shared = (self._steps, self._stream) if self._steps else None
         views = random_state.views.get(shared)
         if self.needs_boxes and objects is None and views is None:
-            wrong = "RandomIoUCrop crops around boxes, and no entry has the boxes of these images"
-            hint = 'add Boxes(image="...") beside the first entry that has this geometry'
+            wrong = "RandomIoUCrop needs the boxes of these images, but no entry has them"
+            hint = 'add Boxes(image="...") beside the first image with this geometry'
             raise ValueError(Problem(name, wrong, hint=hint))
         batch = _core.view_images(
             images,

@@ -67,8 +67,8 @@ class _Settings:
 
     def refuse_kind(self, names: list[str]) -> None:
         raise TypeError(
-            f"Image: processor must be one of {', '.join(names)}, or have one, got {self._kind}; write "
-            "the arguments of the field yourself, or of Patches for models of native resolution"
+            f"Image: processor must be one of {', '.join(names)}, or have one, got {self._kind}; write the "
+            "arguments of Image yourself, or use Patches for models of native resolution"
         )
 
     def __getitem__(self, key: str) -> Any:
@@ -124,7 +124,7 @@ class _Settings:
             return [Resize(edge)]
         if size.keys() != {"shortest_edge", "longest_edge"} or edge >= size["longest_edge"]:
             self.refuse(
-                "size", "height and width, or shortest_edge and maybe a larger longest_edge"
+                "size", "height and width, or shortest_edge with or without a larger longest_edge"
             )
         return [Resize(edge, max_size=size["longest_edge"], like="transformers")]
 
@@ -138,13 +138,13 @@ class _Settings:
         crop, size = self._size("crop_size"), self._size("size")
         edge = size.get("shortest_edge", 0)
         if "longest_edge" in size:
-            self.refuse("size", "no longest_edge together with do_center_crop")
+            self.refuse("size", "shortest_edge alone, because do_center_crop is set")
         height, width = crop.get("height", 0), crop.get("width", 0)
         if not height or not width:
             self.refuse("crop_size", "a height and a width")
         is_larger = height > size.get("height", edge) or width > size.get("width", edge)
         if is_larger and self["backend"] != "torchvision":  # Pillow's pads elsewhere
-            self.refuse("crop_size", f"crops that size={self['size']!r} is not smaller than")
+            self.refuse("crop_size", f"crops of at most size={self['size']!r}")
         return [CenterCrop(height if height == width else (height, width), like="transformers")]
 
     def padding(self) -> dict[str, Any]:

@@ -66,40 +66,40 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
     """Returns the result of `Image.from_torchvision`; ``kind`` is the class of the field."""
     if any(transform is rest for rest in _rests):
         raise ValueError(
-            f"{_NAME}: transform must be convertible, got the rest of an earlier call; use the field of that "
-            "call, and run the conversion once"
+            f"{_NAME}: transform must be the original one, got the rest that an earlier call returned; use the "
+            "field of that call, and convert each transform once"
         )
     transforms = _flat(transform)
     for part in transforms:
         if isinstance(part, type) and _library(part):
             raise TypeError(
-                f"{_NAME}: transform must be made of transforms, got the class {part.__name__}; create it "
+                f"{_NAME}: transform must consist of transforms, got the class {part.__name__}; create it "
                 f"with parentheses: {part.__name__}(...)"
             )
     if transforms and not any(map(_name, transforms)):
         names = ", ".join(type(part).__name__ for part in transforms)
         got = names if transforms == [transform] else f"{type(transform).__name__} of {names}"
         raise TypeError(
-            f"{_NAME}: transform must be of torchvision or timm, or a list of such transforms, got {got}; "
-            "call other transforms in the dataset's __getitem__, and pass the transform that they call"
+            f"{_NAME}: transform must be from torchvision or timm, or a list of such transforms, got {got}; "
+            "call other transforms in the dataset's __getitem__, and leave them out here"
         )
     derived = [key for key in options if key in _FROM_TRANSFORM]
     if derived:
         raise TypeError(
-            f"{_NAME}: {derived[0]} follows from the transform; leave it out, or write the field as "
-            "print(image) shows it and change it there"
+            f"{_NAME}: {derived[0]} must be left out, because the transform determines it; to change it, write "
+            "the field yourself, as print(image) shows it"
         )
     for part in transforms:
         if _name(part) in ("FiveCrop", "TenCrop"):
             raise ValueError(
-                f"{_NAME}: transform must return one image, and {type(part).__name__} returns several; stack "
-                "their bytes in the dataset, torch.stack([pil_to_tensor(crop) for crop in crops]), and "
-                "write the field: Image(mean, std, input='TCHW', output='TCHW')"
+                f"{_NAME}: transform must return one image, but {type(part).__name__} returns several; stack "
+                "their bytes in the dataset with torch.stack([pil_to_tensor(crop) for crop in crops]), and "
+                "write the field Image(mean, std, input='TCHW', output='TCHW')"
             )
     layouts = _layouts(transforms, str(options.get("input", "")))
     dtypes = _dtypes(transforms, layouts)
     first = next((i for i, dtype in enumerate(dtypes) if dtype not in (None, torch.uint8)), None)
-    arguments, got = {}, "which is empty"
+    arguments, got = {}, "it is empty"
     for start in range(len(transforms)):
         try:
             arguments = _arguments(kind, transforms, layouts, dtypes, start)
@@ -107,12 +107,12 @@ def split_transform(kind: Any, transform: Any, options: dict[str, Any]) -> tuple
         except _NotFused as error:
             if start == first:
                 raise ValueError(f"{_NAME}: {_advice(error, transforms, first)}") from None
-            got = f"which ends with {type(transforms[-1]).__name__} ({error})"
+            got = f"it ends with {type(transforms[-1]).__name__}, and {error}"
     else:
         raise ValueError(
-            f"{_NAME}: there is nothing to convert in transform, {got}; if an earlier call returned it, use the "
-            "field of that call; otherwise keep the transform, and write the field: "
-            "Image(dtype=torch.uint8) keeps bytes, Image() makes floats of 0..1"
+            f"{_NAME}: transform must end with a step that an Image can apply, but {got}; if an earlier call "
+            "returned the transform, use the field of that call; otherwise keep the transform and write the "
+            "field: Image(dtype=torch.uint8) keeps bytes, Image() makes floats of 0..1"
         )
     rest = _like(transform, transforms[:start])
     _rests.add(rest)
@@ -365,7 +365,7 @@ def _add_resizing(plan: _Plan, transform: Any, step: Geometry) -> None:
     if not {*names} <= {"bilinear", "bicubic", "nearest", "nearest-exact"}:
         raise _NotFused(f"an Image has no interpolation {', '.join(names)!r}")
     if "nearest" not in names[0] and getattr(transform, "antialias", True) is not True:
-        fix = "leave antialias=False out of it"
+        fix = "leave out antialias=False"
         raise _NotFused("an Image always antialiases", fix)
     _add_step(plan, step)
     plan.interpolation = names[0] if len(names) == 1 else tuple(names)
@@ -389,8 +389,8 @@ def _as_fill(plan: _Plan, fill: Any) -> Any:
     off = max(abs(n * unit - b) for n, b in zip(numbers, bytes_, strict=True))
     if off > _OFF:
         shown = ", ".join(f"{number} / 255" if unit == 255 else str(number) for number in bytes_)
-        fix = f"take the nearest, fill={shown if len(bytes_) == 1 else f'({shown})'}"
-        raise _NotFused(f"an Image fills with bytes, which {fill!r} is not", fix)
+        fix = f"use the nearest color, fill={shown if len(bytes_) == 1 else f'({shown})'}"
+        raise _NotFused(f"an Image fills with whole bytes, which {fill!r} is not", fix)
     return integers[0] if len({*integers}) == 1 else integers
 
 
@@ -527,7 +527,7 @@ def _keep(plan: _Plan, transform: Any) -> None:
 
 def _add_identity(plan: _Plan, transform: Any) -> None:
     if not plan.is_float:
-        raise _NotFused("it is left where it is")
+        raise _NotFused("it stays where it is")
 
 
 def _add_conversion(plan: _Plan, transform: Any) -> None:

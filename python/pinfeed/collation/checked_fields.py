@@ -41,18 +41,18 @@ def checked_fields(
         field = fields.for_position(in_dict)
         if field.extra_keys() and not in_dict:
             raise ValueError(
-                f"{name}: {type(field).__name__} names keys {list(field.extra_keys())}, but is not "
-                "in a dict; make the samples dicts, or leave keys out (Pad, Image: pass True)"
+                f"{name}: {type(field).__name__} adds the keys {list(field.extra_keys())}, which needs a dict; "
+                "make the samples dicts, or, for Pad and Image, pass True instead of a key"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
             raise ValueError(
-                f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which is for fields "
-                "in a dict, but is not in one; make the samples dicts"
+                f"{name} has {'allow_missing()' if field.is_optional else 'from_key()'}, which needs a dict; "
+                "make the samples dicts"
             )
         if dependency_of(field) is not None and not in_dict:
             raise ValueError(
-                f"{name} depends on {dependency_of(field)!r} of the same dict, but is not in one; make the "
-                "samples dicts"
+                f"{name} depends on the key {dependency_of(field)!r} of the same dict, but is not in a dict; make "
+                "the samples dicts"
             )
         return field
     if not is_container(fields):
@@ -76,7 +76,7 @@ def _field_for(value: Any) -> str:
     if isinstance(value, type):
         return "create it with parentheses"
     if isinstance(value, ARRAYS):
-        return "for samples create it with parentheses: collate_fn=Collate()"
+        return "to collate samples, create a Collate with parentheses: collate_fn=Collate()"
     if isinstance(value, torch.dtype):
         return f"Stack({value}) sets the dtype of batches"
     if isinstance(value, Transform):
@@ -84,7 +84,7 @@ def _field_for(value: Any) -> str:
     if type(value).__name__ == "Collate":
         return "pass the fields as they are, without Collate(...)"
     if callable(value):
-        return "call a function of one sample, such as a transform, in the dataset"
+        return "call functions of one sample, such as transforms, in the dataset"
     return ""
 
 
@@ -134,4 +134,6 @@ def _require_applicable(field: Field, name: str) -> None:
             f"or Stack(), got {field!r}; pass it to Collate"
         )
     if field.source is not None or field.is_optional or dependency_of(field) is not None:
-        raise TypeError(f"{name}: fields with from_key(), allow_missing() or like= are for Collate")
+        raise TypeError(
+            f"{name} must not have from_key(), allow_missing() or like=, got {field!r}; pass it to Collate"
+        )

@@ -122,9 +122,9 @@ class Collate:
             self._pads = f"{name}: {field!r}"
         if self._packs and self._pads:
             raise ValueError(
-                f"{self._pads} makes a row of each document, and {self._packs} packs several into one; "
-                "give this entry a Pack too, with the same pad_value, or Jagged() where it is not a sequence "
-                "of the same tokens"
+                f"{self._pads} makes a row of each document, but {self._packs} packs several into one; "
+                "give this entry a Pack with the same pad_value, or Jagged() if it doesn't have one value "
+                "per token"
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -174,29 +174,30 @@ def image_groups(
     for key, field in followers.items():
         is_shown = isinstance(fields.get(field.image, all_fields.get(field.image)), Image)
         if not is_shown:
-            hint = f"pass the key of its images, one of {keys}, as image=, and an Image() for it"
+            kind = type(field).__name__
+            hint = f"add an Image() for its images, and if they have another key of {keys}, pass it as image="
             if field.image not in fields:
                 hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
             raise ValueError(
-                f"{name}[{key!r}] depends on {field.image!r}, which is not an Image() there; {hint}"
+                f"{name}[{key!r}]: {kind} needs an Image() under {field.image!r} in the same dict; {hint}"
             )
         if not isinstance(field, Boxes):
             continue
         if boxes_keys.setdefault(field.image, key) != key:
             raise ValueError(
-                f"{name} has boxes under {boxes_keys[field.image]!r} and {key!r} that depend on "
-                f"{field.image!r}, but only one field can tell which objects remain; leave one out"
+                f"{name} must have one Boxes() for the images under {field.image!r}, which determines the objects "
+                f"that remain, got {boxes_keys[field.image]!r} and {key!r}; leave one out"
             )
         for label in field.labels_of:
             if label in followers or labelled.setdefault(label, key) != key:
                 raise ValueError(
-                    f"{name}[{key!r}] has {label!r} among its labels, but that entry depends "
-                    "on images itself, or has the labels of other boxes; pass other labels="
+                    f"{name}[{key!r}] has the label {label!r}, but that entry is transformed with images, or has "
+                    "the labels of other boxes; leave it out of labels="
                 )
             if label not in fields:
                 raise ValueError(
-                    f"{name}[{key!r}] has labels={label!r}, but samples have {keys}; name the entries "
-                    "with one value per box, or pass labels=()"
+                    f"{name}[{key!r}] has labels={label!r}, but samples have {keys}; pass the keys of the entries "
+                    "with one value per box as labels=, or labels=()"
                 )
     images = dict.fromkeys(field.image for field in followers.values())
     return [ImageGroup(image, fields, contexts) for image in images]
@@ -253,9 +254,9 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
         return [_remaining_items(sample, part) for sample, part in zip(batch, parts, strict=True)]
     if not isinstance(batch, JaggedBatch):
         raise TypeError(
-            f"{name}: labels of boxes need Jagged() or Keep(), which can drop some of them, got "
-            f"{type(batch).__name__}; leave its field out, or pad it afterwards; if these are not "
-            "labels of boxes, but tokens, for example, leave them out: Boxes(labels=())"
+            f"{name}: labels of boxes need Jagged() or Keep(), which can drop single labels, got "
+            f"{type(batch).__name__}; leave out this field, or, if the entry does not have one value per box, "
+            "pass Boxes(labels=())"
         )
     require_as_many(batch.offsets.numpy(), offsets, name)
     if remain.all():

@@ -148,7 +148,7 @@ class Entry:
         if present and len(present) < len(samples) and not self.field.takes_none:
             position = present[0] or next(i for i, sample in enumerate(samples) if sample is None)
             expected, got = ("None", "an entry") if present[0] else ("an entry", "None")
-            hint = "an entry with allow_missing() must be in all samples of a batch or in none"
+            hint = "with allow_missing(), either all samples of a batch have the entry or none"
             raise ValueError(
                 Problem(
                     self.field_context.name,

@@ -30,7 +30,9 @@ _MAX_WORKERS = 16
 _FASTER = 0.9
 #: Minimum bytes per second of reading a file.
 _FILE_PACE = 1e9
-_EQUAL = "up to five batches had equal values; if your code treats rare samples differently, keep it"
+_EQUAL = (
+    "up to five batches had equal values; if your code treats rare samples differently, keep it"
+)
 _STAY = "persistent workers don't see later changes to the dataset, such as its epoch"
 _STREAM = (
     "only if the stream is split among workers, because otherwise each worker yields all samples; "

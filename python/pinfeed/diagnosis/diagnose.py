@@ -94,7 +94,9 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
             Problem("diagnose", wrong, hint="call diagnose under if __name__ == '__main__'")
         )
     if isinstance(loader, DeviceLoader) and loader.is_in_loop:
-        wrong = "loader must not be in the middle of a loop, because its thread would distort the times"
+        wrong = (
+            "loader must not be in the middle of a loop, because its thread would distort the times"
+        )
         hint = "finish the loop, or call close() of its iterator"
         raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     if step is not None and (group_ranks() or (0, 1))[1] > 1:

@@ -163,9 +163,7 @@ class LoaderCopy:
         inner = loader.loader if isinstance(loader, DeviceLoader) else loader
         if not isinstance(inner, DataLoader):
             expected = "loader must be a torch DataLoader, or a DeviceLoader around one"
-            hint = (
-                "pass DataLoader(dataset, batch_size) for a dataset, or the DataLoader inside a wrapper"
-            )
+            hint = "pass DataLoader(dataset, batch_size) for a dataset, or the DataLoader inside a wrapper"
             raise TypeError(
                 Problem("diagnose", f"{expected}, got {type(inner).__name__}", hint=hint)
             )

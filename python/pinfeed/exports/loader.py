@@ -22,7 +22,11 @@ _BATCHES = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
 def require_loader(loader: Any, function: str) -> None:
     """Raises TypeError for a single batch, or an object that can't be iterated."""
     if isinstance(loader, _BATCHES) or not hasattr(loader, "__iter__"):
-        hint = "; wrap it in a DataLoader" if isinstance(loader, Dataset) else ""
+        hint = (
+            "; wrap it in a DataLoader"
+            if isinstance(loader, Dataset)
+            else "; pass a DataLoader or a list of batches"
+        )
         raise TypeError(
             f"{function}: loader must be an iterable of batches, got {type(loader).__name__}{hint}"
         )

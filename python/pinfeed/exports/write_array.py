@@ -112,6 +112,7 @@ def _iterable(samples: Any) -> Iterable[Any]:
         is_dict = isinstance(samples, Mapping)
         hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict
         hint = hint or "; write write_array(path, samples)" * isinstance(samples, str)
+        hint = hint or "; call it" * callable(samples)
         raise TypeError(
             f"write_array: samples must be an iterable of samples, got {type(samples).__name__}{hint}"
         )

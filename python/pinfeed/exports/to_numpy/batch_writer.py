@@ -152,13 +152,15 @@ class BatchWriter:
                 )
         if by_path.keys() != self._columns.keys():
             raise ValueError(
-                f"{self._where(())}batch {number}: expected the entries {_listed(self._columns)} as "
-                f"before, got {_listed(by_path)}"
+                f"{self._where(())}batch {number}: expected the entries {_listed(self._columns)} as in "
+                f"batch 0, got {_listed(by_path)}"
             )
         for steps, column in self._columns.items():
             if (entry := by_path[steps]) is not None and column is None:
                 kind = type(entry).__name__
-                raise ValueError(f"{self._where(steps)}batch {number}: expected None, got {kind}")
+                raise ValueError(
+                    f"{self._where(steps)}batch {number}: expected None as in batch 0, got {kind}"
+                )
         return [by_path[steps] for steps, column in self._columns.items() if column is not None]
 
     def _where(self, steps: Sequence[str]) -> str:
@@ -199,7 +201,7 @@ class BatchWriter:
         for name in self._dtypes:
             if name is not None and name not in names:
                 raise ValueError(
-                    f"{self._function}: dtype names {name!r}, but the entries of a batch are {names}"
+                    f"{self._function}: dtype must name entries of a batch, {names}, got {name!r}"
                 )
 
     def _dtype_of(self, steps: tuple[str, ...], entry: Any) -> np.dtype[Any] | None:
@@ -227,9 +229,7 @@ class BatchWriter:
             problem = f"expected an axis that counts samples, got a 0-d array; {hint}"
         else:
             wrong = next(i for i, count in enumerate(counts) if count != counts[0])
-            hint = (
-                "an array for each sample, make it an array of objects: np.fromiter(arrays, object)"
-            )
+            hint = "an array for each sample, convert it with np.fromiter(arrays, object)"
             keys = dict.fromkeys(steps[1] for steps in paths if len(steps) == 2)
             if paths[0][0] == "[0]" and keys:  # of a detector, for instance
                 fields = ", ".join(f"{key[1:-1]}: Jagged()" for key in keys)

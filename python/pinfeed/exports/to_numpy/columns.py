@@ -104,7 +104,9 @@ class ArrayColumn(Column):
         if before is None:
             self._check_first(values.dtype)
         elif values.dtype != before.dtype:
-            raise TypeError(f"{self.where}: expected {before.dtype} as before, got {values.dtype}")
+            raise TypeError(
+                f"{self.where}: expected {before.dtype} as in batch 0, got {values.dtype}"
+            )
         elif values.shape[1:] != before.row:
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
         return values, lengths
@@ -147,7 +149,9 @@ class ArrayColumn(Column):
         )
         if len(got) < len(expected):
             hint = NO_SQUEEZE
-        return f"{self.where}: expected samples of shape {expected} as before, got {got}; {hint}"
+        return (
+            f"{self.where}: expected samples of shape {expected} as in batch 0, got {got}; {hint}"
+        )
 
     @override
     def write(self, part: Part) -> None:
@@ -193,7 +197,7 @@ class RaggedColumn(ArrayColumn):
     def _part(self, entry: Any) -> Part:
         if not is_ragged(entry):
             raise TypeError(
-                f"{self.where}: expected a JaggedBatch, or a Padded with lengths, as before, "
+                f"{self.where}: expected a JaggedBatch, or a Padded with lengths, as in batch 0, "
                 f"got {type(entry).__name__}"
             )
         return _ragged_part(entry, self.where)
@@ -210,7 +214,7 @@ class RaggedColumn(ArrayColumn):
     def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
         shapes = [f"({', '.join(map(str, ('*', *row)))})" for row in (expected, got)]
         return (
-            f"{self.where}: expected samples of shape {shapes[0]} as before, got {shapes[1]}; only "
+            f"{self.where}: expected samples of shape {shapes[0]} as in batch 0, got {shapes[1]}; only "
             "their first axis may differ"
         )
 
@@ -264,7 +268,7 @@ class TextColumn(RaggedColumn):
             return values, np.diff(offsets)
         if self._string_type not in (None, kind):
             raise TypeError(
-                f"{self.where}: expected {self._string_type.__name__} as before, "
+                f"{self.where}: expected {self._string_type.__name__} as in earlier batches, "
                 f"got {kind.__name__}"
             )
         self._string_type = kind
@@ -316,7 +320,7 @@ def as_list(entry: Any, where: str) -> list[Any]:
     if holds_objects(entry):
         return entry.tolist() if isinstance(entry, np.ndarray) else list(entry)
     if not isinstance(entry, list | tuple):
-        raise TypeError(f"{where}: expected a list as before, got {type(entry).__name__}")
+        raise TypeError(f"{where}: expected a list as in batch 0, got {type(entry).__name__}")
     return list(entry)
 
 

@@ -108,8 +108,8 @@ def require_memory(size: int, subject: str) -> None:
     free = free_memory() if size > SMALL else None
     if free is not None and size > free:
         raise MemoryError(
-            f"to_numpy: {subject} {size:,} bytes of memory, of which {free:,} are free; write to files "
-            "by passing a path as out, or limit the samples with max_samples"
+            f"to_numpy: {subject} {size:,} bytes of memory, but only {free:,} are free; pass a path as out to "
+            "write files, or limit the samples with max_samples"
         )
 
 
@@ -122,7 +122,9 @@ def _anonymous(size: int) -> mmap.mmap:
 
 
 def _no_memory(size: int) -> MemoryError:
-    return MemoryError(f"to_numpy: the system has no memory for an array of {size:,} bytes")
+    return MemoryError(
+        f"to_numpy: the system has no memory for an array of {size:,} bytes; pass a path as out to write files"
+    )
 
 
 class OutputFiles:
@@ -142,8 +144,8 @@ class OutputFiles:
         real = os.path.realpath(os.fsdecode(path))
         if real.endswith(".npz"):
             raise ValueError(
-                f"{name}: expected a path that ends in .npy, for one array, or the path of a directory of "
-                f"them, got {os.fsdecode(path)!r}; np.savez writes .npz files"
+                f"{name}: expected a path that ends in .npy, for one array, or the path of a directory, got "
+                f"{os.fsdecode(path)!r}; np.savez writes .npz files"
             )
         self.is_file = real.endswith(".npy")
         self._write = AtomicWrite(

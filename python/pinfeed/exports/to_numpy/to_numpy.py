@@ -130,7 +130,7 @@ def _check_options(loader: Any, out: Any, max_samples: Any) -> None:
         raise TypeError(f"to_numpy: out must be a path or None, got {type(out).__name__}")
     limit = positive_integer(max_samples, "to_numpy: max_samples")
     if limit is None and isinstance(loader, itertools.cycle):
-        raise ValueError("to_numpy: loader never ends; pass max_samples=")
+        raise ValueError("to_numpy: loader must end, got an infinite one; pass max_samples=")
 
 
 def _joined(batches: Any) -> npt.NDArray[Any] | None:

@@ -94,13 +94,17 @@ def arrays_of(spec: Any, moves_channels: bool, value: Any, where: str) -> list[A
     """Returns the arrays of an entry, with axis 1 moved to the end if ``moves_channels``."""
     if spec is None:
         if value is not None:
-            raise ValueError(f"{where}: expected None, got a {type(value).__name__}")
+            raise ValueError(
+                f"{where}: expected None as in the signature, got a {type(value).__name__}"
+            )
         return []
     if isinstance(spec, tf.RaggedTensorSpec):
         arrays = _ragged_arrays(value, where)
     elif spec.dtype == tf.string:
         if not _holds_strings(value):
-            raise TypeError(f"{where}: expected strings, got {type(value).__name__}")
+            raise TypeError(
+                f"{where}: expected strings as in the signature, got {type(value).__name__}"
+            )
         arrays = [_text_array(value, where)]
     else:
         arrays = [_host_array(value, where)]
@@ -159,7 +163,9 @@ def with_channels_last(spec: Any) -> Any:
 
 def _ragged_arrays(value: Any, where: str) -> list[Array]:
     if not isinstance(value, JaggedBatch | RaggedArray):
-        raise TypeError(f"{where}: expected a JaggedBatch, got {type(value).__name__}")
+        raise TypeError(
+            f"{where}: expected a JaggedBatch as in the signature, got {type(value).__name__}"
+        )
     values, offsets = _host_array(value.values, where), _host_array(value.offsets, where)
     checkable = values.view(np.int16) if values.dtype == _BFLOAT16 else values
     try:
@@ -249,7 +255,9 @@ def _text_array(node: Any, where: str) -> Array:
     array = np.array(node, object)
     for item in array.ravel().tolist():
         if not isinstance(item, _STRINGS):
-            raise TypeError(f"{where}: expected strings, got a {type(item).__name__} among them")
+            raise TypeError(
+                f"{where}: expected only strings, got a {type(item).__name__} among them; convert it with str()"
+            )
     return array
 
 

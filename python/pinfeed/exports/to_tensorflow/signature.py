@@ -91,7 +91,7 @@ class Signature:
         values = dict(_entries(batch))
         if values.keys() != self._specs.keys():
             raise ValueError(
-                f"{_where((), number)}: expected the entries {_listed(self._specs)}, "
+                f"{_where((), number)}: expected the entries {_listed(self._specs)} of the signature, "
                 f"got {_listed(values)}"
             )
         results: list[Any] = []
@@ -150,8 +150,8 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
         }
         if not images:
             raise ValueError(
-                "to_tensorflow: channels_last=True is for entries of uint8 or floats with 4 axes, "
-                "but there are none; pass names, or leave it out"
+                "to_tensorflow: channels_last=True needs an entry of uint8 or floats with 4 axes, got none; pass "
+                "names of entries, or leave it out"
             )
         return images
     names = [channels_last] if isinstance(channels_last, str) else channels_last or []
@@ -163,12 +163,12 @@ def _moved(channels_last: bool | str | Iterable[str], specs: Mapping[Steps, Any]
     for name in names:
         if name not in by_name:
             raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, but the entries are {list(by_name)}"
+                f"to_tensorflow: channels_last must name entries of a batch, {list(by_name)}, got {name!r}"
             )
         if ranks[by_name[name]] < 3:
             raise ValueError(
-                f"to_tensorflow: channels_last names {name!r}, which must have a batch axis, "
-                f"channels and at least one more, got {ranks[by_name[name]]} axes"
+                f"to_tensorflow: channels_last must name entries of at least 3 axes, (N, C, ...), got {name!r} "
+                f"with {ranks[by_name[name]]}; leave it out"
             )
     return {by_name[name] for name in names}
 

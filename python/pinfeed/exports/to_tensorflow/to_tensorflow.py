@@ -93,7 +93,7 @@ def to_tensorflow(
     tf = import_extra("tensorflow", "tensorflow")
     if not tf.executing_eagerly():
         raise RuntimeError(
-            "to_tensorflow: must be called where TensorFlow executes eagerly; "
+            "to_tensorflow: must be called where TensorFlow executes eagerly, got a call inside of a graph; "
             "create the dataset outside of the tf.function"
         )
     # This module imports TensorFlow.
@@ -102,8 +102,8 @@ def to_tensorflow(
     if in_memory:
         if signature is not None:
             raise ValueError(
-                "to_tensorflow: signature has no use with in_memory=True, which reads all "
-                "batches first; leave it out"
+                "to_tensorflow: signature must be None with in_memory=True, which reads all batches first; "
+                "leave it out"
             )
         arrays = to_numpy(loader)
         whole = Signature.of_batch(arrays, {}, channels_last)
@@ -120,7 +120,9 @@ def to_tensorflow(
     def epoch() -> _Epoch:
         passes = weak()
         if passes is None:
-            raise RuntimeError("to_tensorflow: the dataset was freed; keep a reference to it")
+            raise RuntimeError(
+                "to_tensorflow: the dataset was freed before its loop; keep a reference to it"
+            )
         return _Epoch(passes.begin(), entries)
 
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=tuple(entries.parts))
@@ -150,8 +152,8 @@ class _Passes:
             self._first.append(itertools.chain(map([batch].pop, [0]), rest))
             return batch
         raise ValueError(
-            "to_tensorflow: loader must yield a batch that determines the signature, got none; "
-            "pass signature=, the structure of a batch with a tf.TensorSpec for each array"
+            "to_tensorflow: loader must yield at least one batch, which determines the signature, got none; "
+            "pass signature=, nested like a batch, with a tf.TensorSpec for each array"
         )
 
     def begin(self) -> Iterator[Any]:
