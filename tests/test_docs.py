@@ -40,7 +40,8 @@ FILTERS = collections.defaultdict(
 ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 WITHOUT_CODE = [
-    ROOT / "docs" / f"{name}.md" for name in ("compatibility", "is-it-for-you", "migration-tables")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("compatibility", "concepts", "is-it-for-you", "migration-tables")
 ]
 
 # What is not called as it is imported, for the line "Needs: ..." of a page.
