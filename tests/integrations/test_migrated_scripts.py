@@ -112,6 +112,17 @@ IMAGES_CHANGES = {
     ),
 }
 
+# The end of its scripts.
+TRAIN = """
+    arguments = transformers.TrainingArguments(
+        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
+        disable_tqdm=True, dataloader_pin_memory=False,
+    )
+    trainer = transformers.Trainer(model, arguments, collator, dataset)
+    trainer.train()
+    weights = [*model.parameters()]
+"""
+
 # As transformers' run_glue.py.
 GLUE = """
     import datasets, torch, transformers
@@ -121,18 +132,12 @@ GLUE = """
     texts = ["a", "some text", "more text than that", "b"] * 3
     dataset = datasets.Dataset.from_dict({"text": texts, "label": [0, 1] * 6})
     dataset = dataset.map(lambda sample: tokenizer(sample["text"]))
+    collator = DataCollatorWithPadding(tokenizer)
     sizes = {"vocab_size": 384, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(
         transformers.BertConfig(**sizes, num_attention_heads=2)
     )
-    arguments = transformers.TrainingArguments(
-        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False,
-    )
-    trainer = transformers.Trainer(model, arguments, DataCollatorWithPadding(tokenizer), dataset)
-    trainer.train()
-    weights = [*model.parameters()]
 """
 GLUE_CHANGES = {
     "from transformers import DataCollatorWithPadding": (
@@ -154,13 +159,6 @@ MLM = """
     sizes = {"vocab_size": 384, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     torch.manual_seed(0)
     model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, num_attention_heads=2))
-    arguments = transformers.TrainingArguments(
-        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False,
-    )
-    trainer = transformers.Trainer(model, arguments, collator, dataset)
-    trainer.train()
-    weights = [*model.parameters()]
 """
 MLM_CHANGES = {
     "from transformers import DataCollatorForLanguageModeling": (
@@ -192,14 +190,7 @@ NER = """
     model = transformers.BertForTokenClassification(
         transformers.BertConfig(**sizes, num_attention_heads=2, num_labels=3)
     )
-    arguments = transformers.TrainingArguments(
-        folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
-        disable_tqdm=True, dataloader_pin_memory=False,
-    )
     collator = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=8)
-    trainer = transformers.Trainer(model, arguments, collator, dataset)
-    trainer.train()
-    weights = [*model.parameters()]
 """
 NER_CHANGES = {
     "from transformers import DataCollatorForTokenClassification": (
@@ -323,9 +314,9 @@ TIMM_CROPS = {
 SCRIPTS = {
     "references/classification": (CLASSIFICATION, CLASSIFICATION_CHANGES, 6, 1e-5),
     "run_image_classification.py": (IMAGES, IMAGES_CHANGES, 8, 1e-5),
-    "run_glue.py": (GLUE, GLUE_CHANGES, 1, 0),
-    "run_mlm.py": (MLM, MLM_CHANGES, 1, 0),
-    "run_ner.py": (NER, NER_CHANGES, 1, 0),
+    "run_glue.py": (GLUE + TRAIN, GLUE_CHANGES, 1, 0),
+    "run_mlm.py": (MLM + TRAIN, MLM_CHANGES, 1, 0),
+    "run_ner.py": (NER + TRAIN, NER_CHANGES, 1, 0),
     "nanoGPT": (GPT, GPT_CHANGES, 3, 0),
     "timm's train.py, Collate()": (TIMM, TIMM_CHANGES, 3, 0),
     "timm's train.py, the crops": (TIMM, TIMM_CROPS, 3, 0),

@@ -103,13 +103,13 @@ def check_children(method):
     assert len(os.listdir("/proc/self/fd")) < descriptors
 
 
-def test_spawned_children():
-    check_children("spawn")
+def test_children_of_a_forkserver():
+    check_children("forkserver")
 
 
 @pytest.mark.slow
-def test_children_of_a_forkserver():
-    check_children("forkserver")
+def test_spawned_children():
+    check_children("spawn")
 
 
 def test_ordinary_pickles_are_copies():
