@@ -96,7 +96,7 @@ def loader(dataset, method, workers, **options):
         ("fork", 0, False),
         ("fork", 1, False),
         ("fork", 4, True),
-        ("forkserver", 3, True),
+        pytest.param("forkserver", 3, True, marks=pytest.mark.slow),
         ("spawn", 1, True),
     ],
 )
