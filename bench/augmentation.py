@@ -116,11 +116,7 @@ def crops():
 
 @workload(
     at_most(
-        1.25,
-        why=(
-            1.58,
-            "drawing 256 views takes 60 µs, and normalizing such small images 95",
-        ),
+        1.25, why=(1.58, "drawing 256 views takes 60 µs, and normalizing such small images 95")
     ),
     at_least(60, "DataLoader, torchvision"),
 )

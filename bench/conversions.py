@@ -55,10 +55,7 @@ def to_numpy():
     at_most(1.3, "`to_tensorflow(channels_last=True)`", "copy the batch"),
     at_least(3, "NHWC: NumPy", "`to_tensorflow(channels_last=True)`"),
     at_least(
-        1,
-        "98 KB: `Dataset.from_generator`",
-        "98 KB: `to_tensorflow`",
-        why=(0.7, "not known"),
+        1, "98 KB: `Dataset.from_generator`", "98 KB: `to_tensorflow`", why=(0.7, "not known")
     ),
 )
 def to_tensorflow():
@@ -72,10 +69,7 @@ def to_tensorflow():
     labeled = torch.rand(8, 3, 32, 32), torch.arange(8)
     pairs = [labeled] * 1_000_000
     arrays = lambda: ((images.numpy(), labels.numpy()) for images, labels in pairs)
-    signature = (
-        tf.TensorSpec((None, 3, 32, 32), tf.float32),
-        tf.TensorSpec((None,), tf.int64),
-    )
+    signature = (tf.TensorSpec((None, 3, 32, 32), tf.float32), tf.TensorSpec((None,), tf.int64))
     generated = tf.data.Dataset.from_generator(arrays, output_signature=signature)
 
     def by_torch():

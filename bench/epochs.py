@@ -6,13 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    TensorDataset,
-    default_collate,
-)
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset, default_collate
 
 import pinfeed
 from bench import data, peers

@@ -119,10 +119,7 @@ def launch():
     )
 
 
-@workload(
-    at_most(1 / 0.9),
-    at_least(5, "DataLoader(TensorDataset)"),
-)
+@workload(at_most(1 / 0.9), at_least(5, "DataLoader(TensorDataset)"))
 def epoch():
     """A batch of 512 from 20 GB of images in memory, shuffled, normalized on the device."""
     size, count = (512, 133_000) if HAS_GPU else (8, 400)

@@ -118,12 +118,7 @@ def gathered():
         "fill the same bfloat16 bytes",
         why=(1.61, "AVX2 rounds to bfloat16 by integer operations"),
     ),
-    at_most(
-        1.20,
-        "of uint16",
-        "read the same bytes of uint16",
-        why=(1.32, "1.2 on a quiet host"),
-    ),
+    at_most(1.20, "of uint16", "read the same bytes of uint16", why=(1.32, "1.2 on a quiet host")),
     at_most(1.20, "of float32", "read the same bytes of float32"),
     at_most(1.05, "clips", "to float32"),
     at_most(

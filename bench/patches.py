@@ -58,19 +58,13 @@ def processor():
     return Qwen2VLImageProcessor(image_mean=MEAN, image_std=STD, temporal_patch_size=1, **RULE)
 
 
-@workload(
-    at_most(1.15, why=(1.28, "not known")),
-    at_least(10, "torch"),
-)
+@workload(at_most(1.15, why=(1.28, "not known")), at_least(10, "torch"))
 def patches_448():
     """16 images of 448×448, normalized and cut into patches of 14×14, two frames each."""
     return patchified(16, 448)
 
 
-@workload(
-    at_most(1.15, why=(1.4, "not known")),
-    at_least(10, "torch"),
-)
+@workload(at_most(1.15, why=(1.4, "not known")), at_least(10, "torch"))
 def patches_1008():
     """4 images of 1008×1008, normalized and cut into patches of 14×14, two frames each."""
     return patchified(4, 1008)

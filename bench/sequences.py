@@ -110,10 +110,7 @@ def pad_lists():
     at_least(
         9,
         "torch `pad_sequence`",
-        why=(
-            2.8,
-            "both wait for a tensor's object, storage and numbers, at three addresses",
-        ),
+        why=(2.8, "both wait for a tensor's object, storage and numbers, at three addresses"),
     )
 )
 def pad_cold():
@@ -245,8 +242,7 @@ def collators():
 
 
 @workload(
-    at_most(1, "`PackSampler`", unit="s"),
-    at_most(1.05, "batch 100,000", "the epoch's first batch"),
+    at_most(1, "`PackSampler`", unit="s"), at_most(1.05, "batch 100,000", "the epoch's first batch")
 )
 def pack_plan():
     """Rows of 8192 tokens planned for 10,000,000 documents, and resumed."""

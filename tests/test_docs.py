@@ -93,12 +93,7 @@ def test_page(page, tmp_path, monkeypatch):
 
 
 RESUMING = ROOT / "docs" / "reproducibility.md"
-FRAMEWORKS = [
-    "torchdata, and streams",
-    "accelerate",
-    "Lightning",
-    "Hugging Face Trainer",
-]
+FRAMEWORKS = ["torchdata, and streams", "accelerate", "Lightning", "Hugging Face Trainer"]
 
 
 @pytest.mark.slow

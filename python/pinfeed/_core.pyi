@@ -112,12 +112,7 @@ class PatchSizes:
 
 class PatchOptions:
     def __init__(
-        self,
-        *,
-        sizes: PatchSizes = ...,
-        merge: int = 1,
-        temporal: int = 1,
-        pad_to: int = 0,
+        self, *, sizes: PatchSizes = ..., merge: int = 1, temporal: int = 1, pad_to: int = 0
     ) -> None: ...
     @property
     def sizes(self) -> PatchSizes: ...
@@ -410,12 +405,7 @@ def pad(
     replaced: tuple[int, int] | None = None,
 ) -> tuple[Any, Any, Any, Any]: ...
 def permute(
-    array: Any,
-    axes: Sequence[int],
-    target: Any | None,
-    name: str,
-    threads: int,
-    argument: str = "",
+    array: Any, axes: Sequence[int], target: Any | None, name: str, threads: int, argument: str = ""
 ) -> Any: ...
 def as_indices(indices: Any, length: int, name: str) -> npt.NDArray[np.int64]: ...
 def compiled_isas() -> list[str]: ...

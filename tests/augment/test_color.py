@@ -213,18 +213,9 @@ ERRORS = [
     (lambda: augment.ColorJitter(p=2), ValueError, "ColorJitter: p must be", "got 2"),
     (lambda: augment.RandomGrayscale(-1), ValueError, "RandomGrayscale: p must be", "got -1"),
     (lambda: augment.RandomGrayscale("x"), TypeError, "RandomGrayscale: p must be", "'x'"),
-    (
-        lambda: pinfeed.Image(augment=len),
-        TypeError,
-        "augment must be a transform of pinfeed.augment, or a list",
-        "builtin",
-    ),
-    (
-        lambda: pinfeed.Image(augment=augment.RandomGrayscale),
-        TypeError,
-        "got a class; create it with parentheses: RandomGrayscale(...)",
-    ),
-]
+    (lambda: pinfeed.Image(augment=len), TypeError, "augment must be a transform of pinfeed.augment, or a list", "builtin"),
+    (lambda: pinfeed.Image(augment=augment.RandomGrayscale), TypeError, "got a class; create it with parentheses: RandomGrayscale(...)"),
+]  # fmt: skip
 
 
 # The layout, a sample, and what the message says to cut it with.

@@ -236,25 +236,19 @@ TOO_LARGE = {
     "sample 0: an image of (1, 20000) would be padded to (20000, 20000)": lambda: padded(
         [(1, 20_000), (9, 9), (20_000, 1)], augment.RandomVerticalFlip()
     ),
-    "sample 1: an image of (6000, 1) would be padded to (6000, 20000)": lambda: padded(
-        [(90, 90), (6000, 1), (2, 20_000)]
-    ),
+    "sample 1: an image of (6000, 1) would be padded to (6000, 20000)": lambda: padded([(90, 90), (6000, 1), (2, 20_000)]),
     "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to more than 2**26 pixels; crop to a smaller size, or resize first": (
         lambda: padded([(9, 9), (5, 7)], CANVAS)
     ),
     "sample 0: a crop to (89100, 89100) would pad an image of (900, 900)": lambda: padded(
         [(900, 900)], augment.RandomZoomOut(side_range=(99, 99), p=1)
     ),
-    "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to": lambda: padded(
-        [(9, 9)], augment.RandomCrop(20_000, pad_if_needed=True)
-    ),
-    "a crop to (20000, 20000) would pad an image of (9, 9) to": lambda: padded(
-        [(9, 9)], augment.Compose([CANVAS, augment.Resize((8, 8))])
-    ),
+    "sample 0: a crop to (20000, 20000) would pad an image of (9, 9) to": lambda: padded([(9, 9)], augment.RandomCrop(20_000, pad_if_needed=True)),
+    "a crop to (20000, 20000) would pad an image of (9, 9) to": lambda: padded([(9, 9)], augment.Compose([CANVAS, augment.Resize((8, 8))])),
     "a crop to (20000, 20000) would pad an image of (9, 9), resized to (8, 8), to more than": (
         lambda: padded([(9, 9)], augment.Compose([augment.Resize((8, 8)), CANVAS]))
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", TOO_LARGE)

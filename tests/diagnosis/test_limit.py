@@ -62,12 +62,8 @@ CASES = {
     "dataset": measured(run(wait=0.1, step=0.01, fetch=0.09, collate=0.01)),
     "dataset with workers": measured(run(2, wait=0.05, fetch=0.1, lag=0.01), runs=ONE),
     "collate": measured(run(wait=0.1, step=0.01, fetch=0.01, collate=0.09)),
-    "files": measured(
-        run(wait=0.1, fetch=0.1, disk_bytes=1000), warm=run(wait=0.02, fetch=0.02, collate=0.01)
-    ),
-    "files that are evicted": measured(
-        run(wait=0.1, fetch=0.1, cpu=0.02, disk_bytes=1 << 20), warm=run(wait=0.1, fetch=0.1)
-    ),
+    "files": measured(run(wait=0.1, fetch=0.1, disk_bytes=1000), warm=run(wait=0.02, fetch=0.02, collate=0.01)),
+    "files that are evicted": measured(run(wait=0.1, fetch=0.1, cpu=0.02, disk_bytes=1 << 20), warm=run(wait=0.1, fetch=0.1)),
     "hand_off": measured(run(2, wait=0.1, fetch=0.01, lag=0.1), runs=ONE),
     "batch": measured(run(wait=0.0001, fetch=0.00002)),
     "unexplained": measured(run(wait=0.1, fetch=0.02)),
@@ -79,12 +75,10 @@ CASES = {
         runs={1: run(1, wait=0.15, fetch=0.15, cpu=0.01, queued=0.06)},
     ),
     "lock": measured(run(2, wait=0.1, fetch=0.2, cpu=0.01), runs=ONE),
-    "cpus whose loop waits for one, too": measured(
-        run(4, wait=0.05, fetch=0.19, cpu=0.1, queued=0.09, lag=0.05)
-    ),
+    "cpus whose loop waits for one, too": measured(run(4, wait=0.05, fetch=0.19, cpu=0.1, queued=0.09, lag=0.05)),
     "cpus": measured(run(4, wait=0.05, fetch=0.2, cpu=0.1, queued=0.1), runs=ONE),
     "gil": measured(run(wait=0.1, step=0.1, fetch=0.2, in_thread=True), runs=ONE),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

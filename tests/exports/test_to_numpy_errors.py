@@ -61,22 +61,14 @@ TYPES = [
     ([jagged([0, 3], np.zeros(3, "M8[s]"))], {}, "batch 0: .*expected a numeric or bool dtype"),
     ([Padded(np.zeros((2, 2)), np.array([1.0, 2]))], {}, "lengths must be integers"),
     # Later batches.
-    (
-        [FIRST, FIRST | {"x": np.zeros((2, 3))}],
-        {},
-        r"\['x'\] of batch 1: expected float32 as in batch 0",
-    ),
+    ([FIRST, FIRST | {"x": np.zeros((2, 3))}], {}, r"\['x'\] of batch 1: expected float32 as in batch 0"),
     ([FIRST, FIRST | {"x": torch.ones(2, 3).half()}], {}, "expected float32.*got float16"),
     ([FIRST, FIRST | {"y": "cd"}], {}, "expected a list as in batch 0, got str"),
     ([FIRST, FIRST | {"x": [0, 0]}], {}, "expected a tensor or an ndarray, got list"),
     ([jagged([0, 3]), ["a"]], {}, "batch 1: expected a JaggedBatch, .* as in batch 0, got list"),
     ([F4, jagged([0, 3])], {}, "batch 1: expected a tensor or an ndarray, got JaggedBatch"),
-    (
-        [jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")],
-        {},
-        "batch 1: expected float32 as in batch 0",
-    ),
-]
+    ([jagged(ONE, np.zeros(3, t)) for t in ("f4", "f8")], {}, "batch 1: expected float32 as in batch 0"),
+]  # fmt: skip
 VALUES = [
     ([], {}, "loader must yield at least one batch, got none"),
     (iter([]), {}, "loader must yield at least one batch, got none"),
@@ -161,17 +153,12 @@ UNWRITTEN = [
     ([["a", "b"]], "x.npy", TypeError, "batch 0: a .npy file can't hold lists; .* directory"),
     ([["a", None]], "x", TypeError, "batch 0: string 1: expected str like those before, got None"),
     ([FIRST, FIRST | {"y": ["c", b"d"]}], "x", TypeError, r"\['y'\] of batch 1: string 1: expect"),
-    (
-        [FIRST, FIRST | {"y": [b"c", b"d"]}],
-        "x",
-        TypeError,
-        "expected str as in earlier batches, got bytes",
-    ),
+    ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as in earlier batches, got bytes"),
     ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),
     ([jagged([0, 3])], "x.npy", ValueError, "different lengths; pass the path of a directory"),
     ([{"a": {"b": X}, "a.b": X}], "x", ValueError, "another entry is already written to a.b; rena"),
     ([{"a": X, "a.npy": X}], "x", ValueError, r"entry \['a.npy'\] .* already written to a.npy"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("batches", "name", "error", "message"), UNWRITTEN)

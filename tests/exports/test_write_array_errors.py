@@ -32,11 +32,7 @@ TYPES = [
     ("x", of(LIST, dtype="S3"), "dtype must be a numeric or bool dtype of NumPy"),
     ("x.npy", of(1, 2.5), "sample 1: expected int64 like those before, got float32"),
     ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: can't cast float64 to uint8"),
-    (
-        "x.npy",
-        of(1, "a"),
-        "sample 1: expected numbers like .*, got str; put numbers and strings into sep",
-    ),
+    ("x.npy", of(1, "a"), "sample 1: expected numbers like .*, got str; put numbers and strings into sep"),
     ("x", of([], b"a"), "sample 1: expected numbers like .*, got bytes; .* an empty string is ''"),
     ("x.npy", of("a"), "batch 0: a .npy file can't hold lists; pass the path of a directory"),
     ("x", of("a", 1), "sample 1: expected a string like the samples before, got int"),
@@ -51,7 +47,7 @@ TYPES = [
     ("x.npy", of(PALETTE), r"sample 0: .*mode 'P'; convert it with \.convert\('RGB'\)"),
     ("x", of({"x": PALETTE}), r"entry \['x'\] of sample 0: .*mode 'P'"),
     ("x.npy", of(MASKED), "sample 0: .*mask"),
-]
+]  # fmt: skip
 VALUES = [
     ("x", of(), "samples must yield at least one sample, got none"),
     ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory, got .*npz'"),

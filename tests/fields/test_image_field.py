@@ -295,15 +295,8 @@ IMAGES = {
     "colors as bytes": ({"dtype": torch.uint8, "input": "CHW"}, (3, 8, 6)),
     "normalized": ({"mean": 0.5, "input": "HW", "output": "HW"}, (8, 6)),
     "gray": ({"input": "HW"}, (8, 6)),
-    "jittered": (
-        {
-            "augment": [augment.Resize((5, 5)), augment.ColorJitter((2, 2))],
-            "input": "HW",
-            "scale": 1,
-        },
-        (8, 6),
-    ),
-}
+    "jittered": ({"augment": [augment.Resize((5, 5)), augment.ColorJitter((2, 2))], "input": "HW", "scale": 1}, (8, 6)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "shape"), IMAGES.values(), ids=IMAGES)

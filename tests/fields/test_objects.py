@@ -167,25 +167,11 @@ def test_values_of_boxes_that_are_dropped(fields, kind):
     assert len(whole["boxes"].values) == 4
 
 
-def test_values_of_boxes_under_any_name():
-    samples = [
-        photo(20, 20, boxes=PAIR[:n], labels=[0] * n, weight=np.ones(n)) for n in (2, 1, 1, 2)
-    ]
-    view, fields = {"augment": augment.CenterCrop(10)}, {"weight": pinfeed.Jagged()}
-    wrong = lambda: collated(samples, view, boxes=pinfeed.Boxes(), **fields)
-    check(wrong, ValueError, "['weight'] has a value for each box", "labels=('labels', 'weight')")
-    for key, column in {"size": [20, 20], "input_ids": [5, 6]}.items():  # two numbers, two boxes
-        sample = samples[0] | {key: np.array(column)}
-        del sample["weight"]
-        assert collated(sample, view, boxes=pinfeed.Boxes())[key].tolist() == [column]
-
-
-def test_the_hint_for_values_of_boxes_in_several_numbers():
-    samples = [photo(20, 20, boxes=PAIR[:n], labels=[0] * n, area=np.ones(n)) for n in (2, 1)]
-    wrong = lambda: collated(samples, boxes=pinfeed.Boxes())
-    check(wrong, ValueError, "['area'] of sample 1", "Boxes(labels=('labels', 'area'))")
-    batch = collated(samples, boxes=pinfeed.Boxes(labels=("labels", "area")))
-    assert batch["area"].offsets.tolist() == [0, 2, 3]
+@pytest.mark.parametrize(("key", "column"), [("size", [20, 20]), ("input_ids", [5, 6])])
+def test_two_numbers_beside_two_boxes(key, column):
+    sample = photo(20, 20, boxes=PAIR, labels=[0, 0]) | {key: np.array(column)}
+    batch = collated(sample, {"augment": augment.CenterCrop(10)}, boxes=pinfeed.Boxes())
+    assert batch[key].tolist() == [column]
 
 
 NO_OBJECTS = {
@@ -565,6 +551,9 @@ def objects(counts, **columns):
 OF_BOXES = {
     "rows": ([objects((2, 1), feature=lambda n: np.ones((n, 8)))], {"feature": pinfeed.Jagged()}, "['feature'] has a value for each box"),
     "numbers in small batches": ([objects((n,), depth=np.ones) for n in (2, 1, 1, 2)], {"depth": pinfeed.Jagged()}, "['depth'] has a value for each box"),
+    "numbers": ([objects((2, 1, 1, 2), weight=np.ones)], {"weight": pinfeed.Jagged()}, "Boxes(labels=('labels', 'weight'))"),
+    "stacked": ([objects((2, 1), area=np.ones)], {}, "['area'] of sample 1: "),
+    "stacked, the hint": ([objects((2, 1), area=np.ones)], {}, "Boxes(labels=('labels', 'area'))"),
     "padded": ([objects((2, 1), area=np.ones)], {"area": pinfeed.Pad()}, "('labels', 'area')"),
     "nested": ([objects((2, 1), more=lambda n: {"iscrowd": np.ones(n)})], {"more": {"iscrowd": pinfeed.Jagged()}}, "['more']['iscrowd'] has a value for each box of ['boxes'], and some boxes were dropped; move it into the dict of the boxes"),
 }  # fmt: skip

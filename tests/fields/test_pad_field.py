@@ -146,12 +146,8 @@ BAD = [
     ({"pad_value": 256, "dtype": np.uint8}, ValueError, "pad_value"),
     ({"mask_dtype": "int65", "mask": True}, TypeError, "mask_dtype"),
     ({"mask_dtype": torch.int64}, ValueError, "mask_dtype"),
-    *(
-        ({key: wrong}, TypeError, f"{key} must be True, False or the key of a dict")
-        for key in ("lengths", "mask")
-        for wrong in ("", 1, b"m", ("m",))
-    ),
-]
+    *(({key: wrong}, TypeError, f"{key} must be True, False or the key of a dict") for key in ("lengths", "mask") for wrong in ("", 1, b"m", ("m",))),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("keywords", "error", "message"), BAD)

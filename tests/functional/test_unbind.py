@@ -88,14 +88,10 @@ TOGETHER = {
     "tuples": [("a", 1), ("b", 2)],
     "tuples of dataclasses": [(Record(1, 2), Record("a", np.ones(2)))] * 3,
     "tuples of tuples": [((1, 2), (3, 4, 5))] * 4,
-    "text in tuples under a key": [
-        {"x": ("a", 5), "y": 1},
-        {"x": ("b", 6), "y": 2},
-        {"x": ("c", 7), "y": 3},
-    ],
+    "text in tuples under a key": [{"x": ("a", 5), "y": 1}, {"x": ("b", 6), "y": 2}, {"x": ("c", 7), "y": 3}],
     "empty parts": [(1, [], {}), (2, [], {})],
     "one sample": [{"x": np.ones(3), "y": "a"}],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("samples", TOGETHER.values(), ids=TOGETHER)

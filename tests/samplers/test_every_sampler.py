@@ -398,12 +398,8 @@ BAD_STATES = [
     ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
     ({"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
     ({"consumed": None}, TypeError, "consumed of the state must be an integer, got None"),
-    (
-        {"consumed": 99},
-        ValueError,
-        r"consumed of the state must be at most \d+, the size of epoch 0, got 99",
-    ),
-]
+    ({"consumed": 99}, ValueError, r"consumed of the state must be at most \d+, the size of epoch 0, got 99"),
+]  # fmt: skip
 
 
 @every_sampler
@@ -580,15 +576,11 @@ BAD = [
     ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
     ({"drop_last": "no"}, TypeError, "drop_last must be True or False, got 'no'"),
     ({"replacement": None}, TypeError, "replacement must be True or False, got None"),
-    (
-        {"uneven": "none"},
-        ValueError,
-        r"uneven must be one of \('repeat', 'drop', 'keep'\), got 'none'",
-    ),
+    ({"uneven": "none"}, ValueError, r"uneven must be one of \('repeat', 'drop', 'keep'\), got 'none'"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
     ({"batch_size": 2.0}, TypeError, r"batch_size must be an integer, got 2\.0"),
     ({"batch_size": np.True_}, TypeError, "batch_size must be an integer, got np.True_"),
-]
+]  # fmt: skip
 
 
 @every_sampler

@@ -163,12 +163,7 @@ def test_arrow_is_not_copied():
 
 
 def test_columns_of_a_table():
-    table = pa.table(
-        {
-            "text": pa.chunked_array([SOME[:2], [], SOME[2:]]),
-            "bytes": SOME_BYTES,
-        }
-    )
+    table = pa.table({"text": pa.chunked_array([SOME[:2], [], SOME[2:]]), "bytes": SOME_BYTES})
     dataset = ArrayDataset.from_arrow(table)
     assert list(dataset) == table.to_pylist()
     batch = Collate()(dataset[[4, 0]])

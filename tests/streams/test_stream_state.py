@@ -206,36 +206,28 @@ def test_a_source_with_a_wrong_length(length):
     assert head + list(resumed) == list(range(10))
 
 
+# What an entry of a state must not be, and what the message says of it.
+BAD_STATES = {
+    "yielded": [("1", "must be an int"), (-1, "must be at least"), (2**64, "at most")],
+    "arrived": [(1.5, "must be an int"), (0, "must be at least 1"), (2**70, "at most")],
+    "epoch": [(None, "must be an int"), (-1, "must be at least"), (2**70, "at most")],
+    "starts": [
+        *((starts, "must be pairs") for starts in ([], 5, "ab", [[1, 2, 3]])),
+        *((starts, "neighboring") for starts in ([[0, 1], [2, 5]], [[0, 1], [1, 0]], [[-1, 0]], [[3, 5], [4, 6], [5, 7]])),
+        ([[5, 0]], "neighboring .*out of the 4"),
+    ],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("state", "error", "message"),
     [
         (5, TypeError, "state must be a dict, got int"),
         ({}, ValueError, "has no epoch, yielded, arrived, starts"),
-        *(
-            (a_state() | {key: value}, error, f"{key} of the state .*{expected}")
-            for key, value, error, expected in [
-                ("yielded", "1", TypeError, "must be an int"),
-                ("yielded", -1, ValueError, "must be at least"),
-                ("yielded", 2**64, ValueError, "at most"),
-                ("arrived", 1.5, TypeError, "must be an int"),
-                ("arrived", 0, ValueError, "must be at least 1"),
-                ("arrived", 2**70, ValueError, "at most"),
-                ("epoch", None, TypeError, "must be an int"),
-                ("epoch", -1, ValueError, "must be at least"),
-                ("epoch", 2**70, ValueError, "at most"),
-                ("starts", [], ValueError, "must be pairs"),
-                ("starts", 5, ValueError, "must be pairs"),
-                ("starts", "ab", ValueError, "must be pairs"),
-                ("starts", [[1, 2, 3]], ValueError, "must be pairs"),
-                ("starts", [[0, 1], [2, 5]], ValueError, "neighboring"),
-                ("starts", [[0, 1], [1, 0]], ValueError, "neighboring"),
-                ("starts", [[-1, 0]], ValueError, "neighboring"),
-                ("starts", [[5, 0]], ValueError, "neighboring .*out of the 4"),
-                ("starts", [[3, 5], [4, 6], [5, 7]], ValueError, "neighboring"),
-            ]
-        ),
+        *((a_state() | {key: value}, TypeError if "an int" in expected else ValueError, f"{key} of the state .*{expected}")
+          for key, values in BAD_STATES.items() for value, expected in values),
     ],
-)
+)  # fmt: skip
 def test_a_state_that_is_none(state, error, message):
     dataset = make_stream()
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):

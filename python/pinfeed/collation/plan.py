@@ -401,17 +401,10 @@ def _mapping_fields(
             renamed[key] = field
     if isinstance(fields, Mapping):
         fields = {key: by_key[key] for key in by_key if key not in renamed and key not in absent}
-    left_out = {
-        *renamed,
-        *absent,
-        *({field.source for field in renamed.values()} - by_key.keys()),
-    }
+    left_out = {*renamed, *absent, *({field.source for field in renamed.values()} - by_key.keys())}
     direct = dict(zip(node, _child_fields(fields, node, name, owner), strict=True))
     direct = {key: field for key, field in direct.items() if key not in left_out}
-    return [
-        *direct,
-        *(field.source for field in renamed.values()),
-    ], direct | renamed
+    return [*direct, *(field.source for field in renamed.values())], direct | renamed
 
 
 def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:

@@ -12,13 +12,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
-from pinfeed.fields.field import (
-    EntryWithExtras,
-    Field,
-    FieldContext,
-    require_rows,
-    sequences_of,
-)
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows, sequences_of
 from pinfeed.functional.padding import check_side
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator

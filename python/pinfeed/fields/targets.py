@@ -326,12 +326,7 @@ class InstanceMasks(Target):
             raise TypeError(f"InstanceMasks: dtype must be one of {_MASKS}, got {dtype!r}")
         self.dtype = dtype
         self._format = _core.ImageFormat(
-            mean=np.zeros(()),
-            std=np.ones(()),
-            scale=None,
-            input="HW",
-            output="HW",
-            dtype="uint8",
+            mean=np.zeros(()), std=np.ones(()), scale=None, input="HW", output="HW", dtype="uint8"
         )
 
     @override

@@ -272,8 +272,7 @@ class StreamDataset(IterableDataset[Any]):
         selected = matching_state(states, workers, self.rank_identity, _NEEDED, "StreamDataset")
         if selected is states and inner and workers > 0:
             same_rank = next(
-                (state for state in inner if self.rank_identity.items() <= state.items()),
-                inner[0],
+                (state for state in inner if self.rank_identity.items() <= state.items()), inner[0]
             )
             loaders = workers_of(states[0])
             inner_state = same_rank if loaders is None else same_rank | {"workers": loaders}
