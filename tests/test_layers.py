@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
 PACKAGE = ROOT / "python" / "pinfeed"
 
-# The rooms of the Python package in the order in which data flows: each imports only from the rows
+# The folders of the Python package in the order in which data flows: each imports only from the rows
 # above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
-ROOMS = [
+FOLDERS = [
     {"arguments", "imports", "limits", "structure"},
     {"batches", "runtime", "ranks"},
     {"files", "memory"},
@@ -31,7 +31,7 @@ ROOMS = [
     {"configuration", "diagnosis", "testing"},
     {"__init__", "__main__"},
 ]
-LEVELS = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+LEVELS = {folder: level for level, folders in enumerate(FOLDERS) for folder in folders}
 
 INTRINSICS = {"immintrin.h", "emmintrin.h", "arm_neon.h"}
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "pthread.h"}
@@ -164,14 +164,14 @@ def modules():
     return [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
 
 
-def room_of(module):
+def folder_of(module):
     return module.parts[0].removesuffix(".py")
 
 
 @functools.cache
-def imported_rooms(module):
-    """The rooms that a module imports from; in the package's own ``__init__`` "" is all of them."""
-    rooms = set()
+def imported_folders(module):
+    """The folders that a module imports from; in the package's own ``__init__`` "" is all of them."""
+    folders = set()
     for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -180,22 +180,22 @@ def imported_rooms(module):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        rooms |= {name.split(".")[1] for name in names if name.startswith("pinfeed.")}
-    return rooms
+        folders |= {name.split(".")[1] for name in names if name.startswith("pinfeed.")}
+    return folders
 
 
-def test_every_module_belongs_to_a_room():
-    assert {room_of(module) for module in modules()} == set(LEVELS)
+def test_every_module_belongs_to_a_folder():
+    assert {folder_of(module) for module in modules()} == set(LEVELS)
 
 
-@pytest.mark.parametrize("room", sorted(LEVELS))
-def test_rooms_import_from_the_rooms_above_them_only(room):
+@pytest.mark.parametrize("folder", sorted(LEVELS))
+def test_folders_import_from_the_folders_above_them_only(folder):
     broken = [
         f"{module} imports from {other}"
         for module in modules()
-        if room_of(module) == room
-        for other in imported_rooms(module)
-        if other not in {room, "_core"} and LEVELS.get(other, -1) >= LEVELS[room]
+        if folder_of(module) == folder
+        for other in imported_folders(module)
+        if other not in {folder, "_core"} and LEVELS.get(other, -1) >= LEVELS[folder]
     ]
     assert broken == []
 
@@ -212,6 +212,6 @@ def test_import_loads_what_a_training_loop_needs():
     loaded = result.stdout.split()
     optional = {"PIL", "matplotlib", "tqdm", "sklearn", "tensorflow", "ray", "pyarrow"}
     assert {name.partition(".")[0] for name in loaded} & (optional | {"transformers"}) == set()
-    rooms = {name.split(".")[1] for name in loaded if name.startswith("pinfeed.")}
-    assert "fields" in rooms
-    assert rooms & {"diagnosis", "exports", "integrations", "streams"} == set()
+    folders = {name.split(".")[1] for name in loaded if name.startswith("pinfeed.")}
+    assert "fields" in folders
+    assert folders & {"diagnosis", "exports", "integrations", "streams"} == set()

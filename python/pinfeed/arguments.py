@@ -406,10 +406,10 @@ def require_state(
         raise TypeError(f"{name}: state must be a dict, got {type(state).__name__}")
     if missing := [key for key in (*needed, *identity) if key not in state]:
         raise ValueError(
-            f"{name}: state must be a result of state_dict(), but has no {', '.join(missing)}"
+            f"{name}: state must be a result of state_dict(), got one without {', '.join(missing)}"
         )
     others = [
-        f"{key} is {state[key]!r} there and {value!r} here"
+        f"{key} is {state[key]!r} in the state and {value!r} here"
         for key, value in identity.items()
         if state[key] != value
     ]

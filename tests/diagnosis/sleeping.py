@@ -59,7 +59,7 @@ def changes_of(loader, limit="dataset", step=None):
     measured = Measured(Cpus(4, 4, None, 1), loop, {1: one}, step=step)
     measured.limit = lambda: limit
     if step is not None:
-        loop.batches[-1].done += step * len(loop.steady)
+        loop.batches[-1].end += step * len(loop.steady)
     counts = []
     more_workers(measured, copy, counts.append, loop.period)
     return [*find_changes(measured, copy), *counts]

@@ -38,11 +38,11 @@ def run(
         batch = Batch([4 * number + i for i in range(4)])
         batch.requested = now
         batch.received = now + wait + start * (epoch is not None and number % epoch == 0)
-        batch.done = now = batch.received + step
+        batch.end = now = batch.received + step
         batch.collated = batch.received - lag
         batch.sample_seconds = [50 * fetch if i in slow else fetch / 4 for i in batch.indices]
         batch.fetched = batch.collated - collate
-        batch.begun = batch.fetched - sum(batch.sample_seconds)
+        batch.start = batch.fetched - sum(batch.sample_seconds)
         batch.cpu_seconds, batch.disk_bytes = cpu, disk_bytes
         batch.queued_seconds, batch.queued_before, batch.clock_seconds = queued, 0.0, 0.0
         run.batches.append(batch)

@@ -212,5 +212,7 @@ def test_parts_of_a_jagged_batch_are_views_and_a_mask_tells_no_lengths():
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     jagged.unbind()[2][0] = 7
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
-    with pytest.raises(TypeError, match="unbind: expected lengths, or a Padded with lengths"):
+    with pytest.raises(
+        TypeError, match="unbind: expected lengths, or a Padded with lengths; pass lengths, or"
+    ):
         pinfeed.functional.pad(samples, lengths=False, mask=True).unbind()

@@ -295,6 +295,8 @@ def test_what_does_not_fit(arrays, options, error, words):
 def test_a_state_with_another_drop_last_names_it_alone(drop_last):
     state = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=drop_last).state_dict()
     other = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=not drop_last)
-    message = f"another sampler: drop_last is {drop_last} there and {not drop_last} here; create"
+    message = (
+        f"another sampler: drop_last is {drop_last} in the state and {not drop_last} here; create"
+    )
     with pytest.raises(ValueError, match=message):
         other.load_state_dict(state)

@@ -385,7 +385,9 @@ def test_states_of_other_samplers(make):
     assert len(others) > 3
     for key, other in others.items():
         sampler = make()
-        message = rf"^{name}: the state is from another sampler: .*{key} is .* there and .* here"
+        message = (
+            rf"^{name}: the state is from another sampler: .*{key} is .* in the state and .* here"
+        )
         with pytest.raises(ValueError, match=message):
             sampler.load_state_dict(other.state_dict())
         sampler.set_epoch(3)  # the way out
@@ -412,7 +414,9 @@ def test_bad_states(make):
     with pytest.raises(TypeError, match="state must be a dict, got list"):
         sampler.load_state_dict([1])
     part = {key: before[key] for key in before if key not in ("epoch", "samples")}
-    with pytest.raises(ValueError, match=r"a result of state_dict\(\), but has no epoch, samples"):
+    with pytest.raises(
+        ValueError, match=r"a result of state_dict\(\), got one without epoch, samples"
+    ):
         sampler.load_state_dict(part)
     assert sampler.state_dict() == before
 

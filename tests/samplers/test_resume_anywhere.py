@@ -191,8 +191,8 @@ def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, pos
 
 @pytest.mark.parametrize(
     ("here", "message"),
-    [({"batch_size": 3}, "batch_size is 2 there and 3 here"),
-     ({"rank": 0, "world_size": 2}, "world_size is 1 there and 2 here")],
+    [({"batch_size": 3}, "batch_size is 2 in the state and 3 here"),
+     ({"rank": 0, "world_size": 2}, "world_size is 1 in the state and 2 here")],
 )  # fmt: skip
 @pytest.mark.parametrize("balance", ["tokens", "attention"])
 def test_rows_that_are_balanced_over_ranks_stay_there(balance, here, message):

@@ -137,7 +137,7 @@ REFUSED = {
     "another compression": (lambda path: write_zip(path, compression=zipfile.ZIP_LZMA), "is compressed or encrypted"),
     "objects": (lambda path: np.savez(path, x=np.array([{}, None])),
         r"member 'x\.npy' .*: expected numbers, got dtype object; nothing is unpickled"),
-    "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is not an array; expected names"),
+    "no array": (member(b"hello", "notes.txt"), r"member 'notes\.txt' is not an array; leave out members"),
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is not a \.npy file of numbers: "),
     "an empty member": (member(b""), r"member 'x\.npy' is not a \.npy file of numbers: "),
     "a later version": (member(b"\x93NUMPY\x03\x00" + npy(np.arange(3))[8:]), r"format version \(3, 0\) is not for arrays of numbers"),

@@ -181,11 +181,11 @@ LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
 @pytest.mark.parametrize(
     ("stream", "changes", "state", "error", "words"),
     [
-        ({}, {"seq_length": 5}, STATE, ValueError, "is from another stream: seq_length is 4 there and 5 here"),
+        ({}, {"seq_length": 5}, STATE, ValueError, "is from another stream: seq_length is 4 in the state and 5 here"),
         ({"shuffle_buffer": 1, "seed": 1}, {}, STATE,
             ValueError, "StreamDataset: the state is from another stream: shuffle_buffer"),
         (LAST_OF_TWO, {}, STATE,  # other ranks have other windows
-            ValueError, "rank is 0 there and 1 here, world_size is 1 there and 2"),
+            ValueError, "rank is 0 in the state and 1 here, world_size is 1 in the state and 2"),
         ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "has no windows"),
         ({}, {}, [], TypeError, "state must be the state of this worker, got a list; load the list into a Dev"),
         ({}, {}, STATE | {"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),

@@ -79,7 +79,10 @@ def test_a_job_goes_on_with_the_batches_left(kind, workers, ahead):
     ("make", "message"),
     [
         (lambda count: ArrayDataset(np.arange(count)), "of 20 samples, but this one has 19"),
-        (lambda count: StreamDataset(range(count)), "stream: samples is 20 there and 19 here"),
+        (
+            lambda count: StreamDataset(range(count)),
+            "stream: samples is 20 in the state and 19 here",
+        ),
     ],
 )
 def test_another_dataset(make, message, workers):

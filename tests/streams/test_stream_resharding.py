@@ -197,9 +197,9 @@ def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ((2, 2), (2, 3), "stream: workers is 2 there and 3 here; create"),
-        ((1, 0), (1, 1), "stream: workers is 0 there and 1 here; create"),
-        ((2, 1), (3, 2), "rank is 0 there and 2 here, world_size is 2 there and 3 here, workers is 1"),
+        ((2, 2), (2, 3), "stream: workers is 2 in the state and 3 here; create"),
+        ((1, 0), (1, 1), "stream: workers is 0 in the state and 1 here; create"),
+        ((2, 1), (3, 2), "rank is 0 in the state and 2 here, world_size is 2 in the state and 3 here, workers is 1"),
     ],
 )  # fmt: skip
 def test_a_shuffled_stream_names_the_workers_of_its_loader(before, after, message):
@@ -266,7 +266,7 @@ def test_what_can_not_move():
     def refuse(stream, states, *words, error=ValueError):
         check(lambda: stream.load_state_dict(states), error, *words)
 
-    sizes = "the state is from another stream: world_size is {} there and 3 here".format
+    sizes = "the state is from another stream: world_size is {} in the state and 3 here".format
     refuse(make(3, shuffle_buffer=9), states_of(2, shuffle_buffer=9), sizes(2))
     refuse(make(3), states_of(7), sizes(7))  # more readers than shards
     states = states_of(2)
@@ -274,7 +274,7 @@ def test_what_can_not_move():
     for one in (states[1], states[1:]):
         refuse(make(3), one, message)
     make(3).load_state_dict(states)
-    refuse(make(3, source=range(7)), states, "another stream: shards is 6 there and 7 here")
+    refuse(make(3, source=range(7)), states, "another stream: shards is 6 in the state and 7 here")
     states = states_of(2, uneven="drop")
     states[1]["yielded"] += 1
     message = "rank 0 has yielded 5 samples of epoch 0, rank 1 has yielded 6 samples"

@@ -147,14 +147,14 @@ def a_state():
 @pytest.mark.parametrize(
     ("there", "here", "message"),
     [
-        ({}, {"seed": 4}, "seed is 3 there and 4 here"),
-        ({}, {"rank": 0}, "rank is 1 there and 0 here"),
-        ({}, {"world_size": 3}, "world_size is 2 there and 3 here"),
-        ({}, {"uneven": "drop"}, "uneven is 'keep' there and 'drop' here"),
-        ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 there and 5 here"),
-        ({}, {"source": range(9)}, "shards is 8 there and 9 here"),
-        ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 there and 3 here"),
-        ({"source": range(10), "open_shard": None}, {"source": range(11), "open_shard": None}, "samples is 10 there and 11 here"),
+        ({}, {"seed": 4}, "seed is 3 in the state and 4 here"),
+        ({}, {"rank": 0}, "rank is 1 in the state and 0 here"),
+        ({}, {"world_size": 3}, "world_size is 2 in the state and 3 here"),
+        ({}, {"uneven": "drop"}, "uneven is 'keep' in the state and 'drop' here"),
+        ({}, {"shuffle_buffer": 5}, "shuffle_buffer is 4 in the state and 5 here"),
+        ({}, {"source": range(9)}, "shards is 8 in the state and 9 here"),
+        ({}, {"seed": 4, "world_size": 3}, "seed is 3 .* 4 here, world_size is 2 in the state and 3 here"),
+        ({"source": range(10), "open_shard": None}, {"source": range(11), "open_shard": None}, "samples is 10 in the state and 11 here"),
     ],
 )  # fmt: skip
 def test_a_state_of_another_stream(there, here, message):
@@ -183,11 +183,11 @@ def test_a_state_of_another_worker_or_of_an_earlier_plan():
     dataset = StreamDataset(range(10))
     with as_worker(1, 2):
         state = dataset.state_dict()
-    with as_worker(0, 2), pytest.raises(ValueError, match="worker is 1 there and 0 here"):
+    with as_worker(0, 2), pytest.raises(ValueError, match="worker is 1 in the state and 0 here"):
         dataset.load_state_dict(state)
-    with pytest.raises(ValueError, match="workers is 2 there and 1 here"):
+    with pytest.raises(ValueError, match="workers is 2 in the state and 1 here"):
         dataset.load_state_dict(state)
-    with pytest.raises(ValueError, match=r"another stream: planning is 1 there and 4 here;"):
+    with pytest.raises(ValueError, match=r"another stream: planning is 1 in the state and 4 here;"):
         dataset.load_state_dict(dataset.state_dict() | {"planning": 1})
 
 
@@ -306,7 +306,7 @@ def begins_at(number):
 def test_a_state_of_other_shards(shards, same, other):
     state = json.loads(json.dumps(StreamDataset(shards, open_shard=iter).state_dict()))
     StreamDataset(same, open_shard=iter).load_state_dict(state)
-    with pytest.raises(ValueError, match=r"shard_names is .* there and .* here;"):
+    with pytest.raises(ValueError, match=r"shard_names is .* in the state and .* here;"):
         StreamDataset(other, open_shard=iter).load_state_dict(state)
 
 

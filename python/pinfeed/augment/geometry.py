@@ -197,6 +197,13 @@ class RandomVerticalFlip(Flip):
 
     Args:
         p: Probability of a flip, 0 to 1.
+
+    Example:
+        >>> flip = pinfeed.augment.RandomVerticalFlip(p=1)
+        >>> image = pinfeed.Image(input="HW", dtype=torch.uint8, augment=flip)
+        >>> pinfeed.Collate(image)([np.array([[1, 2], [3, 4]], np.uint8)])
+        tensor([[[[3, 4],
+                  [1, 2]]]], dtype=torch.uint8)
     """
 
     _KIND = "flip_rows"

@@ -167,6 +167,13 @@ class RandomResize(Resizing):
     Args:
         min_size: Minimum length of the shorter edge, in pixels.
         max_size: Maximum length of the shorter edge, exclusive.
+
+    Example:
+        >>> image = pinfeed.Image(
+        ...     augment=pinfeed.augment.RandomResize(48, 65), pad_value=0, multiple_of=64
+        ... )
+        >>> pinfeed.Collate(image)([np.zeros((30, 30, 3), np.uint8)]).shape
+        torch.Size([1, 3, 64, 64])
     """
 
     is_random = True
@@ -194,6 +201,13 @@ class ScaleJitter(Resizing):
         target_size: Size that the image fits into at a factor of 1. As in torchvision, the first number
             limits the width, and the second the height.
         scale_range: Range of the factor.
+
+    Example:
+        >>> augment = pinfeed.augment
+        >>> view = augment.Compose([augment.ScaleJitter((64, 64)), augment.RandomCrop(64)])
+        >>> image = pinfeed.Image(augment=view, pad_value=0, multiple_of=64)
+        >>> pinfeed.Collate(image)([np.zeros((90, 60, 3), np.uint8)]).shape
+        torch.Size([1, 3, 64, 64])
     """
 
     is_random = True

@@ -68,7 +68,7 @@ class Collate:
 
     @with_hints(
         "fields go into one tuple or dict, as a sample has them: Collate((Image(), None))",
-        pin="it is pin_memory",
+        pin="pass pin_memory",
         transform="Collate(Image(augment=...)) transforms images",
     )
     def __init__(

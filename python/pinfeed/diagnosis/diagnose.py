@@ -132,7 +132,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     report.seconds = time.perf_counter() - attempt.start
     report.is_complete &= not (attempt.skipped or attempt.has_failed)
     if attempt.skipped:
-        each = report.seconds / (1 + attempt.begun)
+        each = report.seconds / (1 + attempt.count)
         report.notes.append(
             f"there was no time for: {', '.join(attempt.skipped)}; a run takes {each:.2g} s here, so "
             f"pass seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
@@ -158,7 +158,7 @@ class _Attempts:
         self.start = time.perf_counter()
         self.end = self.start + _OVERTIME * seconds  # later runs are skipped
         self.notes: list[str] = []  # about failures
-        self.begun = 0  # number of runs
+        self.count = 0  # number of runs
         self.skipped: list[str] = []  # names of skipped runs
         self.has_failed = False  # whether a run has failed
         self._loader = loader
@@ -179,7 +179,7 @@ class _Attempts:
             if name not in self.skipped:
                 self.skipped.append(name)
             return None
-        self.begun += 1
+        self.count += 1
         try:
             return work()
         except Exception as error:  # not fatal, because the unchanged loop has run
@@ -259,7 +259,7 @@ def _try(
     report.changes += [] if best is None else [best]
     attempt.end, now = end, time.perf_counter()
     # Changes until time runs out, with the unchanged loop in each round.
-    max_trials = int((end - now) / ((now - attempt.start) / attempt.begun) / max(1, _ROUNDS)) - 1
+    max_trials = int((end - now) / ((now - attempt.start) / attempt.count) / max(1, _ROUNDS)) - 1
     promising = [change for change in report.changes if change.gain > MIN_GAIN]
     finalists = sorted(promising, key=lambda change: -change.gain)[
         : max(1, min(max_trials, _MAX_TRIALS))

@@ -72,15 +72,15 @@ class Run:
     bytes: int = 0  # of the first batch
 
     samples = _mean(lambda batch: batch.samples)
-    fetch = _mean(lambda batch: batch.fetched - batch.begun)
+    fetch = _mean(lambda batch: batch.fetched - batch.start)
     collate = _mean(lambda batch: batch.collated - batch.fetched)
-    production = _mean(lambda batch: batch.collated - batch.begun)
+    production = _mean(lambda batch: batch.collated - batch.start)
     cpu = _mean(lambda batch: batch.cpu_seconds)
     queued = _mean(lambda batch: batch.queued_seconds)  # for a CPU
     idle = _mean(lambda batch: max(0.0, batch.seconds - batch.cpu_seconds - batch.queued_seconds))
     disk_bytes = _mean(lambda batch: batch.disk_bytes)
     clocks = _mean(lambda batch: batch.clock_seconds)
-    step = _mean(lambda batch: batch.done - batch.received)
+    step = _mean(lambda batch: batch.end - batch.received)
     _waited = _mean(lambda batch: batch.received - batch.requested)
     # Waiting for a batch that was not made yet; the rest of the wait is its transfer.
     making = _mean(lambda batch: max(0.0, min(batch.collated, batch.received) - batch.requested))
@@ -356,14 +356,14 @@ class LoaderCopy:
             batch.requested, batch.received = request_time, time.perf_counter()
             if step is not None:
                 do_step(step, data)
-            batch.done = request_time = time.perf_counter()
+            batch.end = request_time = time.perf_counter()
             batches.append(batch)
             run.epoch = run.epoch or (epochs[0] if starts and epochs else None)  # of a stream
             if run.epoch and run.epoch < len(batches):
                 run.unit = run.epoch  # with one start
             if len(batches) < min_batches:
                 continue
-            elapsed, total = (request_time - batches[i].done for i in (settings.ahead - 1, 0))
+            elapsed, total = (request_time - batches[i].end for i in (settings.ahead - 1, 0))
             is_whole = (len(batches) - settings.ahead) % run.unit == 0
             if (elapsed >= seconds and is_whole) or total > _SLOW * seconds:
                 break

@@ -20,7 +20,7 @@ TELLS = os.path.exists("/proc/thread-self/schedstat")
 class Batch:
     """End times of a batch's stages, by `time.perf_counter`, which all processes share."""
 
-    requested = received = done = 0.0  # the loop requested it, received it, and finished its step
+    requested = received = end = 0.0  # the loop requested it, received it, and finished its step
     fetched = collated = 0.0  # the samples were complete, and the batch
     # 0 in a DeviceLoader's thread, where reading it releases the GIL and changes the measurement.
     queued_seconds = 0.0  # waiting for a CPU
@@ -35,8 +35,8 @@ class Batch:
         # CPU time of this process (without workers: of this thread), bytes that this process read from
         # disk (not from the page cache), and the time that the thread waited for a CPU before.
         self.cpu_seconds, self.disk_bytes, self.queued_before = self._used()
-        self.begun = time.perf_counter()
-        self.clock_seconds = self.begun - start  # of measuring itself
+        self.start = time.perf_counter()
+        self.clock_seconds = self.start - start  # of measuring itself
 
     def finish(self) -> None:
         """Stops the clock of the batch's production."""
@@ -69,7 +69,7 @@ class Batch:
     @property
     def seconds(self) -> float:
         """Seconds from the first sample to the finished batch."""
-        return self.collated - self.begun
+        return self.collated - self.start
 
 
 class TimedDataset(Dataset[Any]):

@@ -20,7 +20,7 @@ from pinfeed.fields.mask import Mask
 from pinfeed.structure import entries, is_container, map_entries
 
 #: Attributes of a dataset's transform; torchvision's ``transforms`` can be a pair of two others.
-_PLACES = ("transform", "transforms")
+_ATTRIBUTES = ("transform", "transforms")
 #: Maximum difference of bytes between the resizing of Pillow and torch.
 _LEVELS = 2.02
 
@@ -41,17 +41,17 @@ class _Part(NamedTuple):
 
     dataset: Any
     name: str  # its name in code
-    place: str  # the attribute of the transform that its samples use
-    target_place: str  # the attribute of the target's transform; empty if there is none
+    attribute: str  # of the transform that its samples use
+    target_attribute: str  # the attribute of the target's transform; empty if there is none
     targets: list[Any]  # what the transform gets together with an image
 
     @property
     def path(self) -> str:
-        return f"{self.name}.{self.place}"
+        return f"{self.name}.{self.attribute}"
 
     @property
     def target_path(self) -> str:
-        return f"{self.name}.{self.target_place}"
+        return f"{self.name}.{self.target_attribute}"
 
 
 def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
@@ -88,7 +88,7 @@ def _parts(dataset: Any, index: Any, name: str) -> Iterator[_Part]:
         for i, part in enumerate(dataset.datasets):
             yield from _parts(part, 0, f"{name}.datasets[{i}]")
         return
-    for attribute in _PLACES:
+    for attribute in _ATTRIBUTES:
         transform = getattr(dataset, attribute, None)
         recorded = _Recorded(transform)
         if transform is not None:
@@ -98,11 +98,11 @@ def _parts(dataset: Any, index: Any, name: str) -> Iterator[_Part]:
             is_pair = hasattr(transform, "transform") and hasattr(transform, "target_transform")
             prefix, owner = ("transforms.", transform) if is_pair else ("", dataset)
             attribute = f"{prefix}transform" if is_pair else attribute
-            target_place = f"{prefix}target_transform"
+            target_attribute = f"{prefix}target_transform"
             if attribute == "transforms" or getattr(owner, "target_transform", None) is None:
-                target_place = ""
+                target_attribute = ""
             yield _Part(
-                dataset, name, attribute, target_place, [] if is_pair else recorded.calls[0][1:]
+                dataset, name, attribute, target_attribute, [] if is_pair else recorded.calls[0][1:]
             )
             return
 
@@ -119,7 +119,7 @@ def _converted(
     ``interpolation``: of a mask, which then loses its own transform; None: targets stay as they are.
     """
     is_joint = any(part.targets for part in parts)
-    targets = [part.target_path for part in parts if part.target_place]
+    targets = [part.target_path for part in parts if part.target_attribute]
     if interpolation is None:
         targets = []
     elif not targets and not is_joint:
@@ -180,7 +180,7 @@ def _split(parts: list[_Part], **options: Any) -> tuple[dict[str, Any], Image]:
     """Returns the transforms that stay, by their paths, and the field, which must be the same for all."""
     rests, fields = dict[str, Any](), dict[str, Image]()
     for part in parts:
-        transform = operator.attrgetter(part.place)(part.dataset)
+        transform = operator.attrgetter(part.attribute)(part.dataset)
         rests[part.path], image = Image.from_torchvision(transform, **options)
         fields[repr(image)] = image
     (field,) = fields.values()

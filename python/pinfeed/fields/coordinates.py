@@ -147,7 +147,7 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
     }
     alternatives["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
-    least = is_far.sum()
+    min_count = is_far.sum()
     for alternative, (boxes, other) in alternatives.items():
         # Objects often leave images at the top or bottom only, but seldom at one of the other sides.
         is_swap = other == format
@@ -158,7 +158,7 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         is_turned = (boxes[:, :2] > boxes[:, 2:]).any(1)
         misfits = is_turned | _is_beyond(boxes, limits)
         far_misfits = is_turned | _is_center_outside(boxes, limits)
-        least = min(least, far_misfits.sum())
+        min_count = min(min_count, far_misfits.sum())
         flags, share = (is_far, 0.1) if is_swap else (is_beyond, _SHARE)
         are_many = len(boxes) >= _CERTAIN and _are_many(flags, share)
         if not misfits.any() and (is_huge.any() or are_many):
@@ -169,7 +169,7 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
             )
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
-    is_certain = _are_many(is_far, 0.5) and 2 * least >= is_far.sum() and not is_crop
+    is_certain = _are_many(is_far, 0.5) and 2 * min_count >= is_far.sum() and not is_crop
     return f"most boxes are {_OTHER_SIZE}" if is_certain else ""
 
 

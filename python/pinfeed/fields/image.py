@@ -68,11 +68,11 @@ class Image(Field):
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
-            16-bit dtype, raise an error; pass ``scale=1/255``.
+            16-bit dtype, raise ValueError; pass ``scale=1/255``.
         input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
             ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
             with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
-            samples that look channels-first raise an error.
+            samples that look channels-first raise ValueError.
         output: Layout of the batch: ``"CHW"`` is (B, C, H, W), ``"HWC"`` is (B, H, W, C); for clips
             ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for samples without channels:
             ``"HW"`` is (B, H, W).
@@ -453,7 +453,7 @@ class Image(Field):
             outputs = _core.normalize_images(
                 images, indices, self._format, target, context.name, threads, padding=self._padding
             )
-        values, sizes, mask, views = outputs
+        values, sizes, mask, crops = outputs
         batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values
         if self._padding is not None:
             kind = PaddedImages if self.output == "CHW" else Padded
@@ -462,7 +462,7 @@ class Image(Field):
             return batch
         order = self._format.output
         height, width = (values.shape[1 + order.index(axis)] for axis in "HW")
-        return BatchWithInfo(batch, BatchCrops(views, (height, width), self.geometry))
+        return BatchWithInfo(batch, BatchCrops(crops, (height, width), self.geometry))
 
     def _require_images(self, images: torch.Tensor, name: str) -> None:
         """Raises unless the field converts uint8 images to floats or uint8, as devices can."""

@@ -90,7 +90,7 @@ class Pack(Field):
 
     packs = True
 
-    @with_hints(fill="it is pad_value", padding_value="it is pad_value")
+    @with_hints(fill="pass pad_value", padding_value="pass pad_value")
     def __init__(
         self,
         *,

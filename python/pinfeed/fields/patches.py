@@ -64,13 +64,13 @@ class Patches(Field):
             ``"nearest"``, as in `Image`.
         min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Images are resized
             to multiples of patch_size × merge, preserving the aspect ratio as closely as possible, as
-            ``smart_resize`` of Qwen2-VL does. An aspect ratio above 200 raises an error.
+            ``smart_resize`` of Qwen2-VL does. An aspect ratio above 200 raises ValueError.
         max_pixels: Maximum number of pixels per frame.
         max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
             with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
             ``max_patches``, sides must be multiples already.
         multiple_of: Sides become multiples of this number of patches. None: of ``merge``.
-        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All
             images of a sample, and all frames of a clip, get the same draws.

@@ -76,7 +76,7 @@ def _parsed(beginning: bytes) -> NpyHeader:
         raise ValueError(f"the shape {shape} has a negative length")
     # An axis of length 0 doesn't prevent an overflow in the product of the others.
     if math.prod(max(length, 1) for length in shape) * dtype.itemsize > sys.maxsize:
-        raise ValueError(f"an array of {dtype} and shape {shape} is larger than memory can be")
+        raise ValueError(f"an array of {dtype} and shape {shape} is too large for any memory")
     return NpyHeader(dtype, shape, fortran_order, file.tell())
 
 

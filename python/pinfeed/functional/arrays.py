@@ -64,11 +64,11 @@ def normalize(
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
-            floats 1. Floats that look like 0..255 together with a mean or std raise an error; pass
+            floats 1. Floats that look like 0..255 together with a mean or std raise ValueError; pass
             ``scale=1/255``. Values on a CUDA device are not checked.
         input: Layout of ``images``: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grayscale); for clips
             ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``. None is ``"NHWC"``, but images that look
-            channels-first raise an error.
+            channels-first raise ValueError.
         output: Layout of the result: ``"NCHW"`` or ``"NHWC"``; for clips ``"NCTHW"``, ``"NTCHW"`` or
             ``"NTHWC"``; ``"NHW"`` and ``"NTHW"`` for images without channels.
         dtype: Dtype of the result: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors

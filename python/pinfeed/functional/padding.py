@@ -20,12 +20,12 @@ from pinfeed.functional.scaling import checked_scale
 
 #: Hints for the names that other libraries use.
 PAD_HINTS = {
-    "padding_value": "it is pad_value",
-    "padding_side": "it is side",
+    "padding_value": "pass pad_value",
+    "padding_side": "pass side",
     "truncation": "max_length=n cuts longer samples",
     "padding": "batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
-    "pad_token_id": "it is pad_value",
-    "pad_to_multiple_of": "it is multiple_of",
+    "pad_token_id": "pass pad_value",
+    "pad_to_multiple_of": "pass multiple_of",
 }
 
 Side = Literal["right", "left"]

@@ -34,7 +34,7 @@ class Patching:
         format: Native options for the values of an image, or of a clip's frame.
         options: Native options for the patches.
         channels: Number of channels that mean and std imply; 3 if they are single numbers.
-        views: Native options for crops and resizes.
+        augment: Native options for crops and resizes.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Patching:
         if name == "uint8" and not (mean is std is scale is None):
             raise ValueError(
                 f"{function}: dtype=torch.uint8 keeps values as they are; leave out mean, std and scale, "
-                "or ask for a floating dtype"
+                "or pass a floating dtype"
             )
         is_clip = isinstance(input, str) and "T" in input
         self.input, _ = checked_layouts(input or "HWC", "TCHW" if is_clip else "CHW", function)
@@ -72,7 +72,7 @@ class Patching:
             pad_to=positive_integer(pad_to, f"{function}: pad_to", 2**31) or 0,
         )
         kind, _ = checked_interpolation(interpolation, None, name, function)
-        self.views = _core.AugmentOptions(
+        self.augment = _core.AugmentOptions(
             **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
         normalization = Normalization(mean, std, scale, function)
@@ -105,7 +105,7 @@ class Patching:
         """
         if samples is None:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
-        options = self.format, self.options, self.views
+        options = self.format, self.options, self.augment
         arguments = images, indices, frames, *options, target, name, get_num_threads()
         return _core.patch_images(*arguments, key=key, samples=samples)
 
@@ -202,7 +202,7 @@ def patch_grid(
         min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
         max_pixels: Maximum number of pixels after the resize.
         max_patches: Maximum number of patches after the resize.
-        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
 
     Returns:
         Two integers, or two int64 arrays.
@@ -265,7 +265,7 @@ def patchify(
             two and ``max_patches``, sides must be multiples already.
         max_pixels: Maximum number of pixels per frame.
         max_patches: Maximum number of patches.
-        min_side: Minimum length of a side in pixels; images with a shorter side raise an error.
+        min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         out: Array for the patches, of their shape and dtype, C-contiguous.
 
     Returns:

@@ -176,6 +176,11 @@ class JaggedBatch(NamedTuple):
         Raises:
             TypeError: If ``padded`` is not an array, or lengths are not integers.
             ValueError: If there are not B lengths, or a length is not between 0 and L.
+
+        Example:
+            >>> padded = pinfeed.functional.pad([[5, 6, 7], [8]])
+            >>> pinfeed.JaggedBatch.from_padded(padded)
+            JaggedBatch(values=tensor([5, 6, 7, 8]), offsets=tensor([0, 3, 4]))
         """
         padded, lengths, side, _ = _padded_parts(padded, lengths, side, None, "from_padded")
         if not isinstance(padded, ARRAYS) or padded.ndim < 2:
@@ -340,7 +345,8 @@ def _padded_parts(
         padded = padded.values
     if lengths is None:
         raise TypeError(
-            f"{function}: expected lengths, or a Padded with lengths (lengths=True; Image: sizes=True)"
+            f"{function}: expected lengths, or a Padded with lengths; pass lengths, or create the batch "
+            "with Pad(lengths=True) or Image(sizes=True)"
         )
     side = "right" if side is None else side
     check_side(side, function)

@@ -14,7 +14,7 @@ from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.structure import children, is_container, parts, rebuild
 
 #: The number of readings of a part of a batch, by its number of samples; None: any number of samples.
-_Ways = dict[int | None, int]
+_Readings = dict[int | None, int]
 
 
 def unbind(batch: Any) -> list[Any]:
@@ -47,8 +47,8 @@ def unbind(batch: Any) -> list[Any]:
         ([[3, 5], [7]], torch.Size([2, 4]))
     """
     _refuse_offsets(batch, "", _OFFSETS)
-    readings = _ways(batch)
-    if isinstance(batch, list) and (as_structure := _ways_of_structure(batch)):
+    readings = _readings_of(batch)
+    if isinstance(batch, list) and (as_structure := _readings_of_structure(batch)):
         readings = as_structure
     if not readings:
         _refuse(batch, "")
@@ -60,7 +60,7 @@ def unbind(batch: Any) -> list[Any]:
     return _samples(batch, count)
 
 
-def _ways(node: Any) -> _Ways:
+def _readings_of(node: Any) -> _Readings:
     """Returns the readings of a batch or a part of one."""
     if isinstance(node, JaggedBatch):
         return {len(node.offsets) - 1: 1}
@@ -70,18 +70,18 @@ def _ways(node: Any) -> _Ways:
         return {} if node.ndim == 0 else {len(node): 1}
     if not is_container(node):
         return {}
-    readings = _ways_of_structure(node)
+    readings = _readings_of_structure(node)
     if _may_be_of_items(node):
         readings[len(node)] = readings.get(len(node), 0) + 1
     return readings
 
 
-def _ways_of_structure(node: Any) -> _Ways:
+def _readings_of_structure(node: Any) -> _Readings:
     """Returns the readings of a container as a structure of the samples."""
-    readings: _Ways = {None: 1}
+    readings: _Readings = {None: 1}
     for part in parts(node):
         before, readings = readings, {}
-        for count, number in _ways(part).items():
+        for count, number in _readings_of(part).items():
             for other, times in before.items():
                 if count is None or other is None or count == other:
                     both = other if count is None else count
@@ -101,7 +101,7 @@ def _samples(node: Any, count: int) -> list[Any]:
     """Returns the ``count`` samples of a batch or a part of one."""
     if isinstance(node, JaggedBatch | Padded):
         return node.unbind()
-    if isinstance(node, ARRAYS) or not _ways_of_structure(node).keys() & {count, None}:
+    if isinstance(node, ARRAYS) or not _readings_of_structure(node).keys() & {count, None}:
         return list(node)
     columns = [_samples(part, count) for part in parts(node)]
     return [rebuild(node, [column[i] for column in columns]) for i in range(count)]
@@ -136,9 +136,9 @@ def _refuse_offsets(node: Any, path: str, names: str) -> None:
 
 def _refuse(node: Any, path: str) -> None:
     """Raises the error for a batch without a reading."""
-    by_path: dict[str, _Ways] = {}
+    by_path: dict[str, _Readings] = {}
     for step, part in children(node) if is_container(node) else ():
-        readings = _ways(part)
+        readings = _readings_of(part)
         if not readings:
             _refuse(part, path + step)
         if None not in readings:
@@ -158,11 +158,13 @@ def _refuse(node: Any, path: str) -> None:
     )
 
 
-def _refuse_ambiguity(node: Any, path: str, possible: _Ways) -> None:
+def _refuse_ambiguity(node: Any, path: str, possible: _Readings) -> None:
     """Raises for the first list with several readings that fit the whole batch."""
     for step, part in children(node) if is_container(node) else ():
         readings = {
-            count: n for count, n in _ways(part).items() if count is None or count in possible
+            count: n
+            for count, n in _readings_of(part).items()
+            if count is None or count in possible
         }
         if sum(readings.values()) > 1 and _may_be_of_items(part):
             counts = " or ".join(str(count) for count in readings if count is not None)

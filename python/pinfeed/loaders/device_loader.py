@@ -242,7 +242,7 @@ class DeviceLoader:
         if sampler is not None:
             if prefetcher is None or (prefetcher.is_closed and sampler.is_set):
                 return sampler.state_dict()
-            return sampler.state_after(prefetcher.taken - ahead)
+            return sampler.state_after(prefetcher.position - ahead)
         if prefetcher is not None and len(prefetcher.states) > max(ahead, 1):
             state = prefetcher.states[-1 - ahead]
             assert state is not None

@@ -35,6 +35,10 @@ _TAKEN = {
     ),
     "indices": "pass a part of the rows: ArrayDataset(arrays).select(indices)",
 }
+_HINTS = {
+    "transform": "fields=Image(augment=...) transforms images",
+    "epochs": "loop over the loader once per epoch",
+}
 
 
 @with_hints(
@@ -120,8 +124,9 @@ def from_numpy(
             raise TypeError(f"from_numpy: {option} is not an option here; {_TAKEN[option]}")
         if option not in options:
             names = [*inspect.signature(from_numpy).parameters, *options]
-            text = f"there is no option {option!r}, here or of a DataLoader"
-            raise TypeError(Problem("from_numpy", text, hint=nearest(option, names)))
+            text = f"neither from_numpy nor DataLoader has an option {option!r}"
+            hint = _HINTS.get(option) or nearest(option, names)
+            raise TypeError(Problem("from_numpy", text, hint=hint))
     if as_integer(batch_size) is None and hasattr(batch_size, "__len__"):
         raise TypeError(
             "from_numpy: batch_size must be an integer, got a second array; arrays go into one tuple or "

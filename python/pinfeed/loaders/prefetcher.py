@@ -58,7 +58,7 @@ class Prefetcher:
         times: Times of the iteration, by activity.
         states: The loader's last few states: at the beginning, after each batch that the consumer took,
             or at the end. None if the loader has no state.
-        taken: Number of batches that the consumer took, including failed ones and the end, but not one
+        position: Number of batches that the consumer took, including failed ones and the end, but not one
             that was interrupted.
         is_continued: Whether an earlier loop took batches of the same iterator, which is the loader itself.
         is_closed: Whether the consumer gets no more batches.
@@ -78,7 +78,7 @@ class Prefetcher:
         self.states: collections.deque[LoaderState | None] = collections.deque(maxlen=3)
         self.is_ahead = False
         self.is_continued = False
-        self.taken = 0
+        self.position = 0
         self._take_state = take_state
         self._transfer = transfer
         self._requested = 0
@@ -113,7 +113,7 @@ class Prefetcher:
         if item.state is not None:
             self.states.append(item.state)
         if not self.is_closed and (item.error is None or isinstance(item.error, Exception)):
-            self.taken = item.number + 1
+            self.position = item.number + 1
         if item.error is not None:
             self._join(None)
             self._thread = None
@@ -128,7 +128,7 @@ class Prefetcher:
                 del error  # it references this frame
         if item.sent is None:
             self.close()
-            if self.is_continued and self.taken == 1:  # the end
+            if self.is_continued and self.position == 1:  # the end
                 raise RuntimeError(
                     "DeviceLoader: the loader is an iterator, and an earlier loop has exhausted it; pass an "
                     "iterable that creates a new iterator for each loop: a DataLoader, a list, or an object "

@@ -15,7 +15,7 @@ from pinfeed.arguments import checked_integer
 from pinfeed.limits import free_memory
 from pinfeed.ranks import ranks_on_this_machine
 
-# The int64 cells in the first page of a worker's file. Each is written by one side.
+# The int64 integers in the first page of a worker's file. Each is written by one side.
 IS_MAPPED = 0  # main process: it has the file, and needs no descriptor
 MAX_BYTES = 1  # both: limit of the slots
 SHARERS = 2  # worker, like all below: number of workers that share a limit
@@ -48,20 +48,20 @@ def worker_memory_stats() -> dict[str, int]:
         >>> sorted(pinfeed.testing.worker_memory_stats())[:4]
         ['grows', 'live_bytes', 'live_slots', 'max_bytes']
     """
-    _forget_the_gone()
+    _forget_ended()
     workers = list(_workers.values())
     live = [slot for worker in workers for slot in list(worker.slots.values()) if slot.readers > 0]
-    running = [worker.cells for worker in workers if not worker.is_gone]
-    gone = [slot for worker in workers if worker.is_gone for slot in list(worker.slots.values())]
+    running = [worker.integers for worker in workers if not worker.is_gone]
+    ended = [slot for worker in workers if worker.is_gone for slot in list(worker.slots.values())]
     return {
         "workers": len(running),
         "live_slots": len(live),
         "live_bytes": sum(slot.capacity for slot in live),
-        "resident_bytes": sum(cells[RESIDENT_BYTES] for cells in running)
-        + sum(slot.capacity for slot in gone),
+        "resident_bytes": sum(integers[RESIDENT_BYTES] for integers in running)
+        + sum(slot.capacity for slot in ended),
         "max_bytes": worker_memory_limit(),
-        "grows": sum(cells[GROWS] for cells in running),
-        "waits": sum(cells[WAITS] for cells in running),
+        "grows": sum(integers[GROWS] for integers in running),
+        "waits": sum(integers[WAITS] for integers in running),
     }
 
 
@@ -94,7 +94,7 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
     _max_bytes = max_bytes
     limit = worker_memory_limit()
     for worker in list(_workers.values()):
-        worker.cells[MAX_BYTES] = limit // worker.cells[SHARERS]
+        worker.integers[MAX_BYTES] = limit // worker.integers[SHARERS]
 
 
 def worker_memory_limit() -> int:
@@ -132,20 +132,20 @@ class _Worker:
     """A process that writes batches, as seen by the main process.
 
     Attributes:
-        cells: The integers in the first page of its file.
+        integers: The integers in the first page of its file.
         slots: The slots in which batches have arrived, by number.
         is_gone: Whether the process has ended.
     """
 
     def __init__(self, descriptor: int, process: int) -> None:
-        self.cells = memoryview(mmap.mmap(descriptor, _core.page_bytes)).cast("q")
+        self.integers = memoryview(mmap.mmap(descriptor, _core.page_bytes)).cast("q")
         self.slots: dict[int, _core.SharedSlot] = {}
         self.is_gone = False
         self._process = process
         self._descriptor = descriptor
         if _max_bytes is not None:
-            self.cells[MAX_BYTES] = _max_bytes // self.cells[SHARERS]
-        self.cells[IS_MAPPED] = 1
+            self.integers[MAX_BYTES] = _max_bytes // self.integers[SHARERS]
+        self.integers[IS_MAPPED] = 1
 
     def slot(self, number: int, offset: int, capacity: int) -> _core.SharedSlot:
         """Returns the slot that has this number now; an earlier slot of the number is unused."""
@@ -183,20 +183,20 @@ def receive(
     if worker is None:
         if descriptor is None:
             raise RuntimeError(_LOST)
-        _forget_the_gone()
+        _forget_ended()
         try:
             file = descriptor.detach()
         except (OSError, EOFError) as error:
             raise RuntimeError(_LOST) from error
         worker = _workers[token] = _Worker(file, token[0])
-    worker.cells[RECEIVED] += 1
+    worker.integers[RECEIVED] += 1
     memory = worker.slot(*location).receive(start, size)
     if memory is None:
         raise RuntimeError(_LOST)
     return memory.untyped_storage()
 
 
-def _forget_the_gone() -> None:
+def _forget_ended() -> None:
     """Frees the memory of workers that have ended, except arrays that are still viewed."""
     for token, worker in list(_workers.items()):
         worker.look()

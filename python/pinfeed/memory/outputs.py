@@ -109,8 +109,8 @@ def new_shared_storage(size: int, user: str) -> Any:
     except RuntimeError as error:
         free = ""
         if os.path.exists("/dev/shm"):
-            room = os.statvfs("/dev/shm")
-            free, whole = (f"{n * room.f_frsize:,}" for n in (room.f_bavail, room.f_blocks))
+            status = os.statvfs("/dev/shm")
+            free, whole = (f"{n * status.f_frsize:,}" for n in (status.f_bavail, status.f_blocks))
             free = f" (/dev/shm has {free} of {whole} bytes free)"
         raise OSError(
             f"{user}: no room for {size:,} bytes of shared memory{free}: "

@@ -42,6 +42,6 @@ class SharedIntegers:
 
     def _shared(self, values: torch.Tensor) -> torch.Tensor:
         storage = new_shared_storage(values.nbytes, self._owner)
-        cells = torch.empty(0, dtype=values.dtype, device="cpu")
-        cells.set_(storage, 0, values.shape)  # type: ignore[call-overload]
-        return cells.copy_(values)
+        integers = torch.empty(0, dtype=values.dtype, device="cpu")
+        integers.set_(storage, 0, values.shape)  # type: ignore[call-overload]
+        return integers.copy_(values)

@@ -111,10 +111,12 @@ class WorkerMemory:
         self._file = _core.create_shared_file("pinfeed")
         os.truncate(self._file, _core.page_bytes)
         self._end = _core.page_bytes
-        self._cells = memoryview(mmap.mmap(self._file, _core.page_bytes)).cast("q")
+        self._integers = memoryview(mmap.mmap(self._file, _core.page_bytes)).cast("q")
         info: Any = torch.utils.data.get_worker_info()
-        self._cells[main_process.SHARERS] = info.num_workers
-        self._cells[main_process.MAX_BYTES] = main_process.worker_memory_limit() // info.num_workers
+        self._integers[main_process.SHARERS] = info.num_workers
+        self._integers[main_process.MAX_BYTES] = (
+            main_process.worker_memory_limit() // info.num_workers
+        )
         self._token = os.getpid(), time.monotonic_ns()
         self._slots: dict[int, _core.SharedSlot] = {}
         self._free_numbers: list[int] = []  # below the highest one in use
@@ -182,8 +184,8 @@ class WorkerMemory:
             if match is not None:
                 number, slot, start = match
                 slot.send()
-                self._cells[main_process.SENT] += 1
-                is_mapped = self._cells[main_process.IS_MAPPED]
+                self._integers[main_process.SENT] += 1
+                is_mapped = self._integers[main_process.IS_MAPPED]
                 descriptor = None if is_mapped else reduction.DupFd(self._file)
                 location = (number, slot.offset, slot.capacity)
                 return main_process.receive, (self._token, descriptor, location, start, size)
@@ -219,8 +221,8 @@ class WorkerMemory:
         self._collations[number] = self._collation
         self._by_capacity.setdefault(capacity, collections.deque()).append(number)
         bisect.insort(self._by_address, (slot.address, number))
-        self._cells[main_process.GROWS] += 1
-        self._cells[main_process.RESIDENT_BYTES] += capacity
+        self._integers[main_process.GROWS] += 1
+        self._integers[main_process.RESIDENT_BYTES] += capacity
         return slot.claim(size)
 
     def _discard_one(self, low: int = 0, high: int = 2**63, probes: int = sys.maxsize) -> bool:
@@ -245,13 +247,13 @@ class WorkerMemory:
             del self._by_capacity[slot.capacity]
         del self._by_address[bisect.bisect_left(self._by_address, (slot.address, number))]
         self._free_numbers.append(number)
-        self._cells[main_process.RESIDENT_BYTES] -= slot.capacity
+        self._integers[main_process.RESIDENT_BYTES] -= slot.capacity
 
     def _resident(self) -> int:
-        return self._cells[main_process.RESIDENT_BYTES]
+        return self._integers[main_process.RESIDENT_BYTES]
 
     def _max_bytes(self) -> int:
-        return self._cells[main_process.MAX_BYTES]
+        return self._integers[main_process.MAX_BYTES]
 
     def _retire(self) -> None:
         # When a worker ends, its loader has read all of its messages, or won't read any more.
@@ -267,7 +269,7 @@ class WorkerMemory:
         The main process is busy until it has read everything that this worker sent. If it then still
         releases nothing, it is holding its batches.
         """
-        self._cells[main_process.WAITS] += 1
+        self._integers[main_process.WAITS] += 1
         pause, patient_until = 0.001, time.monotonic() + PATIENCE
         grace = 0.0 if self._is_used_here else _UNSENT  # an earlier batch may be on its way
         is_own_until = time.monotonic() + grace
@@ -281,7 +283,7 @@ class WorkerMemory:
             is_orphaned = os.getppid() != self._parent or main_process.has_ended(self._main_process)
             if self._done_event.is_set() or is_orphaned:
                 raise RuntimeError("Collate: the loader was closed while its worker waited")
-            is_arriving = self._cells[main_process.SENT] > self._cells[main_process.RECEIVED]
+            is_arriving = self._integers[main_process.SENT] > self._integers[main_process.RECEIVED]
             with self._lock:
                 numbers = [number for number, slot in self._slots.items() if slot.readers == 0]
                 is_used_here = any(

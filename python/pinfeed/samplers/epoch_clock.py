@@ -18,7 +18,15 @@ _SET, _LAST, _EARLIER, _COUNT = 0, 1, 2, 9
 
 
 class EpochClock:
-    """Counts epochs, for a sampler or a stream. It has three states, which the events below change.
+    """Determines the epoch of each pass over the samples of a sampler or a stream.
+
+    The next pass is in one of three states:
+
+    - counted: it has epoch n, the number after the last pass.
+    - set: `set` chose its epoch e.
+    - loaded: `load` restored its epoch e and its ``start``, a position in that epoch.
+
+    The columns of the table are these states, the rows are events:
 
     | event                           | counted: next is n | set to e           | loaded: e, from start  |
     |---------------------------------|--------------------|--------------------|------------------------|
@@ -29,14 +37,15 @@ class EpochClock:
     | ``begin`` returns; state after  | n; counted, n + 1  | e; counted, e + 1  | e, start; counted, e + 1 |
     | ``continue_pass(p)``            | counted, n         | counted, p + 1 if e == p is running, else set to e | loaded |
 
-    Two cases need more than the table. A loader may discard the pass that began after the state of a
-    finished epoch was ignored: the next pass repeats that epoch unless `end` came first. And with an
-    ``owner``, copies of the clock in DataLoader workers share it, because a DataLoader creates new workers
-    for each pass, with new copies of its dataset, and calls nothing in the main process. The workers of
-    a pass recognize each other by the base seed of their DataLoader: the first one that begins takes the
-    next epoch, and the others find it. (If torch is reseeded before each pass, the epoch repeats, as with
-    ``shuffle=True`` of a DataLoader.) Loaded states are stored by worker, because threads may be workers
-    too. A state that the main process loaded for any workers counts until a pass has begun.
+    Discarded passes: `load` ignores the state of a finished epoch if a later epoch was set. A loader may
+    discard the pass that began after such a call. The next pass repeats its epoch, unless `end` was called.
+
+    Workers: a DataLoader creates new workers for each pass, with copies of its dataset, and calls nothing in
+    the main process. With an ``owner``, these copies therefore share the values of the clock. The workers of
+    one pass have the same base seed of their DataLoader: the first worker to begin takes the next epoch, and
+    the others find it by the seed. If torch is reseeded before each pass, the epoch repeats, as with
+    ``shuffle=True`` of a DataLoader. Each worker has its own loaded state, because workers can be threads. A
+    state that the main process loaded applies to all workers until a pass has begun.
     """
 
     def __init__(self, owner: str | None = None) -> None:

@@ -101,7 +101,7 @@ class OrderSampler(EpochSampler):
 
     @override
     def batch(self, epoch: int, number: int, start: int = 0) -> IndexBatch:
-        return IndexBatch(self.samples_at(epoch, *self._stretch(number, start)), epoch)
+        return IndexBatch(self.samples_at(epoch, *self._span(number, start)), epoch)
 
     def samples_at(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Returns the samples at these positions of an epoch's order, which repeats after its end."""
@@ -112,7 +112,7 @@ class OrderSampler(EpochSampler):
             start, stop = start % self._count, start % self._count + stop - start
         return self.order(epoch, start, stop)
 
-    def _stretch(self, number: int, start: int) -> tuple[int, int]:
+    def _span(self, number: int, start: int) -> tuple[int, int]:
         """Returns begin and end of this rank's batch in the order."""
         rank, world_size = self._ranks()
         first = self.consumed(number, start)  # before this step

@@ -114,7 +114,7 @@ class PackSampler(EpochSampler):
     )
 
     @with_hints(
-        rows="it is batch_size", drop_last=f"all its batches have batch_size rows; {NOT_RECREATED}"
+        rows="pass batch_size", drop_last=f"all its batches have batch_size rows; {NOT_RECREATED}"
     )
     def __init__(
         self,
@@ -173,7 +173,7 @@ class PackSampler(EpochSampler):
         if strategy == "wrapped" and self._totals.sum(dtype=np.float64) >= 2**62:
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
         self._checksum = zlib.crc32(self._totals.data)
-        self._taken, self._dropped = self._losses()
+        self._used, self._dropped = self._losses()
         self.batches(0)  # raises if a rank has none
 
     @property
@@ -187,7 +187,7 @@ class PackSampler(EpochSampler):
         slots = (
             self.batches(self.current_epoch) * self.world_size * self._batch_size * self.seq_length
         )
-        return 1 - int(self._taken.sum()) / slots
+        return 1 - int(self._used.sum()) / slots
 
     @property
     @override
@@ -207,8 +207,8 @@ class PackSampler(EpochSampler):
         plan = self._cached_plan(self._plan, epoch)
         first = start + number * self.step
         documents, starts, lengths, rows = plan.rows.pieces(self._rows_of_rank(plan, first))
-        rooms = rounded_up(lengths, self.documents_multiple_of)
-        offsets = np.cumsum(rooms) - rooms
+        padded_lengths = rounded_up(lengths, self.documents_multiple_of)
+        offsets = np.cumsum(padded_lengths) - padded_lengths
         offsets += rows * self.seq_length - offsets[np.searchsorted(rows, rows)]
         packing = Packing(
             documents,
@@ -298,30 +298,30 @@ class PackSampler(EpochSampler):
 
     def _planned_rows(self, keys: list[int]) -> _FittedRows | _WrappedRows:
         if self.strategy == "wrapped":
-            documents = self._order(len(self._taken), keys)
-            documents = documents[self._taken[documents] > 0]
-            ends = np.cumsum(self._taken[documents])
+            documents = self._order(len(self._used), keys)
+            documents = documents[self._used[documents] > 0]
+            ends = np.cumsum(self._used[documents])
             tokens = int(ends[-1]) if len(ends) else 0
             cuts = np.append(np.arange(0, tokens, self.seq_length), tokens)
-            return _WrappedRows(self._taken, documents, ends, cuts)
-        rooms = rounded_up(self._taken, self.documents_multiple_of).astype(np.int32)
+            return _WrappedRows(self._used, documents, ends, cuts)
+        padded_lengths = rounded_up(self._used, self.documents_multiple_of).astype(np.int32)
         limit = min(self.max_documents or _MAX_DOCUMENTS, _MAX_DOCUMENTS)
         if self.strategy == "best_fit":
             key = keys[0] if self.shuffle else None
-            plan = _core.best_fit(rooms, self.seq_length, limit, key)
+            plan = _core.best_fit(padded_lengths, self.seq_length, limit, key)
         else:
             order = self._first_fit_order(keys) if self.shuffle else None
-            plan = _core.first_fit(rooms, self.seq_length, limit, order)
-        return _FittedRows(self._taken, *plan)
+            plan = _core.first_fit(padded_lengths, self.seq_length, limit, order)
+        return _FittedRows(self._used, *plan)
 
     def _first_fit_order(self, keys: list[int]) -> npt.NDArray[np.int64]:
         """Returns a random order with the same lengths, and so the same number of rows, each epoch."""
-        count = len(self._taken)
-        lengths = self._taken[permutation(count, random_keys(self.seed, (0,), ROUNDS))]
+        count = len(self._used)
+        lengths = self._used[permutation(count, random_keys(self.seed, (0,), ROUNDS))]
         documents = permutation(count, keys)
         order = np.empty(count, np.int64)
         order[np.argsort(lengths, kind="stable")] = documents[
-            np.argsort(self._taken[documents], kind="stable")
+            np.argsort(self._used[documents], kind="stable")
         ]
         return order
 
@@ -331,7 +331,7 @@ class PackSampler(EpochSampler):
 _Pieces = tuple[npt.NDArray[np.int64], ...]
 
 
-def _stretches(
+def _ranges(
     begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Returns all numbers of the ranges ``begins`` to ``ends``, and the range of each."""
@@ -351,7 +351,7 @@ class _FittedRows:
 
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
         """Returns the pieces of documents in some of the rows."""
-        index, numbers = _stretches(self.offsets[rows], self.offsets[rows + 1])
+        index, numbers = _ranges(self.offsets[rows], self.offsets[rows + 1])
         documents = self.documents[index].astype(np.int64)
         return documents, np.zeros_like(documents), self.lengths[documents], numbers
 
@@ -373,7 +373,7 @@ class _WrappedRows:
     def pieces(self, rows: npt.NDArray[np.int64]) -> _Pieces:
         """Returns the pieces of documents in some of the rows."""
         row_begins, row_ends = self.offsets[rows], self.offsets[rows + 1]
-        index, numbers = _stretches(
+        index, numbers = _ranges(
             np.searchsorted(self.ends, row_begins, "right"),
             np.searchsorted(self.ends, row_ends, "left") + 1,
         )

@@ -18,10 +18,10 @@ from pinfeed.samplers.order_sampler import MAX_SAMPLES, ROUNDS, OrderSampler, ra
 class ShuffleSampler(OrderSampler):
     """Batch sampler that shuffles without storing the permutation.
 
-    The seed and the epoch determine the order. It is computed batch by batch: the first batch of a
-    billion samples takes no time, and neither does resuming anywhere. Each loop starts the next epoch,
-    unless `set_epoch` sets it. Batches carry the epoch to `Collate`. A sampler serves one loop at a
-    time; use one per thread.
+    The seed and the epoch determine the order. It is computed batch by batch, so the first batch and
+    resuming take constant time, even for a billion samples. Each loop starts the next epoch, unless
+    `set_epoch` sets it. Batches carry the epoch to `Collate`. A sampler serves one loop at a time; use
+    one per thread.
 
     With several ranks, the samples of a step are consecutive in the order, and each rank takes its part.
 
@@ -60,7 +60,7 @@ class ShuffleSampler(OrderSampler):
 
     SETTINGS = ("shuffle", *OrderSampler.SETTINGS)
 
-    @with_hints(num_replicas="it is world_size")
+    @with_hints(num_replicas="pass world_size")
     def __init__(
         self,
         dataset: int | Sized,

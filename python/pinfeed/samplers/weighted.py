@@ -131,7 +131,8 @@ class WeightedSampler(OrderSampler):
             _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
         except TypeError as error:
             raise TypeError(
-                f"{name}: labels must be of one sortable type, such as integers or strings: {error}"
+                f"{name}: labels must be of one sortable type, such as integers or strings, but {error}; pass "
+                "one label per sample, such as dataset['label']"
             ) from error
         return cls(
             (1 / counts)[classes],
@@ -162,7 +163,7 @@ class WeightedSampler(OrderSampler):
         counts = np.zeros(len(self._weights), np.int64)
         counted = 0
         for number in range(self.batches(epoch, start)):
-            first, last = self._stretch(number, start)
+            first, last = self._span(number, start)
             while counted < first:  # the draws of other ranks and earlier batches
                 stop = min(first, counted + _DRAWS)
                 np.add.at(counts, self.samples_at(epoch, counted, stop), 1)

@@ -58,8 +58,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Arrays in a file are pickled as the file's path. For workers that are not forked, arrays in memory
     of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too, and the
-    original is freed unless another reference to it exists. A worker sees the values from when it
-    started, and only its own writes.
+    original is freed unless another reference to it exists. A worker sees the values as of
+    its start, and its own writes only.
 
     Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
 
@@ -466,7 +466,7 @@ def _in_path(path: str, name: str) -> Any:
     }
     if not arrays:
         raise ValueError(
-            f"{name}: {path} is a directory without .npy files; expected what write_array or "
+            f"{name}: {path} is a directory without .npy files; pass a directory that write_array or "
             "RaggedArray.save wrote; ArrayDataset.from_arrow(path) reads a directory of Parquet files"
         )
     if len(arrays) > 2 and len({name.rstrip("0123456789") for name in arrays}) == 1:

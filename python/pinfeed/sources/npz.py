@@ -34,7 +34,9 @@ def npz_arrays(path: str, name: str) -> dict[str, npt.NDArray[Any]]:
         name = f"{file_name}: member {member.filename!r}"
         key = member.filename.removesuffix(".npy")
         if key == member.filename:
-            raise ValueError(f"{name} is not an array; expected names that end in .npy")
+            raise ValueError(
+                f"{name} is not an array; leave out members whose names don't end in .npy"
+            )
         arrays[key] = _array(_stored_bytes(whole, member, name), name)
     return arrays
 

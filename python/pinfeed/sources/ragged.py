@@ -125,8 +125,8 @@ class RaggedArray(Source):
         Raises:
             TypeError: If a sequence is not numeric, its dtype differs, or the cast to ``dtype`` loses
                 fractions or imaginary parts.
-            ValueError: If a shape differs, a number does not fit in the dtype, or neither a
-                sequence nor ``dtype`` says which dtype to use.
+            ValueError: If a shape differs, a number does not fit in the dtype, or no
+                sequence has a dtype and ``dtype`` is None.
 
         Example:
             >>> ragged = pinfeed.RaggedArray.from_sequences([[1, 2], [], [3]], dtype=np.uint16)

@@ -70,7 +70,7 @@ class PackedStream(IterableDataset[Any]):
                 [4, 5, 7, 8]])
     """
 
-    @with_hints(rows="it is batch_size")
+    @with_hints(rows="pass batch_size")
     def __init__(
         self,
         stream: StreamDataset,
@@ -204,8 +204,8 @@ class PackedStream(IterableDataset[Any]):
         if length > self._settings["seq_length"] and self._settings["strategy"] != "wrapped":
             raise ValueError(
                 f"PackedStream: documents must have at most seq_length="
-                f"{self._settings['seq_length']} tokens, got one of {length}; cut it or drop it in the "
-                "source of the stream, or use strategy='wrapped'"
+                f"{self._settings['seq_length']} tokens, got one of {length}; cut or drop long documents in "
+                "the source of the stream, or pass strategy='wrapped'"
             )
         return length
 

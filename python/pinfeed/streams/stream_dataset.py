@@ -36,9 +36,9 @@ _PLANNING = 4
 
 _NEEDED = {"starts", "yielded", "left"}  # keys of a stream's state
 
-# Each worker counts skipped shards in its own cell.
+# Each worker counts skipped shards in its own integer.
 _SKIP_COUNTERS = 512
-_WARNED = _SKIP_COUNTERS  # the cell of the flag "has warned about uneven ranks"
+_WARNED = _SKIP_COUNTERS  # the index of the flag "has warned about uneven ranks"
 
 
 class StreamDataset(IterableDataset[Any]):
@@ -109,7 +109,10 @@ class StreamDataset(IterableDataset[Any]):
     """
 
     @with_hints(
-        shuffle="shuffle_buffer=10_000 shuffles within 10,000 samples", open="it is open_shard"
+        shuffle="shuffle_buffer=10_000 shuffles within 10,000 samples",
+        buffer_size="pass shuffle_buffer",
+        batch_size="pass it to the DataLoader",
+        open="pass open_shard",
     )
     def __init__(
         self,
