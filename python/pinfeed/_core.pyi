@@ -265,7 +265,6 @@ def normalize_images(
     name: str,
     threads: int,
     argument: str = "",
-    *,
     padding: ImagePaddingOptions | None = None,
 ) -> _WrittenImages: ...
 def patch_grids(
@@ -335,7 +334,9 @@ def gather_columns(
     target: _Target,
     names: list[str],
     threads: int,
-) -> list[Any]: ...
+    keys: tuple[Any, ...] | None,
+) -> list[Any] | dict[Any, Any]: ...
+def stack_numbers(numbers: Sequence[float], name: str) -> torch.Tensor: ...
 def erase_images(
     batch: Any,
     layout: str,

@@ -243,6 +243,7 @@ def use_all():
         Collate({"tokens": pack})(ArrayDataset({"tokens": documents})[batch])
     columns = {"x": np.arange(12).reshape(6, 2), "y": np.ones(6, np.float32)}
     Collate()(ArrayDataset(columns)[[2, 0]])
+    Collate()([3, 0, 7])
     pinfeed.functional.gather(np.arange(40).reshape(10, 4)[::-1], [9, 0, 3], dtype="float32")
     pinfeed.functional.permute(np.zeros((3, 4, 5)), "HWC", "CHW")
     pinfeed.functional.patch_grid([9, 16], [7, 16], 2, min_pixels=16, max_pixels=256)

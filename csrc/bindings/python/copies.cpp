@@ -1,14 +1,17 @@
-// _core.gather and _core.permute: copies of values, possibly cast.
+// _core.gather, permute and stack_numbers: copies of values, possibly cast.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/python/file_array.h"
 #include "bindings/python/mapped_file.h"
+#include "bindings/python/number_lists.h"
 #include "bindings/python/output.h"
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
@@ -110,20 +113,38 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   return out.array;
 }
 
-// Gathers the same rows of several arrays, in one crossing from Python.
-py::list gather_columns(const py::list& sources, const py::object& indices,
-                        const py::object& target, const std::vector<std::string>& names,
-                        std::size_t threads) {
+// Gathers the same rows of several arrays, in one crossing from Python. `keys`: None for a list, or
+// those of a dict.
+py::object gather_columns(const py::list& sources, const py::object& indices,
+                          const py::object& target, const std::vector<std::string>& names,
+                          std::size_t threads, const std::optional<py::tuple>& keys) {
   const py::tuple arrays(sources);  // another thread may change the list
-  if (arrays.size() != names.size()) {
-    throw wrong_value(Subject{"gather_columns"}, std::to_string(arrays.size()) + " names",
+  if (arrays.size() != names.size() || (keys && arrays.size() != keys->size())) {
+    throw wrong_value(Subject{"gather_columns"}, std::to_string(arrays.size()) + " names and keys",
                       std::to_string(names.size()));
   }
-  py::list batches(arrays.size());
+  py::list batches(keys ? 0 : arrays.size());
+  py::dict by_key;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    batches[i] = gather(arrays[i], indices, std::nullopt, {}, target, names[i], threads, "");
+    py::object batch = gather(arrays[i], indices, std::nullopt, {}, target, names[i], threads, "");
+    if (keys) {
+      by_key[(*keys)[i]] = std::move(batch);
+    } else {
+      batches[i] = std::move(batch);
+    }
   }
+  if (keys) return by_key;
   return batches;
+}
+
+// int64, float64 or bool of shape (N,), from a sequence of Python's numbers, all of one type.
+py::object stack_numbers(const py::object& numbers, const std::string& name) {
+  const py::tuple items(numbers);  // another thread may change the list
+  NumberLists lists(items.size());
+  const Numbers read = lists.read(items, Subject{name});
+  const Output out = make_output(OutputRequest(py::none(), true), {read.count}, read.dtype, name);
+  std::copy_n(read.data, static_cast<std::size_t>(read.count) * read.dtype.item_size(), out.data);
+  return out.array;
 }
 
 py::object permute(const py::object& array, const std::vector<std::size_t>& axes, py::object target,
@@ -166,7 +187,8 @@ void register_copies(py::module_& m) {
         py::arg("scale"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "");
   m.def("gather_columns", &gather_columns, py::arg("sources"), py::arg("indices"),
-        py::arg("target"), py::arg("names"), py::arg("threads"));
+        py::arg("target"), py::arg("names"), py::arg("threads"), py::arg("keys"));
+  m.def("stack_numbers", &stack_numbers, py::arg("numbers"), py::arg("name"));
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"), py::arg("name"),
         py::arg("threads"), py::arg("argument") = "");
 }

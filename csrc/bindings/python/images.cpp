@@ -338,7 +338,7 @@ void register_images(py::module_& m) {
                Keyword{"min_size", &ImagePaddingOptions::min_size});
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
-        py::arg("argument") = "", py::kw_only(), py::arg("padding") = py::none());
+        py::arg("argument") = "", py::arg("padding") = py::none());
   m.def("view_images", &view_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
         py::arg("key"), py::arg("samples"), py::arg("entry"), py::arg("objects") = py::none(),

@@ -250,13 +250,17 @@ class Group:
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
         """Returns the batch of rows of the arrays in a container."""
-        is_mapping = type(sources) is dict or isinstance(sources, Mapping)
+        is_dict = type(sources) is dict
+        is_mapping = is_dict or isinstance(sources, Mapping)
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
-        if self._plain and {*map(type, columns)} == {ArraySource}:
-            rows = [source.rows for source in columns]
-            allocator = batch_allocator(self._context.pin)
-            values = _core.gather_columns(rows, indices, allocator, self._plain, get_num_threads())
-        elif self._images or self._compared:
+        if self._plain:
+            rows = [source.rows for source in columns if type(source) is ArraySource]
+            if len(rows) == len(columns):
+                target, threads = batch_allocator(self._context.pin), get_num_threads()
+                keys = self._names if is_dict else None
+                batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)
+                return batch if isinstance(batch, dict) else self._container(sources, batch)
+        if self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
             values = self._together(gather, columns, context)
         else:

@@ -451,7 +451,7 @@ class Image(Field):
             )
         else:
             outputs = _core.normalize_images(
-                images, indices, self._format, target, context.name, threads, padding=self._padding
+                images, indices, self._format, target, context.name, threads, "", self._padding
             )
         values, sizes, mask, crops = outputs
         batch = values.movedim(-1, 1 + self.output.index("C")) if self.channels_last else values

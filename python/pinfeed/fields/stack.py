@@ -39,9 +39,9 @@ _LARGE_SAMPLE_BYTES = 32 << 10
 TAKE_ANY_LENGTH = (
     "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
 )
-#: Number types of Python and NumPy, with the dtype that NumPy gives them.
-_NUMBERS: dict[type, np.dtype[Any]] = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
-_NUMBERS |= {bool: np.dtype(np.bool_)} | {np.dtype(c).type: np.dtype(c) for c in "?bBhHiIlLqQefdFD"}
+#: Number types of Python and NumPy.
+_PYTHON_NUMBERS: set[type] = {int, float, bool}
+_NUMBERS = _PYTHON_NUMBERS | {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}
 #: Types that consist of their values alone.
 _PLAIN = PLAIN_ARRAYS.union(_NUMBERS)
 
@@ -148,11 +148,14 @@ class Stack(Field):
         )
 
     def _stack_numbers(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        """Stacks numbers as ``default_collate`` does, but with NumPy, which reads them faster."""
-        array = np.array(samples)
-        if array.dtype != _NUMBERS[type(samples[0])]:  # integers of more than 64 bits
-            return self._stack_by_torch(samples, context)  # which says so
-        batch = torch.from_numpy(array)
+        """Stacks numbers of one type as ``default_collate`` does, which reads them more slowly."""
+        if type(samples[0]) in _PYTHON_NUMBERS:
+            try:
+                batch = _core.stack_numbers(samples, context.name)
+            except ValueError:  # integers of more than 64 bits
+                return self._stack_by_torch(samples, context)  # which says so
+        else:
+            batch = torch.from_numpy(np.array(samples))
         pin = context.pin
         return as_output(batch, pin) if pin else batch
 

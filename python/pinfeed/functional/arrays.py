@@ -248,10 +248,11 @@ def _same_kind(array: Any, out: Any, function: str) -> tuple[Any, Any]:
     if out is None:
         return array, None
     is_mixed = isinstance(array, torch.Tensor) != isinstance(out, torch.Tensor)
-    if not is_mixed or not isinstance(array, ARRAYS) or not isinstance(out, ARRAYS):
+    if is_mixed and not (isinstance(array, ARRAYS) and isinstance(out, ARRAYS)):
         require_same_kind(out, array, function)
-        return array, out
     require_array(out, f"{function}: out")
+    if not is_mixed:
+        return array, out
     tensor: Any = out if isinstance(out, torch.Tensor) else array
     if not tensor.is_cpu:
         where = "on the CPU" if tensor is out else f"a tensor on {tensor.device}"
