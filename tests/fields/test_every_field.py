@@ -65,16 +65,13 @@ FIELDS = {
     "Patches": (Patches(2, 0.5, 0.25, min_pixels=16, max_pixels=64, grid="grid"), UNEVEN),
     "Patches augmented": (Patches(2, augment=VIEW, min_pixels=16, max_pixels=64), UNEVEN),
     "Pad": (Pad(), TOKENS),
-    "Pad left": (
-        Pad(pad_value=-1, side="left", mask=True, multiple_of=4, dtype=torch.int32),
-        TOKENS,
-    ),
+    "Pad left": (Pad(pad_value=-1, side="left", mask=True, multiple_of=4, dtype=torch.int32), TOKENS),
     "Pad of frames": (Pad(pad_value=1.5, axes=0, max_length=4), FRAMES),
     "Jagged": (Jagged(), FRAMES),
     "Jagged cut": (Jagged(torch.float32, max_length=2, side="left"), TOKENS),
     "Pack": (Pack(seq_length=None, first_token=-100, dtype="int32"), TOKENS),
     "Keep": (Keep(), TOKENS),
-}
+}  # fmt: skip
 every_field = pytest.mark.parametrize(("field", "samples"), FIELDS.values(), ids=FIELDS)
 NATIVE = {name: case for name, case in FIELDS.items() if name != "Keep"}
 every_native_field = pytest.mark.parametrize(("field", "samples"), NATIVE.values(), ids=NATIVE)

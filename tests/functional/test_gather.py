@@ -20,15 +20,12 @@ INDEX_FORMS = {
     "tuple": tuple,
     "list of NumPy integers": lambda indices: [np.int16(index) for index in indices],
     "list of tensors": lambda indices: [torch.tensor(index) for index in indices],
-    **{
-        f"{dtype} ndarray": lambda indices, dtype=dtype: np.array(indices, dtype)
-        for dtype in ("i1", "i2", "i4", "i8")
-    },
+    **{f"{dtype} ndarray": lambda indices, dtype=dtype: np.array(indices, dtype) for dtype in ("i1", "i2", "i4", "i8")},
     "strided ndarray": lambda indices: np.repeat(np.array(indices, np.int64), 2)[::2],
     "mirrored ndarray": lambda indices: np.array(indices[::-1], np.int64)[::-1],
     "int32 tensor": lambda indices: torch.tensor(indices, dtype=torch.int32),
     "int64 tensor": lambda indices: torch.tensor(indices, dtype=torch.int64),
-}
+}  # fmt: skip
 
 
 @st.composite

@@ -47,11 +47,8 @@ BATCH = "IndexedDataset: raised by {} for one of samples 20, 21, 22, 23, 24, 25,
 CASES = {
     "one by one": (loader_of(OneByOne()), NOTE),
     "a batch": (loader_of(Batched()), BATCH.format("Batched")),
-    "from_numpy": (
-        pinfeed.from_numpy(Rows(np.arange(COUNT)), 10, device="cpu"),
-        BATCH.format("Rows"),
-    ),
-}
+    "from_numpy": (pinfeed.from_numpy(Rows(np.arange(COUNT)), 10, device="cpu"), BATCH.format("Rows")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("loader", "note"), CASES.values(), ids=CASES)
