@@ -31,6 +31,16 @@ DType = torch.dtype | npt.DTypeLike
 Interpolation = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
 
 
+def host_array(array: Any) -> Any:
+    """Returns an array or a tensor as an ndarray; None for a tensor that NumPy can't view."""
+    if not isinstance(array, torch.Tensor):
+        return np.asarray(array)
+    if not array.is_cpu or array.layout != torch.strided or array.is_quantized or array.is_nested:
+        return None
+    array = array.detach().resolve_conj().resolve_neg()
+    return (array.float() if array.dtype is torch.bfloat16 else array).numpy()
+
+
 class Problem:
     """Structured error message about a sample or an argument; pinfeed's errors hold it in ``args[0]``.
 

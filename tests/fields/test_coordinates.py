@@ -325,3 +325,22 @@ def test_batches_say_together_that_a_format_is_wrong(kind, said, true):
         collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
         call = lambda collate=collate, samples=samples: [collate([s]) for s in samples]
         check(call, ValueError, f'"{true}"')
+
+
+@pytest.mark.parametrize("said", FORMATS)
+@pytest.mark.parametrize("kind", ["clipped", "not clipped"])
+def test_batches_say_together_that_y_comes_first(kind, said):
+    """TensorFlow's boxes are y1, x1, y2, x2. A few of them can fit as x1, y1, x2, y2 at first."""
+    hint = "columns in the order boxes[:, [1, 0, 3, 2]]"
+    if said != "xyxy":
+        hint = f'format="xyxy" and {hint}'
+    hints = []
+    for seed in range(4):
+        scene = TRUE[kind](np.random.default_rng([11, seed]))
+        samples = [photo(boxes[:, [1, 0, 3, 2]]) for boxes in scene]
+        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
+        with pytest.raises(ValueError, match=r"so far are inside with") as error:
+            [collate([sample]) for sample in samples]
+        hints.append(str(error.value).partition("inside with ")[2])
+    assert {*hints} <= {hint, 'format="xyxy"'}
+    assert hints.count(hint) >= 3

@@ -1,6 +1,6 @@
 """Images that Image and the functions reject, and hints that work."""
 
-import functools
+import re
 
 import numpy as np
 import PIL.Image
@@ -191,15 +191,77 @@ def test_fractions_with_a_scale_for_bytes(batch, images):
     batch((images * 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize("field", [Image, functools.partial(pinfeed.Patches, 8)])
-def test_fractions_with_a_mean_for_bytes(field):
-    collate = Collate(field((123.0, 116.0, 103.0), (58.0, 57.0, 57.0), scale=1))
-    with pytest.warns(
-        UserWarning, match=r"floats of 0..1, but mean is for values of 0..255; leave"
-    ):
-        collate([*FRACTIONS])
-    Collate(field((123.0, 116.0, 103.0), (58.0, 57.0, 57.0), scale=1))([*FRACTIONS * 255])
-    Collate(field(0.5, 0.25, scale=1))([*FRACTIONS])
+BYTES = (FRACTIONS * 255).astype(np.uint8)
+MEAN = {"mean": (123.0, 116.0, 103.0), "std": (58.0, 57.0, 57.0), "scale": 1}
+# Images, constants of another unit, a part of the warning, and constants that it asks for.
+UNITS = {
+    "fractions with a scale for bytes": (FRACTIONS, {"scale": 1 / 255}, "floats of 0..1 need no scale=0.00392", {}),
+    "fractions with a mean for bytes": (FRACTIONS, MEAN, "floats of 0..1, but mean and std are for values of 0..255; leave", {"mean": 0.5}),
+    "fractions with a deviation of bytes": (FRACTIONS, {"std": 58, "scale": 1}, "floats of 0..1, but mean and std", {"std": 0.25}),
+    "bytes with a scale for 16 bits": (BYTES, {"mean": 0.5, "scale": 1 / 65535}, "bytes need no scale=1.53e-05", {"mean": 0.5}),
+    "floats of bytes with that scale": (FRACTIONS * 255, {"scale": 1 / 65535}, "makes them black; pass scale=1/255", {"scale": 1 / 255}),
+    "floats of 16 bits with a scale for bytes": (FRACTIONS * 65535, {"mean": 0.5, "scale": 1 / 255}, "for values of 0..255; pass scale=1/65535", {"mean": 0.5, "scale": 1 / 65535}),
+    "16 bits with a scale for bytes": ((FRACTIONS * 65535).astype(np.uint16), {"scale": 1 / 255}, "for values of 0..255; leave it out", {}),
+    "floats of bytes with a mean for fractions": (FRACTIONS * 255, {"mean": 0.5, "std": 0.25, "scale": 1}, "are for values of 0..1; pass scale=1/255", {"mean": 0.5, "std": 0.25, "scale": 1 / 255}),
+}  # fmt: skip
+WAYS = {
+    "Image": lambda images, options: Collate(Image(**options))([*images]),
+    "Patches": lambda images, options: Collate(pinfeed.Patches(8, **options))([*images]),
+    "tensors": lambda images, options: Collate(Image(**options))([*torch.from_numpy(images)]),
+    "normalize": lambda images, options: pinfeed.functional.normalize(images, **options),
+    "normalize a tensor": lambda images, options: pinfeed.functional.normalize(torch.from_numpy(images), **options),
+    "patchify": lambda images, options: pinfeed.functional.patchify([*images], 8, **options),
+    "from_numpy": lambda images, options: list(pinfeed.from_numpy(images, 2, fields=Image(**options), device="cpu")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("images", "wrong", "message", "right"), UNITS.values(), ids=UNITS)
+def test_constants_of_another_unit(images, wrong, message, right, way):
+    with pytest.warns(UserWarning, match=re.escape(message)) as seen:
+        way(images, wrong)
+    assert len(seen) == 1
+    way(images, right)
+
+
+def test_bytes_with_a_scale_for_16_bits_in_other_ways():
+    wrong = {"scale": 1 / 65535}
+    for samples in ([PIL.Image.fromarray(one) for one in BYTES], ArrayDataset(BYTES).__getitems__([1])):  # fmt: skip
+        with pytest.warns(UserWarning, match="bytes need no scale"):
+            Collate(Image(**wrong))(samples)
+    loader = pinfeed.DeviceLoader([torch.from_numpy(BYTES)] * 3, "cpu", fields=Image(**wrong))
+    with pytest.warns(UserWarning, match="bytes need no scale") as seen:
+        assert len(list(loader)) == 3
+    assert len(seen) == 1
+
+
+DEPTH = np.random.default_rng(0).integers(0, 20000, (2, 16, 16, 1))
+# Images with constants that fit, although they are unusual.
+FITTING = {
+    "KITTI's depth": (DEPTH.astype(np.uint16), {"scale": 1 / 256}),
+    "millimeters": (DEPTH.astype(np.float32), {"scale": 1 / 1000}),
+    "12 bits": ((FRACTIONS * 4095).astype(np.uint16), {"scale": 1 / 4095}),
+    "dark 16 bits": ((FRACTIONS * 200).astype(np.uint16), {"mean": 0.5, "scale": 1 / 65535}),
+    "floats of dark 16 bits": (FRACTIONS * 1023, {"scale": 1 / 65535}),
+    "CT": (FRACTIONS * 4000 - 1000, {"mean": 40.0, "std": 80.0, "scale": 1}),
+    "a window of CT": (FRACTIONS * 4000 - 1000, {"mean": 0.4, "std": 0.8, "scale": 1 / 500}),
+    "classes": (BYTES // 26, {"scale": 1 / 65535}),
+    "normalized fractions": ((FRACTIONS - 0.5) / 0.25, {"mean": 0.1, "std": 0.9, "scale": 1}),
+    "bytes": (BYTES, MEAN),
+    "floats of bytes": (FRACTIONS * 255, MEAN),
+    "fractions": (FRACTIONS, {"mean": 0.5, "std": 0.25, "scale": 1}),
+    "fractions to bytes": (FRACTIONS, {"scale": 255}),
+    "no numbers": (FRACTIONS * np.nan, {"scale": 1 / 255}),
+    "no images": (FRACTIONS[:0], {"scale": 1 / 255}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FITTING)
+def test_constants_that_fit(key):
+    images, options = FITTING[key]
+    pinfeed.functional.normalize(images, input="NHWC", **options)
+    if len(images):
+        Collate(Image(input="HWC", **options))([*images])
 
 
 def test_a_first_batch_of_bytes_shows_that_the_scale_fits():

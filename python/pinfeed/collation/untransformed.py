@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pinfeed.arguments import ARRAYS, Problem, known_length
+from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Resizing
 from pinfeed.augment.sizes import Resize
 from pinfeed.fields.field import Field
@@ -152,7 +152,7 @@ def _blends(field: Image) -> bool:
 def _classes(entry: _Entry, field: Image) -> set[Any]:
     """Returns the values of an image if they can be classes, or colors that stand for classes."""
     image = entry.value
-    pixels = np.asarray(_host_array(image) if isinstance(image, torch.Tensor) else image)
+    pixels = np.asarray(host_array(image) if isinstance(image, torch.Tensor) else image)
     if field.input == "CHW" and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     # Float maps can have whole numbers; an explicit interpolation means blending is intended.
@@ -317,7 +317,7 @@ def _entries(
 def _numbers(value: Any) -> Any:
     """Returns an array or a list of numbers as an ndarray; None for anything else."""
     if isinstance(value, ARRAYS):
-        array = _host_array(value)
+        array = host_array(value)
         return array if array is not None and array.dtype.kind in "biuf" else None
     first = value
     while isinstance(first, list | tuple) and first:
@@ -329,16 +329,6 @@ def _numbers(value: Any) -> Any:
     except ValueError:  # lists of different lengths
         return None
     return array if array.dtype.kind in "iuf" else None
-
-
-def _host_array(array: Any) -> Any:
-    """Returns an array or a tensor as an ndarray; None for a tensor that NumPy can't view."""
-    if not isinstance(array, torch.Tensor):
-        return np.asarray(array)
-    if not array.is_cpu or array.layout != torch.strided or array.is_quantized or array.is_nested:
-        return None
-    array = array.detach().resolve_conj().resolve_neg()
-    return (array.float() if array.dtype is torch.bfloat16 else array).numpy()
 
 
 def _size(image: Any, field: Field) -> tuple[int, int] | None:

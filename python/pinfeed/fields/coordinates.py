@@ -31,6 +31,7 @@ _OTHER_SIZE = (
     "outside: if they are in pixels of an image of another size, scale them; if the image was cut "
     "from a larger one, leave out the ones outside"
 )
+_TURNED = "columns in the order boxes[:, [1, 0, 3, 2]]"
 # Number of boxes or points of the first batches to check together.
 _ENOUGH = 512
 
@@ -146,8 +147,12 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
     alternatives = {
         f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
     }
-    alternatives["columns in the order boxes[:, [1, 0, 3, 2]]"] = raw[:, [1, 0, 3, 2]], format
+    turned = raw[:, [1, 0, 3, 2]]
+    alternatives[_TURNED] = turned, format
+    if format != "xyxy":  # TensorFlow's y1, x1, y2, x2
+        alternatives[f'format="xyxy" and {_TURNED}'] = turned.copy(), "xyxy"
     min_count = is_far.sum()
+    hints: list[tuple[int, str]] = []
     for alternative, (boxes, other) in alternatives.items():
         # Objects often leave images at the top or bottom only, but seldom at one of the other sides.
         is_swap = other == format
@@ -162,11 +167,12 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         flags, share = (is_far, 0.1) if is_swap else (is_beyond, _SHARE)
         are_many = len(boxes) >= _CERTAIN and _are_many(flags, share)
         if not misfits.any() and (is_huge.any() or are_many):
-            return f"all boxes so far are inside with {alternative}"
-        if _are_more(flags, misfits) or _are_more(is_far, far_misfits):
-            return (
-                f"{'most' if misfits.any() else 'all'} boxes so far are inside with {alternative}"
-            )
+            hints.append((0, f"all boxes so far are inside with {alternative}"))
+        elif _are_more(flags, misfits) or _are_more(is_far, far_misfits):
+            share = "most" if misfits.any() else "all"
+            hints.append((misfits.sum(), f"{share} boxes so far are inside with {alternative}"))
+    if hints:
+        return min(hints, key=lambda hint: hint[0])[1]
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
     is_certain = _are_many(is_far, 0.5) and 2 * min_count >= is_far.sum() and not is_crop

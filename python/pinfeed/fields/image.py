@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -68,7 +67,8 @@ class Image(Field):
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
-            16-bit dtype, raise ValueError; pass ``scale=1/255``.
+            16-bit dtype, raise ValueError; pass ``scale=1/255``. A first batch that the constants make
+            black, or far too bright, causes a warning.
         input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
             ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
             with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
@@ -213,7 +213,7 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
-        self._is_for_bytes = is_for_bytes(scale, mean)  # until the first batch
+        self._is_doubtful = self._constants.is_doubtful  # until the first batch
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
             self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None, remembers=True
@@ -376,20 +376,23 @@ class Image(Field):
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         is_mask = self._is_mask
         images = [as_array(s, is_mask, context.name, i, self.axes) for i, s in enumerate(samples)]
-        if self._is_for_bytes:
-            self._is_for_bytes = False
-            warn_of_fractions(images, self.scale, context.name)
+        self._check_units(images, context)
         return self._batch(images, None, context)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged:
             return super().gather(source, indices, context)
-        if self._is_for_bytes:
-            self._is_for_bytes = False
-            warn_of_fractions(source.samples(indices[:8], context.name), self.scale, context.name)
+        if self._is_doubtful:
+            self._check_units(source.samples(indices[:8], context.name), context)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, context)
+
+    def _check_units(self, images: Any, context: FieldContext) -> None:
+        """Warns about a first batch of images of another unit than mean, std and scale."""
+        if self._is_doubtful:
+            self._is_doubtful = False
+            self._constants.warn_of_units(images, context.name)
 
     @override
     def extra_keys(self) -> tuple[str, ...]:
@@ -409,6 +412,7 @@ class Image(Field):
         # Native code needs at least one sample.
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
+        self._check_units(host, context)
         return self._apply_with_ops(batch, context.name)
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
@@ -484,29 +488,6 @@ class Image(Field):
             expected = f"images of shape (N, {', '.join(self.axes)})"
             hint = 'for gray images pass input="HW"' if images.ndim == 3 else ""
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
-
-
-def is_for_bytes(scale: float | None, mean: PerChannel) -> bool:
-    """Whether constants are for values of 0..255, in floats too."""
-    if scale == 1:
-        return mean is not None and float(np.abs(mean).min()) > 2
-    return scale is not None and abs(scale) < 0.01
-
-
-def warn_of_fractions(images: Sequence[Any], scale: float | None, name: str) -> None:
-    """Warns about float images of values 0..1 with constants for bytes, which make them black."""
-    for kind, image in [(str(getattr(image, "dtype", "")), image) for image in images[:8]]:
-        if "float" not in kind:
-            return
-        numbers = image.detach().cpu().float() if isinstance(image, torch.Tensor) else image
-        numbers = np.asarray(numbers)
-        values = np.unique(numbers[..., ::4] if numbers.size > 10**6 else numbers)
-        if not (len(values) > 16 and values[0] >= 0 and 0.25 < values[-1] <= 1):
-            return
-    wrong = f"floats of 0..1 need no scale={scale:.3g}, which is for values of 0..255; leave it out"
-    if scale == 1:
-        wrong = "floats of 0..1, but mean is for values of 0..255; leave scale out, and divide mean and std by 255"
-    warnings.warn(f"{name}: {wrong}", stacklevel=2)
 
 
 def as_array(sample: Any, is_mask: bool, name: str, position: int, axes: str = "HWC") -> Any:

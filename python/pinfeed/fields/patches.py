@@ -27,7 +27,7 @@ from pinfeed.fields.field import (
     OutputRequest,
     check_output_request,
 )
-from pinfeed.fields.image import as_array, is_for_bytes, warn_of_fractions
+from pinfeed.fields.image import as_array
 from pinfeed.functional.normalization import PerChannel
 from pinfeed.functional.patches import Patching, grid_of
 from pinfeed.memory.outputs import as_output, batch_allocator
@@ -172,7 +172,7 @@ class Patches(Field):
             min_side=min_side,
             geometry=None if self.geometry is None else self._native(self.geometry),
         )
-        self._is_for_bytes = is_for_bytes(scale, mean)  # until the first batch
+        self._is_doubtful = self._patching.constants.is_doubtful  # until the first batch
         self.axes = self._patching.input
         self._steps = () if self.geometry is None else self.geometry.steps
         self.is_random = any(step.is_random for step in self._steps)
@@ -272,9 +272,9 @@ class Patches(Field):
             positions += [position] * len(frames)
         if not images:
             return self._empty(context)
-        if self._is_for_bytes:
-            self._is_for_bytes = False
-            warn_of_fractions(images, self.scale, context.name)
+        if self._is_doubtful:
+            self._is_doubtful = False
+            self._patching.constants.warn_of_units(images, context.name)
         frames_of_clips = np.array(clips) if "T" in self._patching.input else None
         try:
             return self._batch(
@@ -290,7 +290,7 @@ class Patches(Field):
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged or "T" in self._patching.input:
             return super().gather(source, indices, context)
-        if self._is_for_bytes:
+        if self._is_doubtful:
             return super().gather(source, indices, context)  # checks the first batch
         selection = source.select(indices)
         return self._batch(

@@ -65,7 +65,8 @@ def normalize(
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std raise ValueError; pass
-            ``scale=1/255``. Values on a CUDA device are not checked.
+            ``scale=1/255``. Images that the constants make black, or far too bright, cause a warning.
+            Values on a CUDA device are not checked.
         input: Layout of ``images``: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grayscale); for clips
             ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``. None is ``"NHWC"``, but images that look
             channels-first raise ValueError.
@@ -114,6 +115,8 @@ def normalize(
         options = {"output": output, "dtype": getattr(torch, name), "out": target}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **options)
     array = require_array(images, "normalize: images")
+    if constants.is_doubtful:
+        constants.warn_of_units(array, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()
     result = _core.normalize_images(array, None, format, target, "normalize", threads, "images")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,14 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import Problem, checked_choice
+from pinfeed.arguments import ARRAYS, Problem, checked_choice, host_array
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
 BYTE_SCALE = 1 / 255
+
+# Number of images whose unit is checked, and the scales of other integers, which make bytes black.
+_IMAGES_READ, _DARK = 8, (2**-17, 2**-12)
 
 _INPUTS = ("HWC", "CHW", "HW", "THWC", "TCHW", "CTHW", "THW")
 _OUTPUTS = ("CHW", "HWC", "HW", "CTHW", "TCHW", "THWC", "THW")
@@ -56,6 +60,11 @@ class Normalization:
         self.means: list[float] = means.reshape(-1).tolist()
         self.stds: list[float] = stds.reshape(-1).tolist()
         self.factor = BYTE_SCALE if scale is None else float(factor)
+        self._is_for_bytes = abs(self.factor) < 0.01  # whether floats of 0..1 become black
+        if self.factor == 1:
+            self._is_for_bytes = float(abs(means).min()) > 2 or float(stds.min()) > 16
+        #: Whether images can have another unit than these constants, which `warn_of_units` checks.
+        self.is_doubtful = scale is not None and (self._is_for_bytes or self._keeps_fractions())
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow raises below
@@ -107,14 +116,77 @@ class Normalization:
 
     def check_units(self, name: str) -> None:
         """Raises ValueError if the scale keeps bytes, and mean and std are for values 0..1."""
-        numbers = np.array([*self.means, *self.stds])
-        are_fractions = (abs(numbers) <= 1.5).all() and (numbers != np.rint(numbers)).any()
-        if are_fractions and abs(self.factor) > 16 * BYTE_SCALE:
+        if self._keeps_fractions():
             raise ValueError(
                 f"{name}: expected mean and std in units of the images' own values, which "
                 f"scale={self.factor} keeps, got constants for values 0..1; leave scale out "
                 "(do_rescale=False of a processor sets it)"
             )
+
+    def _keeps_fractions(self) -> bool:
+        """Whether the scale keeps bytes, and mean and std are for values 0..1."""
+        numbers = np.array([*self.means, *self.stds])
+        are_fractions = (abs(numbers) <= 1.5).all() and (numbers != np.rint(numbers)).any()
+        return bool(are_fractions and abs(self.factor) > 16 * BYTE_SCALE)
+
+    def warn_of_units(self, images: Any, name: str) -> None:
+        """Warns about images of another unit than the constants', which become black or far too bright.
+
+        It reads some pixels of the first images. A single image in the right unit is enough, because
+        others can be dark.
+        """
+        problem = ""
+        for image in images[:_IMAGES_READ]:
+            problem, is_certain = self._problem_with(image)
+            if is_certain or not problem:
+                break
+        if problem:
+            warnings.warn(f"{name}: {problem}", stacklevel=3)
+
+    def _problem_with(self, image: Any) -> tuple[str, bool]:
+        """Returns what is wrong with the unit of an image, and whether darkness can't explain it."""
+        scale, of = abs(self.factor), f"scale={self.factor:.3g}"
+        kind = str(getattr(image, "dtype", "uint8")).removeprefix("torch.")  # PIL images have none
+        is_float, is_dark = "float" in kind, _DARK[0] < scale < _DARK[1]
+        is_of_bytes = abs(scale / BYTE_SCALE - 1) < 0.001
+        if not is_float and not {"uint8": is_dark, "uint16": is_of_bytes, "int16": is_of_bytes}.get(
+            kind
+        ):
+            return "", False
+        pixels = host_array(image) if isinstance(image, ARRAYS) else None
+        low, high = 0, 255  # if they can't be read
+        if pixels is not None:
+            pixels = pixels[tuple(slice(None, None, max(n // 32, 1)) for n in pixels.shape)]
+            pixels = pixels[np.isfinite(pixels)]
+            low, high = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
+        if kind == "uint8":
+            wrong = f"bytes need no {of}, which makes them black; leave it out"
+            return (wrong if is_dark and high > 16 else "", False)
+        if pixels is None:
+            return "", False
+        if high > 16 * 255 and is_of_bytes:
+            way = "pass scale=1/65535" if is_float else "leave it out"
+            return f"values up to {high:g} with {of}, which is for values of 0..255; {way}", True
+        if not is_float or low < 0:
+            return "", False
+        if high > 100 and self._keeps_fractions():
+            of_values = 255 if high <= 255 else 65535
+            wrong = f"values up to {high:g} with {of}, but mean and std are for values of 0..1"
+            return f"{wrong}; pass scale=1/{of_values}", True
+        if is_dark and 16 < high <= 255:
+            return (
+                f"values up to {high:g} with {of}, which makes them black; pass scale=1/255",
+                False,
+            )
+        if not (0.25 < high <= 1 and self._is_for_bytes and len(np.unique(pixels)) > 16):
+            return "", False
+        wrong = f"floats of 0..1 need no {of}, which is for values of 0..255; leave it out"
+        if self.factor == 1:
+            wrong = (
+                "floats of 0..1, but mean and std are for values of 0..255; leave scale out, and divide "
+                "mean and std by 255"
+            )
+        return wrong, False
 
     def check_channels(self, channels: int, name: str) -> None:
         """Raises ValueError if mean or std have another number of channels."""

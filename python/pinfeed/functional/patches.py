@@ -31,6 +31,7 @@ class Patching:
 
     Attributes:
         input: Letters of the axes of an image or clip.
+        constants: Mean, std and scale.
         format: Native options for the values of an image, or of a clip's frame.
         options: Native options for the patches.
         channels: Number of channels that mean and std imply; 3 if they are single numbers.
@@ -75,11 +76,11 @@ class Patching:
         self.augment = _core.AugmentOptions(
             **geometry or {}, interpolation=kind, in_floats=False, may_be_small=True
         )
-        normalization = Normalization(mean, std, scale, function)
-        self.format = normalization.format(
+        self.constants = Normalization(mean, std, scale, function)
+        self.format = self.constants.format(
             self.input.replace("T", ""), order, name, is_guess=input is None
         )
-        count = max(len(normalization.means), len(normalization.stds))
+        count = max(len(self.constants.means), len(self.constants.stds))
         self.channels = count if count > 1 or "C" not in self.input else 3
 
     def batch(
@@ -310,6 +311,8 @@ def patchify(
         raise TypeError(
             "patchify: NumPy has no bfloat16; pass tensors, or dtype float16 or float32"
         )
+    if patching.constants.is_doubtful:
+        patching.constants.warn_of_units(images, "patchify: images")
     if "T" not in patching.input:
         return patching.batch(images, None, None, out, "patchify: images")
     clips = [patching.frames_of(clip) for clip in images]
