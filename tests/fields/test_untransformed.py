@@ -1,5 +1,8 @@
 """Boxes, points and masks that are not transformed with their image: errors, warnings and their hints."""
 
+import pickle
+import re
+
 import numpy as np
 import PIL.Image
 import PIL.ImageDraw
@@ -584,3 +587,33 @@ def test_masks_of_numbers_and_of_colors_in_one_batch():
     samples = [photo(label=one) for one in (CLASSES, COLORS[CLASSES])]
     message = "sample 1: expected 2 axes as in sample 0"
     check(lambda: pinfeed.Collate(fields)(samples), ValueError, message)
+
+
+FAR = np.random.default_rng(0).integers([12, 10, 24, 18], [21, 15, 33, 25], (48, 4))
+# Samples that a first batch, or the first batches together, show to be wrong; fields, and the message.
+FIRST = {
+    "boxes": ([photo(boxes=CORNERS)] * 48, {"image": RANDOM}, "['boxes'] looks like boxes"),
+    "polygons": ([photo(segmentation=[SQUARE])] * 48, {"image": RANDOM}, "looks like polygons"),
+    "masks": ([photo(m=[SCENE, SCENE])] * 48, {"image": RANDOM}, "transforms np.stack(m) too"),
+    "a format": ([photo(boxes=box[None]) for box in FAR], {"image": MOVED, "boxes": Boxes(format="xywh", labels=())}, 'format="xyxy"'),
+    "None": ([photo(boxes=None)] * 48, {"image": RANDOM, "boxes": Boxes(labels=())}, "Boxes(...).allow_missing() leaves out an entry that all samples lack"),
+    "a unit": ([{"image": PHOTO / np.float32(255)}] * 48, {"image": Image(scale=1 / 255)}, "floats of 0..1 need no scale=0.00392"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["ranks", "fork", "spawn"])
+@pytest.mark.parametrize(("samples", "fields", "message"), FIRST.values(), ids=FIRST)
+def test_every_process_checks_its_first_batches(samples, fields, message, place, capfd):
+    for rank in (0, 1):
+        options = {"num_workers": 2, "multiprocessing_context": place}
+        collate = pickle.loads(pickle.dumps(pinfeed.Collate(fields)))
+        sampler = pinfeed.samplers.ShuffleSampler(48, 1, rank=rank, world_size=2)
+        loader = torch.utils.data.DataLoader(samples, batch_sampler=sampler, collate_fn=collate, **options if place != "ranks" else {})  # fmt: skip
+        if place == "spawn" and fields.keys() == samples[0].keys() == {
+            "image"
+        }:  # without pytest's filters
+            assert len(list(loader)) == 24
+            assert message in capfd.readouterr().err
+        else:
+            with pytest.raises((ValueError, TypeError, UserWarning), match=re.escape(message)):
+                list(loader)

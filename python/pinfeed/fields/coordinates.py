@@ -63,7 +63,9 @@ def plain(samples: Sequence[Any]) -> Sequence[Any]:
         return samples
     return [
         sample.as_subclass(torch.Tensor)
-        if isinstance(sample, torch.Tensor) and vars(sample).keys() <= _KNOWN
+        if type(sample) not in _PLAIN
+        and isinstance(sample, torch.Tensor)
+        and vars(sample).keys() <= _KNOWN
         else sample
         for sample in samples
     ]
@@ -169,8 +171,8 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         if not misfits.any() and (is_huge.any() or are_many):
             hints.append((0, f"all boxes so far are inside with {alternative}"))
         elif _are_more(flags, misfits) or _are_more(is_far, far_misfits):
-            share = "most" if misfits.any() else "all"
-            hints.append((misfits.sum(), f"{share} boxes so far are inside with {alternative}"))
+            which = "most" if misfits.any() else "all"
+            hints.append((misfits.sum(), f"{which} boxes so far are inside with {alternative}"))
     if hints:
         return min(hints, key=lambda hint: hint[0])[1]
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
