@@ -149,8 +149,10 @@ def as_table(value: Any) -> str:
     if package == "pyarrow" and hasattr(value, "null_count"):
         return "pyarrow.table({'x': x})"
     # A LazyFrame; a dataset, a reader, a file; a Series.
-    names = ("collect", "to_table", "read_all", "read" * hasattr(value, "schema"), "to_frame")
-    return next((f"x.{name}()" for name in names if name and hasattr(value, name)), "")
+    for name in ("collect", "to_table", "read_all", "to_frame", "read"):
+        if hasattr(value, name) and (name != "read" or hasattr(value, "schema")):
+            return f"x.{name}()"
+    return ""
 
 
 def nearest(name: Any, names: Iterable[Any]) -> str:

@@ -128,7 +128,7 @@ def test_offsets_beside_the_entry():
 
 NO_KEY = "Jagged: offsets must be None or the key of a dict"
 BAD_ARGUMENTS = {
-    "no dict": (lambda: pinfeed.Collate((pinfeed.Jagged(offsets="first"),)), ValueError, "but is not in a dict"),
+    "no dict": (lambda: pinfeed.Collate((pinfeed.Jagged(offsets="first"),)), ValueError, "which needs a dict"),
     "a key that is taken": (lambda: pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="label"), "label": None}), ValueError, "two fields for the key 'label'"),
     "max_length": (lambda: pinfeed.Jagged(max_length=0), ValueError, "Jagged: max_length must be at least 1, got 0"),
     "side": (lambda: pinfeed.Jagged(side="end"), ValueError, "Jagged: side must be one of", "got 'end'"),
@@ -272,7 +272,10 @@ def test_edges_in_columns(counts, kind, key):
     edges = [np.arange(2 * count).reshape(2, count) for count in counts]
     collate = pinfeed.Collate({key: pinfeed.Jagged()})
     wrong = [{key: kind(some)} for some in edges]
-    check(lambda: collate(wrong), ValueError, "sample 0: expected edges of shape (E, 2)", "edges.T")
+    words = ["sample 0: expected edges of shape (E, 2)", "edges.T"]
+    if counts[0] != counts[1]:
+        words = ["transpose samples that differ along axis 1 only"]
+    check(lambda: collate(wrong), ValueError, *words)
     batch = collate([{key: kind(some.T)} for some in edges])[key]
     assert torch.equal(batch.values, torch.from_numpy(np.concatenate(edges, 1).T))
     assert batch.lengths.tolist() == list(counts)
@@ -283,3 +286,87 @@ def test_two_rows_are_not_always_edges(key):
     """Each bond of a molecule is two edges, with a row of features each."""
     batch = pinfeed.Collate({key: pinfeed.Jagged()})([{key: np.ones((2, 3), int)}] * 2)
     assert batch[key].offsets.tolist() == [0, 2, 4]
+
+
+def graphs(make_edges, node_counts, key="e"):
+    draw = np.random.default_rng(0)
+    return [
+        {"x": draw.normal(size=(n, 4)).astype(np.float32), key: make_edges(draw, n)}
+        for n in node_counts
+    ]
+
+
+def undirected(draw, n, count=5):
+    one_way = draw.integers(0, n, (2, count))
+    return np.concatenate([one_way, one_way[::-1]], 1)
+
+
+EDGES = {
+    "of graphs that differ in size": (lambda draw, n: draw.integers(0, n, (2, 30)), [9, 7, 12, 8]),
+    "of graphs of one size": (lambda draw, n: draw.integers(0, n, (2, 40)), [10] * 4),
+    "undirected": (undirected, [40, 40]),
+    "undirected, of one graph": (undirected, [40]),
+    "trees": (lambda draw, n: np.array([[draw.integers(0, i), i] for i in range(1, n)]).T, [9] * 3),
+}
+
+
+@pytest.mark.parametrize("key", ["e", "pairs"])
+@pytest.mark.parametrize("kind", EDGES)
+def test_edges_by_their_values(kind, key):
+    samples = graphs(*EDGES[kind], key)
+    fields = {"x": pinfeed.Jagged(), key: pinfeed.Jagged()}
+    dataset = pinfeed.ArrayDataset(
+        {name: pinfeed.RaggedArray.from_sequences([s[name] for s in samples]) for name in fields}
+    )
+    nested = [{"graph": sample} for sample in samples]
+    for batch, of in (
+        (samples, fields),
+        (dataset.__getitems__(range(len(samples))), fields),
+        (nested, {"graph": fields}),
+    ):
+        with pytest.warns(UserWarning, match=rf"\['{key}'\]: .* look like edges .* edges\.T$"):
+            pinfeed.Collate(of)(batch)
+    right = [sample | {key: sample[key].T} for sample in samples]
+    batch = pinfeed.Collate(fields)(right)[key]
+    assert batch.values.tolist() == np.concatenate([sample[key] for sample in right]).tolist()
+
+
+@pytest.mark.parametrize("key", ["edge_index", "adj", "coo"])
+def test_edges_of_a_dataset(key):
+    edges = np.arange(30).reshape(3, 2, 5)
+    for source in (edges, pinfeed.RaggedArray.from_sequences(edges)):
+        rows = pinfeed.ArrayDataset({key: source}).__getitems__([0, 2])
+        with pytest.raises(ValueError, match=r"sample 0 .*: expected edges of shape .*edges\.T"):
+            pinfeed.Collate({key: pinfeed.Jagged()})(rows)
+
+
+NOT_EDGES = {
+    "codes": lambda draw, n: draw.integers(0, 64, (2, 50)),
+    "classes": lambda draw, n: draw.integers(0, 3, (2, 50)),
+    "bits": lambda draw, n: draw.integers(0, 2, (2, 16)),
+    "spans": lambda draw, n: np.array([[0, 5, 1], [6, n - 1, 0]]),
+    "boxes": lambda draw, n: draw.integers(0, n, (2, 5)),
+    "counts": lambda draw, n: np.stack([np.bincount(draw.integers(0, 8, n), minlength=8)] * 2),
+    "positions": lambda draw, n: np.sort(draw.integers(0, n, (2, 8))),
+    "orders": lambda draw, n: np.stack([draw.permutation(n)[:60] for _ in range(2)]),
+    "zeros": lambda draw, n: np.zeros((2, 6), int),
+    "one per node": lambda draw, n: draw.integers(0, 9, (2, n)),
+    "floats": lambda draw, n: draw.random((2, 7)),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_EDGES)
+@pytest.mark.parametrize("count", [1, 2, 3, 16])
+def test_two_rows_of_other_numbers(kind, count):
+    fields = {"x": pinfeed.Jagged(), "e": pinfeed.Jagged()}
+    for size in (64, 90):
+        sizes = [size + (i if kind != "one per node" else 0) for i in range(count)]
+        batch = pinfeed.Collate(fields)(graphs(NOT_EDGES[kind], sizes))["e"]
+        assert batch.offsets.tolist() == [*range(0, 2 * count + 1, 2)]
+
+
+def test_features_of_two_edges():
+    """As in jraph, where "edges" are their features."""
+    samples = [{"edges": np.full((2, 8), i, np.float32)} for i in range(3)]
+    batch = pinfeed.Collate({"edges": pinfeed.Jagged()})(samples)["edges"]
+    assert batch.offsets.tolist() == [0, 2, 4, 6]

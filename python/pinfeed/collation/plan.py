@@ -15,6 +15,7 @@ from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, conversion_hint, nearest
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing, SampleBatch
+from pinfeed.collation.graphs import warn_of_edges
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
 from pinfeed.collation.untransformed import require_transformed
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
@@ -180,7 +181,9 @@ class Entry:
             hint = "pass it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
         if not self.field_context.path:
-            require_transformed(self.fields, samples if indices is None else Rows(node, indices))
+            rows = samples if indices is None else Rows(node, indices)
+            require_transformed(self.fields, rows)
+            warn_of_edges(self.fields, rows)
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
         return group
 

@@ -53,7 +53,7 @@ _MAX_IDS = 65535  # of objects
 _OUTLINES_READ, _POINTS_READ = 8, 64
 
 
-class _Entry(NamedTuple):
+class FieldEntry(NamedTuple):
     """An entry of a sample."""
 
     path: str  # steps from the sample to the entry, such as ``"['image']"``
@@ -79,7 +79,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
     others: set[str] = set()
     unnamed: dict[str, list[Any]] = {}
     for position in range(min(len(samples), _SAMPLES)):
-        entries = list(_entries(fields, samples[position], "", "", ""))
+        entries = list(field_entries(fields, samples[position], "", "", ""))
         images = [
             (entry, key, field)
             for entry in entries
@@ -113,7 +113,7 @@ def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
     masks: dict[str, tuple[Image, set[Any]]] = {}
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
-        entries = list(_entries(fields, samples[position], "", "", ""))
+        entries = list(field_entries(fields, samples[position], "", "", ""))
         sizes = [(e, f, _size(e.value, f)) for e in entries for _, f in e.fields]
         for entry, field, size in sizes:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
@@ -149,7 +149,7 @@ def _blends(field: Image) -> bool:
     return is_resized and is_plain and not is_exact and not field.changes_colors
 
 
-def _classes(entry: _Entry, field: Image) -> set[Any]:
+def _classes(entry: FieldEntry, field: Image) -> set[Any]:
     """Returns the values of an image if they can be classes, or colors that stand for classes."""
     image = entry.value
     pixels = np.asarray(host_array(image) if isinstance(image, torch.Tensor) else image)
@@ -228,7 +228,11 @@ def _is_empty(value: Any) -> bool:
 
 
 def _problem(
-    entry: _Entry, entries: Sequence[_Entry], image: _Entry, key: Any, field: Image | Patches
+    entry: FieldEntry,
+    entries: Sequence[FieldEntry],
+    image: FieldEntry,
+    key: Any,
+    field: Image | Patches,
 ) -> tuple[Problem, bool] | None:
     """Returns the problem of an entry beside an image, and whether it is certainly an error."""
     others = [other for _, other in entry.fields]
@@ -272,13 +276,13 @@ def _problem(
     return problem, is_random or not others
 
 
-def _is_of_tokens(entry: _Entry, entries: Sequence[_Entry]) -> bool:
+def _is_of_tokens(entry: FieldEntry, entries: Sequence[FieldEntry]) -> bool:
     """Whether an entry has one row per token, such as the word boxes of layout models."""
     lengths = [known_length(e.value) for e in entries if e.key == "input_ids"]
     return known_length(entry.value) in lengths
 
 
-def _is_still_mask(field: Field, entry: _Entry) -> bool:
+def _is_still_mask(field: Field, entry: FieldEntry) -> bool:
     """Whether a field batches class masks without transforming them."""
     if not isinstance(field, Image) or field.geometry is not None:
         return False
@@ -294,24 +298,24 @@ def _keeps_channel(field: Field) -> bool:
     return isinstance(field, Image) and "C" in field.output and field.dtype.is_floating_point
 
 
-def _entries(
+def field_entries(
     fields: Any, node: Any, path: str, parent: str, key: str, from_key: Sequence[Any] = ()
-) -> Iterator[_Entry]:
+) -> Iterator[FieldEntry]:
     """Yields the entries of a sample; ``from_key`` has the `Field.from_key` fields that read this node."""
     if isinstance(fields, Field):
-        yield _Entry(path, parent, key, ((key, fields), *from_key), node)
+        yield FieldEntry(path, parent, key, ((key, fields), *from_key), node)
     elif from_key or not is_container(node) or _numbers(node) is not None:
-        yield _Entry(path, parent, key, (*from_key,), node)
+        yield FieldEntry(path, parent, key, (*from_key,), node)
     else:
         if fields is None and (isinstance(node, list | tuple) or _is_encoded(node)):
-            yield _Entry(path, parent, key, (), node)  # can be one thing, such as polygons
+            yield FieldEntry(path, parent, key, (), node)  # can be one thing, such as polygons
         by_step = dict(children(fields)) if is_container(fields) else {}
         below = list(fields.items()) if isinstance(fields, Mapping) else []
         keys = list(node) if isinstance(node, Mapping) else [None] * len(children(node))
         for name, (step, child) in zip(keys, children(node), strict=True):
             of = [(k, f) for k, f in below if isinstance(f, Field) and f.source == name is not None]
             name = name if isinstance(name, str) else step[1:] if step[0] == "." else key
-            yield from _entries(by_step.get(step), child, path + step, path, name, of)
+            yield from field_entries(by_step.get(step), child, path + step, path, name, of)
 
 
 def _numbers(value: Any) -> Any:
@@ -393,7 +397,9 @@ def _kind(
     return "", ""
 
 
-def _nested_kind(entry: _Entry, image: _Entry, size: tuple[int, int], name: str) -> tuple[str, str]:
+def _nested_kind(
+    entry: FieldEntry, image: FieldEntry, size: tuple[int, int], name: str
+) -> tuple[str, str]:
     """Returns the same as `_kind` for lists of masks, polygons, and masks in run-length encoding."""
     value = entry.value
     if image.path.startswith(entry.path):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from typing_extensions import override
 
 from pinfeed import _core
@@ -24,7 +25,8 @@ class Jagged(Field):
     """Concatenates samples of different lengths, with offsets. Returns a `JaggedBatch`.
 
     Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only, such as
-    tokens, frames or areas of objects; or strings, which become bytes (str as UTF-8).
+    tokens, frames or areas of objects; or strings, which become bytes (str as UTF-8). Edges of graphs
+    have shape (E, 2).
 
     Args:
         dtype: Dtype of the batch, if not the samples' own, as in `Pad`.
@@ -36,7 +38,8 @@ class Jagged(Field):
     Raises:
         TypeError: If ``dtype`` is not a dtype, ``offsets`` not a key, or ``max_length`` not an integer.
             When samples are collated: if dtypes differ.
-        ValueError: When samples are collated: if shapes differ beyond axis 0.
+        ValueError: When samples are collated: if shapes differ beyond axis 0, or edges have shape (2, E).
+            `Collate` knows edges by their key, and warns about other entries with values of edges.
 
     Example:
         >>> samples = [np.zeros((2, 4), np.float32), np.zeros((0, 4), np.float32)]
@@ -74,8 +77,6 @@ class Jagged(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         require_rows(samples, context)
-        if _EDGES.search(context.path) and not _OF_EDGES.search(context.path):
-            _require_edges_in_rows(samples, context)
         return self._join(*sequences_of(samples, context.name), None, context)
 
     @override
@@ -85,23 +86,23 @@ class Jagged(Field):
     def _join(self, source: Any, offsets: Any, indices: Any, context: FieldContext) -> Any:
         arguments = batch_allocator(context.pin), context.name, get_num_threads()
         values, starts = _core.join(source, offsets, indices, *arguments, **self._options)
+        if values.ndim == 2 and _EDGES.search(context.path) and not _OF_EDGES.search(context.path):
+            _require_edges_in_rows(values, starts, context)
         if self.offsets is not None:
             return EntryWithExtras(values, {self.offsets: starts})
         return JaggedBatch(values, starts)
 
 
 # Edges of graphs, but not the attributes of edges.
-_EDGES = re.compile("edge|adjacency|connectivity", re.IGNORECASE)
+_EDGES = re.compile("edge|adjacency|connectivity|(?<![a-z])(?:adj|coo)(?![a-z])", re.IGNORECASE)
 _OF_EDGES = re.compile("attr|feat|weight|type|label", re.IGNORECASE)
 
 
-def _require_edges_in_rows(samples: Sequence[Any], context: FieldContext) -> None:
-    """Raises ValueError for graph edges of shape (2, E), because equal E would be joined along axis 0."""
-    shapes = [np.shape(sample) for sample in samples]
-    for position, shape in enumerate(shapes):
-        if len(shape) == 2 and shape != (2, 2) and {shape[0] for shape in shapes} == {2}:
-            expected, hint = (
-                "edges of shape (E, 2), to join along axis 0",
-                "transpose them: edges.T",
-            )
-            raise ValueError(Problem(context.name, expected, str(shape), hint, sample=position))
+def _require_edges_in_rows(
+    values: torch.Tensor, starts: torch.Tensor, context: FieldContext
+) -> None:
+    """Raises ValueError for graph edges of shape (2, E), because equal E was joined along axis 0."""
+    columns = values.shape[1]
+    if columns != 2 and not values.is_floating_point() and (starts.diff() == 2).all():
+        expected, hint = "edges of shape (E, 2), to join along axis 0", "transpose them: edges.T"
+        raise ValueError(Problem(context.name, expected, f"(2, {columns})", hint, sample=0))

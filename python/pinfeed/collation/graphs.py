@@ -1,0 +1,127 @@
+"""A check for edges of graphs that `Jagged` joins along the wrong axis."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pinfeed.collation.untransformed import FieldEntry, field_entries
+from pinfeed.fields.jagged import Jagged
+from pinfeed.structure import is_container
+
+_SAMPLES = 256  # to check
+_FEW_EDGES = 5  # or fewer columns can be the columns of records, such as (begin, end, class)
+_FEW_NODES = 8  # fewer can be the number of classes
+_NODE_COUNT = re.compile("node|atom|vert", re.IGNORECASE)
+
+
+def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
+    """Warns about entries of shape (2, E) that hold pairs of rows of another entry.
+
+    `Jagged` joins samples along axis 0, so edges of shape (2, E) would become two samples' rows if E is the
+    same in all samples. Edges are known by their values, because their keys can be anything; arrays of
+    another meaning are hardly ever taken for edges. Edges that have no such values are not found: a few
+    edges of one direction, among many nodes of the same number in all samples.
+
+    Args:
+        fields: Fields of the `Collate`.
+        samples: Samples of a batch.
+    """
+    if not _has_jagged(fields):
+        return
+    rows = [
+        {entry.path: entry for entry in field_entries(fields, samples[position], "", "", "")}
+        for position in range(min(len(samples), _SAMPLES))
+    ]
+    for path, entry in rows[0].items():
+        if not any(isinstance(field, Jagged) for _, field in entry.fields):
+            continue
+        pairs = [_pairs(row.get(path)) for row in rows]
+        edges = [pair for pair in pairs if pair is not None]
+        if len(edges) < len(pairs) or len({edge.shape for edge in edges}) > 1:
+            continue
+        for other, sibling in rows[0].items():
+            if other == path or sibling.parent != entry.parent:
+                continue
+            counts = [_nodes(row.get(other)) for row in rows]
+            is_jagged = any(isinstance(field, Jagged) for _, field in sibling.fields)
+            if None not in counts and _are_edges(edges, np.array(counts, np.int64), is_jagged):
+                warnings.warn(
+                    f"Collate: entry {path}: numbers of shape {edges[0].shape}, all below the number of nodes "
+                    f"in {other}, look like edges of graphs, which Jagged() joins along axis 0; pass edges of "
+                    "shape (E, 2): edges.T",
+                    stacklevel=2,
+                )
+                break
+
+
+def _has_jagged(fields: Any) -> bool:
+    if is_container(fields):
+        parts = fields.values() if hasattr(fields, "values") else fields
+        return any(_has_jagged(part) for part in parts)
+    return isinstance(fields, Jagged)
+
+
+def _pairs(entry: FieldEntry | None) -> npt.NDArray[Any] | None:
+    """Returns integers of shape (2, E), where E is more than 2; None for anything else."""
+    try:
+        array = np.asarray(None if entry is None else entry.value)
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):  # of another device, with gradients, of several lengths
+        return None
+    is_pair = array.ndim == 2 and array.shape[0] == 2 and array.shape[1] > 2
+    return array if is_pair and array.dtype.kind in "iu" else None
+
+
+def _nodes(entry: FieldEntry | None) -> int | None:
+    """Returns the number of nodes in an entry of a number, or of a row per node."""
+    value = None if entry is None else entry.value
+    if isinstance(value, int | np.integer) and entry is not None:
+        return int(value) if _NODE_COUNT.search(entry.key) else None
+    shape = np.shape(value) if isinstance(value, list | tuple) else getattr(value, "shape", ())
+    return int(shape[0]) if len(shape) in (1, 2) else None
+
+
+def _are_edges(
+    edges: Sequence[npt.NDArray[Any]], nodes: npt.NDArray[np.int64], is_jagged: bool
+) -> bool:
+    """Whether pairs of numbers join nodes, of which there are so many in each sample."""
+    most = np.array([edge.max() for edge in edges])
+    if min(edge.min() for edge in edges) < 0 or (most >= nodes).any() or most.max() < 2:
+        return False
+    if _are_undirected(edges):
+        return True
+    columns, counts = edges[0].shape[1], {*nodes.tolist()}
+    if len(edges) == 1 or counts == {columns} or not _are_unordered(edges):
+        return False  # two rows of values of the nodes, or of positions
+    if sum(len(np.unique(edge)) for edge in edges) >= 0.9 * nodes.sum():
+        return sum(counts) >= _FEW_NODES and (is_jagged or len(counts) > 1)
+    # Numbers of another kind don't follow the number of nodes.
+    ends = nodes[most == nodes - 1]
+    return columns > _FEW_EDGES and len({*ends.tolist()}) > 1 and 2 * len(ends) >= len(nodes)
+
+
+def _are_undirected(edges: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether each pair is there equally often in both directions."""
+    two_ways = 0
+    for edge in edges:
+        pairs = [*zip(*edge.tolist(), strict=True)]
+        if sorted(pairs) != sorted((j, i) for i, j in pairs):
+            return False
+        two_ways += sum(i != j for i, j in pairs)
+    return two_ways >= max(_FEW_NODES, len(edges))
+
+
+def _are_unordered(edges: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether numbers repeat in a row, and rows aren't sorted."""
+    rows = [row for edge in edges for row in edge]
+    is_sorted = all((np.diff(row) >= 0).all() for row in rows)
+    return not is_sorted and any(len(np.unique(row)) < len(row) for row in rows)
