@@ -217,6 +217,8 @@ BAD = [
     ({"max_documents": 0}, ValueError, "max_documents must be at least 1, got 0"),
     ({"documents_multiple_of": 3}, ValueError, "seq_length must be a multiple of documents_mul"),
     ({"strategy": "wrapped", "max_documents": 2}, ValueError, "strategy='wrapped' supports neither max_documents"),
+    ({"seq_length": 2**27, "lengths": [2**27, 2]}, ValueError, r"seq_length must be at most 2\*\*26 .*, got 134217728; pass strategy='first_fit'"),
+    ({"seq_length": 2**30, "lengths": [2, 3], "documents_multiple_of": 2**29}, ValueError, r"seq_length must be at most 2\*\*26"),
     ({"strategy": "wrapped", "lengths": [2**62]}, ValueError, r"lengths must have a sum less than 2\*\*62"),
 ]  # fmt: skip
 
@@ -225,6 +227,15 @@ BAD = [
 def test_bad_arguments(changes, error, message):
     with pytest.raises(error, match=f"^PackSampler: {message}"):
         PackSampler(**GOOD | changes)
+
+
+@pytest.mark.parametrize("lengths", [[2**31 - 1, 2], [2**30, 2**30 - 1]])
+def test_rows_of_many_tokens(lengths):
+    """A table with an entry per token would be larger than the batch."""
+    sampler = PackSampler(lengths, seq_length=2**31 - 1, strategy="first_fit", shuffle=False)
+    assert next(iter(sampler)).indices.tolist()[0] == 0
+    few = PackSampler([5, 6], seq_length=2**31 - 1)  # tables of best fit end with the documents
+    assert [len(batch.indices) for batch in few] == [2]
 
 
 def test_the_way_out_of_documents_that_are_too_long():

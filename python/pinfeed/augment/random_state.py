@@ -86,9 +86,10 @@ class CollateRandomState:
         else:
             raise ValueError(
                 f"Collate: seed={self.seed} needs the index of each sample, got a plain "
-                f"{type(samples).__name__} of samples; wrap the dataset: "
-                "DataLoader(pinfeed.IndexedDataset(dataset), ...); to call the Collate yourself, pass "
-                "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset; or name the "
+                f"{type(samples).__name__} of samples; to call the Collate yourself, pass "
+                "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset, not its samples; "
+                "in a loader of another dataset, wrap the dataset: "
+                "DataLoader(pinfeed.IndexedDataset(dataset), ...); or name the "
                 'key of an integer in each sample: Collate(..., id_key="id"); or leave out seed'
             )
         copies = None if batch is None else batch.copies

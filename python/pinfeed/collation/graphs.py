@@ -86,7 +86,7 @@ def _nodes(entry: FieldEntry | None) -> int | None:
     value = None if entry is None else entry.value
     if isinstance(value, int | np.integer) and entry is not None:
         return int(value) if _NODE_COUNT.search(entry.key) else None
-    shape = np.shape(value) if isinstance(value, list | tuple) else getattr(value, "shape", ())
+    shape = [*(np.shape(value) if isinstance(value, list | tuple) else getattr(value, "shape", ()))]
     return int(shape[0]) if len(shape) in (1, 2) else None
 
 

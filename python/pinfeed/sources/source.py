@@ -417,7 +417,9 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> None:
     """Raises TypeError for a dtype that is not numeric or bool, or has another byte order."""
     if dtype.kind not in "biufc":
         hint = "; RaggedArray.from_strings takes strings" if dtype.kind in "SUT" else ""
-        hint = "; .view(np.int64) returns its numbers" if dtype.kind in "mM" else hint
+        hint = (
+            "; .view(np.int64) returns its numbers, -2**63 for NaT" if dtype.kind in "mM" else hint
+        )
         if dtype.names:
             hint = "; {name: a[name] for name in a.dtype.names} has its fields, without a copy"
         raise TypeError(f"{name}: expected a numeric or bool dtype, got {dtype}{hint}")
