@@ -111,7 +111,7 @@ ARRAYS = {
         "make an entry of each of its fields",
         lambda a: {name: a[name] for name in a.dtype.names}["a"],
     ),
-    "dates": (np.array(["2020-01-01"], "M8[D]"), ".view(np.int64)", lambda a: a.view(np.int64)),
+    "dates": (np.array(["2020-01-01", "NaT"], "M8[D]"), ".view(np.int64) returns its numbers, -2**63 for NaT", lambda a: a.view(np.int64)),
     "durations": (np.ones(3, "m8[s]"), ".view(np.int64)", lambda a: a.view(np.int64)),
     "objects": (np.array([1, 2], object), "np.array(a.tolist())", lambda a: np.array(a.tolist())),
     "quantized": (

@@ -431,6 +431,14 @@ def test_parts_whose_arrays_change_later():
             _core.join(ragged, None, np.array([0, 1]), np.ndarray, "name", 1)
 
 
+def test_strides_of_lent_pixels():
+    """(channels - 1) * step overflowed."""
+    lent = PIL.Image.fromarray(PHOTOS[0][..., 0]).copy().im.__arrow_c_array__()
+    for channels, step in ((2**62 + 1, 2), (5, 0), (1, 2**62)):
+        with pytest.raises(ValueError, match="lend_pixels: expected sizes that match"):
+            _core.lend_pixels(lent, 9, 7, channels, step, np.dtype(np.uint8))
+
+
 def test_options_are_checked_when_they_are_unpickled():
     step = _core.GeometryStep(kind="resize_to_one_of", sizes=(4, 5))
     state = [*state_of(copy.deepcopy(step))]

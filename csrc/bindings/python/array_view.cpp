@@ -49,7 +49,7 @@ std::string hint_for(const py::dtype& dtype) {
       return dtype.attr("isbuiltin").cast<int>() == 2 ? "convert with .astype(np.float32)" : "";
     case 'M':
     case 'm':
-      return ".view(np.int64) returns its numbers";
+      return ".view(np.int64) returns its numbers, -2**63 for NaT";
     case 'O':
       return "np.array(a.tolist()) has the dtype of its items, if they are numbers";
     default:

@@ -44,7 +44,7 @@ py::array lend_pixels(const py::object& lent, std::int64_t height, std::int64_t 
   const std::int64_t item = dtype.itemsize(), pixel = channels > 0 ? 4 : item;
   std::int64_t bytes = 0;
   fits = fits && items->offset == 0 && items->n_buffers == 2 && height > 0 && width > 0 &&
-         channels >= 0 && step >= 0 && item > 0 &&
+         channels >= 0 && channels <= 4 && step >= 0 && step <= 4 && item > 0 &&
          (channels == 0 || (channels - 1) * step + item <= 4) &&
          !__builtin_mul_overflow(height, width, &bytes) &&
          !__builtin_mul_overflow(bytes, pixel, &bytes) && items->length >= bytes / item;
