@@ -192,3 +192,24 @@ def test_the_data_is_never_held_twice(count, kind):
     peak, after = map(float, run_program("memory_of_sequences", str(count), kind).split())
     assert peak < 1.4
     assert after < 1.2
+
+
+class Meters:
+    """A quantity, as pint has it."""
+
+    units = "m"
+
+    def __array__(self, dtype=None, copy=None):
+        return np.arange(3)
+
+    def __len__(self):
+        return 3
+
+
+def test_a_unit_is_not_dropped():
+    with pytest.raises(
+        TypeError, match=r"sequence 1: expected an array .*, got Meters; np.asarray"
+    ):
+        RaggedArray.from_sequences([[1], Meters()])
+    array = RaggedArray.from_sequences([[1], np.asarray(Meters())])
+    assert array[1].tolist() == [0, 1, 2]
