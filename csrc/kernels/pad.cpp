@@ -9,20 +9,20 @@
 namespace pinfeed::kernels {
 namespace {
 
-// Where a sample is read, about.
+// The approximate bytes from which a sample is read.
 std::span<const std::byte> memory_of(const PadBatch& batch, const Sample& sample) {
   if (sample.data == nullptr) return {};
   const auto items = static_cast<std::size_t>(sample.shape[0] * batch.inner[0]);
   return {sample.data, items * batch.fill->item_size()};
 }
 
-// Of a sample without items there may not even be memory.
+// A sample without items may have no memory, so it is not read.
 bool has_items(const PadBatch& batch, const Sample& sample) {
   const auto* const end = sample.shape + batch.axes;
   return std::find(sample.shape, end, 0) == end;
 }
 
-// One sample's way into its box, axis after axis.
+// Writes one sample into its box, axis by axis.
 class Box {
  public:
   Box(const PadBatch& batch, const PermuteRuns& runs, const Sample& sample)
@@ -77,7 +77,7 @@ namespace {
 
 void pad_range(const PadBatch& batch, const PermuteRuns& runs, std::size_t begin, std::size_t end) {
   const std::size_t box_bytes = batch.box_bytes();
-  Lookahead ahead(begin, end, box_bytes / 2);  // where lengths are anything
+  Lookahead ahead(begin, end, box_bytes / 2);  // the samples' mean size, if lengths are uniform
   for (std::size_t i = begin; i < end; ++i) {
     ahead.before(i, [&](std::size_t j) { return memory_of(batch, batch.samples[j]); });
     const Sample& sample = batch.samples[i];

@@ -90,7 +90,7 @@ void FileReads::require_unchanged() {
   if (const auto change = file_.files->find_change(files, bytes)) fail(*change);
 }
 
-// The file of a sample, and its lowest byte in it.
+// The file of a sample, and the offset of the sample's lowest byte in that file.
 std::pair<std::size_t, std::int64_t> FileReads::place_of(std::size_t sample) const {
   if (!common_) return {reads_[sample].file, reads_[sample].offset};
   const std::int64_t row = rows_[sample];

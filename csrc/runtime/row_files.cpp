@@ -57,11 +57,11 @@ std::optional<ReadFailure> RowFiles::find_change(std::span<const std::size_t> fi
   using std::chrono::nanoseconds;
   const auto now = nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   const bool all = !seems_hot() || files.size() <= kFew;
-  std::size_t spare = bytes / kBytesPerQuestion;
+  std::size_t spare = bytes / kBytesPerCheck;
   std::vector<std::size_t> asked;
   for (const std::size_t file : files) {
     const std::int64_t ago = now - maps_[file].asked.load(std::memory_order_relaxed);
-    if (!all && ago < nanoseconds(kAskedEvery).count()) {
+    if (!all && ago < nanoseconds(kCheckInterval).count()) {
       if (spare == 0) continue;
       --spare;
     }

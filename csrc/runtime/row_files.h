@@ -32,8 +32,8 @@ class RowRuns;
 //
 // Files opened by path must not change. Their stamps are compared before rows of a batch are read.
 // A stat of 256 files takes three times as long as copying their rows if these are small and in
-// memory, so a batch of such rows with more than kFew files checks one file per kBytesPerQuestion
-// of its bytes, and others only if their last check was kAskedEvery ago.
+// memory, so a batch of such rows with more than kFew files checks one file per kBytesPerCheck of
+// its bytes, and others only if their last check was kCheckInterval ago.
 //
 // A change after the check is the owner's risk: a mapped file that is truncated ends the process
 // (SIGBUS).
@@ -77,8 +77,8 @@ class RowFiles {
   static constexpr std::int64_t kHotAfter = 256;  // consecutive rows that were in memory
 
   static constexpr std::size_t kFew = 8;
-  static constexpr std::size_t kBytesPerQuestion = std::size_t{1} << 20;
-  static constexpr std::chrono::seconds kAskedEvery{1};
+  static constexpr std::size_t kBytesPerCheck = std::size_t{1} << 20;
+  static constexpr std::chrono::seconds kCheckInterval{1};
 
   // For a file opened by path. Random access: one batch uses hundreds of entries out of thousands.
   struct Mapped {

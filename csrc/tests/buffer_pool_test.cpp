@@ -192,7 +192,7 @@ void test_reaper() {
   check_reaper();
   buffers().release(buffers().acquire(kMiB));
   std::this_thread::sleep_for(100ms);
-  CHECK(buffers().stats().idle_buffers == 1);  // within its 10 s
+  CHECK(buffers().stats().idle_buffers == 1);  // it is freed only after 10 s
 #if defined(__linux__)
   CHECK(eventually([] { return thread_exists("pinfeed-reaper"); }));
   buffers().trim();

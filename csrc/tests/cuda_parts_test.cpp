@@ -46,7 +46,7 @@ void test_divider() {
   }
   CHECK(all);
   CHECK(agrees(INT64_MAX, 1) && agrees(INT64_MAX, INT64_MAX) && agrees(INT64_MAX, 2));
-  CHECK(Divider(0).divide(7).quotient == 7);  // divides by nothing
+  CHECK(Divider(0).divide(7).quotient == 7);  // a divisor of 0 counts as 1
 }
 
 void test_words() {

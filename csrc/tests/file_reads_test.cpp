@@ -113,7 +113,7 @@ void test_bytes_of_samples() {
   CHECK(none.begin == 0 && none.end == 0);
 }
 
-void test_ways_to_read() {
+void test_kinds_of_reads() {
   const std::vector<std::int64_t> chosen = many_rows();
   for (const auto& counts : kLayouts) {
     for (const bool alike : {true, false}) {
@@ -128,7 +128,7 @@ void test_ways_to_read() {
       }
       CHECK(same);
 
-      Rows fresh(counts);  // of the other, rows may be mapped by now
+      Rows fresh(counts);  // because `rows` may be mapped by now
       FileReads chunked = reads_of(fresh, chosen, alike);
       chunked.plan(false, 2);
       CHECK(!chunked.is_ready() && chunked.chunks() == 3);
@@ -227,7 +227,7 @@ void test_messages() {
 
 void file_reads_tests() {
   run("file reads: which bytes a sample touches", test_bytes_of_samples);
-  run("file reads: to their places, in chunks, as a whole, mapped", test_ways_to_read);
+  run("file reads: to an output, in chunks, as a whole, mapped", test_kinds_of_reads);
   run("file reads: rows that are reversed", test_reversed_rows);
   run("file reads: rows of no bytes", test_rows_of_no_bytes);
   run("file reads: what messages say", test_messages);

@@ -73,7 +73,7 @@ void test_other_types(const Isa& isa) {
       const auto check = [&](ImageSize slot, std::size_t channels) {
         ImageCase test = empty_case("other types", slot, channels, layout, out, random);
         test.in_type = in;
-        test.padding &= 0x3f3f'3f3f'3f3f'3f3f;  // no NaN, which would become another one
+        test.padding &= 0x3f3f'3f3f'3f3f'3f3f;  // not a NaN, whose payload would change
         check_all_strides(isa, test, random);
       };
       for (const std::size_t channels : {1, 3, 5}) check({7, 21}, channels);

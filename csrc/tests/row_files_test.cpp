@@ -54,7 +54,7 @@ void test_neighbors_and_nothing() {
   CHECK(!files.read({}, 1));
 }
 
-// One map remains, of the first thread.
+// One mapping remains: the first thread's.
 void test_threads_that_map_one_file() {
   Folder folder;
   const RowFile file = folder.add(size_of(8));

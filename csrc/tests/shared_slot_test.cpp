@@ -170,9 +170,10 @@ void test_threads() {
       });
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    CHECK(eventually([&] { return good > 0; }));  // on a busy machine, 10 ms may give it no turn
+    CHECK(eventually([&] { return good > 0; }));  // a busy machine may not run it within 10 ms
     for (int i = 0; i < 3; ++i) {
-      // The writer of a retired slot is gone and writes no more: hold it, and retire it.
+      // The writer of a retired slot has ended: claim the slot, so that no thread writes, and
+      // retire it.
       SharedSlot& slot = *file.slots[i];
       if (eventually([&] { return slot.claim(); })) slot.retire();
     }
@@ -201,9 +202,9 @@ struct Note {
   }
 }
 
-// Workers are killed at any instruction while the main process reads. No batch holds other bytes
-// than were sent, and a worker's memory is freed when the main process has found it dead and
-// released it.
+// Workers are killed at any instruction while the main process reads. Every batch holds the bytes
+// that were sent, and a worker's memory is freed once the main process has noticed its end and
+// released the batches.
 void test_kills_at_any_instruction() {
   std::minstd_rand random(1);
   std::size_t good = 0;

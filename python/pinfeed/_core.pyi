@@ -16,7 +16,7 @@ class FileArray:
     def of_parts(
         array: npt.NDArray[Any],
         paths: Sequence[str],
-        marks: Sequence[Sequence[int]],
+        stamps: Sequence[Sequence[int]],
         offsets: Sequence[int],
         ends: Sequence[int],
     ) -> FileArray: ...
@@ -35,7 +35,7 @@ page_bytes: int
 
 def create_shared_file(name: str) -> int: ...
 def compare_exchange(
-    cells: npt.NDArray[np.int64], index: int, expected: int, desired: int
+    integers: npt.NDArray[np.int64], index: int, expected: int, desired: int
 ) -> bool: ...
 
 class SharedSlot:
@@ -76,7 +76,7 @@ _BoxFormat: TypeAlias = Literal["xyxy", "xywh", "cxcywh"]
 # remain.
 _Objects: TypeAlias = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 _Interpolation: TypeAlias = Literal["bilinear", "bicubic", "nearest", "nearest-exact"]
-# Values, sizes, mask and views of images.
+# Values, sizes, mask and crops of images.
 _WrittenImages: TypeAlias = tuple[Any, Any, Any, Any]
 # Where outputs go: an array, an allocator, or the pool, as tensors, ndarrays or the samples' type.
 _Target: TypeAlias = Callable[[tuple[int, ...], str], Any] | type | Any | None
@@ -183,7 +183,7 @@ class AugmentOptions:
         problem_with_one_channel: str = "",
     ) -> None: ...
 
-class ImageViews:
+class ImageCrops:
     @property
     def sources(self) -> list[tuple[int, int]]: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -297,21 +297,21 @@ def view_images(
     samples: npt.NDArray[np.int64],
     entry: str,
     objects: _Objects | None = None,
-    views: ImageViews | None = None,
+    crops: ImageCrops | None = None,
     rows: Sequence[int] = (),
     padding: ImagePaddingOptions | None = None,
 ) -> _WrittenImages: ...
 def to_corners(boxes: npt.NDArray[np.float64], format: _BoxFormat) -> bool: ...
 def move_boxes(
-    views: ImageViews,
+    crops: ImageCrops,
     objects: _Objects,
     options: BoxOptions,
-    place: Sequence[float],
+    slot: Sequence[float],
     target: _Target,
     name: str,
 ) -> tuple[Any, Any]: ...
 def move_points(
-    views: ImageViews,
+    crops: ImageCrops,
     points: npt.NDArray[np.float64],
     offsets: npt.NDArray[np.int64],
     remain: npt.NDArray[np.bool_],

@@ -23,7 +23,7 @@ class Packing(NamedTuple):
         totals: Full length of each document.
         starts: First used token of each document.
         lengths: Number of used tokens of each document.
-        places: Offset of each document in the concatenated rows, in tokens: row × seq_length + column.
+        offsets: Offset of each document in the concatenated rows, in tokens: row × seq_length + column.
         rows: Number of rows.
         seq_length: Tokens per row.
         multiple_of: Each document is padded to a multiple of this.
@@ -34,7 +34,7 @@ class Packing(NamedTuple):
     totals: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
     rows: int
     seq_length: int
     multiple_of: int
@@ -132,8 +132,8 @@ class IndexBatch(Sequence[int]):
     def __index__(self) -> int:
         # A list's ``samples[batch]`` calls this if a batch sampler was passed as sampler=.
         raise TypeError(
-            "expected the index of one sample, got a batch of indices: its sampler was passed as "
-            "sampler=; write DataLoader(dataset, batch_sampler=sampler), without batch_size"
+            "DataLoader: sampler must yield single indices, got batches; write DataLoader(dataset, "
+            "batch_sampler=sampler), without batch_size"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

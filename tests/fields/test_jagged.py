@@ -229,7 +229,7 @@ BAD = {
     "dtypes": ([np.ones(2), [1]], TypeError, "sample 1", "float64", "int64"),
     "no numbers": ([["a"]], TypeError, "sample 0", "str at position 0"),
     "gradients": ([torch.ones(2, requires_grad=True)], TypeError, "sample 0", "detach()"),
-    "more than memory": ([HUGE, HUGE], ValueError, "larger than memory"),
+    "more than memory": ([HUGE, HUGE], ValueError, "too large for any memory"),
     "no memory": ([HUGE[: 2**50]], MemoryError, "(1125899906842624,)"),
 }  # fmt: skip
 

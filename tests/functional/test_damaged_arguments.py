@@ -311,12 +311,12 @@ def rows_of_parts(path):
 
     def arguments(draw, _):
         status = path.stat()
-        marks = [status.st_ino, status.st_size, status.st_mtime_ns]
+        stamp = [status.st_ino, status.st_size, status.st_mtime_ns]
         return {
             "rows": 200,
             "columns": 4,
             "paths": [os.fspath(path)] * 2,
-            "marks": [marks, marks],
+            "stamps": [stamp, stamp],
             "offsets": [128, 128],
             "ends": [100, 200],
         }

@@ -61,7 +61,7 @@ def packed_batch(**options):
     (indices,) = sampler
     rows = ArrayDataset({"input_ids": tokens, "labels": tokens}).__getitems__(indices)
     packing = indices.packing
-    places = [divmod(int(place), SEQ_LENGTH) for place in packing.places]
+    places = [divmod(int(place), SEQ_LENGTH) for place in packing.offsets]
     return Collate(fields)(rows), [
         (row, begin, torch.from_numpy(documents[i]))
         for (row, begin), i in zip(places, indices, strict=True)

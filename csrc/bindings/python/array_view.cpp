@@ -92,7 +92,7 @@ bool is_plain(PyTypeObject* type) {
   return std::ranges::find(plain, reinterpret_cast<PyObject*>(type)) != plain.end();
 }
 
-// Another class could lose a mask, a unit, or other state of the user's.
+// Conversion of another class could lose a mask, a unit or other state.
 void require_plain_array(py::handle array, const Subject& subject) {
   if (is_plain(Py_TYPE(array.ptr()))) return;
   const py::handle masked = once([] { return imported("numpy.ma", "MaskedArray"); });
@@ -104,7 +104,7 @@ void require_plain_array(py::handle array, const Subject& subject) {
                    "np.asarray(a) returns the values only");
 }
 
-// Another tensor class could lose its attributes.
+// Conversion of another tensor class could lose its attributes.
 void require_plain_tensor(py::handle tensor, const Subject& subject) {
   if (is_plain(Py_TYPE(tensor.ptr()))) return;
   const py::object attributes = py::getattr(tensor, "__dict__", py::dict());

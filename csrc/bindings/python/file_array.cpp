@@ -51,9 +51,9 @@ FileArray open_one(py::object array, const py::str& path, int fd, std::int64_t o
 }
 
 FileArray open_parts(py::object array, const std::vector<py::str>& paths,
-                     const std::vector<std::array<std::int64_t, 3>>& marks,
+                     const std::vector<std::array<std::int64_t, 3>>& stamps,
                      std::vector<std::int64_t> offsets, std::vector<std::int64_t> ends) {
-  if (paths.empty() || marks.size() != paths.size() || offsets.size() != paths.size() ||
+  if (paths.empty() || stamps.size() != paths.size() || offsets.size() != paths.size() ||
       ends.size() != paths.size()) {
     throw wrong_value({"FileArray"}, "expected a file stamp, an offset and an end for each path");
   }
@@ -67,7 +67,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
                                    view.dtype.item_size());
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    const std::int64_t rows = ends[i] - begin, first = offsets[i], size = marks[i][1];
+    const std::int64_t rows = ends[i] - begin, first = offsets[i], size = stamps[i][1];
     begin = ends[i];
     if (rows < 0 || first < 0 || first > kMaxBytes || bytes.begin < 0 ||
         (rows > 0 && static_cast<__int128>(rows - 1) * row + first + bytes.end > size)) {
@@ -77,7 +77,7 @@ FileArray open_parts(py::object array, const std::vector<py::str>& paths,
   std::vector<RowFile> files;
   files.reserve(paths.size());
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    const auto [inode, size, modified] = marks[i];
+    const auto [inode, size, modified] = stamps[i];
     files.push_back(
         {system_path(paths[i]), FileStamp{static_cast<std::uint64_t>(inode), size, modified}});
   }
@@ -98,7 +98,7 @@ void register_file_array(py::module_& m) {
   });
   bind_class<FileArray>(m, "FileArray")
       .def(py::init(&open_one), py::arg("array"), py::arg("path"), py::arg("fd"), py::arg("offset"))
-      .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("marks"),
+      .def_static("of_parts", &open_parts, py::arg("array"), py::arg("paths"), py::arg("stamps"),
                   py::arg("offsets"), py::arg("ends"));
 }
 

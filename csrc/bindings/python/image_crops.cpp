@@ -134,14 +134,14 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
 
 }  // namespace
 
-std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
+std::shared_ptr<ImageCrops> find_crops(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string entry) {
   images.require_some();
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
     throw wrong_value({images.name()}, "expected one sample number per image");
   }
-  auto found = std::make_shared<ImageViews>(
-      ImageViews{std::move(entry), std::vector<View>(images.count()), images.sizes()});
+  auto found = std::make_shared<ImageCrops>(
+      ImageCrops{std::move(entry), std::vector<View>(images.count()), images.sizes()});
   const kernels::Geometry geometry{options.steps,
                                    {options.border.kind, options.resized_border.kind},
                                    options.may_be_small,
@@ -169,10 +169,10 @@ std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOption
 }
 
 Crops::Crops(const Images& images, const AugmentOptions& options, const Draw& draw,
-             std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows)
+             std::shared_ptr<const ImageCrops> crops, std::vector<std::size_t> rows)
     : images_(images),
       borders_{options.border.kind, options.resized_border.kind},
-      views_(std::move(views)),
+      crops_(std::move(crops)),
       rows_(std::move(rows)) {
   images.require_some();
   require_sizes();
@@ -277,31 +277,31 @@ std::vector<std::optional<ImageResize>> Crops::resizes() const {
 }
 
 bool Crops::any_is_resized() const {
-  return std::ranges::any_of(views_->views, [](const View& view) { return view.resized; });
+  return std::ranges::any_of(crops_->views, [](const View& view) { return view.resized; });
 }
 
 // Images at the same address share a view.
 void Crops::require_sizes() const {
-  const std::size_t images = rows_.empty() ? views_->views.size() : rows_.size();
+  const std::size_t images = rows_.empty() ? crops_->views.size() : rows_.size();
   if (images != images_.count()) {
     throw wrong_value(
         {images_.name()},
-        std::to_string(views_->views.size()) + " images, one for each in " + views_->entry,
+        std::to_string(crops_->views.size()) + " images, one for each in " + crops_->entry,
         std::to_string(images));
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
-    if (row >= views_->views.size()) {
+    if (row >= crops_->views.size()) {
       throw wrong_index({images_.name()}, "row " + std::to_string(row) + " is out of range for " +
-                                              std::to_string(views_->views.size()) + " images");
+                                              std::to_string(crops_->views.size()) + " images");
     }
-    const ImageSize& size = views_->sources[row];
+    const ImageSize& size = crops_->sources[row];
     if (size == images_.size_of(i)) {
-      require_sound(images_, i, views_->views[row], borders_);  // the borders may differ
+      require_sound(images_, i, crops_->views[row], borders_);  // the borders may differ
       continue;
     }
     fail(images_, row,
-         "an image of " + size_text(size) + " as in " + views_->entry +
+         "an image of " + size_text(size) + " as in " + crops_->entry +
              ", with which it shares augment",
          size_text(images_.size_of(i)),
          "if the images don't belong together, create a second geometry");
@@ -414,10 +414,10 @@ void register_augment_options(py::module_& m) {
                Keyword{"colors", &AugmentOptions::colors},
                Keyword{"may_be_small", &AugmentOptions::may_be_small},
                Keyword{"problem_with_one_channel", &AugmentOptions::problem_with_one_channel});
-  bind_class<ImageViews, std::shared_ptr<ImageViews>>(m, "ImageViews")
-      .def_property_readonly("sources", [](const ImageViews& views) {
+  bind_class<ImageCrops, std::shared_ptr<ImageCrops>>(m, "ImageCrops")
+      .def_property_readonly("sources", [](const ImageCrops& crops) {
         py::list sizes;
-        for (const ImageSize& size : views.sources) {
+        for (const ImageSize& size : crops.sources) {
           sizes.append(py::make_tuple(size.height, size.width));
         }
         return sizes;

@@ -57,8 +57,8 @@ inline std::uint8_t* flags_of(const Flags& flags) {
   return reinterpret_cast<std::uint8_t*>(const_cast<bool*>(flags.data()));
 }
 
-// The views of a batch's images, common to all entries that share the geometry.
-struct ImageViews {
+// The crops of a batch's images, common to all entries that share the geometry.
+struct ImageCrops {
   std::string entry;  // the entry whose images determined them
   std::vector<kernels::View> views;
   std::vector<kernels::ImageSize> sources;  // the sizes of the images
@@ -98,20 +98,20 @@ void require_objects(const ObjectBoxes& objects, std::size_t images, const std::
 // Adds the classes of AugmentOptions to the module.
 void register_augment_options(pybind11::module_& m);
 
-// Finds the views of a batch's images. Throws ValueError; a message about one image names its
+// Draws the crops of a batch's images. Throws ValueError; a message about one image names its
 // number.
-std::shared_ptr<ImageViews> find_views(const Images& images, const AugmentOptions& options,
+std::shared_ptr<ImageCrops> find_crops(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string entry);
 
 // The crops, resizes and color changes of a batch's images.
 class Crops {
  public:
-  // `rows`: the number of each image's view; empty if image i has view i. Throws ValueError; a
+  // `rows`: the number of each image's crop; empty if image i has crop i. Throws ValueError; a
   // message about one image names its number.
   Crops(const Images& images, const AugmentOptions& options, const Draw& draw,
-        std::shared_ptr<const ImageViews> views, std::vector<std::size_t> rows);
+        std::shared_ptr<const ImageCrops> crops, std::vector<std::size_t> rows);
 
-  // The size of each view; throws if views must have one size and differ.
+  // The size of each crop; throws if crops must have one size and differ.
   std::vector<kernels::ImageSize> sizes() const;
   kernels::ImageSize common_size() const;
 
@@ -128,7 +128,7 @@ class Crops {
 
  private:
   const kernels::View& view(std::size_t image) const {
-    return views_->views[rows_.empty() ? image : rows_[image]];
+    return crops_->views[rows_.empty() ? image : rows_[image]];
   }
   bool any_is_resized() const;
   void require_sizes() const;
@@ -141,7 +141,7 @@ class Crops {
   kernels::Interpolation interpolation_;
   std::vector<std::optional<kernels::Interpolation>> drawn_;  // per image
   bool in_floats_;
-  std::shared_ptr<const ImageViews> views_;
+  std::shared_ptr<const ImageCrops> crops_;
   std::vector<std::size_t> rows_;
   std::vector<kernels::ImageCrop> beyond_;
   kernels::Colors colors_{};

@@ -250,9 +250,9 @@ struct WrittenImages {
   py::object values;
   py::object sizes = py::none();
   py::object mask = py::none();
-  std::shared_ptr<ImageViews> views = nullptr;  // of view_images
+  std::shared_ptr<ImageCrops> image_crops = nullptr;  // of view_images
 
-  py::tuple as_tuple() const { return py::make_tuple(values, sizes, mask, views); }
+  py::tuple as_tuple() const { return py::make_tuple(values, sizes, mask, image_crops); }
 };
 
 WrittenImages write_batch(Images& images, const BatchRequest& request) {
@@ -294,14 +294,14 @@ py::tuple normalize_images(py::object images, py::object indices, const ImageFor
       .as_tuple();
 }
 
-// A batch of views of images of any sizes: the views have one size, or are padded. `views`: null to
-// find them; messages then name the entry `entry`. `rows`: the number of each image's view; empty
-// if image i has view i.
+// A batch of crops of images of any sizes: the crops have one size, or are padded. `image_crops`:
+// null to draw them; messages then name the entry `entry`. `rows`: the number of each image's crop;
+// empty if image i has crop i.
 py::tuple view_images(py::object images, py::object indices, const ImageFormat& format,
                       const AugmentOptions& options, py::object target, const std::string& name,
                       std::size_t threads, std::uint64_t key, const Integers& samples,
                       const std::string& entry, const std::optional<ObjectBoxes>& objects,
-                      std::shared_ptr<ImageViews> views, std::vector<std::size_t> rows,
+                      std::shared_ptr<ImageCrops> image_crops, std::vector<std::size_t> rows,
                       const std::optional<ImagePaddingOptions>& padding) {
   Images checked(std::move(images), std::move(indices), format, true, name);
   checked.require_some();
@@ -309,15 +309,15 @@ py::tuple view_images(py::object images, py::object indices, const ImageFormat& 
     throw wrong_value({name}, options.problem_with_one_channel);
   }
   const Draw draw{key, samples, objects ? &*objects : nullptr};
-  if (!views) views = find_views(checked, options, draw, entry);
-  Crops crops(checked, options, draw, views, std::move(rows));
+  if (!image_crops) image_crops = find_crops(checked, options, draw, entry);
+  Crops crops(checked, options, draw, image_crops, std::move(rows));
   WrittenImages batch = write_batch(checked, {.format = format,
                                               .output = OutputRequest(std::move(target), true),
                                               .function = name,
                                               .threads = threads,
                                               .crops = &crops,
                                               .padding = padding ? &*padding : nullptr});
-  batch.views = std::move(views);
+  batch.image_crops = std::move(image_crops);
   return batch.as_tuple();
 }
 
@@ -342,7 +342,7 @@ void register_images(py::module_& m) {
   m.def("view_images", &view_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
         py::arg("key"), py::arg("samples"), py::arg("entry"), py::arg("objects") = py::none(),
-        py::arg("views") = py::none(), py::arg("rows") = std::vector<std::size_t>(),
+        py::arg("crops") = py::none(), py::arg("rows") = std::vector<std::size_t>(),
         py::arg("padding") = py::none());
 }
 

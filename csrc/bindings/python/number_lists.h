@@ -16,10 +16,10 @@ struct Numbers {
   const std::byte* data;
   std::int64_t count;
   DType dtype;  // int64; bool if all are bools; float64 if one is a float
-  // Of its integers.
+  // The range of its integers.
   std::int64_t smallest = std::numeric_limits<std::int64_t>::max();
   std::int64_t largest = std::numeric_limits<std::int64_t>::min();
-  double largest_real = 0;  // of the magnitudes of its finite floats
+  double largest_real = 0;  // the largest magnitude of its finite floats
 };
 
 // Memory for the numbers of a batch's lists, concatenated.

@@ -110,7 +110,7 @@ std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::str
   const std::int64_t rest = size % multiple;
   if (rest != 0 && __builtin_add_overflow(size, multiple - rest, &size)) {
     throw wrong_value({name},
-                      "multiple_of=" + std::to_string(multiple) + " is larger than memory can be");
+                      "multiple_of=" + std::to_string(multiple) + " is too large for any memory");
   }
   return size;
 }

@@ -92,7 +92,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   for (std::size_t i = 0; i < count; ++i) {
     const std::int64_t begin = total, length = samples.shape(i)[0];
     if (__builtin_add_overflow(begin, length, &total)) {
-      throw wrong_value({name}, "the samples together are larger than memory can be");
+      throw wrong_value({name}, "the samples together are too large for any memory");
     }
     segments[i] = {.begin = begin, .data = length, .end = total, .number = 0};
   }
@@ -118,7 +118,7 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
 
 // The plan of documents in pinfeed.batches.Packing.
 struct Packing {
-  Numbers64 totals, starts, lengths, places;
+  Numbers64 totals, starts, lengths, offsets;
   std::int64_t rows, seq_length, multiple_of;
   std::optional<std::int64_t> max_documents;
 
@@ -126,7 +126,7 @@ struct Packing {
       : totals(named.attr("totals")),
         starts(named.attr("starts")),
         lengths(named.attr("lengths")),
-        places(named.attr("places")),
+        offsets(named.attr("offsets")),
         rows(named.attr("rows").cast<std::int64_t>()),
         seq_length(named.attr("seq_length").cast<std::int64_t>()),
         multiple_of(named.attr("multiple_of").cast<std::int64_t>()),
@@ -154,7 +154,7 @@ Problem damaged_plan(const std::string& name) {
 // Cuts each document to its planned piece. Throws ValueError if a length differs from the plan's.
 void cut(Samples& samples, const Packing& packing, const std::string& name) {
   for (const Numbers64* numbers :
-       {&packing.totals, &packing.starts, &packing.lengths, &packing.places}) {
+       {&packing.totals, &packing.starts, &packing.lengths, &packing.offsets}) {
     if (numbers->size() != static_cast<py::ssize_t>(samples.count())) {
       throw wrong_value({name},
                         std::to_string(numbers->size()) + " samples as in PackSampler's batch",
@@ -235,7 +235,7 @@ Layout in_rows(const Packing& packing, const Samples& samples, bool through,
     }
   };
   for (std::size_t i = 0; i < count; ++i) {
-    const std::int64_t begin = packing.places.data()[i], length = samples.shape(i)[0];
+    const std::int64_t begin = packing.offsets.data()[i], length = samples.shape(i)[0];
     if (begin < 0 || begin >= layout.tokens || length > row_length) throw damaged_plan(name);
     finish_rows(begin / row_length);
     const std::int64_t padded = rounded_up(length, multiple, name);

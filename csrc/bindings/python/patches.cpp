@@ -144,7 +144,7 @@ class Patches {
         format_(format),
         options_(options),
         scaling_(format, images.dtype(), images.channels(), images.name()),
-        crops_(images, augment, draw, find_clips(frames, find_views(images, augment, draw, "")),
+        crops_(images, augment, draw, find_clips(frames, find_crops(images, augment, draw, "")),
                {}) {
     if (!scaling_.is_identity()) images.require_units(format);
   }
@@ -173,8 +173,8 @@ class Patches {
 
  private:
   // Resizes the view of each image to a size of whole patches.
-  std::shared_ptr<ImageViews> find_clips(const std::optional<Integers>& frames,
-                                         std::shared_ptr<ImageViews> views) {
+  std::shared_ptr<ImageCrops> find_clips(const std::optional<Integers>& frames,
+                                         std::shared_ptr<ImageCrops> crops) {
     const std::size_t count = frames ? static_cast<std::size_t>(frames->size()) : images_.count();
     const auto temporal = static_cast<std::size_t>(options_.temporal);
     std::size_t first = 0;
@@ -189,9 +189,9 @@ class Patches {
         throw wrong_value(subject, "a clip of at least one frame", "none");
       }
       clip.groups = (clip.frames + temporal - 1) / temporal;
-      const kernels::View first_view = views->views[clip.first];
+      const kernels::View first_view = crops->views[clip.first];
       for (std::size_t frame = clip.first; frame < first; ++frame) {
-        kernels::View& view = views->views[frame];
+        kernels::View& view = crops->views[frame];
         if (!have_one_size(view, first_view)) {
           throw wrong_value(subject, "a clip whose frames have one size",
                             "frames of different sizes");
@@ -215,7 +215,7 @@ class Patches {
       checked_bytes(Shape{static_cast<std::int64_t>(total_)}, kUint8, images_.name());
       clips_.push_back(clip);
     }
-    return views;
+    return crops;
   }
 
   // The number of rows of an image that are written together.

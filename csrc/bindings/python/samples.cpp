@@ -20,8 +20,8 @@ namespace {
 
 using Indices = py::array_t<std::int64_t, py::array::c_style>;
 
-// Chosen samples are at random addresses, and so are their offsets: this many prefetches are in
-// flight.
+// The number of prefetches in flight, because chosen samples and their offsets are at random
+// addresses.
 constexpr std::size_t kAhead = 16;
 
 // Prefetches the rest of a later sample's object. Its beginning, with the reference count, is
@@ -149,7 +149,7 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
   }
   if (samples > kMax) {
     throw wrong_value(
-        {name_}, "a batch of " + std::to_string(samples) + " samples is larger than memory can be");
+        {name_}, "a batch of " + std::to_string(samples) + " samples is too large for any memory");
   }
   axes_ = first.axes() - sample_axis;
   is_tensor_ = first.is_tensor;

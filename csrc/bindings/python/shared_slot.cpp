@@ -51,16 +51,17 @@ py::object receive(const Slot& slot, std::size_t start, std::size_t bytes) {
   return bytes_tensor(slot, start, bytes, &SharedSlot::let_go);
 }
 
-using Cells = py::array_t<std::int64_t, py::array::c_style>;
+using SharedIntegers = py::array_t<std::int64_t, py::array::c_style>;
 
 // One operation on an integer that several processes share.
-bool compare_exchange(Cells cells, py::ssize_t index, std::int64_t expected, std::int64_t desired) {
-  if (index < 0 || index >= cells.size()) {
+bool compare_exchange(SharedIntegers integers, py::ssize_t index, std::int64_t expected,
+                      std::int64_t desired) {
+  if (index < 0 || index >= integers.size()) {
     throw wrong_index({"compare_exchange"}, "index " + std::to_string(index) +
                                                 " is out of range for " +
-                                                std::to_string(cells.size()) + " cells");
+                                                std::to_string(integers.size()) + " integers");
   }
-  return __atomic_compare_exchange_n(cells.mutable_data() + index, &expected, desired, false,
+  return __atomic_compare_exchange_n(integers.mutable_data() + index, &expected, desired, false,
                                      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
@@ -92,7 +93,7 @@ void register_shared_slot(py::module_& m) {
       .def("receive", &receive, py::arg("start"), py::arg("bytes"))
       .def("discard", &SharedSlot::discard, py::call_guard<py::gil_scoped_release>())
       .def("retire", &SharedSlot::retire, py::call_guard<py::gil_scoped_release>());
-  m.def("compare_exchange", &compare_exchange, py::arg("cells").noconvert(), py::arg("index"),
+  m.def("compare_exchange", &compare_exchange, py::arg("integers").noconvert(), py::arg("index"),
         py::arg("expected"), py::arg("desired"));
 }
 

@@ -58,17 +58,17 @@ bool to_corners(Corners boxes, kernels::BoxFormat format) {
 }
 
 // Moves the corners of `objects` in place, flags which remain, and returns the remaining boxes as
-// float32 of shape (total, 4), with their offsets. `place`: height and width of the batch.
-py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const BoxOptions& options,
-                     std::array<double, 2> place, py::object target, const std::string& name) {
-  require_objects(objects, views.views.size(), name);
+// float32 of shape (total, 4), with their offsets. `slot`: height and width of the batch.
+py::tuple move_boxes(const ImageCrops& crops, const ObjectBoxes& objects, const BoxOptions& options,
+                     std::array<double, 2> slot, py::object target, const std::string& name) {
+  require_objects(objects, crops.views.size(), name);
   auto [corners, offsets, remain] = objects;
   const std::int64_t* const first = offsets.data();
-  const std::size_t images = views.views.size();
+  const std::size_t images = crops.views.size();
   double* const boxes = corners.mutable_data();
   std::uint8_t* const flags = flags_of(remain);
   for (std::size_t i = 0; i < images; ++i) {
-    kernels::move_boxes(views.views[i], {options.min_size, options.min_area}, boxes + 4 * first[i],
+    kernels::move_boxes(crops.views[i], {options.min_size, options.min_area}, boxes + 4 * first[i],
                         flags + first[i], static_cast<std::size_t>(first[i + 1] - first[i]));
   }
   const OutputRequest request(std::move(target), true);
@@ -77,9 +77,9 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
   const Output out = make_output(request, {total, 4}, kFloat32, name);
   auto* to = reinterpret_cast<float*>(out.data);
   for (std::size_t i = 0; i < images; ++i) {
-    const kernels::Crop& seen = views.views[i].seen();
+    const kernels::Crop& seen = crops.views[i].seen();
     std::array<double, 2> unit{1, 1};
-    if (options.of_batch) unit = place;
+    if (options.of_batch) unit = slot;
     if (options.of_image)
       unit = {static_cast<double>(seen.height), static_cast<double>(seen.width)};
     to = kernels::write_boxes(options.format, boxes + 4 * first[i], flags + first[i],
@@ -91,16 +91,16 @@ py::tuple move_boxes(const ImageViews& views, const ObjectBoxes& objects, const 
 
 // Points of shape (total, ..., 2 or 3), float64, with offsets; returns the remaining ones as
 // float32.
-py::tuple move_points(const ImageViews& views, const Corners& points, const Integers& offsets,
+py::tuple move_points(const ImageCrops& crops, const Corners& points, const Integers& offsets,
                       const Flags& remain, py::object target, const std::string& name) {
-  require_offsets(offsets, views.views.size(), remain.size(), name);
+  require_offsets(offsets, crops.views.size(), remain.size(), name);
   if (points.ndim() < 2 || points.shape(0) != remain.size() ||
       (points.shape(points.ndim() - 1) != 2 && points.shape(points.ndim() - 1) != 3)) {
     throw wrong_value({name}, "points must have shape (total, ..., 2 or 3), and one flag each");
   }
   const std::int64_t* const first = offsets.data();
   const std::uint8_t* const flags = flags_of(remain);
-  const std::size_t images = views.views.size();
+  const std::size_t images = crops.views.size();
   const OutputRequest request(std::move(target), true);
   const Output ends = write_offsets(first, images, flags, request, name);
   Shape shape(points.shape(), points.shape() + points.ndim());
@@ -116,7 +116,7 @@ py::tuple move_points(const ImageViews& views, const Corners& points, const Inte
   for (std::size_t i = 0; i < images; ++i) {
     for (std::int64_t item = first[i]; item < first[i + 1]; ++item) {
       if (!flags[item]) continue;
-      kernels::move_points(views.views[i], points.data() + static_cast<std::size_t>(item) * step,
+      kernels::move_points(crops.views[i], points.data() + static_cast<std::size_t>(item) * step,
                            item_points, numbers, to);
       to += step;
     }
@@ -132,9 +132,9 @@ void register_targets(py::module_& m) {
       Keyword{"of_image", &BoxOptions::of_image}, Keyword{"of_batch", &BoxOptions::of_batch},
       Keyword{"min_size", &BoxOptions::min_size}, Keyword{"min_area", &BoxOptions::min_area});
   m.def("to_corners", &to_corners, py::arg("boxes").noconvert(), py::arg("format"));
-  m.def("move_boxes", &move_boxes, py::arg("views"), py::arg("objects"), py::arg("options"),
-        py::arg("place"), py::arg("target"), py::arg("name"));
-  m.def("move_points", &move_points, py::arg("views"), py::arg("points"), py::arg("offsets"),
+  m.def("move_boxes", &move_boxes, py::arg("crops"), py::arg("objects"), py::arg("options"),
+        py::arg("slot"), py::arg("target"), py::arg("name"));
+  m.def("move_points", &move_points, py::arg("crops"), py::arg("points"), py::arg("offsets"),
         py::arg("remain"), py::arg("target"), py::arg("name"));
 }
 

@@ -176,8 +176,8 @@ class Augmentation:
         """Returns the batch of these images; arguments and result are as in ``_core.view_images``."""
         key, threads = random_state.key(self._stream), get_num_threads()
         shared = (self._steps, self._stream) if self._steps else None
-        views = random_state.views.get(shared)
-        if self.needs_boxes and objects is None and views is None:
+        crops = random_state.crops.get(shared)
+        if self.needs_boxes and objects is None and crops is None:
             wrong = "RandomIoUCrop needs the boxes of these images, but no entry has them"
             hint = 'add Boxes(image="...") beside the first image with this geometry'
             raise ValueError(Problem(name, wrong, hint=hint))
@@ -193,11 +193,11 @@ class Augmentation:
             samples=random_state.samples,
             entry=f"entry {path}" if path else "the samples",
             objects=objects,
-            views=views,
+            crops=crops,
             padding=padding,
         )
         if shared is not None:
-            random_state.views[shared] = batch[3]
+            random_state.crops[shared] = batch[3]
         if self._erasing is not None:
             _core.erase_images(
                 batch[0], format.output, self._erasing, key, random_state.samples, name, threads

@@ -30,14 +30,14 @@ class BatchRandomState:
 
     Attributes:
         samples: Number that identifies each sample, int64 of shape (B,).
-        views: The crops drawn so far, by geometry and random stream. Entries with the same geometry
+        crops: The crops drawn so far, by geometry and random stream. Entries with the same geometry
             and stream share them.
     """
 
     def __init__(self, samples: npt.NDArray[np.int64], key: int | None = None) -> None:
         self.samples = samples
         self._key = key
-        self.views: dict[Any, _core.ImageViews] = {}
+        self.crops: dict[Any, _core.ImageCrops] = {}
 
     def key(self, stream: int) -> int:
         """Returns a 64-bit key, a different one for each stream."""
@@ -55,18 +55,18 @@ class CollateRandomState:
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Shared with workers: the epoch and the state of `_watch`.
-        self._cells = None if seed is None else SharedIntegers([0] * 10, "Collate")
+        self._integers = None if seed is None else SharedIntegers([0] * 10, "Collate")
 
     @property
     def epoch(self) -> int:
         """The epoch of batches that don't carry one."""
-        return 0 if self._cells is None else int(self._cells.values[0])
+        return 0 if self._integers is None else int(self._integers.values[0])
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch in this process and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
-        if self._cells is not None:
-            self._cells.values.numpy()[:3] = epoch, 1, 0
+        if self._integers is not None:
+            self._integers.values.numpy()[:3] = epoch, 1, 0
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> BatchRandomState:
         """Returns the random state of a batch.
@@ -115,17 +115,17 @@ class CollateRandomState:
         unknown, as with a ``Subset``, and nobody called `set_epoch`, it warns when the first sample
         and one of a later batch have both come again; one repeated batch is not an epoch.
         """
-        if self._cells is None:
+        if self._integers is None:
             return
         length = sys.maxsize if dataset_length is None else dataset_length
-        cells = self._cells.values.numpy()
-        epoch, was_set, watched_length, first, since, times, has_warned, other, others = cells[
+        integers = self._integers.values.numpy()
+        epoch, was_set, watched_length, first, since, times, has_warned, other, others = integers[
             :9
         ].tolist()
         if has_warned or length < watched_length:
             return
         if length > watched_length:
-            cells[2:9] = length, numbers[0], len(numbers), 1, 0, 0, 0
+            integers[2:9] = length, numbers[0], len(numbers), 1, 0, 0, 0
             return
         is_first_again = first in numbers
         times += is_first_again
@@ -136,26 +136,26 @@ class CollateRandomState:
         _, world_size = group_ranks() or (0, 1)
         is_over = is_first_again and since >= length // world_size
         if is_over or (times > 1 and others > 1 and not was_set):
-            cells[6] = 1
+            integers[6] = 1
             warnings.warn(
                 f"Collate: samples repeat in epoch {epoch}, with the same random draws as before; "
                 "call Collate.set_epoch(epoch) before each epoch, or use a batch_sampler of pinfeed, such "
                 "as ShuffleSampler, over pinfeed.IndexedDataset(dataset), whose batches carry their epoch",
                 stacklevel=2,
             )
-        cells[4:6] = (0 if is_first_again else since) + len(numbers), times
-        cells[7:9] = other, others
+        integers[4:6] = (0 if is_first_again else since) + len(numbers), times
+        integers[7:9] = other, others
 
     def _watch_copies(self, numbers: npt.NDArray[np.int64]) -> None:
         """Warns once if a batch repeats samples and its sampler didn't count the copies.
 
         A single copy is fine, because samplers repeat one to give ranks equally many samples.
         """
-        if self._cells is None or self._cells.values[9]:
+        if self._integers is None or self._integers.values[9]:
             return
         copies = len(numbers) - len({*numbers.tolist()})
         if copies > 1 and copies >= len(numbers) // 16:
-            self._cells.values[9] = 1
+            self._integers.values[9] = 1
             warnings.warn(
                 f"Collate: {copies} samples of a batch are copies of other samples, with the same random draws; "
                 "use pinfeed.samplers.WeightedSampler, which counts copies, as batch_sampler over an "

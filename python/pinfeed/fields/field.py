@@ -34,7 +34,7 @@ class Objects(NamedTuple):
 class BatchCrops(NamedTuple):
     """The crops of a batch of images."""
 
-    views: Any  # the crop of each image, in native form
+    native: Any  # the crop of each image, a ``_core.ImageCrops``
     size: tuple[int, int]  # height and width of the batch
     geometry: Geometry | None  # the geometry that the crops were drawn for
 

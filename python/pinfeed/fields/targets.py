@@ -216,13 +216,15 @@ class Boxes(Target):
         if crops is None:
             self._require_no_objects(offsets, context)
             return JaggedBatch(torch.zeros((0, 4), device="cpu"), torch.from_numpy(offsets))
-        require_canvases(canvases, crops.views.sources, context.name)
+        require_canvases(canvases, crops.native.sources, context.name)
         require_inside(
-            corners, offsets, crops.views.sources, self.format, self._first_batches, context.name
+            corners, offsets, crops.native.sources, self.format, self._first_batches, context.name
         )
         target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_boxes(crops.views, objects, self._options, crops.size, target, context.name)
+            *_core.move_boxes(
+                crops.native, objects, self._options, crops.size, target, context.name
+            )
         )
 
 
@@ -282,14 +284,14 @@ class Points(Target):
             self._require_no_objects(offsets, context)
             none = torch.zeros(points.shape, device="cpu")
             return JaggedBatch(none, torch.from_numpy(offsets))
-        require_canvases(sizes, crops.views.sources, context.name)
+        require_canvases(sizes, crops.native.sources, context.name)
         require_points_inside(
-            points, offsets, crops.views.sources, self._first_batches, context.name
+            points, offsets, crops.native.sources, self._first_batches, context.name
         )
         remain = _those_that_remain(objects, offsets, context.name)
         target = batch_allocator(context.pin)
         return JaggedBatch(
-            *_core.move_points(crops.views, points, offsets, remain, target, context.name)
+            *_core.move_points(crops.native, points, offsets, remain, target, context.name)
         )
 
 
@@ -358,7 +360,7 @@ class InstanceMasks(Target):
         if crops is None:
             self._require_no_objects(offsets, context)
             return self._batch(torch.zeros((0, 0, 0), dtype=torch.uint8, device="cpu"), offsets)
-        for position, (masks, size) in enumerate(zip(items, crops.views.sources, strict=True)):
+        for position, (masks, size) in enumerate(zip(items, crops.native.sources, strict=True)):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, the size of their image in entry [{self.image!r}]"
                 got = str(tuple(masks.shape[1:]))
@@ -378,7 +380,7 @@ class InstanceMasks(Target):
                 key=0,
                 samples=rows,
                 entry="",
-                views=crops.views,
+                crops=crops.native,
                 rows=rows.tolist(),
                 padding=_core.ImagePaddingOptions(value=0, min_size=crops.size),
             )[0]
