@@ -157,7 +157,7 @@ TOKENS_OF = "expected a document's tokens"
         (DICTS, {"key": "ids"}, TypeError, f"{TOKENS_OF} under the key 'ids', got ['tokens']: 'ids'"),
         (DICTS, {"key": 0}, TypeError, f"{TOKENS_OF} under the key 0, got ['tokens']: 0"),
         ([1], {}, TypeError, f"{TOKENS_OF}, got int: object of type"),
-        (DICTS, {"key": "tokens"}, ValueError, "at most seq_length=2 tokens, got one of 3; cut it or"),
+        (DICTS, {"key": "tokens"}, ValueError, "at most seq_length=2 tokens, got one of 3; cut or drop"),
     ],
 )  # fmt: skip
 def test_documents_that_do_not_fit(samples, options, error, words):
@@ -186,7 +186,7 @@ LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
             ValueError, "StreamDataset: the state is from another stream: shuffle_buffer"),
         (LAST_OF_TWO, {}, STATE,  # other ranks have other windows
             ValueError, "rank is 0 in the state and 1 here, world_size is 1 in the state and 2"),
-        ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "has no windows"),
+        ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "got one without windows"),
         ({}, {}, [], TypeError, "state must be the state of this worker, got a list; load the list into a Dev"),
         ({}, {}, STATE | {"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
     ],

@@ -223,7 +223,7 @@ BAD_STATES = {
     ("state", "error", "message"),
     [
         (5, TypeError, "state must be a dict, got int"),
-        ({}, ValueError, "has no epoch, yielded, arrived, starts"),
+        ({}, ValueError, "got one without epoch, yielded, arrived, starts"),
         *((a_state() | {key: value}, TypeError if "an int" in expected else ValueError, f"{key} of the state .*{expected}")
           for key, values in BAD_STATES.items() for value, expected in values),
     ],
