@@ -35,10 +35,13 @@ def host_array(array: Any) -> Any:
     """Returns an array or a tensor as an ndarray; None for a tensor that NumPy can't view."""
     if not isinstance(array, torch.Tensor):
         return np.asarray(array)
-    if not array.is_cpu or array.layout != torch.strided or array.is_quantized or array.is_nested:
-        return None
-    array = array.detach().resolve_conj().resolve_neg()
-    return (array.float() if array.dtype is torch.bfloat16 else array).numpy()
+    try:
+        if array.layout != torch.strided or array.is_quantized or array.is_nested:
+            return None
+        array = array.detach().resolve_conj().resolve_neg()
+        return (array.float() if array.dtype is torch.bfloat16 else array).numpy()
+    except (RuntimeError, TypeError):
+        return None  # on a device, or fake or wrapped: it has no values here
 
 
 class Problem:

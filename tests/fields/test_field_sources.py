@@ -133,7 +133,7 @@ BAD = {
     "labels among None": (lambda: LABELS([{"label": None}, {"label": None}, {"label": 1}]),
         ValueError, "entry ['label'] of sample 2: expected None as in sample 0, got an entry"),
     "missing in some": (lambda: LABELS([{"label": 1}, {}]), ValueError, "sample 1", "['label']"),
-    "an entry of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().from_key("y")}), TypeError, "fields['x']", "are for Collate"),
+    "an entry of a device": (lambda: pinfeed.DeviceLoader([], fields={"x": Stack().from_key("y")}), TypeError, "fields['x']", "pass it to Collate"),
     "a key of two entries": (make({"input_ids": Pad(mask="labels"), "labels": Stack().from_key("label")}),
         ValueError, "two fields for the key 'labels'"),
 }  # fmt: skip

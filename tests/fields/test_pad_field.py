@@ -98,7 +98,7 @@ def test_keys_stand_after_their_entry():
 
 
 TWO = r"fields.* has two fields for the key '[xym]'; leave one out, or choose another"
-NO_DICT = r"fields.* names keys \['[mn]'\], but is not in a dict"
+NO_DICT = r"fields.* adds the keys \['[mn]'\], which needs a dict"
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ BAD_LIKES = {
     "itself": (lambda: Collate({"ids": Pad(like="ids")}), ValueError, "another Pad()"),
     "another field": (lambda: Collate({"ids": Jagged(), "x": Pad(like="ids")}), ValueError, "fields['x'] has like='ids'", "got Jagged()"),
     "a chain": (lambda: Collate({"a": Pad(), "b": Pad(like="a"), "c": Pad(like="b")}), ValueError, "without like=; got Pad(lengths=False, like='a')"),
-    "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "depends on 'ids' of the same dict", "make the samples dicts"),
-    "of a device": (lambda: pinfeed.DeviceLoader([], fields={"ids": Pad(), "x": Pad(like="ids")}), TypeError, "are for Collate"),
+    "in no dict": (lambda: Collate((Pad(), Pad(like="ids"))), ValueError, "depends on the key 'ids' of the same dict", "make the samples dicts"),
+    "of a device": (lambda: pinfeed.DeviceLoader([], fields={"ids": Pad(), "x": Pad(like="ids")}), TypeError, "must not have from_key(), allow_missing() or like="),
 }  # fmt: skip
 
 
