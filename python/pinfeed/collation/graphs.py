@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.collation.untransformed import FieldEntry, field_entries
 from pinfeed.fields.jagged import Jagged
-from pinfeed.structure import is_container
+from pinfeed.structure import is_container, parts
 
 _SAMPLES = 256  # to check
 _FEW_EDGES = 5  # or fewer columns can be the columns of records, such as (begin, end, class)
@@ -62,8 +62,7 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
 
 def _has_jagged(fields: Any) -> bool:
     if is_container(fields):
-        parts = fields.values() if hasattr(fields, "values") else fields
-        return any(_has_jagged(part) for part in parts)
+        return any(_has_jagged(part) for part in parts(fields))
     return isinstance(fields, Jagged)
 
 
@@ -71,12 +70,8 @@ def _pairs(entry: FieldEntry | None) -> npt.NDArray[Any] | None:
     """Returns integers of shape (2, E), where E is more than 2; None for anything else."""
     try:
         array = np.asarray(None if entry is None else entry.value)
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):  # of another device, with gradients, of several lengths
-        return None
+    except (RuntimeError, TypeError, ValueError):
+        return None  # of another device, with gradients, of several lengths
     is_pair = array.ndim == 2 and array.shape[0] == 2 and array.shape[1] > 2
     return array if is_pair and array.dtype.kind in "iu" else None
 
@@ -93,9 +88,9 @@ def _nodes(entry: FieldEntry | None) -> int | None:
 def _are_edges(
     edges: Sequence[npt.NDArray[Any]], nodes: npt.NDArray[np.int64], is_jagged: bool
 ) -> bool:
-    """Whether pairs of numbers join nodes, of which there are so many in each sample."""
-    most = np.array([edge.max() for edge in edges])
-    if min(edge.min() for edge in edges) < 0 or (most >= nodes).any() or most.max() < 2:
+    """Whether pairs of numbers join nodes, of which each sample has this number."""
+    last = np.array([edge.max() for edge in edges])
+    if min(edge.min() for edge in edges) < 0 or (last >= nodes).any() or last.max() < 2:
         return False
     if _are_undirected(edges):
         return True
@@ -105,7 +100,7 @@ def _are_edges(
     if sum(len(np.unique(edge)) for edge in edges) >= 0.9 * nodes.sum():
         return sum(counts) >= _FEW_NODES and (is_jagged or len(counts) > 1)
     # Numbers of another kind don't follow the number of nodes.
-    ends = nodes[most == nodes - 1]
+    ends = nodes[last == nodes - 1]
     return columns > _FEW_EDGES and len({*ends.tolist()}) > 1 and 2 * len(ends) >= len(nodes)
 
 
