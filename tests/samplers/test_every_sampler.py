@@ -395,7 +395,7 @@ def test_states_of_other_samplers(make):
 
 
 BAD_STATES = [
-    ({"planning": 0}, ValueError, "the state is from another sampler: planning is 0 there"),
+    ({"planning": 0}, ValueError, "the state is from another sampler: planning is 0 in the state"),
     ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
     ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
     ({"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
