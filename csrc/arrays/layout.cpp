@@ -20,7 +20,7 @@ std::size_t checked_bytes(Sizes shape, std::size_t item_size, const std::string&
   for (const std::int64_t size : shape) {
     if (!__builtin_mul_overflow(bytes, size == 0 ? 1 : size, &bytes)) continue;
     throw std::invalid_argument(function + ": an output of shape " + shape_text(shape) +
-                                " is larger than memory can be" +
+                                " is too large for any memory" +
                                 (empty ? ", sizes of 0 aside" : ""));
   }
   return empty ? 0 : static_cast<std::size_t>(bytes);

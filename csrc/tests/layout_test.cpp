@@ -36,10 +36,9 @@ void test_bytes() {
   CHECK(checked_bytes(Shape{3, 0, 5}, 8, "") == 0);
   CHECK(checked_bytes(Shape{kMax}, 1, "") == static_cast<std::size_t>(kMax));
   const std::string max = std::to_string(kMax);
-  CHECK(refusal({kMax}, 2) ==
-        "pad: an output of shape (" + max + ",) is larger than memory can be");
+  CHECK(refusal({kMax}, 2) == "pad: an output of shape (" + max + ",) is too large for any memory");
   CHECK(refusal({kMax, 0, 2}, 1) == "pad: an output of shape (" + max +
-                                        ", 0, 2) is larger than memory can be, sizes of 0 aside");
+                                        ", 0, 2) is too large for any memory, sizes of 0 aside");
   CHECK(refusal({kMax, 0}, 1).empty());
 }
 

@@ -56,9 +56,9 @@ BAD = {
     "list of numbers beyond": ([[300]], {"dtype": np.uint8}, ValueError, "sample 0", "uint8"),
     "negative in a list": ([[0], [3, -1]], {"dtype": np.uint64}, ValueError, "sample 1", "got -1"),
     "list of fractions": ([[1], [0.5]], {"dtype": int}, TypeError, "sample 1", "float32 to int64"),
-    "too long": ([HUGE, HUGE], {}, ValueError, "(2, 4611686018427387904)", "larger than memory"),
+    "too long": ([HUGE, HUGE], {}, ValueError, "(2, 4611686018427387904)", "too large for any memory"),
     "no memory": ([HUGE[: 2**50]], {}, MemoryError, "(1, 1125899906842624)"),
-    "multiple of eight bytes": (TOKENS, {"multiple_of": 2**62}, ValueError, "larger than memory"),
+    "multiple of eight bytes": (TOKENS, {"multiple_of": 2**62}, ValueError, "too large for any memory"),
     "multiple of bytes": ([HUGE[:1]], {"multiple_of": 2**62}, MemoryError, "no memory"),
     "multiple beyond": ([HUGE[: 2**61]], {"multiple_of": 2**63 - 1, "mask": True}, MemoryError),
     "multiple of multiples": ([HUGE[:5]], {"multiple_of": 2**63 - 1, "dtype": "i2"}, ValueError),
@@ -66,7 +66,7 @@ BAD = {
         ValueError, "multiple_of must be an integer, or one for each of the 1 axes"),
     "three multiples": (BOXES, {"multiple_of": (8, 6, 1), "axes": (0, 1)},
         ValueError, "multiple_of must be an integer, or one for each of the 2 axes"),
-    "multiples": ([np.zeros((2, 2), np.uint8)], {"multiple_of": 2**62, "axes": (0, 1)}, ValueError, "larger than memory"),
+    "multiples": ([np.zeros((2, 2), np.uint8)], {"multiple_of": 2**62, "axes": (0, 1)}, ValueError, "too large for any memory"),
     "a mask of nothing": ([np.zeros((3, 0), np.uint8)], {"multiple_of": 2**62, "mask": True}, MemoryError),
 }  # fmt: skip
 for keyword in ("max_length", "multiple_of"):
@@ -156,7 +156,7 @@ def test_out_may_hold_what_is_cut_off_and_what_is_empty():
 
 def test_nothing_times_more_than_memory():
     for sample in (np.zeros((0, 1, 1), np.uint8), torch.zeros(0, 1, 1, dtype=torch.uint8)):
-        with pytest.raises(ValueError, match="larger than memory can be"):
+        with pytest.raises(ValueError, match="too large for any memory"):
             pinfeed.functional.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
 
 

@@ -215,7 +215,7 @@ BAD = {
     "another view": (lambda: pinfeed.Image.from_processor(processor_of("ViT"), augment=pinfeed.augment.RandomHorizontalFlip()), TypeError, "augment follows from the processor", "write the field as Image(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), augment=Resize((224, 224))) with another augment"),
     "another kind": (lambda: pinfeed.Image.from_processor(object()), TypeError, "ViTImageProcessor", "got object"),
     "lanczos": (refused("ViT", resample=1), ValueError, "ViTImageProcessor has resample=", "bicubic"),
-    "a crop that pads": (lambda: pinfeed.Image.from_processor(processor_of("CLIP", "Pil", size={"shortest_edge": 20})), ValueError, "has crop_size=", "not smaller than"),
+    "a crop that pads": (lambda: pinfeed.Image.from_processor(processor_of("CLIP", "Pil", size={"shortest_edge": 20})), ValueError, "has crop_size=", "crops of at most size="),
     "a size to fit into": (refused("ViT", size={"max_height": 20, "max_width": 30}), ValueError, "has size=", "shortest_edge"),
     "crops of whole images": (refused("CLIP", do_resize=False), ValueError, "has do_resize=False"),
     "another library": (lambda: pinfeed.augment.CenterCrop(4, like="jax"), ValueError, "CenterCrop: like must be one of", "got 'jax'"),

@@ -228,7 +228,7 @@ def test_what_is_no_field_for_whole_batches(field, message):
     ("fields", "batches", "words"),
     [
         ({"x": Pad(lengths="y"), "y": Image()}, [], "two fields for the key 'y'"),
-        ([Pad(lengths="y")], [], "is not in a dict"),
+        ([Pad(lengths="y")], [], "needs a dict"),
         ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], "entry ['x'] adds the key 'y'"),
         ({"x": Image()}, [{"y": 0}], "expected keys of batches, ['y'], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as in batches, got 1;"),

@@ -186,6 +186,10 @@ class Report:
                 yield f"{start}: leave it as it is."
             else:
                 yield f"{start}. What helps against this limit: {CURES[cause]}."
+        elif limit == "files" and self.measured.reads_too_much:
+            # Workers and caches can gain a little, and a path far more.
+            if all(change.name != "rows read natively" for change in recommended):
+                yield f"What helps more against this limit: {CURES[limit]}."
         for note in self.notes:
             yield f"Note: {note}."
 
