@@ -186,7 +186,7 @@ void FileReads::fail(const ReadFailure& failure) const {
   throw FileError(
       file.path + ": the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
           (row.empty() ? "and had " + std::to_string(file.stamp.size) + " when it was opened"
-                       : row + " ends at byte " + end),
+                       : "but " + row + " ends at byte " + end),
       0);
 }
 

@@ -207,7 +207,7 @@ void test_messages() {
     FileReads reads = reads_of(rows, chosen, alike);
     CHECK(message_of([&] { reads.plan(true, 1); }) ==
           "0 " + path + ": the file was cut short: it has " + std::to_string(size_of(990)) +
-              " bytes, row 995 ends at byte " + std::to_string(size_of(996)));
+              " bytes, but row 995 ends at byte " + std::to_string(size_of(996)));
 
     Rows parts({300, 700});
     const std::string second = parts.folder.path(1);

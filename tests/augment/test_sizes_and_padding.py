@@ -209,8 +209,8 @@ ERRORS = [
     (lambda: augment.RandomIoUCrop(sampler_options=[]), ValueError, "a list of overlaps"),
     (lambda: augment.RandomIoUCrop(trials=0), ValueError, "trials must be at least 1"),
     (lambda: augment.Compose([augment.Resize(8), augment.RandomIoUCrop()]), ValueError, "RandomIoUCrop() must come before Resize(8)"),
-    (lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]), ValueError, "RandomZoomOut() comes after CenterCrop(8)"),
-    (lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]), ValueError, "CenterCrop(8) comes after RandomCrop(0.5)"),
+    (lambda: augment.Compose([augment.CenterCrop(8), augment.RandomZoomOut()]), ValueError, "a crop after CenterCrop(8) must not be larger or pad, got RandomZoomOut()"),
+    (lambda: augment.Compose([augment.RandomCrop(0.5), augment.CenterCrop(8)]), ValueError, "a crop after RandomCrop(0.5) must not be larger or pad, got CenterCrop(8)"),
     (lambda: pinfeed.Image(fill=3), ValueError, "fill needs a crop, a resize or padding"),
     (
         lambda: pinfeed.Collate(

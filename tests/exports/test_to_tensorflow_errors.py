@@ -85,7 +85,7 @@ REFUSED = [
     ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
     ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),
     ([X.to_sparse()], {}, TypeError, "batch 0: expected a dense tensor, got torch.sparse_coo"),
-    ([X.to("meta")], {}, TypeError, "batch 0: a tensor on the meta device has no values"),
+    ([X.to("meta")], {}, TypeError, "batch 0: expected a tensor with values, got one on the meta device"),
     ([X.to(torch.float8_e5m2)], {}, TypeError, "batch 0: TensorFlow has no torch.float8_e5m2"),
     ([np.zeros(2, "M8[s]")], {}, TypeError, "batch 0: TensorFlow has no datetime64[s]; conv"),
     ([np.zeros(2, "i4,f4")], {}, TypeError, "batch 0: TensorFlow has no"),

@@ -41,7 +41,7 @@ def test_a_file_cut_short_is_an_error(kept, field, temperature, tmp_path):
     dataset = ArrayDataset(path)
     bring_to(temperature, dataset, path)
     os.truncate(path, kept)
-    with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {kept} bytes, the array"):
+    with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {kept} bytes, but its"):
         Collate(FIELDS[field])(dataset.__getitems__([5, 199]))
 
 

@@ -56,9 +56,9 @@ JAGGED = {
     "offsets must be int64 with shape (B + 1,), got int32 (5,)": {"offsets": OFFSETS.int()},
     "offsets must be int64 with shape (B + 1,), got int64 (0,)": {"offsets": OFFSETS[:0]},
     "offsets must be int64 with shape (B + 1,), got int64 (1, 5)": {"offsets": OFFSETS[None]},
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got 13 at position 1": {"offsets": integers(0, 13)},
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got -1 at position 0": {"offsets": integers(-1, 3)},
-    "offsets must ascend from at least 0 to at most 12, the number of rows, got 2 at position 2": {"offsets": integers(0, 3, 2)},
+    "offsets must not decrease and must be from 0 to 12, the number of rows, got 13 at position 1": {"offsets": integers(0, 13)},
+    "offsets must not decrease and must be from 0 to 12, the number of rows, got -1 at position 0": {"offsets": integers(-1, 3)},
+    "offsets must not decrease and must be from 0 to 12, the number of rows, got 2 at position 2": {"offsets": integers(0, 3, 2)},
     "length must not be negative, got -1": {"length": -1},
     "max_length must not be negative, got -2": {"max_length": -2},
     "side must be right or left, got top": {"side": "top"},
@@ -82,7 +82,7 @@ UNPAD = {
     "padded must have shape (B, L, ...), got (4,)": {"padded": PADDED[:, 0, 0]},
     "padded must have shape (B, L, ...) with 4 samples, one less than offsets, got (3, 7, 2)": {"padded": PADDED[:3]},
     "total must not be negative, got -1": {"total": -1},
-    "offsets must ascend from at least 0 to at most 10, the number of rows, got 11": {"total": 10},
+    "offsets must not decrease and must be from 0 to 10, the number of rows, got 11": {"total": 10},
     "side must be right or left": {"side": ""},
 }  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_unpad_to_jagged(message):
 @pytest.mark.parametrize("padded", [PADDED, PADDED[..., :0]], ids=["no rows", "empty rows"])
 def test_unpad_to_jagged_of_nothing(padded):
     total = 0 if padded.numel() else 4
-    message = f"at most {total}, the number of rows, got 5 at position 0"
+    message = f"from 0 to {total}, the number of rows, got 5 at position 0"
     with pytest.raises(INVALID, match=message):
         P.unpad_to_jagged(padded, integers(5, 3, 9, 9, 9), total)
 

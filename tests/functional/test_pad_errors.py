@@ -85,7 +85,7 @@ for keyword in ("max_length", "multiple_of"):
     }
 OFFSETS = {
     "that decrease": ([0, 3, 2], ValueError, "3 and 2 for sample 1"),
-    "beyond the values": ([0, 3, 5], ValueError, "at most 4", "3 and 5 for sample 1"),
+    "beyond the values": ([0, 3, 5], ValueError, "from 0 to 4", "3 and 5 for sample 1"),
     "far beyond": ([0, 2**62, 4], ValueError, "0 and 4611686018427387904 for sample 0"),
     "negative": ([-1, 3, 4], ValueError, "-1 and 3 for sample 0"),
     "floats": ([0.0, 4.0], TypeError, "int64 or int32", "float64"),
@@ -140,7 +140,7 @@ def test_out_that_overlaps_the_input():
         memory[3:9].reshape(2, 3),
         [torch.from_numpy(memory[:3]), [1]],
     ):
-        with pytest.raises(ValueError, match="pad: out overlaps the input"):
+        with pytest.raises(ValueError, match="pad: out must not overlap the input"):
             pinfeed.functional.pad(samples, out=out)
         np.testing.assert_array_equal(memory, before)
     pinfeed.functional.pad([memory[6:9], memory[23:]], out=out)

@@ -244,5 +244,5 @@ def test_unbind_of_tuples_that_begin_with_objects():
 @pytest.mark.parametrize("offsets", [[0, -5, 10], [0, 5, 100], [-1, 10], [5, 2]])
 def test_offsets_that_do_not_fit(offsets):
     batch = JaggedBatch(torch.arange(10), torch.tensor(offsets))
-    with pytest.raises(ValueError, match="unbind: offsets must ascend from 0 to at most 10"):
+    with pytest.raises(ValueError, match=r"unbind: offsets must not decrease .* from 0 to 10"):
         batch.unbind()

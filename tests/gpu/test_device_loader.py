@@ -148,7 +148,7 @@ def test_a_batch_too_large_for_the_device():
 def test_devices_that_are_not_there():
     count = torch.cuda.device_count()
     batches = DeviceLoader([torch.ones(1)], f"cuda:{count}")
-    with pytest.raises(ValueError, match=rf"'cuda:{count}' is not available, torch finds {count}"):
+    with pytest.raises(ValueError, match=rf"'cuda:{count}' is not available; torch finds {count}"):
         iter(batches)
 
 

@@ -249,7 +249,7 @@ def test_datasets_with_samples_of_their_own_are_refused():
         loader = DataLoader(dataset, 2, collate_fn=pinfeed.Collate())
         assert next(iter(loader)).tolist() == [int(dataset[0]), int(dataset[1])]
     both = ConcatDataset([tensors, tensors])
-    with pytest.raises(TypeError, match=r"arrays is a ConcatDataset; .* pinfeed.ConcatArray\("):
+    with pytest.raises(TypeError, match=r"got a ConcatDataset; .* pinfeed.ConcatArray\("):
         pinfeed.from_numpy(both, 2)
     rows = pinfeed.from_numpy(pinfeed.ConcatArray([np.arange(6)] * 2), 12, device="cpu")
     assert next(iter(rows)).tolist() == [int(sample) for (sample,) in both]

@@ -38,7 +38,7 @@ def test_batches_lie_elsewhere_and_what_fills_it_names_the_remedy():
     done = in_small_shared_memory("1m", sys.executable, PROGRAM)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     of_stream, of_batch = done.stdout.splitlines()
-    assert of_batch.startswith("OSError: Collate: no room for 2,000,000 bytes of shared memory (")
+    assert of_batch.startswith("OSError: Collate: not enough shared memory for 2,000,000 bytes (")
     for part in ("of 1,048,576 bytes free)", "--shm-size", "prefetch_f"):
         assert part in of_batch
-    assert of_stream.startswith("StreamDataset: no room for 4,104 bytes of shared memory (")
+    assert of_stream.startswith("StreamDataset: not enough shared memory for 4,104 bytes (")

@@ -308,7 +308,7 @@ def test_a_limit_below_the_need_slows_down_only(limited):
 
 def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
     options = {"batch_size": 144, "num_workers": 1}
-    with pytest.raises(MemoryError, match=r"no room for 2,880,000 bytes.*allow more bytes with"):
+    with pytest.raises(MemoryError, match=r"memory for 2,880,000 bytes.*allow more bytes with"):
         next(iter(loader(SAMPLES * 6, **options)))
     pinfeed.set_worker_memory_limit(2**23)
     assert len(list(loader(SAMPLES * 6, **options))) == 1

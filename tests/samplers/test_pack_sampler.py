@@ -197,7 +197,7 @@ def test_ranks_are_balanced(balance, power, rows, most):
 
 GOOD = {"lengths": [3, 2, 1], "seq_length": 4}
 BAD = [
-    ({"lengths": iter([1, 2])}, TypeError, "lengths must have the length of every document, got a list_iterator; pass a list"),
+    ({"lengths": iter([1, 2])}, TypeError, "lengths must have one length per document, got a list_iterator; pass a list"),
     ({"lengths": [1, -2]}, ValueError, "lengths must be from 0 to .*, got -2 at index 1"),
     (
         {"lengths": [3, 9, 4, 5, 8, 6]},

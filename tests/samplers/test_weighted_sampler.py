@@ -131,7 +131,7 @@ BAD = [
     ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
     ({"num_samples": 2**62 + 1}, ValueError, "num_samples must be at most 4611686018427387904"),
     ({"weights": [0, 1, 1], "num_samples": 3, "replacement": False},
-        ValueError, "2 weights are above 0, which is fewer than num_samples=3"),
+        ValueError, "num_samples must be at most 2, the number of weights above 0, got 3"),
 ]  # fmt: skip
 
 

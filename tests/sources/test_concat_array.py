@@ -283,7 +283,7 @@ def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path):
     collate = pinfeed.Collate(pinfeed.Jagged())
     assert collate(dataset.__getitems__([1, 9001])).values.tolist() == [2, 3, 4, 8999]
     ends[1] = 6
-    with pytest.raises(ValueError, match="offsets must increase from 0 to at most 5, got 0 and 6"):
+    with pytest.raises(ValueError, match=r"offsets must not decrease .* from 0 to 5, got 0 and 6"):
         collate(dataset.__getitems__([0]))
     for name in ("offsets", "values"):
         os.truncate(tmp_path / "x" / f"{name}.npy", 4096)

@@ -209,7 +209,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),
         ({"uneven": True}, ValueError, r"uneven must be one of \('repeat', 'drop', 'keep', None\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
-        ({"on_error": "skip"}, ValueError, "on_error='skip' skips the rest of a shard"),
+        ({"on_error": "skip"}, ValueError, "on_error='skip' needs open_shard, got a"),
         ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0; shuffle_buffer=1 "),
         (SHARDS | {"seed": 5}, ValueError, "seed must be None where nothing is shuffled, got 5"),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),

@@ -113,8 +113,8 @@ py::object gather(py::object source, py::object indices, const std::optional<std
   return out.array;
 }
 
-// Gathers the same rows of several arrays, in one crossing from Python. `keys`: None for a list, or
-// those of a dict.
+// Gathers the same rows of several arrays, in one crossing from Python. `keys`: the keys of a dict,
+// or None for a list.
 py::object gather_columns(const py::list& sources, const py::object& indices,
                           const py::object& target, const std::vector<std::string>& names,
                           std::size_t threads, const std::optional<py::tuple>& keys) {

@@ -343,7 +343,7 @@ void require_offsets(const Integers& offsets, std::size_t images, py::ssize_t it
   }
   if (fits) return;
   throw wrong_value({name}, "expected " + std::to_string(images + 1) +
-                                " offsets that increase from 0 to at most " +
+                                " offsets that don't decrease, from 0 to at most " +
                                 std::to_string(items));
 }
 

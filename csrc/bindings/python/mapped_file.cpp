@@ -65,7 +65,7 @@ void MappedFiles::check(py::handle array) {
   if (size < end) {
     throw Problem(PyExc_OSError, {py::str(memmap.attr("filename"))},
                   "the file was cut short: it has " + std::to_string(size) +
-                      " bytes, the array in it ends at byte " + std::to_string(end),
+                      " bytes, but its array ends at byte " + std::to_string(end),
                   "", "");
   }
   checked_.push_back(owner);

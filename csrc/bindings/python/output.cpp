@@ -101,7 +101,7 @@ void raise_no_memory(const std::string& function, const std::string& purpose) {
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,
                       const std::string& function) {
   if (arrays::overlap({output.data, output.data + bytes}, source)) {
-    throw wrong_value({function}, "out overlaps the input", "",
+    throw wrong_value({function}, "out must not overlap the input", "",
                       "pass an array with its own memory");
   }
 }

@@ -191,7 +191,7 @@ void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const 
       begin = (*place.offsets)[place.row];
       const std::int64_t end = (*place.offsets)[place.row + 1];
       if (begin < 0 || end < begin || end > array.shape[0]) {
-        throw wrong_value({name_}, "offsets must increase from 0 to at most " +
+        throw wrong_value({name_}, "offsets must not decrease and must be from 0 to " +
                                        std::to_string(array.shape[0]) + ", got " +
                                        std::to_string(begin) + " and " + std::to_string(end) +
                                        " for sample " + std::to_string(sample));

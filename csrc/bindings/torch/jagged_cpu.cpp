@@ -22,7 +22,7 @@ void check_offsets(const JaggedShape& shape, const char* function) {
   for (std::int64_t i = 0; i <= shape.count; ++i) {
     const std::int64_t offset = shape.offsets[i];
     if (offset < previous || offset > shape.total) {
-      fail(function, ": offsets must ascend from at least 0 to at most ", shape.total,
+      fail(function, ": offsets must not decrease and must be from 0 to ", shape.total,
            ", the number of rows, got ", offset, " at position ", i);
     }
     previous = offset;

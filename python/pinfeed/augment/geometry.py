@@ -124,11 +124,11 @@ class Compose(Geometry):
         self.transforms = list(transforms)
         self._steps = tuple(step for transform in transforms for step in transform.steps)
         if not self._steps:
-            raise ValueError("Compose: expected at least one transform, got none")
+            raise ValueError("Compose: transforms must have at least one item, got none")
         resizes = [step for step in self._steps if isinstance(step, Resizing)]
         if len(resizes) > 1:
             raise ValueError(
-                f"Compose: {resizes[1]} comes after {resizes[0]}, and an image is resized once; "
+                f"Compose: transforms must resize at most once, got {resizes[0]} and {resizes[1]}; "
                 "leave one of them out"
             )
         for step in _halves(self._steps)[1]:
@@ -138,8 +138,8 @@ class Compose(Geometry):
             for before, crop in pairwise(step for step in steps if isinstance(step, Crop)):
                 if crop.may_pad(before.fixed_size):
                     raise ValueError(
-                        f"Compose: {crop} comes after {before} and is larger or pads, which would "
-                        "hide pixels of the image; put the crop that pads first"
+                        f"Compose: a crop after {before} must not be larger or pad, got {crop}; "
+                        "put the crop that pads first"
                     )
 
     @property

@@ -60,7 +60,7 @@ class Resize(Resizing):
         sizes = (0,) if size is None else checked_sizes(size, "Resize")
         longer = positive_integer(max_size, "Resize: max_size", 2**31) or 0
         if size is None and max_size is None:
-            raise ValueError("Resize: size=None needs max_size, the length of the longer edge")
+            raise ValueError("Resize: size=None needs max_size, the longer edge; pass max_size")
         if len(sizes) == 2 and max_size is not None:
             raise ValueError(
                 "Resize: max_size needs a single number as size, the shorter edge; "

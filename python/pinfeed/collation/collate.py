@@ -42,8 +42,8 @@ class Collate:
             for datasets whose indices change. Samples with equal integers get the same augmentation.
 
     The batch has the structure of the samples, with the types of ``default_collate`` (tuples become
-    lists). Without fields, its contents are the same too. `Rows` of an `ArrayDataset` are gathered
-    natively; any other sequence of samples works too.
+    lists). Without fields, it equals the batch of ``default_collate``. `Rows` of an `ArrayDataset` are
+    gathered natively; any other sequence of samples works too.
 
     A Collate is picklable; any number of workers and threads can call it at once. In DataLoader
     workers it writes into memory shared with the main process (see `set_worker_memory_limit`) and

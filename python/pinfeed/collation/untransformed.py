@@ -266,7 +266,7 @@ def _problem(
             "pass the same geometry as its own augment= to transform it, or use Mask() for classes"
         )
     elif isinstance(field, Patches):
-        fix = "no field is transformed with Patches(): crop and flip both in the dataset"
+        fix = "Patches() does not transform other fields: crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
         fix = f'put both in one dict, such as {{"image": image, **target}}, where {fix}'
     text = f"looks like {kind} for the image in {image.path}, which augment= transforms"

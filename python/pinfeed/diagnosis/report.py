@@ -188,8 +188,8 @@ class Report:
                 yield f"{start}. What helps against this limit: {CURES[cause]}."
         elif limit == "files" and self.measured.reads_too_much:
             # Workers and caches can gain a little, and a path far more.
-            if all(change.name != "rows read natively" for change in recommended):
-                yield f"What helps more against this limit: {CURES[limit]}."
+            natively = [change for change in recommended if change.name == "rows read natively"]
+            yield from [] if natively else [f"What helps more against this limit: {CURES[limit]}."]
         for note in self.notes:
             yield f"Note: {note}."
 

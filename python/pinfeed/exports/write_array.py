@@ -67,7 +67,7 @@ def write_array(
 
     Raises:
         TypeError: If a sample is not numeric, has another dtype, or is a tuple, which is ambiguous.
-        ValueError: If a shape or the keys differ from the first sample, samples are missing, or a
+        ValueError: If a shape or the keys differ from the first sample, ``samples`` is empty, or a
             number does not fit in ``dtype``.
         FileExistsError: If the path exists and ``overwrite`` is False or `write_array` did not write it, or
             if another process is writing it: each rank needs its own path.
@@ -176,14 +176,14 @@ class _Entries:
         if isinstance(item, Mapping) != self._is_dict:
             expected = f"a dict of {list(self._entries)}" if self._is_dict else "a non-dict"
             raise ValueError(
-                f"write_array: {where}: expected {expected} like the first, "
+                f"write_array: {where}: expected {expected} as in sample 0, "
                 f"got {type(item).__name__}"
             )
         if not self._is_dict:
             return [(self._entries[None], item, f"write_array: {where}")]
         if item.keys() != self._entries.keys():
             raise ValueError(
-                f"write_array: {where}: expected the keys {list(self._entries)} like the first, "
+                f"write_array: {where}: expected the keys {list(self._entries)} as in sample 0, "
                 f"got {list(item)}"
             )
         return [
@@ -200,7 +200,8 @@ class _Entries:
             if key not in keys:
                 difference = f"has the keys {keys}" if self._is_dict else "is not a dict"
                 raise ValueError(
-                    f"write_array: dtype names {key!r}, but the first sample {difference}"
+                    f"write_array: dtype must name keys of the samples, got {key!r}, but sample 0 "
+                    f"{difference}"
                 )
         if not self._is_dict:
             self._entries[None] = _Entry(self._dtype, self._is_file, takes_numbers=self._is_file)
@@ -287,7 +288,7 @@ class _Entry:
         self._shape = first
         if len(shape) != len(first) or shape[1:] != first[1:]:
             raise ValueError(
-                f"{where}: expected a sample of shape {first} like the first, got {shape}; only the "
+                f"{where}: expected shape {first} as in sample 0, got {shape}; only the "
                 "first axis may differ"
             )
         if self._is_file and shape != first:

@@ -102,7 +102,7 @@ class Field(ABC):
     def from_key(self, key: str) -> Self:
         """Returns a copy of the field that reads from another key of the same dict.
 
-        The batch contains the source key itself only if that has a field too. The entry under the
+        The batch contains the source key itself only if that key has a field too. The entry under the
         field's own key is not read.
 
         Args:
@@ -191,7 +191,7 @@ class Field(ABC):
         Raises:
             TypeError, ValueError: If the field can't convert this batch.
         """
-        raise TypeError(f"{context.name}: {self!r} can't convert whole batches")
+        raise TypeError(f"{context.name}: {self!r} can't convert whole batches; pass it to Collate")
 
     def for_position(self, in_dict: bool) -> Field:
         """Returns the field for its position: directly in a dict, or elsewhere."""

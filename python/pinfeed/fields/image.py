@@ -67,8 +67,8 @@ class Image(Field):
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
-            16-bit dtype, raise ValueError; pass ``scale=1/255``. A first batch that the constants make
-            black, or far too bright, causes a warning.
+            16-bit dtype, raise ValueError; pass ``scale=1/255``. If the constants make the first batch
+            black or far too bright, it warns.
         input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
             ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
             with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
@@ -82,8 +82,9 @@ class Image(Field):
         channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
             channels_last_3d with ``"CTHW"``.
         pad_value: Padding value for smaller images, applied after normalization, on the right and
-            bottom: one number or one per channel that ``dtype`` can hold. Fields of a `DeviceLoader`
-            must not normalize it. None: images must have equal sizes after ``augment``.
+            bottom: one number or one per channel that ``dtype`` can hold. A `DeviceLoader`
+            raises ValueError if its ``fields`` change this padding. None: images must have
+            equal sizes after ``augment``.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
         sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as

@@ -39,7 +39,7 @@ class Jagged(Field):
         TypeError: If ``dtype`` is not a dtype, ``offsets`` not a key, or ``max_length`` not an integer.
             When samples are collated: if dtypes differ.
         ValueError: When samples are collated: if shapes differ beyond axis 0, or edges have shape (2, E).
-            `Collate` knows edges by their key, and warns about other entries with values of edges.
+            `Collate` recognizes edges by their key, and warns about other entries that look like edges.
 
     Example:
         >>> samples = [np.zeros((2, 4), np.float32), np.zeros((0, 4), np.float32)]

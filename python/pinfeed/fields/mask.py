@@ -42,7 +42,7 @@ class Mask(Image):
     ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
 
     Args:
-        image: Key of the image in the same dict. None: all images there must have the same ``augment``.
+        image: Key of the image in the same dict. None: the dict's images, which must share ``augment``.
         dtype: Integer dtype that holds all values of the samples' dtype.
         augment: Geometric transforms that differ from the image's. None uses the image's ``augment``,
             ``rng_stream`` and ``multiple_of``, and if the image has a ``pad_value``, pads with ``fill``.

@@ -43,8 +43,8 @@ class Patches(Field):
     shape is (images, pad_to, C · patch_size²).
 
     A sample is an image, a clip, None, or a list of images and clips, which can be empty. A batch
-    without images has values of shape (0, D), with 3 channels if mean and std are single numbers, and
-    an empty grid. `from_processor` creates the field of a transformers image processor.
+    without images has an empty grid and values of shape (0, D), where D assumes 3 channels if mean and
+    std are single numbers. `from_processor` creates the field of a transformers image processor.
 
     Args:
         patch_size: Rows and columns of a patch, in pixels.
@@ -53,8 +53,8 @@ class Patches(Field):
         scale: Factor applied first, as in `Image`.
         merge: Size of the blocks of merge × merge patches that the model merges into one token. Images are
             resized to multiples of it.
-        temporal: Number of frames per patch. The last frame of a clip is repeated to fill a patch; an
-            image is a clip of one frame, and is resized once.
+        temporal: Number of frames per patch. The last frame of a clip is repeated to fill a patch. An
+            image counts as a clip of one frame.
         order: Order of the axes within a patch: ``"CHW"`` (channel, frame, row, column) or ``"HWC"``
             (frame, row, column, channel).
         dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without
@@ -69,7 +69,7 @@ class Patches(Field):
         max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
             with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
             ``max_patches``, sides must be multiples already.
-        multiple_of: Sides become multiples of this number of patches. None: of ``merge``.
+        multiple_of: Rows and columns of the grid become multiples of this number. None: of ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All

@@ -88,7 +88,8 @@ class Boxes(Target):
 
     Boxes are cropped, flipped, resized and clipped with their image. Boxes that become too small are
     dropped, as torchvision's ``ClampBoundingBoxes`` and ``SanitizeBoundingBoxes`` do, together with
-    their labels, and the `Points` and `InstanceMasks` of the same images.
+    their labels, and the `Points` and `InstanceMasks` of the same images. Samples have shape (n, 4),
+    with any n, and the batch's values have shape (total, 4).
 
     Args:
         image: Key of the images in the same dict.
@@ -100,8 +101,8 @@ class Boxes(Target):
         min_size: Minimum width and height in pixels of the batch; smaller boxes are dropped.
         min_area: Minimum area in square pixels of the batch; smaller boxes are dropped.
         labels: Keys in the same dict with one value per box, such as ``("labels", "area", "iscrowd")``.
-            They become `JaggedBatch`es without the values of dropped boxes; with the field `Keep`,
-            lists, for names.
+            They become `JaggedBatch`es, or lists if their field is `Keep` (for names), without the
+            values of dropped boxes.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a box doesn't

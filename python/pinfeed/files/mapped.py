@@ -216,8 +216,7 @@ def require_size(name: str, size: int, end: int) -> None:
     """Raises OSError, naming the file ``name``, if its size is less than the array's end."""
     if size < end:
         raise OSError(
-            f"{name}: the file was cut short: it has {size} bytes, "
-            f"the array in it ends at byte {end}"
+            f"{name}: the file was cut short: it has {size} bytes, but its array ends at byte {end}"
         )
 
 

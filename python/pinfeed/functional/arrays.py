@@ -65,7 +65,7 @@ def normalize(
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std raise ValueError; pass
-            ``scale=1/255``. Images that the constants make black, or far too bright, cause a warning.
+            ``scale=1/255``. If the constants make images black or far too bright, it warns.
             Values on a CUDA device are not checked.
         input: Layout of ``images``: ``"NHWC"``, ``"NCHW"`` or ``"NHW"`` (grayscale); for clips
             ``"NTHWC"``, ``"NTCHW"``, ``"NCTHW"`` or ``"NTHW"``. None is ``"NHWC"``, but images that look
@@ -281,8 +281,8 @@ def require_same_kind(out: Any, array: Any, function: str) -> None:
     """Raises TypeError unless ``out`` is None, or an ndarray or a tensor like the input."""
     if out is not None and isinstance(out, torch.Tensor) != isinstance(array, torch.Tensor):
         raise TypeError(
-            f"{function}: out must be of the same kind as the input, "
-            f"a {type(array).__name__}, got {type(out).__name__}"
+            f"{function}: out must have the type of the input, {type(array).__name__}, "
+            f"got {type(out).__name__}"
         )
     if out is not None:
         require_array(out, f"{function}: out")

@@ -128,8 +128,8 @@ class JaggedBatch(NamedTuple):
         offsets, length = self.offsets.tolist(), len(self.values)
         if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
             raise ValueError(
-                f"unbind: offsets must ascend from 0 to at most {length}, the length of the values, "
-                f"got {offsets}"
+                f"unbind: offsets must not decrease and must be from 0 to {length}, the length of "
+                f"the values, got {offsets}"
             )
         return [self.values[i:j] for i, j in itertools.pairwise(offsets)]
 

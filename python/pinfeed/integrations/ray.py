@@ -109,9 +109,8 @@ def _require_tensor(field: Field, name: str) -> None:
         option = getattr(field, part, False)
         if option is True or (option is None and part == "offsets"):
             raise ValueError(
-                f"{name} must name the key that its {part} go to, as in "
-                f"{type(field).__name__}({part}={part!r}): in a NamedTuple, Ray would join them "
-                "with the values"
+                f"{name} must not return a NamedTuple, because Ray concatenates its parts; store "
+                f"the {part} under a key: {type(field).__name__}({part}={part!r})"
             )
 
 

@@ -303,7 +303,7 @@ class _Padding(_Collator):
         if length > _NO_LENGTH:
             raise ValueError(
                 f"{type(self).__name__}: padding='max_length' needs max_length, because the "
-                "tokenizer has no model_max_length"
+                "tokenizer has no model_max_length; pass max_length"
             )
         return int(rounded_up(length, self.pad_to_multiple_of or 1))
 
@@ -437,10 +437,13 @@ class DataCollatorForLanguageModeling(
     """Drop-in replacement for transformers' ``DataCollatorForLanguageModeling``.
 
     With ``mlm=False``, ``labels`` are the features' labels, or else the tokens. A label is -100 at every
-    padding token (also within a text), where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is
-    0, and, for labels that are the tokens, where ``attention_mask`` is 0. With ``mlm=True``, transformers
-    masks the padded tokens, with the same draws from the same generator; features may have labels equal
-    to the tokens. Features that are token sequences instead of dicts are passed to transformers.
+    padding token (also within a text), and where ``completion_mask``, ``assistant_masks`` or
+    ``loss_mask`` is 0. Labels taken from the tokens are also -100 where ``attention_mask`` is 0.
+
+    With ``mlm=True``, the batch is padded first, and transformers then chooses the tokens to mask, with
+    the same draws from the same generator. Labels of features must then equal the tokens.
+
+    Features that are token sequences instead of dicts are passed to transformers.
     Otherwise like `DataCollatorWithPadding`.
     """
 
@@ -496,12 +499,13 @@ class DataCollatorWithFlattening(
 
     The arguments are the same as in transformers. A label is -100 where ``completion_mask``,
     ``assistant_masks`` or ``loss_mask`` is 0. For models that support this, see `pinfeed.Pack`.
+    Lists under other keys raise ValueError, except ``token_type_ids`` and ``special_tokens_mask`` of
+    zeros, and ``position_ids`` that count from 0.
 
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, features have lists under other keys, except
-            ``token_type_ids`` and ``special_tokens_mask`` of 0 and ``position_ids`` that count from 0,
-            or as with `pinfeed.Collate`.
+            ``attention_mask`` has a 0, features have lists under other keys, or as with
+            `pinfeed.Collate`.
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
@@ -564,8 +568,8 @@ def packed_loader(
     The labels are the dataset's labels, or else the tokens. They are -100 at the first token of each
     document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
     ``completion_mask`` under TRL's ``completion_only_loss=False``). Other columns with lists of numbers
-    raise ValueError, because ignoring them may change training, and so do numbers that can say which
-    tokens count, such as ``prompt_len`` and ``weight``. Strings and other numbers are ignored.
+    raise ValueError, because ignoring them may change training. So do numbers that can determine the
+    loss, such as ``prompt_len`` and ``weight``. Strings and other numbers are ignored.
 
     Each pass is an epoch with its own rows. The loader shards rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.

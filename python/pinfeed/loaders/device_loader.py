@@ -61,21 +61,21 @@ class DeviceLoader:
     allocation. On the CPU nothing is copied, only prefetched.
 
     - Batches keep their nesting: dicts, tuples, NamedTuples, dataclasses, custom containers. Tensors are
-      moved; objects with a ``.to`` (a PackedSequence, a graph) are moved by it, when you take the batch;
+      moved; objects with a ``.to`` (a PackedSequence, a graph) are moved by it when you receive the batch;
       everything else is unchanged.
-    - Loader errors propagate unchanged, with a note naming the batch. The next ``next()`` continues after
-      the error, if the loader can.
+    - Loader errors propagate unchanged, with a note naming the batch. Calling ``next()`` again resumes
+      after the failed batch, if the loader supports that.
     - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
       loop over a generator that an earlier loop has exhausted raises RuntimeError, even if that
       loop didn't use a DeviceLoader.
     - ``len()`` and attributes (``.sampler``, ``.dataset``, ``.set_epoch``) are read from the loader.
       Set attributes on ``.loader``.
     - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, the DeviceLoader has
-      ``state_dict`` and ``load_state_dict``. The state is the state after the last batch you received,
-      regardless of prefetching. Load it before a loop, which then yields the remaining batches. If the loader
-      has its own state, as a ``StatefulDataLoader`` does, continuing an earlier loop raises
-      RuntimeError. A list of the states of all ranks resumes with other rank and worker counts, if the
-      sampler or the stream supports it. If the loader failed to save its state, ``state_dict`` raises
+      ``state_dict`` and ``load_state_dict``. The state describes the position after the last batch you
+      received, regardless of prefetching. Load it before a loop, which then yields the remaining
+      batches. If the loader has its own state, as a ``StatefulDataLoader`` does, continuing an earlier loop
+      raises RuntimeError. A list of the states of all ranks resumes with other rank and worker counts, if
+      the sampler or the stream supports it. If the loader failed to save its state, ``state_dict`` raises
       that error. During a loop's first batch the state is unknown: in a signal handler set a flag, and
       save after the batch.
     - A loop waits until the thread of the previous loop has left the loader. If all loops share the loader's
@@ -86,13 +86,13 @@ class DeviceLoader:
     - An interrupt (Ctrl-C, or an exception of a signal handler) ends the loop.
 
     The loader runs in another thread, except for ``iter`` and the first batch. It must not write to a
-    batch that it has returned. Its draws from a global generator (in a dataset, without workers)
-    interleave with yours in undefined order; draws of a sampler at the start are in order. It sees your
-    context variables, grad and inference mode, autocast and torch's default device as of the first
-    batch.
+    batch that it has returned. Without workers, a dataset's draws from a global generator
+    interleave with yours in undefined order; a sampler's draws at the start of a loop keep their order.
+    The thread uses the context variables, grad and inference modes, autocast settings and default
+    device that are set when the first batch is requested.
 
-    It runs on CUDA devices. It is tested on one, and on simulated devices that delay each copy as long as
-    allowed. A device of type "mps", which has a single stream, uses ``.to`` in the thread.
+    CUDA devices are supported, and tested on one GPU and on simulated devices that delay each copy as
+    long as CUDA allows. On a device of type "mps", which has a single stream, the thread calls ``.to``.
 
     Raises:
         TypeError: If ``loader`` is not an iterable of batches, ``prefetch`` not an integer, ``device`` not
@@ -368,7 +368,7 @@ def _available(device: torch.device | None) -> torch.device:
     if accelerator is None or device.type != accelerator.type or (device.index or 0) >= count:
         available = f"{count} of type {accelerator.type!r}" if accelerator else "no accelerator"
         raise ValueError(
-            f"DeviceLoader: device {str(device)!r} is not available, torch finds {available}"
+            f"DeviceLoader: device {str(device)!r} is not available; torch finds {available}"
             f"{_why_unusable(device) if accelerator is None else ''}; "
             "leave device out to use what is available, or pass 'cpu'"
         )

@@ -223,8 +223,8 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
     for kind in (Subset, TensorDataset):
         if isinstance(arrays, kind) and type(arrays).__getitem__ is not kind.__getitem__:
             raise TypeError(
-                f"from_numpy: {type(arrays).__name__} has its own __getitem__, but from_numpy takes "
-                "rows without calling it; write DataLoader(dataset, batch_size, collate_fn=Collate())"
+                f"from_numpy: {type(arrays).__name__} has its own __getitem__, which from_numpy "
+                "never calls; write DataLoader(dataset, batch_size, collate_fn=Collate())"
             )
     if isinstance(arrays, Subset):
         return _dataset_of(arrays.dataset).select(arrays.indices)
@@ -232,8 +232,8 @@ def _dataset_of(arrays: Any) -> ArrayDataset:
         return ArrayDataset(arrays.tensors)
     if isinstance(arrays, ConcatDataset):
         raise TypeError(
-            "from_numpy: arrays is a ConcatDataset; join the arrays of each entry with "
-            "pinfeed.ConcatArray([...]), or write "
+            "from_numpy: arrays must hold arrays, got a ConcatDataset; join the arrays of each "
+            "entry with pinfeed.ConcatArray([...]), or write "
             "DataLoader(dataset, batch_size, collate_fn=Collate())"
         )
     is_parquet = isinstance(arrays, str | Path) and str(arrays).endswith(".parquet")

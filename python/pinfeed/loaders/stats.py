@@ -10,7 +10,8 @@ from typing import NamedTuple
 class LoopStats(NamedTuple):
     """Counts and times of one loop over a `DeviceLoader`.
 
-    The three ``waiting_for_`` times are the background thread's, and sum to the loop's time.
+    The three ``waiting_for_`` times are measured in the background thread. Their sum is the duration of
+    the loop.
 
     Attributes:
         batches: Number of batches that the training loop received.

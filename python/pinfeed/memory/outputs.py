@@ -113,7 +113,7 @@ def new_shared_storage(size: int, user: str) -> Any:
             free, whole = (f"{n * status.f_frsize:,}" for n in (status.f_bavail, status.f_blocks))
             free = f" (/dev/shm has {free} of {whole} bytes free)"
         raise OSError(
-            f"{user}: no room for {size:,} bytes of shared memory{free}: "
+            f"{user}: not enough shared memory for {size:,} bytes{free}: "
             f"{error}; make /dev/shm larger (docker run --shm-size=16g or --ipc=host; elsewhere "
             "mount -o remount,size=16g /dev/shm), or prefetch less: fewer workers, a smaller "
             "prefetch_factor, smaller batches"

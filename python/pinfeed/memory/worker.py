@@ -301,7 +301,7 @@ class WorkerMemory:
                 break
         refused = f"; the system refused more: {self._shortage}" if self._shortage else ""
         raise MemoryError(
-            f"Collate: no room for {size:,} bytes in the memory of this DataLoader worker, which is "
+            f"Collate: not enough memory for {size:,} bytes in this DataLoader worker, which is "
             f"limited to {self._max_bytes():,} bytes, its share of set_worker_memory_limit's max_bytes: "
             f"{len(self._slots):,} arrays take {self._resident():,} bytes{refused}; drop batches, "
             "keep a clone() of what you need, lower the loader's prefetch_factor or num_workers, or "

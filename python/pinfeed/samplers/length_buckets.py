@@ -32,8 +32,9 @@ class LengthBucketSampler(EpochSampler):
 
     Each epoch is planned ahead: samples are distributed over large buckets at random, sorted by length
     within each bucket and cut into batches; then groups of batches are shuffled. The plan depends only
-    on the lengths, the seed and the epoch, on every machine. Planning takes a few tenths of a second
-    for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a time.
+    on the lengths, the settings, the seed and the epoch, so all machines agree. Planning takes
+    a few tenths of a second for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a
+    time.
 
     A group has 48 batches of similar lengths (24 in epochs of fewer than 1,536 batches, 8 of fewer than
     768). Ranks take batches in turn, so the batches of a step have similar lengths (in every step, if the

@@ -47,10 +47,11 @@ class PackLosses(NamedTuple):
 class PackSampler(EpochSampler):
     """Batch sampler that packs documents into rows of ``seq_length`` tokens.
 
-    Each epoch has its own plan, which depends only on the lengths, these arguments and the epoch, on
-    every rank and machine. Ten million documents take about half a second. Epochs advance as in
-    `ShuffleSampler`; one loop at a time. Batches carry the row layout, which `ArrayDataset` passes to
-    `Collate` and its `Pack` fields; wrap any other dataset in an `IndexedDataset`.
+    Each epoch has its own plan, which depends only on the lengths, these arguments and the epoch, so
+    all ranks and machines agree. Planning ten million documents takes about half a second. Epochs
+    advance as in `ShuffleSampler`; one loop at a time. Batches carry the row layout, which
+    `ArrayDataset` passes to `Collate` and its `Pack` fields; wrap any other dataset in an
+    `IndexedDataset`.
 
     All ranks get the same number of batches. The last batches may end with empty rows. If there are
     fewer rows than ranks in the last step, up to ``world_size - 1`` of the epoch's first rows are
@@ -71,9 +72,10 @@ class PackSampler(EpochSampler):
             `dropped` counts lost tokens. To cut them into several documents, use `RaggedArray.split`.
         max_documents: Maximum number of documents per row. It also gives ``cu_seqlens`` a fixed
             length.
-        documents_multiple_of: Pads each document to a multiple of this, for context parallelism.
+        documents_multiple_of: Number of tokens; each document is padded to a multiple of it, as context
+            parallelism requires.
         shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
-        balance: What to balance across ranks in each step: the number of rows (``"count"``), the
+        balance: Quantity to balance across ranks in each step: the number of rows (``"count"``), the
             ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).
 
     ``seed``, ``rank`` and ``world_size`` are as in `ShuffleSampler`. ``len()`` is the number of batches per
@@ -163,7 +165,7 @@ class PackSampler(EpochSampler):
         self.shuffle = shuffle
         if isinstance(lengths, Iterator):
             raise TypeError(
-                f"{name}: lengths must have the length of every document, got a "
+                f"{name}: lengths must have one length per document, got a "
                 f"{type(lengths).__name__}; pass a list, or pack a stream with PackedStream"
             )
         self._totals = lengths_of_samples(lengths, name)
@@ -185,7 +187,7 @@ class PackSampler(EpochSampler):
 
     @property
     def dropped(self) -> PackLosses:
-        """The documents and tokens that every epoch omits."""
+        """Number of documents and tokens that every epoch omits, a `PackLosses`."""
         return self._dropped
 
     @property

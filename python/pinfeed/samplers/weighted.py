@@ -25,8 +25,8 @@ _BY_NAME = "pass numbers by name: batch_size=..., num_samples=..."
 class WeightedSampler(OrderSampler):
     """Batch sampler that draws samples in proportion to their weights.
 
-    The draws depend only on the weights, the seed and the epoch, on every machine and for any number
-    of ranks. Epochs advance as in `ShuffleSampler`; one loop at a time.
+    The draws depend only on the weights, the seed and the epoch. They are the same on every machine
+    and for any number of ranks. Epochs advance as in `ShuffleSampler`; one loop at a time.
 
     With replacement, a table of 16 bytes per weight is built once (Walker's alias method), and draws
     take constant time. Without replacement, each epoch reads all weights once (Efraimidis–Spirakis
@@ -81,8 +81,8 @@ class WeightedSampler(OrderSampler):
         positive = np.count_nonzero(self._weights)
         if not replacement and self.num_samples > positive:
             raise ValueError(
-                f"{self._name}: {positive} weights are above 0, which is fewer than "
-                f"num_samples={self.num_samples}; draw fewer, or pass replacement=True"
+                f"{self._name}: num_samples must be at most {positive}, the number of weights "
+                f"above 0, got {self.num_samples}; draw fewer, or pass replacement=True"
             )
         self._table: npt.NDArray[np.uint64] | None = None
 

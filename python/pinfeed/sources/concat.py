@@ -40,9 +40,9 @@ class ConcatArray(Source):
         samples: Whether each part is a single sample; all parts must then be paths of .npy files.
 
     For paths, only the file headers are read at first. A file is opened when its rows are read, and at
-    most 256 files are open at a time. A modified, replaced or truncated file raises OSError at the
-    next batch that reads it, or within a second if the batch spans more than 8 cached files. Any
-    number of threads may read it at once.
+    most 256 files are open at a time. A batch that reads a modified, replaced or truncated file
+    raises OSError. Batches that span more than 8 cached files may check a file only once a
+    second, so their error can come a second late. Any number of threads may read the array at once.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative indices count from the end.
 

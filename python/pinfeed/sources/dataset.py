@@ -54,12 +54,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
     Samples are views: NumPy views of an ndarray or a file, read-only if the array is; torch views of
     a tensor. Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
-    batch raises OSError. Pass the memmaps themselves, because tensors made from them hide the file.
+    batch raises OSError. Pass a memmap itself, not a tensor made from it: the file behind a tensor
+    is unknown, so it is neither checked nor pickled as a path.
 
     Arrays in a file are pickled as the file's path. For workers that are not forked, arrays in memory
     of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too, and the
-    original is freed unless another reference to it exists. A worker sees the values as of
-    its start, and its own writes only.
+    original is freed unless another reference to it exists. A worker sees the arrays as they were
+    when it started, plus its own writes.
 
     Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
 
@@ -114,9 +115,9 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         packs eight of them into a byte. The dataset keeps the table's memory alive.
 
         Args:
-            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``,
-                with the rows that ``select``, ``filter`` and ``shuffle`` left, in their order, and the
-                stored values regardless of ``with_format``; a pandas (without its index) or polars
+            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``
+                (rows as after ``select``, ``filter`` and ``shuffle``; values as stored, regardless of
+                ``with_format``); a pandas (without its index) or polars
                 DataFrame; or the path of a Parquet file, which is read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
@@ -147,8 +148,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     def select(self, indices: Any) -> Self:
         """Returns a dataset of the given rows, in the given order, sharing the arrays.
 
-        Batches are gathered as fast as from the whole dataset. ``dataset[100:]`` is short for the
-        ``select`` of a range.
+        Batches are gathered as fast as from the whole dataset. ``dataset[100:]`` is shorthand for
+        ``select`` with a range.
 
         Args:
             indices: Integers in a list, a range, an ndarray or a tensor; or bools in a list, an
@@ -234,7 +235,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             samples = state.get("samples") if isinstance(state, dict) else state
             raise ValueError(
                 f"ArrayDataset: the state is from a dataset of {samples!r} samples, but this one has "
-                f"{self._length}"
+                f"{self._length}; load it with the same arrays"
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -190,8 +190,8 @@ class PackedStream(IterableDataset[Any]):
     def _length(self, sample: Any) -> int:
         if self.key is None and isinstance(sample, Mapping):
             raise TypeError(
-                f"PackedStream: samples are dicts with {list(sample)}; pass the key of the tokens: "
-                "key=..."
+                "PackedStream: key must be the key of the tokens, got None for samples with the "
+                f"keys {list(sample)}; pass key=..."
             )
         try:
             length = len(sample if self.key is None else sample[self.key])

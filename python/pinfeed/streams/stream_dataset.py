@@ -65,8 +65,8 @@ class StreamDataset(IterableDataset[Any]):
 
     - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
       per worker, because some workers get one shard more than others.
-    - With fewer shards, or none, workers take samples in turn. Every worker reads everything, and drops
-      the samples of other workers.
+    - With fewer shards, or a source without shards, workers take samples in turn. Every worker reads
+      everything, and drops the samples of other workers.
     - All workers must see the same shards in the same order, so sort directory listings.
     - The source must not shard by itself. With several workers, an ``IterableDataset`` of torch raises
       TypeError, because it may; a Hugging Face ``IterableDataset`` is read completely in each worker. If
@@ -77,7 +77,7 @@ class StreamDataset(IterableDataset[Any]):
 
     Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
     the same number of passes. `Collate` draws random numbers for the same epoch. The order depends on
-    the rank and worker counts. The set of samples doesn't, except for samples that ``uneven`` drops or
+    the rank and worker counts; the set of samples does not, except for samples that ``uneven`` drops or
     repeats. Worker threads share a stream; without workers, a pass belongs to one thread.
 
     A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
@@ -141,8 +141,8 @@ class StreamDataset(IterableDataset[Any]):
         self._warns = uneven is None
         if open_shard is None and on_error == "skip":
             raise ValueError(
-                "StreamDataset: on_error='skip' skips the rest of a shard, and this source has no "
-                "shards; pass a list of shards, and open_shard="
+                f"StreamDataset: on_error='skip' needs open_shard, got a {type(source).__name__} "
+                "without it; pass a list of shards, and open_shard="
             )
         self._source = StreamSource(source, open_shard)
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
@@ -177,7 +177,7 @@ class StreamDataset(IterableDataset[Any]):
         self._clock.set(checked_integer(epoch, "StreamDataset: epoch", 0, MAX_EPOCH))
 
     def of_all_ranks(self) -> StreamDataset:
-        """Returns this stream without sharding over ranks; both count epochs together."""
+        """Returns this stream without sharding over ranks. Both streams share one epoch count."""
         whole: StreamDataset = object.__new__(type(self))
         whole.__dict__ |= self.__dict__ | {"uneven": "keep", "_is_sharded": False, "_passes": {}}
         return whole
@@ -207,10 +207,10 @@ class StreamDataset(IterableDataset[Any]):
 
         Returns:
             Ints, strings, None and short lists of ints: the ``epoch``, the number of samples
-            ``yielded``, the ``starts`` of shards that may be read again, the shards ``left`` by other
-            rank or worker counts, and the settings. It is the state of this worker only; a
-            ``StatefulDataLoader`` saves one per worker. With ``uneven="drop"`` or ``"repeat"`` it is
-            the state of all ranks.
+            ``yielded``, the ``starts`` of shards that may be read again, the shards still ``left``
+            after resuming with other rank or worker counts, and the settings. It is the state of this
+            worker only; a ``StatefulDataLoader`` saves one per worker. With ``uneven="drop"`` or
+            ``"repeat"`` it is the state of all ranks.
         """
         key = worker_key()
         if key in self._passes:

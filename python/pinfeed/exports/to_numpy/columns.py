@@ -374,7 +374,7 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     if array.layout != torch.strided:
         raise TypeError(f"{where}: expected a dense tensor, got {array.layout}; use .to_dense()")
     if array.is_meta:
-        raise TypeError(f"{where}: a tensor on the meta device has no values")
+        raise TypeError(f"{where}: expected a tensor with values, got one on the meta device")
     return array.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 

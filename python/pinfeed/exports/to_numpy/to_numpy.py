@@ -40,9 +40,9 @@ def to_numpy(
         loader: Any iterable of batches: a DataLoader, a list, a generator such as
             ``(model(x) for x, in loader)``.
         out: Path of the output. None: memory. A path that ends in .npy is one file; any other path is
-            a directory with a file per array, such as ``image.npy`` or ``target.boxes.npy``, or a
-            directory for `RaggedArray.open`. Files can be larger than memory, and appear only when they
-            are complete.
+            a directory, with one file per array, such as ``image.npy`` or ``target.boxes.npy``, and one
+            directory per `RaggedArray`. Files can be larger than memory, and appear only when they are
+            complete.
         dtype: NumPy or torch dtype of all numbers, or a dict of dtypes by entry, such as ``{"logits":
             np.float16, "target.boxes": np.int32}``. Every number must fit. None: the dtypes of the
             batches.

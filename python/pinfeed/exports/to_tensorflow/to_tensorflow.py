@@ -58,8 +58,8 @@ def to_tensorflow(
     `Padded` batches. All other axes keep their size in the first batch, because many layers need
     static sizes. If more axes vary, pass a ``signature``.
 
-    The dataset's cardinality is the length of the loader; with workers over an IterableDataset, whose
-    length is only a guess, it is unknown.
+    The dataset's cardinality is the length of the loader. It is unknown with workers over an
+    IterableDataset, whose length is only an estimate.
 
     Errors of the loader, or about a batch that doesn't fit, are raised in the loop as
     ``tf.errors.OpError``, with the original type, message and traceback in the text. Leaving a loop
