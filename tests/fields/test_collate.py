@@ -209,3 +209,11 @@ def test_a_field_of_ones_own():
             return max(samples, key=len)
 
     assert Collate({"text": Longest()})([{"text": "a"}, {"text": "bcd"}]) == {"text": "bcd"}
+
+
+def test_batches_are_no_samples():
+    batch = pinfeed.JaggedBatch(torch.arange(3), torch.tensor([0, 1, 3]))
+    with pytest.raises(
+        TypeError, match=r"entry \['x'\]: expected samples, got a JaggedBatch; .*unbind"
+    ):
+        pinfeed.Collate()([{"x": batch}] * 2)

@@ -428,7 +428,13 @@ def row(count, kind):
 )
 @pytest.mark.parametrize("counts", [(3, 3), (3, 2)])
 @pytest.mark.parametrize(
-    "field", [pinfeed.Pad(pad_value=0, mask="mask"), pinfeed.Pad(pad_value=0), pinfeed.Jagged()]
+    "field",
+    [
+        pinfeed.Pad(pad_value=0, mask="mask"),
+        pinfeed.Pad(pad_value=0),
+        pinfeed.Jagged(),
+        pinfeed.Pack(seq_length=None),
+    ],
 )
 def test_tokens_in_rows_of_their_own(kind, counts, field):
     collate = pinfeed.Collate({"input_ids": field})
@@ -441,6 +447,8 @@ def test_tokens_in_rows_of_their_own(kind, counts, field):
     values = batch["input_ids"]
     if isinstance(field, pinfeed.Jagged):
         assert values.lengths.tolist() == list(counts)
+    elif isinstance(field, pinfeed.Pack):
+        assert values.numel() == sum(counts)
     else:
         assert values.shape == (2, 3)
         assert values[1].tolist() == [5, 6, 7 if counts[1] == 3 else 0]

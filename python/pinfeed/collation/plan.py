@@ -24,6 +24,7 @@ from pinfeed.fields.mask import Mask
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
 from pinfeed.fields.targets import Target
+from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import Pin, batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.dataset import Rows
@@ -84,6 +85,11 @@ class Entry:
             first = samples[0]
             if type(first) not in self._kinds:
                 if type(first) in self._groups or is_container(first):
+                    if isinstance(first, JaggedBatch):
+                        hint = "pinfeed.functional.unbind(batch) returns its samples"
+                        raise TypeError(
+                            Problem(field_context.name, "samples", "a JaggedBatch", hint)
+                        )
                     return self._group(first, samples).collate(samples, context)
                 self._require_no_fields("single value")
                 self._kinds.add(type(first))

@@ -390,6 +390,8 @@ def checked_column(
 ) -> npt.NDArray[Any]:
     """Validates one value per sample, as a 1-D array; labels may have any dtype."""
     require_no_sampler(values, f"{name} must be {kind}")
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not have a mask, which would be lost; pass .filled(value)")
     try:
         if isinstance(values, np.ndarray):
             _core.require_whole_file(values)
