@@ -229,7 +229,13 @@ def test_patches_move_nothing_along():
     wrong = pinfeed.Collate({"image": pinfeed.Patches(8, augment=crop)})
     for image in (PHOTO, [PHOTO]):
         call = lambda image=image: wrong([sample | {"image": image}])
-        check(call, ValueError, "['boxes'] looks like", "Patches(): crop and flip", "Keep() leaves")
+        check(
+            call,
+            ValueError,
+            "['boxes'] looks like",
+            "Patches() does not transform",
+            "Keep() leaves",
+        )
     for fields in ({"image": pinfeed.Patches(8)}, {"image": pinfeed.Patches(8, augment=crop), "boxes": Keep()}):  # fmt: skip
         pinfeed.Collate(fields)([sample])
 
