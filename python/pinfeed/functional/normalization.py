@@ -142,6 +142,8 @@ class Normalization:
                 break
         if problem:
             warnings.warn(f"{name}: {problem}", stacklevel=3)
+        elif len(images):
+            self.is_doubtful = False  # later calls needn't check; it takes 50 µs
 
     def _problem_with(self, image: Any) -> tuple[str, bool]:
         """Returns what is wrong with the unit of an image, and whether darkness can't explain it."""
