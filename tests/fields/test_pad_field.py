@@ -454,7 +454,23 @@ def test_tokens_in_rows_of_their_own(kind, counts, field):
         assert values[1].tolist() == [5, 6, 7 if counts[1] == 3 else 0]
 
 
+@pytest.mark.parametrize("pad", [pinfeed.functional.pad, pinfeed.Collate(pinfeed.Pad())])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_rows_of_their_own_without_keys(pad, kind):
+    with pytest.warns(UserWarning, match=r"shape \(1, 3\); for tokens, pass sample\[0\].* axes=0"):
+        assert pad([kind([[5, 6, 7]])] * 2).values.shape == (2, 1, 3)
+    with pytest.raises(ValueError, match=r"a row of tokens, got shape \(1, 3\); pass sample\[0\]"):
+        pad([kind([[5, 6, 7]]), kind([[5, 6]])])
+    assert pad([kind([5, 6, 7]), kind([5, 6])]).values.shape == (2, 3)
+
+
 def test_rows_that_are_no_tokens():
+    for samples in ([np.array([[1, 2]])] * 2, [np.arange(9)[None]], [np.ones((1, 9), "u1")] * 2):
+        assert pinfeed.functional.pad(samples).values.ndim == 3
+    rows = [np.arange(9)[None]] * 2
+    assert pinfeed.Collate(pinfeed.Pad(axes=0))(rows).values.shape == (2, 1, 9)
+    assert pinfeed.functional.pad(rows, axes=0).values.shape == (2, 1, 9)
+    assert pinfeed.Collate((pinfeed.Jagged(),))([(row,) for row in rows])[0].values.shape == (2, 9)
     audio = [np.zeros((1, count), np.float32) for count in (3, 2)]
     assert pinfeed.Collate(pinfeed.Pad(lengths=False))(audio).shape == (2, 1, 3)
     boxes = [np.array([[1, 2, 3, 4]])] * 2

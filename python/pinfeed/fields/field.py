@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import ARRAYS, Problem, described, sample_after
+from pinfeed.arguments import described, sample_after
 from pinfeed.augment.geometry import Geometry
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing
@@ -220,37 +219,6 @@ def sequences_of(samples: Sequence[Any], name: str) -> tuple[Any, Any]:
         return strings.values, strings.offsets
     return list(samples), None
 
-
-# Paths of token entries, whose samples have one axis.
-_TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
-
-
-def require_rows(samples: Sequence[Any], context: FieldContext) -> None:
-    """Raises ValueError for token samples of shape (1, L), which tokenizers return with return_tensors.
-
-    Tokens are recognized by their path, or as integers of different lengths.
-    """
-    if not all(_is_one_row(sample) for sample in samples):
-        return
-    lengths = {len(sample[0]) for sample in samples}
-    if len(lengths) > 1 or _TOKENS.search(context.path):
-        expected, got = "a row of tokens", f"shape (1, {len(samples[0][0])})"
-        hint = "pass sample[0], or call the tokenizer without return_tensors"
-        raise ValueError(Problem(context.name, expected, got, hint, sample=0))
-
-
-def _is_one_row(sample: Any) -> bool:
-    """Whether a sample consists of integers of shape (1, L)."""
-    if isinstance(sample, list):
-        is_row = len(sample) == 1 and isinstance(sample[0], list) and len(sample[0]) > 0
-        return is_row and isinstance(sample[0][0], int)
-    if not isinstance(sample, ARRAYS) or getattr(sample, "is_nested", False):
-        return False
-    is_row = sample.ndim == 2 and len(sample) == 1
-    return is_row and str(sample.dtype).removeprefix("torch.") in _INTEGERS
-
-
-_INTEGERS = {"int32", "int64"}
 
 #: The batch of an optional entry that all samples lack.
 ABSENT = object()

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows, sequences_of
-from pinfeed.functional.padding import check_side
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, sequences_of
+from pinfeed.functional.padding import check_side, require_rows
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -76,7 +76,7 @@ class Jagged(Field):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        require_rows(samples, context)
+        require_rows(samples, context.name, context.path)
         return self._join(*sequences_of(samples, context.name), None, context)
 
     @override

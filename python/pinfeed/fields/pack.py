@@ -19,7 +19,8 @@ from pinfeed.arguments import (
     require_flags,
     with_hints,
 )
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, require_rows
+from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
+from pinfeed.functional.padding import require_rows
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Selection, Source
@@ -141,7 +142,7 @@ class Pack(Field):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        require_rows(samples, context)
+        require_rows(samples, context.name, context.path)
         return self._packed(Selection(list(samples)), context)
 
     @override

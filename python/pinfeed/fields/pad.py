@@ -22,10 +22,9 @@ from pinfeed.fields.field import (
     OutputRequest,
     check_output_request,
     padded_entry,
-    require_rows,
     sequences_of,
 )
-from pinfeed.functional.padding import PAD_HINTS, Padding
+from pinfeed.functional.padding import PAD_HINTS, Padding, require_rows
 from pinfeed.functional.sequences import JaggedBatch, LeftPadded, Padded
 from pinfeed.functional.torch_ops.tensors import longest_sample, pad_tensor
 from pinfeed.memory.outputs import batch_allocator
@@ -167,7 +166,7 @@ class Pad(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         if self._padding.axes is None:
-            require_rows(samples, context)
+            require_rows(samples, context.name, context.path, pads=True)
         if self._padding.axes is None and _are_nested(samples):
             return self._pad_nested(samples, context)
         parts = self._padded(*sequences_of(samples, context.name), None, context)

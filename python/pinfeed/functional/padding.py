@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,6 +12,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    ARRAYS,
     Problem,
     as_integer,
     checked_choice,
@@ -113,6 +117,40 @@ def _axes(axes: Any, function: str) -> Axes:
 def check_side(side: Any, function: str) -> None:
     """Raises ValueError unless the side is ``"right"`` or ``"left"``."""
     checked_choice(side, ("right", "left"), f"{function}: side")
+
+
+# Paths of token entries, whose samples have one axis.
+_TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
+_INTEGERS = {"int32", "int64"}
+
+
+def require_rows(samples: Sequence[Any], name: str, path: str = "", *, pads: bool = False) -> None:
+    """Raises ValueError for token samples of shape (1, L), which tokenizers return with return_tensors.
+
+    Tokens are recognized by their path, or as integers of different lengths. Without keys, integers of
+    one length cause a warning if they are padded, because they can also be an object per sample.
+    """
+    if len(samples) == 0 or not all(_is_one_row(sample) for sample in samples):
+        return
+    lengths = [len(sample[0]) for sample in samples]
+    got = f"shape (1, {lengths[0]})"
+    hint = "pass sample[0], or call the tokenizer without return_tensors"
+    if len({*lengths}) > 1 or _TOKENS.search(path):
+        raise ValueError(Problem(name, "a row of tokens", got, hint, sample=0))
+    if pads and "'" not in path and len(lengths) > 1 and lengths[0] > 2:
+        text = f"{name}: all samples have {got}; for tokens, {hint}"
+        warnings.warn(f"{text}; for one object per sample, pass axes=0", stacklevel=3)
+
+
+def _is_one_row(sample: Any) -> bool:
+    """Whether a sample consists of integers of shape (1, L)."""
+    if isinstance(sample, list):
+        is_row = len(sample) == 1 and isinstance(sample[0], list) and len(sample[0]) > 0
+        return is_row and isinstance(sample[0][0], int)
+    if not isinstance(sample, ARRAYS) or getattr(sample, "is_nested", False):
+        return False
+    is_row = sample.ndim == 2 and len(sample) == 1
+    return is_row and str(sample.dtype).removeprefix("torch.") in _INTEGERS
 
 
 def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -> list[Any]:

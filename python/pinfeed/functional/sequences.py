@@ -20,6 +20,7 @@ from pinfeed.functional.padding import (
     Side,
     check_side,
     checked_lengths,
+    require_rows,
     unpadded,
 )
 from pinfeed.functional.torch_ops.tensors import (
@@ -272,6 +273,8 @@ def pad(
     if out is not None:
         require_array(out, "pad: out")
     source, offsets, indices = _sequences(sequences)
+    if axes is None and isinstance(source, list | tuple):
+        require_rows(source, "pad: sequences", pads=True)
     outputs: Any = {"lengths": lengths, "mask": mask}
     if offsets is not None and uses_torch_ops(source):
         require_same_kind(out, source, "pad")
