@@ -131,7 +131,14 @@ class CenterCrop(Crop):
 
 
 class Pad(Crop):
-    """Pads each image on all sides. The arguments are as in `RandomCrop`.
+    """Pads each image on all sides.
+
+    Args:
+        padding: Pixels to add: one number for all sides, a pair (left and right, top and bottom), or
+            (left, top, right, bottom).
+        fill: Value of added pixels, as in `RandomCrop`.
+        padding_mode: Content of added pixels: ``"constant"``, ``"edge"`` or ``"reflect"``, as in
+            `RandomCrop`.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if an image has too

@@ -36,8 +36,8 @@ class Collate:
         seed: Seed for augmentation. Together with the epoch and each sample's index it determines every
             random draw, independent of workers, ranks, batch size and resuming. The dataset must be an
             `ArrayDataset` or an `IndexedDataset`, unless ``id_key`` is set. A sample drawn twice in an
-            epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` counts
-            copies. None: each batch draws from torch's default generator.
+            epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` drew it.
+            None: each batch draws from torch's default generator.
         id_key: With ``seed``: key of an integer in dict samples that replaces the index, for streams and
             for datasets whose indices change. Samples with equal integers get the same augmentation.
 
@@ -54,8 +54,8 @@ class Collate:
         TypeError: If ``fields`` contains something other than fields, or an entry has the wrong type or
             dtype.
         ValueError: If the batch is empty, samples differ in shape or structure, or fields and samples
-            differ in structure; or with a seed, if samples are augmented and have no known index, or
-            lack ``id_key``.
+            differ in structure; or, with a seed, if the index or ``id_key`` of an augmented sample is
+            missing.
         RuntimeError: When samples are collated with ``pin_memory=True``: if torch finds no accelerator.
 
     Example:

@@ -66,8 +66,8 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     Raises:
         TypeError: If ``loader`` isn't a DataLoader, or can be iterated only once.
         ValueError: If the loader yields no batch, or the first one takes longer than ``seconds``.
-        RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker is importing the main
-            module.
+        RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker imports a main module
+            that calls `diagnose` without ``if __name__ == "__main__":``.
         Exception: Errors of the dataset, the collate function or the step, with a note that names the
             sample.
 

@@ -42,7 +42,7 @@ def write_array(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Streams samples to memory-mappable files.
+    """Writes samples to memory-mappable files, and returns them opened.
 
     Use it once to convert a folder of images, or a tokenized corpus. Only a megabyte of samples is in
     memory at a time. The file appears when it is complete and synced to disk; until then, and if
@@ -62,8 +62,7 @@ def write_array(
         progress: Whether to show a tqdm bar with samples per second.
 
     Returns:
-        The written data, opened for `ArrayDataset`: a read-only memmap, a `RaggedArray`, or a dict of
-        them.
+        A read-only memmap, a `RaggedArray`, or a dict of them, for `ArrayDataset`.
 
     Raises:
         TypeError: If a sample is not numeric, has another dtype, or is a tuple, which is ambiguous.

@@ -57,8 +57,8 @@ class FieldContext(NamedTuple):
         random_state: Random state of the batch; None unless a field of the `Collate` augments.
         packing: Row layout of the batch's documents; None unless a `PackSampler` planned it.
         epoch: Epoch of the batch; None if unknown.
-        has_dependents: Whether other entries depend on this one, in which case the field returns a `BatchWithInfo`.
-        objects: Boxes of the objects in the images, if other entries depend on them; None without boxes.
+        has_dependents: Whether other entries depend on this one, as `Boxes` on their `Image`.
+        objects: Boxes of the objects in the images, if other entries depend on them; else None.
     """
 
     name: str
@@ -72,9 +72,10 @@ class FieldContext(NamedTuple):
 
 
 class Field(ABC):
-    """Base class of fields. A field batches one entry of all samples.
+    """Base class of fields. A field makes the batch of one entry of the samples.
 
-    Fields are stateless and picklable; any worker or thread can call them.
+    Subclasses implement `collate`. They must be stateless and picklable, because any worker or thread
+    can call them.
 
     Attributes:
         source: Key of the entry to read, set by `from_key`. None: the field's own key.
@@ -86,6 +87,13 @@ class Field(ABC):
         byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
         augments: Whether the field transforms samples and needs `FieldContext.random_state`.
         is_random: Whether the transform draws random numbers.
+
+    Example:
+        >>> class Length(pinfeed.Field):
+        ...     def collate(self, samples, context):
+        ...         return torch.tensor([len(sample) for sample in samples])
+        >>> pinfeed.Collate({"text": Length()})([{"text": "one"}, {"text": "seven"}])
+        {'text': tensor([3, 5])}
     """
 
     source: str | None = None

@@ -68,7 +68,7 @@ class Image(Field):
         scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
             floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
             16-bit dtype, raise ValueError; pass ``scale=1/255``. If the constants make the first batch
-            black or far too bright, it warns.
+            black or far too bright, a warning says so.
         input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
             ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
             with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
@@ -101,13 +101,13 @@ class Image(Field):
             of both draws one per sample. For masks, ``"nearest-exact"`` takes the pixel at the center of
             each output pixel, as torch does (and PIL's NEAREST, except where a center lies between two
             pixels), and ``"nearest"`` the pixel at its top left corner, as torch does. None:
-            ``"nearest-exact"`` for masks, which have an integer dtype other than uint8, and
-            ``"bilinear"`` for images; required where images of one channel can be either.
+            ``"nearest-exact"`` with an integer ``dtype`` other than uint8, as for masks, else
+            ``"bilinear"``. Required to resize one-channel images that can be masks.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, with the values of
             ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32. ``torch.float32``:
             bytes are resized in float32 too, so nothing is rounded before normalization.
-        rng_stream: Number of the random stream. Use different numbers for independent views of one
-            image.
+        rng_stream: Number of the random stream. Fields with different numbers draw independently, for
+            two views of one image.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
@@ -232,7 +232,7 @@ class Image(Field):
     def from_torchvision(cls, transform: Any, **options: Any) -> tuple[Any, Self]:
         """Splits a transform of torchvision or timm into a part that stays in the dataset and a field.
 
-        The field takes the longest tail of the transform that fits into one pass. Values match
+        The field replaces the longest tail of the transform that fits into one pass. Values match
         ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
         distributions.
 
@@ -260,6 +260,7 @@ class Image(Field):
                     [v2.RandAugment(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
                 )
                 dataset.transform, image = pinfeed.Image.from_torchvision(transform)
+                # dataset.transform: Compose(RandAugment(...)), image: Image()
                 loader = DataLoader(dataset, 32, collate_fn=pinfeed.Collate((image, None)))
         """
         from pinfeed.augment.from_torchvision import split_transform  # large, and seldom called
@@ -282,8 +283,8 @@ class Image(Field):
         Sizes match transformers. Values match its torchvision backend up to rounding; where
         transformers resizes with Pillow, they differ by one or two of 255 levels (up to 18 for noise
         images). For detectors that pad, the batch has a bool ``pixel_mask``, so the field must be in a
-        dict. With ``do_rescale=False`` values stay as they are; if they are not normalized either, float
-        images of 0..1 need ``dtype=torch.float32``.
+        dict. With ``do_rescale=False`` values stay as they are; if the processor doesn't normalize
+        either, pass ``dtype=torch.float32`` for float images.
 
         Raises:
             TypeError: If ``processor`` is of another kind.

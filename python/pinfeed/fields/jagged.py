@@ -26,7 +26,7 @@ class Jagged(Field):
 
     Samples are ndarrays, CPU tensors or lists of numbers that differ along axis 0 only, such as
     tokens, frames or areas of objects; or strings, which become bytes (str as UTF-8). Edges of graphs
-    have shape (E, 2).
+    must have shape (E, 2), not (2, E).
 
     Args:
         dtype: Dtype of the batch, if not the samples' own, as in `Pad`.

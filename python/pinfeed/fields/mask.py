@@ -35,11 +35,11 @@ class Mask(Image):
     """Stacks class masks, transformed together with an `Image`. Returns int64 of shape (B, H, W).
 
     Masks are cropped, flipped and resized with the same random draws as the `Image` in the same dict
-    or tuple, or in a container around it. Values stay as they are.
+    or tuple, or in an enclosing one. Classes stay as they are.
 
-    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), or a mixture, or PIL images of
-    mode L, P, 1, I or I;16. The classes of a palette image are its indices. Color images raise an error. In
-    ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
+    Samples are integers or bools of shape (H, W), (1, H, W) or (H, W, 1), or PIL images of mode L, P, 1, I
+    or I;16; a batch can mix them. The classes of a palette image are its indices. Color images raise an
+    error. In ``fields`` of a `DeviceLoader`, Mask converts batches of bytes to ``dtype`` on the device.
 
     Args:
         image: Key of the image in the same dict. None: the dict's images, which must share ``augment``.
@@ -52,8 +52,9 @@ class Mask(Image):
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
         pad_value: Class that pads masks smaller than the batch's largest, on the right and bottom.
-
-    ``multiple_of``, ``sizes`` and ``rng_stream`` are as in `Image`.
+        multiple_of: Number, or pair (height, width), as in `Image`.
+        sizes: Return each mask's height and width, as in `Image`.
+        rng_stream: Number of the random stream, as in `Image`.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't

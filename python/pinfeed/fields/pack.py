@@ -29,7 +29,7 @@ _EXTRAS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seql
 
 
 class Pack(Field):
-    """Packs documents into rows of a fixed length, as planned by a `PackSampler`: (rows, seq_length).
+    """Packs documents into rows of a fixed length, as a `PackSampler` planned. Returns (rows, seq_length).
 
     Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
     directly from its arrays. The end of a row is padding. Entries with other fields have one value

@@ -39,14 +39,23 @@ _OF_SHAPES = ("side", "axes", "max_length", "multiple_of")
 class Pad(Field):
     """Pads samples of different sizes to the longest and stacks them: tokens, audio, masks.
 
-    Samples are ndarrays, CPU tensors or lists of numbers, of one rank and dtype; or strings, which
-    become bytes (str as UTF-8). ``pad_value``, ``side``, ``axes``, ``max_length``, ``multiple_of``,
-    ``dtype`` and ``scale`` are as in `pinfeed.functional.pad`.
+    Returns a tensor of shape (B, L, ...), or a `Padded`. Samples are ndarrays, CPU tensors or lists of
+    numbers, of one rank and dtype; or strings, which become bytes (str as UTF-8).
 
     Samples can also be lists of C sequences each, such as the answers of a multiple-choice question.
     They become (B, C, L); ``lengths`` (B, C) and ``mask`` (B, C, L) then need keys.
 
     Args:
+        pad_value: Padding value; must fit the dtype.
+        side: Side to pad, on every axis: ``"right"`` or ``"left"``.
+        axes: Axes of a sample that can differ, an integer or a tuple. None: all axes; ``max_length``
+            and ``multiple_of`` then apply to axis 0.
+        max_length: Maximum length along ``axes``; longer samples are cut on the padded side.
+        multiple_of: Number, or a tuple with one for each of ``axes``; lengths are rounded up to
+            multiples of it.
+        dtype: Dtype of the batch, if not the samples' own. ``torch.can_cast`` must allow the cast, and
+            integers must fit.
+        scale: Factor for integers that become floats: ``scale=2**-15`` maps int16 to -1..1.
         lengths: Return the lengths, int64 of shape (B,). True returns a `Padded`; a string stores them
             under that key of a dict batch. None is False in a dict, and True elsewhere: in a tuple, or
             if a sample is one array.

@@ -69,7 +69,7 @@ class Patches(Field):
         max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
             with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
             ``max_patches``, sides must be multiples already.
-        multiple_of: Rows and columns of the grid become multiples of this number. None: of ``merge``.
+        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All
@@ -216,23 +216,29 @@ class Patches(Field):
 
         Args:
             processor: The image processor, or a processor that has one.
-            arguments: Arguments of the field that override the processor's.
+            **arguments: Arguments of the field that override the processor's settings.
 
         Raises:
             TypeError: If the processor is of another kind.
             ValueError: If a setting is not supported.
 
         Example:
-            ``{"pixel_values": pinfeed.Patches.from_processor(processor).from_key("image")}``
+            >>> from transformers import Siglip2ImageProcessor
+            >>> pinfeed.Patches.from_processor(Siglip2ImageProcessor()).tokens(480, 640)
+            252
         """
         processor = getattr(processor, "image_processor", processor)
         return cls(**_settings(processor) | arguments)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """Returns the rows and columns of an image's patches from its size, as `patch_grid` does.
+        """Returns the number of rows and columns of patches of an image, as `functional.patch_grid` does.
+
+        Args:
+            height: Height in pixels: an integer or an array.
+            width: Width in pixels: an integer or an array.
 
         Raises:
-            ValueError: If ``augment`` changes sizes; and as in `patch_grid`.
+            ValueError: If ``augment`` changes sizes, or an image can't be cut.
         """
         if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
@@ -242,9 +248,9 @@ class Patches(Field):
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
     def tokens(self, height: Any, width: Any) -> Any:
-        """Returns the number of tokens of an image: its merged patches.
+        """Returns the number of tokens of an image: the number of patches / merge².
 
-        Add it to the length of the text to get the length that a sampler needs.
+        Text length plus this number is the length that a sampler needs.
 
         Args:
             height: Height in pixels: an integer or an array, such as heights from file headers.

@@ -87,9 +87,9 @@ class Boxes(Target):
     """Transforms bounding boxes together with an `Image` of the same dict. Returns a float32 `JaggedBatch`.
 
     Boxes are cropped, flipped, resized and clipped with their image. Boxes that become too small are
-    dropped, as torchvision's ``ClampBoundingBoxes`` and ``SanitizeBoundingBoxes`` do, together with
-    their labels, and the `Points` and `InstanceMasks` of the same images. Samples have shape (n, 4),
-    with any n, and the batch's values have shape (total, 4).
+    dropped, as in torchvision's ``ClampBoundingBoxes`` and ``SanitizeBoundingBoxes``; so are their
+    labels, and their `Points` and `InstanceMasks`. A sample has shape (n, 4), with any n; the
+    batch's ``values`` have shape (sum of n, 4).
 
     Args:
         image: Key of the images in the same dict.
@@ -97,7 +97,7 @@ class Boxes(Target):
             height; COCO's format) or ``"cxcywh"`` (center, width, height).
         output: Format of the batch. None: the same as ``format``.
         normalized: Unit of the batch. False: pixels. True: fractions of the batch's height and width.
-            ``"image"``: fractions of each image without its padding.
+            ``"image"``: fractions of each image's own size, without padding.
         min_size: Minimum width and height in pixels of the batch; smaller boxes are dropped.
         min_area: Minimum area in square pixels of the batch; smaller boxes are dropped.
         labels: Keys in the same dict with one value per box, such as ``("labels", "area", "iscrowd")``.

@@ -199,7 +199,7 @@ def patch_grid(
         width: Width in pixels: an integer or an array.
         patch_size: Rows and columns of a patch, in pixels.
         merge: Size of merge × merge patch blocks, as in `Patches`.
-        multiple_of: Rows and columns of the grid become multiples of this number. None: of ``merge``.
+        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
         min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
         max_pixels: Maximum number of pixels after the resize.
         max_patches: Maximum number of patches after the resize.
@@ -261,7 +261,7 @@ def patchify(
         merge: Size of merge × merge patch blocks, as in `Patches`.
         temporal: Number of frames per patch; the last frame is repeated to fill one.
         interpolation: Resampling, as in `Patches`.
-        multiple_of: Rows and columns of the grid become multiples of this number. None: of ``merge``.
+        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
         min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Without these
             two and ``max_patches``, sides must be multiples already.
         max_pixels: Maximum number of pixels per frame.

@@ -117,10 +117,10 @@ class JaggedBatch(NamedTuple):
         return self.offsets[1:] - self.offsets[:-1]
 
     def unbind(self) -> list[Any]:
-        """Returns the samples as views of ``values``. If offsets are on a device, it waits for them.
+        """Returns the samples as views of ``values``. Offsets on a device are copied to the CPU first.
 
         Raises:
-            ValueError: If offsets don't ascend, or lie outside of the values.
+            ValueError: If offsets decrease, or lie outside of the values.
 
         Example:
             >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
@@ -159,7 +159,7 @@ class JaggedBatch(NamedTuple):
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     def to_padded(self, pad_value: Any = 0, **keywords: Any) -> Any:
-        """Pads the batch to its longest sample. The keywords are as in `pinfeed.functional.pad`."""
+        """Returns a `Padded`, as long as the longest sample. Keywords are as in `pinfeed.functional.pad`."""
         return pad(self, pad_value, **keywords)
 
     @classmethod

@@ -36,10 +36,10 @@ class LengthBucketSampler(EpochSampler):
     a few tenths of a second for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a
     time.
 
-    A group has 48 batches of similar lengths (24 in epochs of fewer than 1,536 batches, 8 of fewer than
-    768). Ranks take batches in turn, so the batches of a step have similar lengths (in every step, if the
-    number of ranks divides the group size). All ranks get the same number of batches: if the last step has
-    too few, it repeats batches of the step before, or is dropped with ``drop_last``.
+    A group has 48 batches of similar lengths (24 in epochs of fewer than 1,536 batches, 8 in epochs of
+    fewer than 768). Ranks take batches in turn, so the batches of a step have similar lengths (in every
+    step, if the number of ranks divides the group size). All ranks get the same number of batches: if the
+    last step has too few, it repeats batches of the step before, or is dropped with ``drop_last``.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
@@ -51,18 +51,20 @@ class LengthBucketSampler(EpochSampler):
         multiple_of: The ``multiple_of`` of `Pad`: batches are padded to multiples of it.
         max_length: The ``max_length`` of `Pad`: longer samples are cut.
         shuffle: Whether to shuffle. False keeps the order, except for sorting within buckets.
+        seed: Non-negative integer, the same on all ranks.
         bucket_batches: Bucket size in batches, approximately. Larger buckets reduce padding, smaller
             ones are closer to random order; 1 disables sorting. If shuffled, a bucket has at most a
             quarter of the samples, so that batches differ between epochs.
         drop_last: Whether to drop the last incomplete batch, and a last step with too few batches for
             all ranks. Otherwise every sample is yielded at least once.
+        rank: Data-parallel rank of this process, as in `ShuffleSampler`.
+        world_size: Number of data-parallel ranks, as in `ShuffleSampler`.
 
-    ``seed``, ``rank`` and ``world_size`` are as in `ShuffleSampler`. ``len()`` is the number of batches per
-    rank and epoch, the same in every epoch.
+    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
 
-    To resume within an epoch, save the ``state_dict()`` of a `DeviceLoader` or of torchdata's
-    ``StatefulDataLoader`` around it. With a plain DataLoader, whose workers prefetch, save
-    ``sampler.state_after(batches_trained)``. After ``load_state_dict`` the next pass yields the
+    To resume within an epoch, save the ``state_dict()`` of the loader, if it is a `DeviceLoader` or
+    torchdata's ``StatefulDataLoader``. With a plain DataLoader, whose workers prefetch, save
+    ``sampler.state_after(batches_trained)``. After ``load_state_dict`` the next loop yields the
     remaining batches, on any number of ranks.
 
     Raises:

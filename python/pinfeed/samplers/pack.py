@@ -72,14 +72,16 @@ class PackSampler(EpochSampler):
             `dropped` counts lost tokens. To cut them into several documents, use `RaggedArray.split`.
         max_documents: Maximum number of documents per row. It also gives ``cu_seqlens`` a fixed
             length.
-        documents_multiple_of: Number of tokens; each document is padded to a multiple of it, as context
-            parallelism requires.
+        documents_multiple_of: Each document is padded to a multiple of this number of tokens, as
+            context parallelism requires.
         shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
+        seed: Non-negative integer, the same on all ranks.
         balance: Quantity to balance across ranks in each step: the number of rows (``"count"``), the
             ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).
+        rank: Data-parallel rank of this process, as in `ShuffleSampler`.
+        world_size: Number of data-parallel ranks, as in `ShuffleSampler`.
 
-    ``seed``, ``rank`` and ``world_size`` are as in `ShuffleSampler`. ``len()`` is the number of batches per
-    rank and epoch, the same in every epoch.
+    ``len()`` is the number of batches per rank and epoch, the same in every epoch.
 
     To resume within an epoch, see `LengthBucketSampler`.
 

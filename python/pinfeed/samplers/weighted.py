@@ -38,8 +38,11 @@ class WeightedSampler(OrderSampler):
         batch_size: Samples per batch and rank; the last batch may be smaller.
         num_samples: Samples per epoch, over all ranks. None: the number of weights.
         replacement: Whether a sample may be drawn more than once per epoch.
-
-    ``seed``, ``drop_last``, ``rank``, ``world_size`` and ``uneven`` are as in `ShuffleSampler`.
+        seed: Non-negative integer, the same on all ranks.
+        drop_last: Whether to drop the last incomplete batch.
+        rank: Data-parallel rank of this process, as in `ShuffleSampler`.
+        world_size: Number of data-parallel ranks, as in `ShuffleSampler`.
+        uneven: How to equalize ranks, ``"repeat"``, ``"drop"`` or ``"keep"``, as in `ShuffleSampler`.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -108,11 +111,11 @@ class WeightedSampler(OrderSampler):
                 column of an `ArrayDataset`.
             batch_size: Samples per batch and rank; the last batch may be smaller.
             num_samples: Samples per epoch, over all ranks. None: the number of labels.
-            seed: As in `WeightedSampler`; so are the arguments below.
+            seed: Non-negative integer, the same on all ranks.
             drop_last: Whether to drop the last incomplete batch.
-            rank: Data-parallel rank of this process.
-            world_size: Number of data-parallel ranks.
-            uneven: How to equalize ranks.
+            rank: Data-parallel rank of this process, as in `ShuffleSampler`.
+            world_size: Number of data-parallel ranks, as in `ShuffleSampler`.
+            uneven: How to equalize ranks, as in `ShuffleSampler`.
 
         Raises:
             TypeError, ValueError: If an argument has the wrong type or is out of range.

@@ -31,7 +31,7 @@ from pinfeed.sources.source import (
 class ConcatArray(Source):
     """Concatenates arrays along the sample axis without copying.
 
-    `ArrayDataset` accepts it like any array, with the samples of ``np.concatenate(parts)``.
+    It has the samples of ``np.concatenate(parts)``, and `ArrayDataset` accepts it like any array.
 
     Args:
         parts: At least one array, all of one kind, dtype and sample shape: paths of .npy files,
@@ -41,8 +41,8 @@ class ConcatArray(Source):
 
     For paths, only the file headers are read at first. A file is opened when its rows are read, and at
     most 256 files are open at a time. A batch that reads a modified, replaced or truncated file
-    raises OSError. Batches that span more than 8 cached files may check a file only once a
-    second, so their error can come a second late. Any number of threads may read the array at once.
+    raises OSError. Batches that span more than 8 cached files check a file at most once a second,
+    so they can raise a second late. Any number of threads may read the array at once.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative indices count from the end.
 

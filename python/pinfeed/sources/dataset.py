@@ -52,14 +52,14 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             - the path of a directory that `RaggedArray.save` or `write_array` wrote; a directory of
               several arrays is a dict with the file names as keys.
 
-    Samples are views: NumPy views of an ndarray or a file, read-only if the array is; torch views of
-    a tensor. Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
+    Samples are views, of a tensor as tensors, otherwise as ndarrays, read-only if the array is.
+    Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
     batch raises OSError. Pass a memmap itself, not a tensor made from it: the file behind a tensor
     is unknown, so it is neither checked nor pickled as a path.
 
-    Arrays in a file are pickled as the file's path. For workers that are not forked, arrays in memory
-    of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too, and the
-    original is freed unless another reference to it exists. A worker sees the arrays as they were
+    Arrays in a file are pickled as the file's path. For spawn and forkserver workers, arrays in
+    memory of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too,
+    and the original is freed unless it is referenced elsewhere. A worker sees the arrays as they were
     when it started, plus its own writes.
 
     Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
@@ -117,14 +117,14 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         Args:
             table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``
                 (rows as after ``select``, ``filter`` and ``shuffle``; values as stored, regardless of
-                ``with_format``); a pandas (without its index) or polars
-                DataFrame; or the path of a Parquet file, which is read into memory.
+                ``with_format``); a pandas (without its index) or polars DataFrame; or the path of a
+                Parquet file, which is read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
 
-        Memory-mapped tables stay memory-mapped, and workers share them: workers that are not forked
+        Memory-mapped tables stay memory-mapped, and workers share them: spawn and forkserver workers
         map the file again, if it hasn't changed. Truncating a mapped file while it is in use crashes
-        the process, because Arrow does not say which file it has mapped.
+        the process, because Arrow doesn't tell which file it has mapped.
 
         Raises:
             TypeError: If a column has another type, such as dates, or ``table`` is not a table.
@@ -259,7 +259,13 @@ class Rows(SampleBatch):
         dataset_length: The length of the arrays.
         epoch: Epoch of the batch, if a pinfeed sampler chose the rows; otherwise None.
         packing: Row layout planned by a `PackSampler`, or None.
-        copies: How often each row was drawn earlier in this epoch, if by a `WeightedSampler`.
+        copies: Number of earlier draws of each row in this epoch, int64 (B,), if a
+            `WeightedSampler` chose the rows; otherwise None.
+
+    Example:
+        >>> rows = pinfeed.ArrayDataset(np.arange(5) * 10)[[3, 1]]
+        >>> [int(sample) for sample in rows], rows.indices
+        ([30, 10], array([3, 1]))
     """
 
     __slots__ = ("sources",)

@@ -110,7 +110,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
-        """Concatenates sequences one at a time, without holding a second copy.
+        """Creates a RaggedArray of sequences, which are concatenated one at a time.
 
         Args:
             sequences: Any iterable, such as a generator, of ndarrays, CPU tensors, lists of numbers
@@ -141,7 +141,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_strings(cls, strings: Iterable[str] | Iterable[bytes]) -> RaggedArray:
-        """Stores strings (file names, captions, ids) as one byte array, without an object per string.
+        """Creates a RaggedArray of strings (file names, captions, ids), stored as one byte array.
 
         ``ragged[i]`` returns a str or bytes, and a batch is a list of them; `Pad` and `Jagged` batch
         their bytes as numbers. ``lengths`` are in bytes.
@@ -169,7 +169,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_arrow(cls, array: Any) -> RaggedArray:
-        """Creates a view of a pyarrow array of lists of numbers, or of strings.
+        """Creates a RaggedArray over the memory of a pyarrow array of lists of numbers, or of strings.
 
         Args:
             array: A ListArray, StringArray or BinaryArray, one of their large variants, a slice of

@@ -26,13 +26,12 @@ class PackedStream(IterableDataset[Any]):
     reads a ``window`` of documents, plans their rows, yields these batches, and continues with the next
     window.
 
-    Pass it to a DataLoader with ``batch_size=None`` and a `Collate` with `Pack`. Threads can share it like
-    a `StreamDataset`.
+    Pass it to a DataLoader with ``batch_size=None`` and a `Collate` with `Pack`.
 
-    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and take their
-    rows of each step, so all ranks get the same number of batches. If the last rows of a window are too
-    few for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own documents,
-    and the number of batches differs.
+    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows, and each takes
+    its rows of each step, so all ranks get the same number of batches. If the last rows of a window are
+    too few for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own
+    documents, and ranks differ in the number of batches.
 
     Args:
         stream: A `StreamDataset`.
@@ -42,11 +41,14 @@ class PackedStream(IterableDataset[Any]):
             ``uneven="keep"``. Larger windows waste less: the last step of a window is half empty on
             average.
         key: Key of the tokens in a sample. None: the sample is its tokens.
-        strategy: As in `PackSampler`, as are ``max_documents``, ``documents_multiple_of``, ``shuffle``
-            and ``seed``. ``"wrapped"`` cuts documents longer than a row; with other strategies they
-            raise ValueError.
+        strategy: ``"best_fit"``, ``"first_fit"`` or ``"wrapped"``, as in `PackSampler`. ``"wrapped"``
+            cuts documents longer than a row; with other strategies they raise ValueError.
+        max_documents: Maximum number of documents per row.
+        documents_multiple_of: Each document is padded to a multiple of this number of tokens.
+        shuffle: Whether to shuffle documents and rows within a window.
+        seed: Non-negative integer, the same on all ranks.
 
-    A torchdata ``StatefulDataLoader`` resumes it within a window, which is read again. Unless the stream
+    A torchdata ``StatefulDataLoader`` resumes within a window, and reads the window again. Unless the stream
     has ``uneven="keep"``, the state of any rank works for all ranks, and for any number of ranks. Empty
     documents are in no batch.
 

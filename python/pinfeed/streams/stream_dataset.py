@@ -54,8 +54,8 @@ class StreamDataset(IterableDataset[Any]):
         open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
             returns an iterable of its samples.
         uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same numbers of
-            samples (worker by worker) and batches. ``"keep"`` yields each sample once, so ranks differ.
-            None is ``"keep"``, with a warning in the first pass if there are several ranks.
+            samples and batches. ``"keep"`` yields each sample once, so ranks differ. None is ``"keep"``,
+            with a warning in the first pass if there are several ranks.
         on_error: ``"raise"`` raises errors of a shard, with a note that names the shard; ``"skip"``
             warns instead and skips the rest of the shard.
         rank: Data-parallel rank of this process. None: taken from ``torch.distributed`` when a pass
@@ -78,7 +78,7 @@ class StreamDataset(IterableDataset[Any]):
     Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
     the same number of passes. `Collate` draws random numbers for the same epoch. The order depends on
     the rank and worker counts; the set of samples does not, except for samples that ``uneven`` drops or
-    repeats. Worker threads share a stream; without workers, a pass belongs to one thread.
+    repeats. Without workers, a pass belongs to one thread.
 
     A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
     again; the current shard is read again from its beginning. With a buffer of n samples, reading
