@@ -58,7 +58,7 @@ test-tensorflow: $(VENV)/.installed $(VENV)/.dev $(VENV)/.tensorflow ## Run the 
 # Apart from the others and one after the other: Ray and Lightning are large and start processes.
 FRAMEWORK_TESTS = tests/frameworks \
 	'tests/test_docs.py::test_page[docs/ray.md]' \
-	'tests/test_docs.py::test_page[docs/reproducibility.md]'
+	'tests/test_docs.py::test_page[docs/resume-in-a-framework.md]'
 
 test-frameworks: $(VENV)/.installed $(VENV)/.dev $(VENV)/.integrations ## Run the tests inside Ray and Lightning
 	$(VENV_PYTHON) -m pytest --doctest-modules --pyargs pinfeed.integrations $(FRAMEWORK_TESTS) $(ARGS)

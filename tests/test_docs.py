@@ -92,8 +92,8 @@ def test_page(page, tmp_path, monkeypatch):
         exec(compile(code, str(page), "exec"), {"__name__": "__main__"})
 
 
-RESUMING = ROOT / "docs" / "reproducibility.md"
-FRAMEWORKS = ["torchdata, and streams", "accelerate", "Lightning", "Hugging Face Trainer"]
+RESUMING = ROOT / "docs" / "resume-in-a-framework.md"
+FRAMEWORKS = ["accelerate", "Lightning", "Hugging Face Trainer"]
 
 
 @pytest.mark.slow
