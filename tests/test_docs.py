@@ -20,6 +20,8 @@ from shown_output import shown_outputs
 ROOT, TESTS = Path(__file__).parents[1], Path(__file__).parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
+SCRIPT = re.compile(r'^--8<-- "(docs/recipes/\w+\.py)"\n', re.MULTILINE)
+
 # The first line of pages about libraries that start threads for good: no later test could fork.
 # TensorFlow, Ray and Lightning are not in every environment. Their pages are left out where they are
 # missing; the commands that are about them ask for the pages by name, and fail if there are none.
@@ -54,7 +56,9 @@ def _name(page):
 
 
 def _text(page):
-    return page.read_text(encoding="utf-8")
+    """The page, with the scripts that it includes."""
+    text = page.read_text(encoding="utf-8")
+    return SCRIPT.sub(lambda match: (ROOT / match[1]).read_text(encoding="utf-8"), text)
 
 
 def _pages():

@@ -1,0 +1,118 @@
+"""Trains a small DETR on COCO-style images and annotations."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pinfeed
+import torch
+from pinfeed import augment
+from torch.utils.data import DataLoader
+from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def draw_some_images(folder, count):
+    """Writes a stand-in for COCO: images with bright boxes, instances.json."""
+    rng = np.random.default_rng(0)
+    images, annotations = [], []
+    folder.mkdir()
+    for i in range(count):
+        height, width = (int(n) for n in rng.integers(100, 200, 2))
+        pixels = rng.integers(0, 80, (height, width, 3), dtype=np.uint8)
+        x, y, w, h = (int(n) for n in rng.integers(20, 50, 4))
+        pixels[y : y + h, x : x + w] += 150
+        PIL.Image.fromarray(pixels).save(folder / f"{i:06}.jpg")
+        size = {"height": height, "width": width}
+        images.append({"id": i, "file_name": f"{i:06}.jpg", **size})
+        box = {"bbox": [x, y, w, h], "area": w * h, "iscrowd": 0}
+        annotations.append({"id": i, "image_id": i, "category_id": 18, **box})
+    whole = {"images": images, "annotations": annotations}
+    whole["categories"] = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog"}]
+    (folder / "instances.json").write_text(json.dumps(whole))
+
+
+class CocoDetection(torch.utils.data.Dataset):
+    """Images and boxes: x, y, width and height, in pixels."""
+
+    def __init__(self, folder, annotation_file):
+        annotations = json.loads(annotation_file.read_text())
+        self.folder, self.images = folder, annotations["images"]
+        # COCO's category ids have gaps; models need 0, 1, 2, ...
+        numbers = sorted(category["id"] for category in annotations["categories"])
+        self.label_of = {number: label for label, number in enumerate(numbers)}
+        self.objects = defaultdict(list)
+        for one in annotations["annotations"]:
+            if not one["iscrowd"]:
+                self.objects[one["image_id"]].append(one)
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        image = self.images[index]
+        objects = self.objects[image["id"]]
+        with PIL.Image.open(self.folder / image["file_name"]) as photo:
+            return {
+                "image": photo.convert("RGB"),
+                "boxes": [one["bbox"] for one in objects],
+                "labels": [self.label_of[one["category_id"]] for one in objects],
+            }
+
+
+def new_loader(folder, batch_size):
+    # COCO: 480, 512, ..., 800 and max_size=1333
+    shortest = augment.RandomShortestSize((96, 128, 160), max_size=256)
+    view = [shortest, augment.RandomHorizontalFlip()]
+    image = pinfeed.Image(MEAN, STD, augment=view, pad_value=0, mask="pixel_mask")
+    # DETR's format: cxcywh, normalized by the padded size.
+    detr = {"output": "cxcywh", "normalized": True, "labels": "class_labels"}
+    fields = {
+        "pixel_values": image.from_key("image"),
+        "boxes": pinfeed.Boxes("pixel_values", format="xywh", **detr),
+        "class_labels": pinfeed.Jagged(torch.int64).from_key("labels"),
+    }
+    photos = CocoDetection(folder, folder / "instances.json")
+    dataset = pinfeed.IndexedDataset(photos)
+    sampler = pinfeed.samplers.ShuffleSampler(dataset, batch_size, seed=0)
+    options = {"num_workers": 2, "persistent_workers": True}
+    options["collate_fn"] = pinfeed.Collate(fields, seed=0)
+    return DataLoader(dataset, batch_sampler=sampler, **options)
+
+
+def small_detr(classes):
+    """A DETR with random weights; a real job uses from_pretrained(...)."""
+    resnet = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4}
+    backbone = ResNetConfig(**resnet, out_features=["stage4"])
+    detr = {"use_timm_backbone": False, "backbone": None, "num_labels": classes}
+    detr |= {"d_model": 16, "num_queries": 5}
+    for part in ("encoder", "decoder"):
+        detr |= {f"{part}_layers": 1, f"{part}_ffn_dim": 16}
+        detr |= {f"{part}_attention_heads": 2}
+    return DetrForObjectDetection(DetrConfig(backbone_config=backbone, **detr))
+
+
+def main():
+    draw_some_images(Path("coco"), 16)
+    loader = new_loader(Path("coco"), 4)
+    torch.manual_seed(0)
+    model = small_detr(classes=2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for epoch in range(2):
+        for batch in loader:
+            # A list of dicts, one per image, without copies.
+            targets = {key: batch[key] for key in ("boxes", "class_labels")}
+            targets = pinfeed.functional.unbind(targets)
+            pixels, mask = batch["pixel_values"], batch["pixel_mask"]
+            loss = model(pixels, mask, labels=targets).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"epoch {epoch}: loss {loss:.2f}")
+
+
+if __name__ == "__main__":
+    main()
