@@ -1,10 +1,10 @@
-"""How the threads of torch wait, and names that every example in a docstring may use without imports."""
+"""Sets how torch's threads wait, and the names that doctests use without imports."""
 
 import os
 from typing import Any
 
-# torch's threads spin while they wait for each other, and take the CPUs from the tests beside them.
-# It reads this when it is imported, here and in the processes that tests start.
+# By default torch's threads spin while they wait, which slows down parallel tests. torch reads this
+# variable at import, here and in the processes that tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import numpy as np

@@ -17,8 +17,8 @@ VIEW = augment.Compose([augment.RandomResizedCrop(SIZE), augment.RandomHorizonta
 PADDING = 4
 
 
-def drawn_windows(photos):
-    """Returns top, left, height, width and whether it is flipped, for the view of each image."""
+def drawn_crops(photos):
+    """Returns top, left, height, width and whether it is flipped, for the crop of each image."""
     size = np.array(photos.shape[2:0:-1])
     corners = np.broadcast_to([[0, 0], size], (len(photos), 2, 2))
     fields = {"image": pinfeed.Image(augment=VIEW), "corners": pinfeed.Points()}
@@ -50,11 +50,11 @@ def crops():
         collate = pinfeed.Collate(pinfeed.Image(MEAN, STD, augment=VIEW, **options), seed=0)
         return lambda: collate(rows)
 
-    windows = drawn_windows(photos)
+    windows = drawn_crops(photos)
     collate = pinfeed.Collate(pinfeed.Image(MEAN, STD))
 
     def each(images, view, flip, finish):
-        """Crops image by image, with the windows that pinfeed draws."""
+        """Crops image by image, with the crops that pinfeed draws."""
 
         def one(image, window):
             *window, is_flipped = window
@@ -106,7 +106,7 @@ def crops():
         ours("to float32", by_pinfeed()),
         ours("to float32, 2 threads", by_pinfeed(), threads=2),
         ours("to bfloat16", by_pinfeed(dtype=torch.bfloat16), expected=expected.bfloat16()),
-        ours("not rounded to bytes before", in_floats, tolerance=1.1 * ONE),
+        ours("without rounding to bytes", in_floats, tolerance=1.1 * ONE),
         other("torchvision v2, channels_last", built(torchvision), tolerance=2e-6),
         other("`cv2.resize`, not antialiased, + **pinfeed**", built(opencv), tolerance=40 * ONE),
         other("Pillow + **pinfeed**", built(pillow), tolerance=2 * ONE),
@@ -127,7 +127,7 @@ def epoch_augmented():
     view, table = augment.Compose(steps), normalize_table()
 
     def error(batches):
-        """Returns 0 if the first image of each batch is one of its windows, flipped or not."""
+        """Returns 0 if the first image of each batch is one of its possible crops, flipped or not."""
         seen, worst = [], 0.0
         for images, labels in batches:
             seen.append(labels.clone())

@@ -47,15 +47,15 @@ def samples_of(kind, count):
 )
 def small_batches():
     """Samples of four entries, or ints, collated: the cost of a drop-in."""
-    ways = []
+    alternatives = []
     for kind in KINDS:
         for count in COUNTS:
             samples, name = samples_of(kind, count), f"{count} {kind}"
             expected = {"expected": default_collate(samples), "job": name}
             mine, theirs = (partial(f, samples) for f in (pinfeed.Collate(), default_collate))
-            ways.append(ours(f"`Collate()`, {name}", mine, **expected))
-            ways.append(other(f"`default_collate`, {name}", theirs, **expected))
-    return Job(*ways)
+            alternatives.append(ours(f"`Collate()`, {name}", mine, **expected))
+            alternatives.append(other(f"`default_collate`, {name}", theirs, **expected))
+    return Job(*alternatives)
 
 
 @workload(
@@ -130,9 +130,10 @@ def mixtures():
         return lambda: [len(collate(dataset.__getitems__(np.arange(n)))) for n in counts]
 
     def turns(name, make, *numbers):
-        """The batches, whose sizes are verified."""
-        made = make(*numbers)
-        return ours(name, made, job=name, expected=lambda sizes: float(sizes != [*numbers]))
+        """Verifies the sizes of the batches."""
+        return ours(
+            name, make(*numbers), job=name, expected=lambda sizes: float(sizes != [*numbers])
+        )
 
     many = np.random.default_rng(0).integers(40, 320, 16).tolist()
     images = partial(loading, photos, pinfeed.Image())

@@ -22,21 +22,26 @@ def _arguments(module: str) -> argparse.Namespace:
     add = parser.add_argument
     add("names", nargs="*", default=["*"], help="workloads, or patterns such as 'epoch*'")
     add("--list", action="store_true", help="print the workloads")
-    add("--quick", action="store_true", help="only see that everything runs")
+    add("--quick", action="store_true", help="run everything once, without timing")
     add("--last", action="store_true", help="show the last results, run nothing")
     add("--check", action="store_true", help="fail if a target is missed by more than is accepted")
     add("--write", action="store_true", help="write the main tables into the pages")
-    add("--seconds", type=float, default=8, help="for a workload (default 8)")
-    add("--results", type=Path, default=ROOT / "bench" / "results", help="where the results go")
+    add("--seconds", type=float, default=8, help="seconds per workload (default 8)")
+    add("--results", type=Path, default=ROOT / "bench" / "results", help="folder of the results")
     add("--here", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _nothing(name: str, status: str, note: str) -> dict[str, Any]:
+def _not_run(name: str, status: str, note: str) -> dict[str, Any]:
     """Returns the record of a workload that has not run."""
-    way = {"name": "the whole workload", "role": "other", "job": ""}
-    way |= {"status": status, "note": note}
-    return {"name": name, "title": WORKLOADS[name].title, "returns": "", "ways": [way]}
+    alternative = {"name": "the whole workload", "role": "other", "job": ""}
+    alternative |= {"status": status, "note": note}
+    return {
+        "name": name,
+        "title": WORKLOADS[name].title,
+        "returns": "",
+        "alternatives": [alternative],
+    }
 
 
 def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -47,16 +52,16 @@ def _run(module: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
         command += ["--quick"] if options.quick else ["--seconds", str(options.seconds)]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         if not path.exists():
-            return _nothing(name, "failed", f"exit status {code}")
+            return _not_run(name, "failed", f"exit status {code}")
         return json.loads(path.read_text())
 
 
 def _measure_here(name: str, seconds: float) -> dict[str, Any]:
-    warnings.simplefilter("ignore")  # these loops train nothing
+    warnings.simplefilter("ignore")  # of loops that don't train
     try:
         return measure(WORKLOADS[name], seconds)
     except ImportError as error:
-        return _nothing(name, "not installed", str(error))
+        return _not_run(name, "not installed", str(error))
 
 
 def _write_page(path: Path, text: str) -> None:
@@ -64,7 +69,7 @@ def _write_page(path: Path, text: str) -> None:
     before, begin, rest = path.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not end:
-        raise SystemExit(f"{path} lacks the marks {BEGIN} and {END}")
+        raise SystemExit(f"{path} lacks the comments {BEGIN} and {END}")
     path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
@@ -95,7 +100,7 @@ def main(module: str) -> int:
         for name in names:
             record = saved["workloads"][name] = _run(module, name, options)
             print(f"\n{report.result_table(record)}", flush=True)
-            # after each workload, so that an interrupt loses nothing
+            # after each workload, so that an interrupt keeps the earlier ones
             path.write_text(json.dumps(saved))
     if not saved:
         raise SystemExit(f"no results in {options.results}; run without --last first")

@@ -31,7 +31,7 @@ LARGE = "196 × (256, 3, 32, 32)"
 )
 def to_numpy():
     """Batches in memory as one array."""
-    ways = []
+    alternatives = []
     for shape in [*SHAPES, LARGE]:
         count, rows, *item = (
             int(x) for x in shape.replace(",", "").replace("× (", "")[:-1].split()
@@ -40,15 +40,15 @@ def to_numpy():
         batches, expected = torch.from_numpy(whole).split(rows), {"expected": whole}
         arrays = [batch.numpy() for batch in batches]
         expected["job"] = shape
-        ways += [
+        alternatives += [
             reference(f"copy {shape} once", whole.copy, job=shape),
             ours(f"`to_numpy`, {shape}", partial(pinfeed.to_numpy, batches), **expected),
             other(f"`np.concatenate`, {shape}", partial(np.concatenate, arrays), **expected),
             other(f"`torch.cat`, {shape}", partial(torch.cat, batches), **expected),
         ]
     unknown = "`to_numpy` of an iterator, whose length it does not know"
-    ways.append(ours(unknown, lambda: pinfeed.to_numpy(iter(batches)), **expected))
-    return Job(*ways)
+    alternatives.append(ours(unknown, lambda: pinfeed.to_numpy(iter(batches)), **expected))
+    return Job(*alternatives)
 
 
 @workload(
@@ -123,8 +123,8 @@ def ray():
         return BlockAccessor.for_block(tokens).to_batch_format("numpy")["tokens"]
 
     def best():
-        given = default(images)["image"].permute(peers.ORDER)
-        return {"image": torch.empty(out.shape).copy_(given).sub_(mean).div_(std)}
+        planes = default(images)["image"].permute(peers.ORDER)
+        return {"image": torch.empty(out.shape).copy_(planes).sub_(mean).div_(std)}
 
     def with_torch():
         tensors = [torch.as_tensor(row) for row in rows_of_ray()]
@@ -133,8 +133,8 @@ def ray():
     def with_numpy():
         rows = rows_of_ray()
         values = np.zeros((len(rows), max(map(len, rows))), np.int64)
-        for place, row in zip(values, rows, strict=True):
-            place[: len(row)] = row
+        for slot, row in zip(values, rows, strict=True):
+            slot[: len(row)] = row
         return {"tokens": torch.from_numpy(values), "lengths": lengths_of(rows)}
 
     by_image = partial(RayCollate({"image": pinfeed.Image(MEAN, STD)}), images)

@@ -72,7 +72,7 @@ def padded(arrays: list[np.ndarray]) -> torch.Tensor:
 
 
 def lengths_of(samples: Any) -> torch.Tensor:
-    """Returns the lengths, computed in the usual torch way."""
+    """Returns the lengths, computed as torch code usually does."""
     return torch.tensor([len(sample) for sample in samples])
 
 

@@ -45,7 +45,7 @@ def photographs(count: int, objects: int) -> list[dict]:
 
 
 def collated(samples, field, **fields):
-    """Returns a way that collates the keys of its fields."""
+    """Returns a function that collates the keys of its fields."""
     keys = {"image", *fields} | ({"labels"} if "boxes" in fields else set())
     rows = pinfeed.IndexedDataset([{key: sample[key] for key in keys} for sample in samples])
     collate = pinfeed.Collate({"image": field, **fields}, seed=0)
@@ -110,9 +110,9 @@ def detection():
         def batch():
             done = [*map(one, samples, sizes, flips)]
             images = torch.zeros(expected.shape)
-            for target, place in zip(done, images, strict=True):
+            for target, slot in zip(done, images, strict=True):
                 _, height, width = target["image"].shape
-                place[:, :height, :width] = target["image"]
+                slot[:, :height, :width] = target["image"]
             return images, done
 
         return batch

@@ -35,9 +35,8 @@ from bench import peers
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "profile-your-loader.md"
-# `<!-- report of NAME -->` precedes a whole report, `<!-- report of NAME: BEGINNING | BEGINNING
-# -->` its lines
-# with these beginnings.
+# `<!-- report of NAME -->` precedes a whole report; `<!-- report of NAME: BEGINNING | BEGINNING -->`
+# precedes its lines with these beginnings.
 EXCERPT = re.compile(
     r"(^<!-- report of (\w+)(?:: ([^\n]*?))? -->\n```text\n).*?(?=^```$)", re.DOTALL | re.MULTILINE
 )
@@ -96,12 +95,12 @@ A_SECOND = int(1e6 / min(timeit.repeat(lambda: count_to(1_000_000), number=1)))
 
 
 def python_work(ms: float) -> int:
-    """Runs Python for about this long, with the GIL held."""
+    """Runs Python for about `ms`, with the GIL held."""
     return count_to(int(ms / 1000 * A_SECOND))
 
 
 def sleep(ms: float, size: int) -> Callable[[Any], None]:
-    """A step that takes this long for a batch of that size, in proportion for others."""
+    """Returns a step that takes `ms` for a batch of `size`, and in proportion for other sizes."""
 
     def step(batch: Any) -> None:
         first = next(iter(batch)) if isinstance(batch, list | tuple) else batch
@@ -163,7 +162,7 @@ def large_batches(folder: Path) -> Case:
 def cold_files(folder: Path) -> Case:
     size, count, path = 16_384, 1 << 17, folder / "rows"
     with path.open("wb") as file:
-        for _ in range(64):  # more than is read meanwhile, else all would end up in memory
+        for _ in range(64):  # more than the loop reads, so the file is never cached whole
             file.write(bytes(size * count // 64))
     rows = os.open(path, os.O_RDONLY)
     os.fsync(rows)
@@ -231,7 +230,7 @@ def image_folder(folder: Path) -> Case:
     return Case(DataLoader(dataset, 8, shuffle=True), {"dataset"}, sleep(20, 8), time=0.5)
 
 
-# Twelve loaders that the rules were not written for.
+# Twelve loaders that were not used to write the rules.
 
 
 def evicted_map(folder: Path) -> Case:
@@ -299,7 +298,7 @@ def locked_decoder(folder: Path) -> Case:
 
 
 class SlowToFree:
-    """A batch that takes 20 ms to free, in no stage."""
+    """A batch that takes 20 ms to free, outside all stages."""
 
     def __init__(self, samples: list[Any]) -> None:
         self.samples = samples
@@ -320,8 +319,8 @@ def padded_texts(folder: Path) -> Case:
     texts = [torch.arange(1 + i % 400) for i in range(2000)]
 
     def pad(samples: list[torch.Tensor]) -> torch.Tensor:
-        most = max(map(len, samples))
-        return torch.tensor([[*s.tolist(), *([0] * (most - len(s)))] for s in samples])
+        longest = max(map(len, samples))
+        return torch.tensor([[*s.tolist(), *([0] * (longest - len(s)))] for s in samples])
 
     loader = DataLoader(texts, 64, shuffle=True, collate_fn=pad)
     return Case(loader, {"collate"}, sleep(1, 64))
@@ -419,16 +418,14 @@ CASES = {
 
 def wrong(case: Case, report: Any) -> list[str]:
     """Returns the errors of a report."""
-    found = []
+    errors = []
     if report.limit not in case.limits:
-        found.append(f"the limit is {' or '.join(case.limits)}, and not {report.limit}")
+        errors.append(f"expected the limit {' or '.join(case.limits)}, got {report.limit}")
     if case.can_gain and not report.recommended:
-        found.append("nothing is recommended, though there is something to gain")
+        errors.append("expected a recommended change, got none")
     if case.can_gain is False and report.recommended:
-        found.append(
-            f"{report.recommended[0].name} is recommended, though there is nothing to gain"
-        )
-    return found
+        errors.append(f"expected no recommended change, got {report.recommended[0].name}")
+    return errors
 
 
 def rows(name: str, case: Case, report: Any) -> Iterator[list[str]]:
@@ -454,8 +451,8 @@ def with_excerpts(page: str, reports: dict[str, Any]) -> str:
             return match[0]
         lines = str(reports[name]).splitlines()
         if beginnings is not None:
-            wanted = tuple(beginnings.split(" | "))
-            lines = [line for line in lines if line.strip().startswith(wanted)]
+            starts = tuple(beginnings.split(" | "))
+            lines = [line for line in lines if line.strip().startswith(starts)]
         return start + "".join(f"{line}\n" for line in lines)
 
     return EXCERPT.sub(excerpt, page)
@@ -464,10 +461,10 @@ def with_excerpts(page: str, reports: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.diagnosis", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}; all if none")
-    parser.add_argument("--seconds", type=float, default=20, help="for each (default 20)")
-    parser.add_argument("--text", action="store_true", help="print the whole reports, too")
-    parser.add_argument("--json", type=Path, help="write all numbers there")
-    parser.add_argument("--page", type=Path, help="a page whose excerpts of reports become these")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds per loader (default 20)")
+    parser.add_argument("--text", action="store_true", help="print the whole reports too")
+    parser.add_argument("--json", type=Path, help="file for all numbers")
+    parser.add_argument("--page", type=Path, help="page whose excerpts of reports to replace")
     options = parser.parse_args()
     reports: dict[str, Any] = {}
     wrongs = []
@@ -481,7 +478,7 @@ def main() -> None:
             )
         for row in rows(name, case, report):
             print(f"| {' | '.join(row)} |", flush=True)
-        wrongs += [f"{name}: {what}" for what in wrong(case, report)]
+        wrongs += [f"{name}: {error}" for error in wrong(case, report)]
     print("", *wrongs, sep="\n")
     if options.text:
         for name, report in reports.items():

@@ -28,7 +28,7 @@ ALONE = "DataLoader alone (indices only)"
 
 
 def iterated(make):
-    """Builds a loader when its way is verified; each call begins an epoch."""
+    """Builds a loader when its alternative is verified; each call begins an epoch."""
     return built(lambda: partial(iter, make()))
 
 
@@ -60,7 +60,7 @@ class ImageEpoch:
         self.mean, self.std = peers.constants()
 
     def normalize(self, images):
-        """Normalizes a batch in the usual torch way."""
+        """Normalizes a batch as torch code usually does."""
         return images.permute(peers.ORDER).float().sub_(self.mean).div_(self.std)
 
     def loader(self, dataset, collate=None, **options):
@@ -172,10 +172,10 @@ def epoch_sequences():
         return loader(tensors, lambda batch: (pad_sequence(batch, True), data.lengths_of(batch)))
 
     def error(batches):
-        seen, place = [], np.arange(256)
+        seen, columns = [], np.arange(256)
         for rows, sizes, *_ in batches:
             seen.append(np.searchsorted(offsets, rows[:, 0].numpy()))
-            where = place[: rows.shape[1]]
+            where = columns[: rows.shape[1]]
             counted = (offsets[seen[-1]][:, None] + where) * (where < sizes.numpy()[:, None])
             if difference((rows, sizes), (counted, lengths[seen[-1]])):
                 return float("inf")
@@ -273,8 +273,8 @@ def epoch_packed():
 
     def error(batches):
         """Returns 0 if every token occurs once, and all else is zeros."""
-        found = np.array([(int(batch.count_nonzero()), int(batch.sum())) for batch in batches])
-        return float(abs(found.sum(0) - (len(tokens), int(tokens.sum(dtype=np.int64)))).sum())
+        sums = np.array([(int(batch.count_nonzero()), int(batch.sum())) for batch in batches])
+        return float(abs(sums.sum(0) - (len(tokens), int(tokens.sum(dtype=np.int64)))).sum())
 
     packing = partial(pinfeed.samplers.PackSampler, seq_length=size, batch_size=rows)
     padding = partial(pinfeed.samplers.LengthBucketSampler, max_tokens=size * rows)

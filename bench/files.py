@@ -112,7 +112,7 @@ class Rows:
 
         return run
 
-    def taken(self, array):
+    def take(self, array):
         """NumPy, in its fastest form."""
         for indices in self.draw.batches:
             np.take(array, indices, axis=0, out=self.out.numpy(), mode="clip")
@@ -123,8 +123,8 @@ class Rows:
         descriptor, pool = os.open(self.path, os.O_RDONLY), ThreadPoolExecutor(readers)
         out, offset, size = self.out.numpy(), self.rows.offset, self.rows[0].nbytes
 
-        def read(place, index):
-            return os.preadv(descriptor, [out[place]], offset + index * size)
+        def read(position, index):
+            return os.preadv(descriptor, [out[position]], offset + index * size)
 
         def run():
             for batch in self.draw.batches:
@@ -143,7 +143,7 @@ def cold(*row):
         ours("`ArrayDataset`, `Collate()`", rows.collated(rows.path)),
         ours(CONCAT, rows.collated(concat)),
         other("`pread` by 1 thread", rows.read(1)),
-        other(TAKE, partial(rows.taken, rows.rows)),
+        other(TAKE, partial(rows.take, rows.rows)),
         expected=lambda batch: difference(batch, rows.last()),
         outputs=[rows.out],
         prepare=rows.cold,
@@ -196,8 +196,8 @@ def hot_rows():
         ours(CONCAT, rows.collated(concat, passes=2)),
         ours("of an array in memory", rows.collated(memory)),
         ours("of a tensor in memory", rows.collated(tensor.numpy())),
-        other("NumPy `take` of the array in memory", partial(rows.taken, memory)),
-        other(TAKE, partial(rows.taken, rows.rows)),
+        other("NumPy `take` of the array in memory", partial(rows.take, memory)),
+        other(TAKE, partial(rows.take, rows.rows)),
         other("`pread` by 1 thread", rows.read(1)),
         expected=lambda batch: difference(batch, rows.last()),
         outputs=[rows.out],

@@ -20,10 +20,10 @@ def printed_by(code):
 
     def run():
         command, folder = [sys.executable, "-c", code], Path(__file__).parents[1]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-        if done.returncode:
-            raise RuntimeError((done.stderr.splitlines() or ["it ended without a word"])[-1])
-        return float(done.stdout)
+        result = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if result.returncode:
+            raise RuntimeError((result.stderr.splitlines() or ["no error message"])[-1])
+        return float(result.stdout)
 
     return run
 
@@ -51,14 +51,14 @@ def importing():
 def paths():
     """A path of 1,000,000, in a main process and its four forked workers after a shuffled epoch."""
 
-    def way(kind):
+    def bytes_of(kind):
         return printed_by(f"from bench.fresh import path_bytes\nprint(path_bytes({kind!r}))")
 
     return Job(
         reference("its characters", lambda: CHARACTERS),
-        ours("`RaggedArray.from_strings`", way("pinfeed")),
-        other("a list of str", way("list")),
-        other("`np.array(paths, object)`", way("objects")),
+        ours("`RaggedArray.from_strings`", bytes_of("pinfeed")),
+        other("a list of str", bytes_of("list")),
+        other("`np.array(paths, object)`", bytes_of("objects")),
         returns="bytes",
     )
 

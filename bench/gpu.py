@@ -49,8 +49,8 @@ KINDS = [(dtype, layout) for dtype in ("float32", "bfloat16") for layout in ("NC
 )
 def images():
     """1024 images of 224×224, normalized."""
-    given = torch.from_numpy(random_bytes(1024 if HAS_GPU else 4, SIDE, SIDE, 3))
-    images, ways = given.to(DEVICE), []
+    host = torch.from_numpy(random_bytes(1024 if HAS_GPU else 4, SIDE, SIDE, 3))
+    images, alternatives = host.to(DEVICE), []
     scale = torch.tensor([1 / 255 / std for std in STD], device=DEVICE)
     bias = torch.tensor([-m / s for m, s in zip(MEAN, STD, strict=True)], device=DEVICE)
 
@@ -61,18 +61,18 @@ def images():
 
     def add(name, layout):
         dtype = getattr(torch, name)
-        expected = pinfeed.functional.normalize(given[:4], MEAN, STD, output=layout, dtype=dtype)
+        expected = pinfeed.functional.normalize(host[:4], MEAN, STD, output=layout, dtype=dtype)
         run = partial(pinfeed.functional.normalize, images, MEAN, STD, output=layout, dtype=dtype)
         check = {"expected": lambda result: difference(result[:4].cpu(), expected)}
         rounded = {"tolerance": 1e-5 if name == "float32" else 0.02}
         kind, peer = f"{name} {layout}", partial(by_torch, images, dtype, layout)
-        ways.append(copying(kind, images.nbytes + images.numel() * dtype.itemsize))
-        ways.append(ours(kind, run, **check))
-        ways.append(other(f"`torch.compile`, {kind}", peer, **check, **rounded))
+        alternatives.append(copying(kind, images.nbytes + images.numel() * dtype.itemsize))
+        alternatives.append(ours(kind, run, **check))
+        alternatives.append(other(f"`torch.compile`, {kind}", peer, **check, **rounded))
 
     for kind in KINDS:
         add(*kind)
-    return Job(*ways, wait=synchronize)
+    return Job(*alternatives, wait=synchronize)
 
 
 @workload(at_most(1 / 0.8), at_least(1))
@@ -156,10 +156,10 @@ def epoch():
 
     def error(batches):
         there, chosen = next(batches)
-        wanted = pinfeed.functional.normalize(
+        expected = pinfeed.functional.normalize(
             images[chosen.cpu().numpy()], MEAN, STD, output="NHWC"
         )
-        return difference(there.permute(0, 2, 3, 1).float().cpu(), torch.from_numpy(wanted))
+        return difference(there.permute(0, 2, 3, 1).float().cpu(), torch.from_numpy(expected))
 
     most, few = (250, 25) if HAS_GPU else (40, 10)
     copies = partial(map, lambda _: target.copy_(pinned, non_blocking=True), range(most))

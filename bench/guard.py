@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 STORED = Path(__file__).with_suffix(".json")
-TOLERANCE = 1.15  # the effect of other CPUs and releases of NumPy and Python, with a margin
+TOLERANCE = 1.15  # other CPUs and releases of NumPy and Python change counts by less
 WARM_UP = 4  # calls until caches are filled and pools have buffers
 
 REQUESTS = """
@@ -67,17 +67,17 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     augmented = pinfeed.Collate(pinfeed.Image(mean, std, augment=view), seed=0)
     yield "Collate: 256 images of 32×32, cropped", lambda: augmented(rows.__getitems__(many))
 
-    found = collate(dataset.__getitems__(many))
-    yield "unbind: 256 samples", lambda: pinfeed.functional.unbind(found)
+    batch = collate(dataset.__getitems__(many))
+    yield "unbind: 256 samples", lambda: pinfeed.functional.unbind(batch)
 
     out = torch.empty(1, 3, 32, 32)
     yield (
         "normalize: one image of 32×32",
         lambda: pinfeed.functional.normalize(images[:1], mean, std),
     )
-    given = torch.from_numpy(images)
-    yield "normalize: out=", lambda: pinfeed.functional.normalize(given[:1], mean, std, out=out)
-    yield "normalize: 256 images of 32×32", lambda: pinfeed.functional.normalize(given, mean, std)
+    tensor = torch.from_numpy(images)
+    yield "normalize: out=", lambda: pinfeed.functional.normalize(tensor[:1], mean, std, out=out)
+    yield "normalize: 256 images of 32×32", lambda: pinfeed.functional.normalize(tensor, mean, std)
 
     import PIL.Image
 
@@ -91,13 +91,13 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     small = pinfeed.augment.Compose(
         [pinfeed.augment.CenterCrop(300), pinfeed.augment.Resize((224, 224))]
     )
-    for name, given_photos in plain.items():
-        for what, field in {
+    for name, batch in plain.items():
+        for step, field in {
             "normalized": pinfeed.Image(mean, std),
             "cropped and resized": pinfeed.Image(mean, std, augment=small),
         }.items():
-            made = pinfeed.Collate(field)
-            yield f"Image: 4 photos, {name}, {what}", lambda m=made, p=given_photos: m(p)
+            collate = pinfeed.Collate(field)
+            yield f"Image: 4 photos, {name}, {step}", lambda c=collate, p=batch: c(p)
 
     texts = [np.arange(n) for n in rng.integers(1, 100, 256)]
     lists = [text.tolist() for text in texts]
@@ -141,7 +141,7 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def count_here(library: Path) -> None:
-    """Runs every call, between requests to callgrind for its count."""
+    """Runs every call, and has callgrind count it."""
     requests = ctypes.CDLL(str(library))
     for name, call in calls():
         for _ in range(WARM_UP):

@@ -1,4 +1,4 @@
-"""Times several ways of doing one job: verifies them, interleaves them, and compares with a reference.
+"""Times several alternatives for one job: verifies them, interleaves them, and compares with a reference.
 
 A workload is a function, decorated with `workload(*targets)`, that returns a `Job`. Its name is the
 workload's, its docstring the title.
@@ -25,22 +25,22 @@ import torch
 import pinfeed
 
 SAMPLE_SECONDS = 4e-3  # a sample repeats its call until it is at least this long
-FEWEST, MOST = 3, 60  # samples per way
-QUICKEST = "fastest alternative"
+MIN_SAMPLES, MAX_SAMPLES = 3, 60  # per alternative
+FASTEST = "fastest alternative"
 
 Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way of doing a job, created by `reference`, `ours` or `other`.
+class Alternative:
+    """One implementation of a job, created by `reference`, `ours` or `other`.
 
     Attributes:
         name: Its name in tables.
         run: Does the job and returns the result. An iterator, such as an epoch, is exhausted.
         role: "reference", "pinfeed" or "other". A reference's result is not verified: its name says
             what it measures.
-        job: The workload's job that it does, if there are several. Only ways of one job are compared.
+        job: The name of its job, if the workload has several. Only alternatives for one job are compared.
         tolerance: Largest accepted absolute error; None for the job's.
         expected: The expected result; None for the job's.
         prepare: Called before each sample, outside the timed region. A sample is one call then.
@@ -59,34 +59,34 @@ class Way:
     units: int = 1
 
 
-reference = partial(Way, role="reference")
-ours = partial(Way, role="pinfeed", tolerance=0.0)
-other = partial(Way, role="other")
+reference = partial(Alternative, role="reference")
+ours = partial(Alternative, role="pinfeed", tolerance=0.0)
+other = partial(Alternative, role="other")
 
 
 def built(make: Callable[..., Run], *args: Any, **options: Any) -> Run:
-    """Sets a way up when it is verified: then an ImportError means "not installed"."""
-    made = functools.cache(partial(make, *args, **options))
-    return lambda: made()()
+    """Sets an alternative up when it is verified, so that an ImportError means "not installed"."""
+    run = functools.cache(partial(make, *args, **options))
+    return lambda: run()()
 
 
 class Job:
-    """The ways of doing a job, in the order of the table, and their common arguments.
+    """The alternatives for a job, in the order of the table, and their common arguments.
 
     Args:
-        ways: Ways. Ratios refer to the first reference and to pinfeed's first way.
+        alternatives: Ratios refer to the first reference and to pinfeed's first alternative.
         expected: The expected result, as `difference` accepts it; or a function that takes the
             result and returns its largest absolute difference from the reference.
-        tolerance: Largest accepted absolute error of other ways than pinfeed's.
-        outputs: Buffers that several ways write. They are overwritten before each is verified.
-        prepare: As in `Way`, for all ways.
+        tolerance: Largest accepted absolute error; pinfeed's alternatives must be exact.
+        outputs: Buffers that several alternatives write. They are overwritten before each is verified.
+        prepare: As in `Alternative`, for all alternatives.
         wait: Waits for asynchronous work, inside the timed region.
-        returns: "s" or "bytes" if ways measure something themselves and return it.
+        returns: "s" or "bytes" if alternatives measure themselves and return the result.
     """
 
     def __init__(
         self,
-        *ways: Way,
+        *alternatives: Alternative,
         expected: Any = None,
         tolerance: float = 0.0,
         outputs: Sequence[torch.Tensor] = (),
@@ -94,7 +94,12 @@ class Job:
         wait: Run | None = None,
         returns: str = "",
     ) -> None:
-        self.ways, self.expected, self.tolerance, self.outputs = ways, expected, tolerance, outputs
+        self.alternatives, self.expected, self.tolerance, self.outputs = (
+            alternatives,
+            expected,
+            tolerance,
+            outputs,
+        )
         self.prepare, self.wait, self.returns = prepare, wait, returns
 
 
@@ -105,8 +110,8 @@ class Target:
     Attributes:
         sign: "≤" or "≥".
         bound: Bound of a ratio, or of an absolute value if there is a unit.
-        way: Beginning of the name of the measured way; "" is pinfeed's first.
-        of: Beginning of the name of the way to compare with.
+        alternative: Beginning of the name of the alternative; "" is pinfeed's first.
+        of: Beginning of the name of the alternative that it is compared with.
         quantity: The measured quantity: "seconds", "faults" (page faults), "cpu" (of all processes),
             "own_cpu" (of this one), "peak" (memory).
         unit: Unit of an absolute value, a key of `UNITS`.
@@ -116,7 +121,7 @@ class Target:
 
     sign: str
     bound: float
-    way: str = ""
+    alternative: str = ""
     of: str = ""
     quantity: str = "seconds"
     unit: str = ""
@@ -136,14 +141,14 @@ UNITS = {
 }
 
 
-def at_most(bound: float, way: str = "", of: str = "", **options: Any) -> Target:
-    """A way takes at most `bound` times as long as another: by default pinfeed's and the reference."""
-    return Target("≤", bound, way, of, **options)
+def at_most(bound: float, alternative: str = "", of: str = "", **options: Any) -> Target:
+    """An alternative takes at most `bound` times as long as another: by default pinfeed's and the reference."""
+    return Target("≤", bound, alternative, of, **options)
 
 
-def at_least(bound: float, way: str = QUICKEST, of: str = "", **options: Any) -> Target:
-    """A way takes at least `bound` times as long as another: by default the fastest and pinfeed's."""
-    return Target("≥", bound, way, of, **options)
+def at_least(bound: float, alternative: str = FASTEST, of: str = "", **options: Any) -> Target:
+    """An alternative takes at least `bound` times as long as another: by default the fastest and pinfeed's."""
+    return Target("≥", bound, alternative, of, **options)
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ class Workload:
         title: One line.
         make: Returns the job.
         targets: Its promises.
-        usual: Beginning of the name of the usual PyTorch way, for README.md; "" leaves the workload out.
+        usual: Beginning of the name of the usual PyTorch code, for README.md; "" leaves the workload out.
     """
 
     name: str
@@ -197,7 +202,7 @@ def difference(result: Any, expected: Any) -> float:
             return math.inf
         if torch.equal(one, two):
             return 0.0
-        # In slices: a whole float32 copy of both would disturb the memory that is measured.
+        # In slices, because whole float32 copies disturb the measured memory.
         slices = zip(one.flatten().split(1 << 20), two.flatten().split(1 << 20), strict=True)
         return float(np.max([float((a.float() - b.float()).abs().max()) for a, b in slices]))
     return float(np.max([difference(*pair) for pair in pairs])) if same else math.inf
@@ -219,27 +224,27 @@ def _use_up(result: Any) -> Any:
 
 
 def _counts() -> dict[str, float]:
-    """Returns the counters, the clock last, so that reading the others takes none of its time."""
-    own = all_of_them = time.process_time()
+    """Returns the counters; the clock is read last, so reading the others is not timed."""
+    own = total = time.process_time()
     for child in multiprocessing.active_children():
         fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        all_of_them += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    return {"own_cpu": own, "cpu": all_of_them, "faults": faults, "seconds": time.perf_counter()}
+    return {"own_cpu": own, "cpu": total, "faults": faults, "seconds": time.perf_counter()}
 
 
-def _prepare(way: Way, job: Job) -> None:
-    use_threads(way.threads)
-    for prepare in (job.prepare, way.prepare):
+def _prepare(alternative: Alternative, job: Job) -> None:
+    use_threads(alternative.threads)
+    for prepare in (job.prepare, alternative.prepare):
         if prepare is not None:
             prepare()
 
 
-def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
+def _sample(alternative: Alternative, job: Job, calls: int) -> dict[str, float]:
     """Returns the cost of a call, and as "spent" the seconds of all calls, including preparation."""
     start = time.perf_counter()
-    _prepare(way, job)
-    run, before = way.run, _counts()
+    _prepare(alternative, job)
+    run, before = alternative.run, _counts()
     if job.returns:
         sample = {"seconds": run()}
     else:
@@ -249,32 +254,38 @@ def _sample(way: Way, job: Job, calls: int) -> dict[str, float]:
             job.wait()
         end = time.perf_counter()
         after = _counts() | {"seconds": end}
-        sample = {key: (after[key] - before[key]) / calls / way.units for key in before}
+        sample = {key: (after[key] - before[key]) / calls / alternative.units for key in before}
     return sample | {"spent": time.perf_counter() - start}
 
 
-def _verify(way: Way, job: Job) -> dict[str, Any]:
-    """Checks a way's result, and chooses the number of calls per sample."""
-    record = {"name": way.name, "role": way.role, "job": way.job, "status": "ok", "note": ""}
+def _verify(alternative: Alternative, job: Job) -> dict[str, Any]:
+    """Checks an alternative's result, and chooses the number of calls per sample."""
+    record = {
+        "name": alternative.name,
+        "role": alternative.role,
+        "job": alternative.job,
+        "status": "ok",
+        "note": "",
+    }
     record |= {"calls": 1, "error": None, "peak": 0, "samples": {}}
-    tolerance = job.tolerance if way.tolerance is None else way.tolerance
-    expected = job.expected if way.expected is None else way.expected
+    tolerance = job.tolerance if alternative.tolerance is None else alternative.tolerance
+    expected = job.expected if alternative.expected is None else alternative.expected
     try:
         for output in job.outputs:
             output.view(torch.uint8).fill_(255)
-        _prepare(way, job)
-        if way.role == "reference" or job.returns:
-            _use_up(way.run())
+        _prepare(alternative, job)
+        if alternative.role == "reference" or job.returns:
+            _use_up(alternative.run())
         else:
             check = expected if callable(expected) else partial(difference, expected=expected)
-            error = record["error"] = check(way.run())
-            if not error <= tolerance:  # so that a NaN is wrong as well
+            error = record["error"] = check(alternative.run())
+            if not error <= tolerance:  # true for NaN
                 note = f"off by {error:.3g}, allowed {tolerance:.3g}"
                 return record | {"status": "wrong", "note": note}
-        if not (way.prepare or job.prepare or job.returns):
-            once = _sample(way, job, 1)["seconds"] * way.units
-            if once < SAMPLE_SECONDS:  # the first call may have done extra work
-                once = min(once, _sample(way, job, 1)["seconds"] * way.units)
+        if not (alternative.prepare or job.prepare or job.returns):
+            once = _sample(alternative, job, 1)["seconds"] * alternative.units
+            if once < SAMPLE_SECONDS:  # a first call can do extra work
+                once = min(once, _sample(alternative, job, 1)["seconds"] * alternative.units)
             record["calls"] = max(1, round(SAMPLE_SECONDS / once))
     except Exception as error:
         status = "not installed" if isinstance(error, ImportError) else "failed"
@@ -283,46 +294,48 @@ def _verify(way: Way, job: Job) -> dict[str, Any]:
     return record
 
 
-def _peak(way: Way, job: Job) -> int:
-    """Returns the memory that one call takes in addition to the process's, in bytes (Linux)."""
+def _peak(alternative: Alternative, job: Job) -> int:
+    """Returns the peak memory of one call, in bytes above the process's before it (Linux)."""
 
     def status(name: str) -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
-    _prepare(way, job)
+    _prepare(alternative, job)
     gc.collect()
     before = status("VmRSS:")
-    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew
-    _use_up(way.run())
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    _use_up(alternative.run())
     return status("VmHWM:") - before
 
 
 def measure(workload: Workload, seconds: float) -> dict[str, Any]:
-    """Verifies every way of a workload, then times them in turn.
+    """Verifies every alternative of a workload, then times them in turn.
 
-    Each round takes one sample of every way, in a random order, so that noise hits all of them
-    equally and none always follows the same one. A way that has used up its share of the seconds
-    ends, once it has a few samples.
+    Each round takes one sample of every alternative, in a random order, so that noise hits all of them
+    equally and none always follows the same one. An alternative stops when its share of the seconds
+    is used up and it has at least `MIN_SAMPLES`.
     """
     use_threads(1)
     job = workload.make()
-    records = [_verify(way, job) for way in job.ways]
-    running = [pair for pair in zip(job.ways, records, strict=True) if pair[1]["status"] == "ok"]
+    records = [_verify(alternative, job) for alternative in job.alternatives]
+    running = [
+        pair for pair in zip(job.alternatives, records, strict=True) if pair[1]["status"] == "ok"
+    ]
     order, share = random.Random(0), seconds / max(len(running), 1)
     gc.collect()
     gc.disable()
-    for number in range(MOST):
-        for way, record in order.sample(running, len(running)):
-            if number < FEWEST or sum(record["samples"]["spent"]) < share:
-                for key, value in _sample(way, job, record["calls"]).items():
+    for number in range(MAX_SAMPLES):
+        for alternative, record in order.sample(running, len(running)):
+            if number < MIN_SAMPLES or sum(record["samples"]["spent"]) < share:
+                for key, value in _sample(alternative, job, record["calls"]).items():
                     record["samples"].setdefault(key, []).append(value)
     if any(target.quantity == "peak" for target in workload.targets):
-        for way, record in running:
-            record["peak"] = _peak(way, job)
+        for alternative, record in running:
+            record["peak"] = _peak(alternative, job)
     gc.enable()
     facts = {"name": workload.name, "title": workload.title, "returns": job.returns}
-    return facts | {"ways": records}
+    return facts | {"alternatives": records}
 
 
 def ratio(one: Mapping[str, Any], two: Mapping[str, Any], quantity: str = "seconds") -> float:
@@ -333,30 +346,51 @@ def ratio(one: Mapping[str, Any], two: Mapping[str, Any], quantity: str = "secon
 
 
 class NotMeasured(Exception):
-    """The workload, or the way in it, did not run."""
+    """The workload or alternative did not run."""
 
 
 def find(
     record: Mapping[str, Any], name: str, role: str, job: str | None = None
 ) -> Mapping[str, Any]:
-    """Returns the way whose name begins like this; without a name, the first of a role. None: any job."""
-    ways = [way for way in record["ways"] if way["role"] == role or name]
-    ways = [way for way in ways if job is None or way["job"] == job]
-    if name == QUICKEST:
-        ways = [way for way in ways if way["role"] == "other" and way["status"] == "ok"]
-        ways.sort(key=lambda way: statistics.median(way["samples"]["seconds"]))
-    way = next((way for way in ways if name == QUICKEST or way["name"].startswith(name)), None)
-    if way is None or way["status"] != "ok":
-        reason = f"{way['name']}: {way['status']}" if way else f"no way {name or role!r}"
+    """Returns the alternative whose name begins with `name`, or the first of a role; `job=None` is any."""
+    alternatives = [
+        alternative for alternative in record["alternatives"] if alternative["role"] == role or name
+    ]
+    alternatives = [
+        alternative for alternative in alternatives if job is None or alternative["job"] == job
+    ]
+    if name == FASTEST:
+        alternatives = [
+            alternative
+            for alternative in alternatives
+            if alternative["role"] == "other" and alternative["status"] == "ok"
+        ]
+        alternatives.sort(
+            key=lambda alternative: statistics.median(alternative["samples"]["seconds"])
+        )
+    alternative = next(
+        (
+            alternative
+            for alternative in alternatives
+            if name == FASTEST or alternative["name"].startswith(name)
+        ),
+        None,
+    )
+    if alternative is None or alternative["status"] != "ok":
+        reason = (
+            f"{alternative['name']}: {alternative['status']}"
+            if alternative
+            else f"no alternative {name or role!r}"
+        )
         raise NotMeasured(reason)
-    return way
+    return alternative
 
 
 def measured(target: Target, record: Mapping[str, Any]) -> float:
     """Returns the value of a target, from a workload's record."""
-    way = find(record, target.way, "pinfeed")
+    alternative = find(record, target.alternative, "pinfeed")
     if target.unit:
         quantity, scale = UNITS[target.unit]
-        return statistics.median(way["samples"][quantity]) / scale
+        return statistics.median(alternative["samples"][quantity]) / scale
     base = find(record, target.of, "reference" if target.sign == "≤" else "pinfeed")
-    return ratio(way, base, target.quantity)
+    return ratio(alternative, base, target.quantity)

@@ -42,12 +42,12 @@ FILL = "fill the output (`out.fill_`)"
 def images():
     """256 images of 224×224: uint8 NHWC → float32 NCHW, normalized."""
     photos = random_bytes(256, 224, 224, 3)
-    given, out = torch.from_numpy(photos), torch.zeros(256, 3, 224, 224)
+    batch, out = torch.from_numpy(photos), torch.zeros(256, 3, 224, 224)
     # Where `np.empty` begins, 16 bytes after the beginning of a cache line.
     memory = torch.zeros(out.numel() + 32)
     begin = -memory.data_ptr() % 64 // 4 + 4
     shifted = memory[begin : begin + out.numel()].view(out.shape)
-    tensors = partial(pinfeed.functional.normalize, given, MEAN, STD)
+    tensors = partial(pinfeed.functional.normalize, batch, MEAN, STD)
     arrays = partial(pinfeed.functional.normalize, photos, MEAN, STD)
     of_arrays = "`normalize(out=)` of ndarrays"
     return Job(
@@ -176,8 +176,8 @@ def mixed_sizes():
 
     def filled(transform):
         canvas = torch.zeros(32, 3, 500, 500)
-        for image, place in zip(photos, canvas, strict=True):
-            place[:, : image.shape[0], : image.shape[1]] = transform(image)
+        for image, slot in zip(photos, canvas, strict=True):
+            slot[:, : image.shape[0], : image.shape[1]] = transform(image)
         return canvas
 
     def by_torchvision():

@@ -85,7 +85,7 @@ def migrate():
     epoch = lambda photographs, collate: partial(
         iter, DataLoader(photographs, BATCH, collate_fn=collate)
     )
-    ways = [reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5))]
+    alternatives = [reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5))]
     for library, make in ("torchvision", of_torchvision), ("timm", of_timm):
         rest, image = pinfeed.Image.from_torchvision(make())
         about = {
@@ -96,7 +96,7 @@ def migrate():
         }
         before = epoch(Photographs(photos, make()), default_collate)
         after = epoch(Photographs(photos, rest), pinfeed.Collate((image, None)))
-        ways += [
+        alternatives += [
             other(f"{library}, as it was", before, **about),
             ours(f"{library}, two lines", after, **about),
         ]
@@ -110,8 +110,8 @@ def migrate():
     }
     before = epoch(Photographs(photos), partial(by_processor, processor))
     after = epoch(Photographs(photos), pinfeed.Collate((image, None)))
-    ways += [
+    alternatives += [
         other("transformers, as it was", before, **about),
         ours("transformers, two lines", after, **about),
     ]
-    return Job(*ways)
+    return Job(*alternatives)

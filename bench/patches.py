@@ -25,7 +25,7 @@ def cut(images, temporal):
 
 
 def patchified(count, side):
-    """Ways of cutting images that need no resize, two frames per patch."""
+    """Cuts images that need no resize, two frames per patch."""
     images = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
     mean, std = (255 * torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
@@ -123,5 +123,7 @@ def patches_workers():
     def process(images):
         return theirs(images, return_tensors="pt")["pixel_values"]
 
-    ways = [("`Patches`", pinfeed.Collate(field)), ("Qwen2VLImageProcessor", process)]
-    return in_turns([(name, dataset, way, 2) for name, way in ways], 64, tolerance=1e-5)
+    alternatives = [("`Patches`", pinfeed.Collate(field)), ("Qwen2VLImageProcessor", process)]
+    return in_turns(
+        [(name, dataset, alternative, 2) for name, alternative in alternatives], 64, tolerance=1e-5
+    )

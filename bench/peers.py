@@ -1,4 +1,4 @@
-"""Other libraries' ways to normalize images, each in its best form.
+"""Normalization of images by other libraries, each in its best form.
 
 Each function takes uint8 images (N, H, W, 3) and, if it can write into one, a float32 output (N, 3, H, W),
 and returns a function that does the job once.
@@ -12,14 +12,14 @@ import torch
 from torch.utils.data import default_collate
 
 from bench.data import MEAN, STD, normalize_table, normalized
-from bench.harness import Run, Way, built, other
+from bench.harness import Alternative, Run, built, other
 
 ONE_STD = 0.226  # for all channels
 ORDER = (0, 3, 1, 2)
 
 
-def normalizing(images: np.ndarray, out: torch.Tensor) -> list[Way]:
-    """Returns all ways. They round at other steps than pinfeed, some of them twice."""
+def normalizing(images: np.ndarray, out: torch.Tensor) -> list[Alternative]:
+    """Returns all of them. They round at other steps than pinfeed, some of them twice."""
     one_std = {"expected": normalized(images, std=(ONE_STD,) * 3)}
     return [
         other("torch, best by hand (`copy_`, `sub_`, `div_` into `out`)", torch_best(images, out)),
@@ -40,33 +40,33 @@ def constants() -> tuple[torch.Tensor, torch.Tensor]:
 
 def torch_best(images: np.ndarray, out: torch.Tensor) -> Run:
     """Three passes over the output, without fresh memory."""
-    (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
-    return lambda: out.copy_(given).sub_(mean).div_(std)
+    (mean, std), planes = constants(), torch.from_numpy(images).permute(ORDER)
+    return lambda: out.copy_(planes).sub_(mean).div_(std)
 
 
 def torch_usual(images: np.ndarray) -> Run:
     """A pass and fresh memory per operation."""
-    (mean, std), given = constants(), torch.from_numpy(images).permute(ORDER)
-    return lambda: given.float().sub_(mean).div_(std).contiguous()
+    (mean, std), planes = constants(), torch.from_numpy(images).permute(ORDER)
+    return lambda: planes.float().sub_(mean).div_(std).contiguous()
 
 
 def torch_compiled(images: np.ndarray, out: torch.Tensor) -> Run:
     """The same arithmetic, compiled for exactly these sizes."""
-    (mean, std), given = constants(), torch.from_numpy(images)
+    (mean, std), tensor = constants(), torch.from_numpy(images)
 
     @torch.compile(dynamic=False)
     def normalize(images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         return out.copy_((images.permute(ORDER).float() - mean) / std)
 
-    return lambda: normalize(given, out)
+    return lambda: normalize(tensor, out)
 
 
 def numpy_best(images: np.ndarray, out: torch.Tensor) -> Run:
     """Two passes over the output."""
     std = np.asarray(STD, np.float32).reshape(3, 1, 1)
     scale, bias = 1 / (255 * std), -np.asarray(MEAN, np.float32).reshape(3, 1, 1) / std
-    given, array = images.transpose(ORDER), out.numpy()
-    return lambda: np.add(np.multiply(given, scale, out=array), bias, out=array)
+    planes, array = images.transpose(ORDER), out.numpy()
+    return lambda: np.add(np.multiply(planes, scale, out=array), bias, out=array)
 
 
 def v2() -> Any:
@@ -113,9 +113,9 @@ def opencv(images: np.ndarray) -> Run:
     import cv2
 
     cv2.setNumThreads(torch.get_num_threads())
-    given, size = list(images), (images.shape[2], images.shape[1])
+    samples, size = list(images), (images.shape[2], images.shape[1])
     mean, scale = tuple(255 * value for value in MEAN), 1 / (255 * ONE_STD)
-    return lambda: cv2.dnn.blobFromImages(given, scale, size, mean)
+    return lambda: cv2.dnn.blobFromImages(samples, scale, size, mean)
 
 
 def ffcv(images: np.ndarray) -> Run:

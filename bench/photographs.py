@@ -65,14 +65,14 @@ def pil():
         (pinfeed.Image(dtype=torch.uint8, output="HWC"), torch.from_numpy(images)),
         (pinfeed.Image(MEAN, STD, **half), normalized(images, torch.bfloat16)),
     )
-    ways = []
+    alternatives = []
     for job, (field, expected) in zip(JOBS, cases, strict=True):
         out, collate = torch.empty_like(expected), pinfeed.Collate(field)
-        ways.append(reference(f"{job}: fill the output", partial(out.fill_, 1), job=job))
+        alternatives.append(reference(f"{job}: fill the output", partial(out.fill_, 1), job=job))
         for kind, samples in kinds.items():
             name, run = f"{job}: {kind}", partial(collate, samples)
-            ways.append(ours(name, run, job=job, expected=expected))
-    return Job(*ways)
+            alternatives.append(ours(name, run, job=job, expected=expected))
+    return Job(*alternatives)
 
 
 class Folder:
@@ -103,17 +103,17 @@ def folder():
     directory = tempfile.TemporaryDirectory(prefix="pinfeed-bench-")
     paths = [Path(directory.name, f"{i}.jpg") for i in range(2 * COUNT)]
     images = smooth_images(2 * COUNT, HEIGHT, WIDTH) // 4 * 3
-    images += random_bytes(*images.shape) // 4  # files then have 90 KB, as photographs do
+    images += random_bytes(*images.shape) // 4  # noise, so that a file has 90 KB, as in ImageNet
     for path, image in zip(paths, images, strict=True):
         PIL.Image.fromarray(image).save(path, quality=90)
     plain = Folder(paths)
-    plain.directory = directory  # removed with the last way
+    plain.directory = directory  # removed with the last alternative
     decoded = np.stack([np.asarray(plain[i][0]) for i in range(len(paths))])
     expected = normalized(seen(decoded))
 
     def check(batches):
-        found, labels = map(torch.cat, zip(*batches, strict=True))
-        return difference(found, expected) + difference(labels, torch.arange(len(paths)))
+        pixels, labels = map(torch.cat, zip(*batches, strict=True))
+        return difference(pixels, expected) + difference(labels, torch.arange(len(paths)))
 
     steps = [transforms.CenterCrop((300, 400)), transforms.Resize(SIZE)]
     steps += [transforms.RandomHorizontalFlip(1), transforms.ToTensor()]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pinfeed
-from bench.harness import QUICKEST, WORKLOADS, NotMeasured, Target, find, measured, ratio
+from bench.harness import FASTEST, WORKLOADS, NotMeasured, Target, find, measured, ratio
 from pinfeed import _core
 
 PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albumentations", "numba")
@@ -95,8 +95,8 @@ def _amount(value: float, unit: str) -> str:
     return f"{value * 1e9:.0f} ns"
 
 
-def _median(way: Record, quantity: str = "seconds") -> float:
-    return statistics.median(way["samples"][quantity])
+def _median(alternative: Record, quantity: str = "seconds") -> float:
+    return statistics.median(alternative["samples"][quantity])
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
@@ -111,34 +111,42 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
     )
 
 
-def _times(record: Record, way: Record, role: str) -> str:
-    """Formats a way's time as a ratio to the time of the role's first way."""
+def _times(record: Record, alternative: Record, role: str) -> str:
+    """Formats an alternative's time as a ratio to the time of the role's first alternative."""
     try:
-        return f"{_digits(ratio(way, find(record, '', role, way['job'])))} x"
+        return f"{_digits(ratio(alternative, find(record, '', role, alternative['job'])))} x"
     except NotMeasured:
         return "-"
 
 
 def result_table(record: Record) -> str:
-    """Returns all ways of a workload under its heading, and those that did not run, with the reason."""
+    """Returns a table of a workload's alternatives, and why some did not run."""
     rows, notes = [], []
-    for way in record["ways"]:
-        if way["status"] != "ok":
-            notes.append(f"- {way['name']}: {way['status']} ({way['note']})")
+    for alternative in record["alternatives"]:
+        if alternative["status"] != "ok":
+            notes.append(
+                f"- {alternative['name']}: {alternative['status']} ({alternative['note']})"
+            )
             continue
-        name = f"**pinfeed** {way['name']}" if way["role"] == "pinfeed" else way["name"]
-        times = (_median(way), min(way["samples"]["seconds"]))
+        name = (
+            f"**pinfeed** {alternative['name']}"
+            if alternative["role"] == "pinfeed"
+            else alternative["name"]
+        )
+        times = (_median(alternative), min(alternative["samples"]["seconds"]))
         cells = [_amount(value, record["returns"]) for value in times]
-        cells += [_times(record, way, role) for role in ("reference", "pinfeed")]
-        faults = f"{_median(way, 'faults'):,.0f}" if "faults" in way["samples"] else "-"
+        cells += [_times(record, alternative, role) for role in ("reference", "pinfeed")]
+        faults = (
+            f"{_median(alternative, 'faults'):,.0f}" if "faults" in alternative["samples"] else "-"
+        )
         rows.append([name, *cells, faults])
-    header = ["way", "median", "best", "to the reference", "to pinfeed", "page faults"]
+    header = ["alternative", "median", "best", "to the reference", "to pinfeed", "page faults"]
     heading = f"### `{record['name']}`: {record['title']}"
     return "\n\n".join([heading, table(header, rows), "\n".join(notes)]).strip()
 
 
 class Verdict(NamedTuple):
-    """A target of a workload, the measured value or why there is none, and whether it is met.
+    """A target of a workload, its measured value or why it has none, and whether it is met.
 
     A target that is missed by no more than its accepted figure is accepted.
     """
@@ -152,12 +160,12 @@ class Verdict(NamedTuple):
 
 
 def _text(target: Target) -> str:
-    subject = target.way or "pinfeed"
+    subject = target.alternative or "pinfeed"
     if target.unit:
         return f"{subject} {target.sign} {target.bound:g} {target.unit}"
-    what = {"cpu": "CPU time of ", "peak": "peak memory of "}.get(target.quantity, "")
+    prefix = {"cpu": "CPU time of ", "peak": "peak memory of "}.get(target.quantity, "")
     base = target.of or ("the reference" if target.sign == "≤" else "pinfeed")
-    return f"{what}{subject} {target.sign} {target.bound:.3g} x {base}"
+    return f"{prefix}{subject} {target.sign} {target.bound:.3g} x {base}"
 
 
 def _meets(value: float, sign: str, bound: float) -> bool:
@@ -165,24 +173,24 @@ def _meets(value: float, sign: str, bound: float) -> bool:
 
 
 def check(record: Record) -> list[Verdict]:
-    """Compares a workload's targets with its record, at the two decimals that are shown."""
+    """Compares a workload's targets with its record, at the two decimals of the table."""
     verdicts = []
     for target in WORKLOADS[record["name"]].targets:
         try:
             value = round(measured(target, record), 2)
         except NotMeasured as reason:
-            shown, is_met, is_accepted = str(reason), None, True
+            text, is_met, is_accepted = str(reason), None, True
         else:
-            shown = f"{value:.2f}"
+            text = f"{value:.2f}"
             is_met = _meets(value, target.sign, target.bound)
             is_accepted = is_met or bool(target.why and _meets(value, target.sign, target.why[0]))
         why = f"{target.sign} {target.why[0]:g} is accepted: {target.why[1]}" if target.why else ""
-        verdicts.append(Verdict(record["name"], _text(target), shown, is_met, is_accepted, why))
+        verdicts.append(Verdict(record["name"], _text(target), text, is_met, is_accepted, why))
     return verdicts
 
 
 def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
-    """Returns the number of targets that are met, and all targets, or only the missed ones with the reason."""
+    """Returns the number of met targets, and a table of all targets, or of the missed ones."""
     words = {True: "met", False: "not met", None: "not measured"}
     rows = []
     for v in verdicts:
@@ -199,42 +207,44 @@ def target_table(verdicts: Sequence[Verdict], missed: bool = False) -> str:
 
 
 def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str]:
-    """Returns failed and wrong ways, and targets that are missed by more than is accepted."""
+    """Returns failed and wrong alternatives, and targets that are missed by more than is accepted."""
     lines = [
-        f"{record['name']}: {way['name']}: {way['status']} ({way['note']})"
+        f"{record['name']}: {alternative['name']}: {alternative['status']} ({alternative['note']})"
         for record in records
-        for way in record["ways"]
-        if way["status"] in ("failed", "wrong")
+        for alternative in record["alternatives"]
+        if alternative["status"] in ("failed", "wrong")
     ]
     return lines + [f"{v.workload}: {v.text}: {v.measured}" for v in verdicts if not v.is_accepted]
 
 
 def _time(record: Record, name: str, role: str, job: str | None = None) -> str:
-    """Returns a way's time; for other ways also its ratio to pinfeed's and its name."""
+    """Returns an alternative's time; for other libraries also its ratio to pinfeed's, and its name."""
     try:
-        way = find(record, name, role, job)
+        alternative = find(record, name, role, job)
     except NotMeasured:
         return "-"
-    time = _amount(_median(way), record["returns"])
+    time = _amount(_median(alternative), record["returns"])
     if role == "reference":
-        return f"{time}: {way['name']}"
-    return f"{time}, {_times(record, way, 'pinfeed')}: {way['name']}" if name else time
+        return f"{time}: {alternative['name']}"
+    return (
+        f"{time}, {_times(record, alternative, 'pinfeed')}: {alternative['name']}" if name else time
+    )
 
 
 def main_table(records: Mapping[str, Record]) -> str:
     """Returns a table for each area, with one row per job."""
-    ways = (("", "pinfeed"), ("", "reference"), (QUICKEST, "other"))
+    alternatives = (("", "pinfeed"), ("", "reference"), (FASTEST, "other"))
     parts = []
     for title, text, modules in AREAS:
         rows = [
             [
                 f"`{name}`",
                 f"{record['title']}{job and f': {job}'}",
-                *(_time(record, *w, job) for w in ways),
+                *(_time(record, *w, job) for w in alternatives),
             ]
             for name, record in records.items()
             if WORKLOADS[name].make.__module__.removeprefix("bench.") in modules
-            for job in dict.fromkeys(way["job"] for way in record["ways"])
+            for job in dict.fromkeys(alternative["job"] for alternative in record["alternatives"])
         ]
         if rows:
             parts += [f"## {title}", text, table(MAIN_HEADER, rows, words=2)]
@@ -242,13 +252,13 @@ def main_table(records: Mapping[str, Record]) -> str:
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
-    """Returns the workloads that have a usual way: pinfeed's time, and the factors of others."""
+    """Returns the workloads with a `usual` implementation: pinfeed's time, and the factors of the others."""
     rows = [
         [
             record["title"],
             _time(record, "", "pinfeed"),
             _factor(record, usual),
-            _factor(record, QUICKEST),
+            _factor(record, FASTEST),
         ]
         for name, record in records.items()
         if (usual := WORKLOADS[name].usual)
@@ -259,7 +269,7 @@ def readme_table(records: Mapping[str, Record]) -> str:
 
 def _factor(record: Record, name: str) -> str:
     try:
-        way = find(record, name, "other")
+        alternative = find(record, name, "other")
     except NotMeasured:
         return "-"
-    return f"{_times(record, way, 'pinfeed').replace(' x', '×')} ({way['name']})"
+    return f"{_times(record, alternative, 'pinfeed').replace(' x', '×')} ({alternative['name']})"

@@ -30,7 +30,7 @@ FILL = "fill the output (`out.fill_`)"
 
 
 def by_torch(tensors):
-    """Pads in the usual torch way, including lengths."""
+    """Pads as torch code usually does, including lengths."""
     return pad_sequence(tensors, batch_first=True), lengths_of(tensors)
 
 
@@ -214,15 +214,15 @@ def collators():
     def as_tensors(batch):
         return {key: torch.as_tensor(value) for key, value in batch.items()}
 
-    ways = []
+    alternatives = []
     for name, (key, label) in COLLATORS.items():
         features = [{"input_ids": text, "attention_mask": [1] * len(text)} for text in texts]
         if key is not None:
             features = [feature | {key: label(feature["input_ids"])} for feature in features]
         expected = {"expected": as_tensors(collator(theirs, name)(features))}
-        ways.append(ours(f"`{name}`", partial(collator(mine, name), features), **expected))
+        alternatives.append(ours(f"`{name}`", partial(collator(mine, name), features), **expected))
         run = partial(collator(theirs, name), features)
-        ways.append(other(f"transformers `{name}`", run, **expected))
+        alternatives.append(other(f"transformers `{name}`", run, **expected))
 
     ragged = pinfeed.RaggedArray.from_sequences([*map(np.array, texts)])
     rows = pinfeed.ArrayDataset({"input_ids": ragged}).__getitems__(np.arange(len(texts)))
@@ -234,7 +234,7 @@ def collators():
         return difference(batch["input_ids"], tokens)
 
     return Job(
-        *ways,
+        *alternatives,
         ours("`Collate(Pad())` of the same", partial(pad, rows)),
         ours(ON_ROWS, partial(language, rows)),
         expected=same_tokens,
@@ -311,12 +311,12 @@ def pack_fill():
 
     def by_numpy():
         """Copies documents into rows in turn, at the sampler's positions."""
-        out, row, place = np.zeros((ROWS, SEQ_LENGTH), np.int64), 0, 0
+        out, row, offset = np.zeros((ROWS, SEQ_LENGTH), np.int64), 0, 0
         for document in (ragged[i] for i in indices):
-            if place + len(document) > SEQ_LENGTH:
-                row, place = row + 1, 0
-            out[row, place : place + len(document)] = document
-            place += len(document)
+            if offset + len(document) > SEQ_LENGTH:
+                row, offset = row + 1, 0
+            out[row, offset : offset + len(document)] = document
+            offset += len(document)
         return {"input_ids": out}
 
     expected = by_numpy()["input_ids"]

@@ -42,9 +42,9 @@ def stream():
         held = list(itertools.islice(samples := source(), BUFFER))
         rng = np.random.default_rng(0)
         blocks = (rng.integers(BUFFER, size=1024).tolist() for _ in itertools.repeat(None))
-        for sample, place in zip(samples, itertools.chain.from_iterable(blocks), strict=False):
-            yield held[place]
-            held[place] = sample
+        for sample, slot in zip(samples, itertools.chain.from_iterable(blocks), strict=False):
+            yield held[slot]
+            held[slot] = sample
         yield from held
 
     def by_pinfeed(buffer):
@@ -52,7 +52,7 @@ def stream():
 
     def error(samples):
         seen = sorted(sample["number"] for sample in samples)
-        folder.name  # noqa: B018 - keeps the files for as long as there are ways to read them
+        folder.name  # noqa: B018 - keeps the files until the job is gone
         return 0.0 if seen == list(range(len(texts))) else float("inf")
 
     return Job(

@@ -1,4 +1,4 @@
-"""Threads of one process that make batches at the same time, compared with worker processes."""
+"""Threads that build batches at the same time, compared with worker processes."""
 
 import multiprocessing
 import os
@@ -21,15 +21,15 @@ THREADS, WORKERS = "two threads, `ThreadPoolExecutor`", "two worker processes, `
 
 
 def pool_of(threads):
-    """Threads with a CPU each, because the system may leave two of them on one."""
+    """Returns threads with a CPU each, because the system can leave two of them on one."""
     cpus = sorted(os.sched_getaffinity(0))[:threads]
     return ThreadPoolExecutor(threads, initializer=lambda: os.sched_setaffinity(0, {cpus.pop()}))
 
 
 def gathered(width, count):
-    """Batches of 256 rows of float32, made by one thread, or by two that each make half.
+    """Builds batches of 256 rows of float32 in one thread, or half of them in each of two.
 
-    They are ndarrays, because torch releases the GIL when a tensor dies.
+    They are ndarrays, because torch releases the GIL when it frees a tensor.
     """
     generator = np.random.default_rng(0)
     rows, indices = generator.random((1024, width), np.float32), generator.integers(0, 1024, 256)
@@ -42,11 +42,11 @@ def gathered(width, count):
     def run(pool, threads):
         return list(pool.map(calls, [count // threads] * threads))[-1]
 
-    ways = [
+    alternatives = [
         ours(name, partial(run, pool_of(threads), threads), units=count)
         for threads, name in ((1, ONE), (2, TWO))
     ]
-    return Job(*ways, expected=rows[indices])
+    return Job(*alternatives, expected=rows[indices])
 
 
 @workload(at_most(1.2, TWO, ONE))
@@ -77,7 +77,7 @@ class Words:
 
 
 def from_threads(dataset, size, collate):
-    """Yields the batches of a dataset in order, made by two threads that are four batches ahead."""
+    """Yields the batches of a dataset in order; two threads build up to four batches ahead."""
 
     def batch(begin):
         return collate([dataset[i] for i in range(begin, begin + size)])
@@ -98,17 +98,15 @@ def beside_workers(dataset, collate, size=32):
     loaders.append(DataLoader(dataset, size, collate_fn=collate, **options))
     runs = partial(from_threads, dataset, size, collate), partial(iter, loaders[1])
     names = THREADS, WORKERS, "neither"
-    ways = [
+    alternatives = [
         ours(name, run, units=len(loaders[0]))
         for name, run in zip(names, (*runs, partial(iter, loaders[0])), strict=True)
     ]
-    expected = last(ways[-1].run())
-    return Job(*ways, expected=lambda batches: difference(last(batches), expected))
+    expected = last(alternatives[-1].run())
+    return Job(*alternatives, expected=lambda batches: difference(last(batches), expected))
 
 
-@workload(
-    at_most(1.1, THREADS, WORKERS, why=(1.21, "decoding in Pillow holds the GIL now and then"))
-)
+@workload(at_most(1.1, THREADS, WORKERS, why=(1.21, "decoding in Pillow holds the GIL at times")))
 def threads_jpeg():
     """32 random crops of 224×224 of JPEGs, decoded with Pillow, which releases the GIL."""
     return beside_workers(Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD)))
@@ -134,5 +132,10 @@ def threads_memory():
     """Memory of the process and its workers, while they decode the JPEGs of `threads-jpeg`."""
     dataset, collate = Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD))
     loader = DataLoader(dataset, 32, collate_fn=collate, num_workers=2)
-    ways = (THREADS, partial(from_threads, dataset, 32, collate)), (WORKERS, partial(iter, loader))
-    return Job(*(ours(name, partial(memory_of, make)) for name, make in ways), returns="bytes")
+    alternatives = (
+        (THREADS, partial(from_threads, dataset, 32, collate)),
+        (WORKERS, partial(iter, loader)),
+    )
+    return Job(
+        *(ours(name, partial(memory_of, make)) for name, make in alternatives), returns="bytes"
+    )

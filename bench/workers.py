@@ -45,10 +45,10 @@ class Photographs:
     def __getitem__(self, index):
         from PIL import Image
 
-        photograph, place = Image.open(self.files[index % len(self.files)]), random.Random(index)
-        left = place.randrange(photograph.width - SIZE)
-        top = place.randrange(photograph.height - SIZE)
-        window = photograph.convert("RGB").crop((left, top, left + SIZE, top + SIZE))
+        image, position = Image.open(self.files[index % len(self.files)]), random.Random(index)
+        left = position.randrange(image.width - SIZE)
+        top = position.randrange(image.height - SIZE)
+        window = image.convert("RGB").crop((left, top, left + SIZE, top + SIZE))
         if not self.is_normalized:
             return np.asarray(window)
         (mean,), (std,) = peers.constants()
@@ -62,17 +62,17 @@ def last(batches):
     return batch
 
 
-def in_turns(ways, size, tolerance=0.0):
+def in_turns(alternatives, size, tolerance=0.0):
     """Epochs of persistent workers: (name, dataset, collate function, number of workers)."""
-    made = []
-    for name, dataset, collate, workers in ways:
+    runs = []
+    for name, dataset, collate, workers in alternatives:
         options = {"num_workers": workers, "persistent_workers": True} if workers else {}
         loader = DataLoader(dataset, size, collate_fn=collate, **options)
         kind = ours if isinstance(collate, pinfeed.Collate) else other
         run = partial(iter, loader)
-        made.append(kind(f"{name}, {workers} workers", run, units=len(loader), tolerance=tolerance))
-    expected = last(made[0].run()).clone()
-    return Job(*made, expected=lambda batches: difference(last(batches), expected))
+        runs.append(kind(f"{name}, {workers} workers", run, units=len(loader), tolerance=tolerance))
+    expected = last(runs[0].run()).clone()
+    return Job(*runs, expected=lambda batches: difference(last(batches), expected))
 
 
 @workload(
@@ -85,8 +85,8 @@ def workers_images():
     generator = torch.Generator().manual_seed(0)
     dataset = Repeated(torch.randn(256, 3, SIZE, SIZE, generator=generator), 6)
     collates = ("`Collate()`", pinfeed.Collate()), ("`default_collate`", None)
-    ways = [(name, dataset, collate, n) for name, collate in collates for n in (2, 0)]
-    return in_turns(ways, 256)
+    alternatives = [(name, dataset, collate, n) for name, collate in collates for n in (2, 0)]
+    return in_turns(alternatives, 256)
 
 
 @workload(
@@ -96,9 +96,9 @@ def workers_images():
 def workers_jpeg():
     """32 random crops of 224×224 of JPEGs, decoded with Pillow in two workers, normalized."""
     collate = pinfeed.Collate(pinfeed.Image(MEAN, STD))
-    ways = [("`Collate(Image())`", Photographs(), collate, n) for n in (2, 0)]
-    ways.append((PER_SAMPLE, Photographs(is_normalized=True), None, 2))
-    return in_turns(ways, 32, tolerance=1e-5)
+    alternatives = [("`Collate(Image())`", Photographs(), collate, n) for n in (2, 0)]
+    alternatives.append((PER_SAMPLE, Photographs(is_normalized=True), None, 2))
+    return in_turns(alternatives, 32, tolerance=1e-5)
 
 
 @workload(at_least(1, "`default_collate`"))

@@ -1,4 +1,4 @@
-"""How mkdocstrings reads pinfeed's source, which it does not import."""
+"""Extensions for mkdocstrings, which reads pinfeed's source without importing it."""
 
 import re
 from typing import Any
@@ -21,10 +21,10 @@ class ExampleSections(Extension):
 
 
 class FunctionsBeforeModules(Extension):
-    """Takes a name that a package imports from its module of that name for what was imported.
+    """Resolves a name to the imported object if the package also has a module of that name, as Python does.
 
-    So does Python: after ``from pinfeed.loaders.from_numpy import from_numpy``, ``pinfeed.from_numpy`` is a
-    function. Griffe would find the module.
+    After ``from pinfeed.loaders.from_numpy import from_numpy``, ``pinfeed.from_numpy`` is a function; griffe
+    finds the module.
     """
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:

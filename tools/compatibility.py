@@ -23,7 +23,7 @@ MARK = "<!-- compatibility: {} -->\n"
 
 
 class Outcomes:
-    """Counts passed, failed and skipped tests; an error around a test, or in a file, counts as one."""
+    """Counts passed, failed and skipped tests; an error in setup, teardown or collection counts as a failure."""
 
     def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Usage: PINFEED_REPOSITORY=https://example.org/pinfeed tools/home.sh TAG
-# Gives a release's copy of the sources its home: makes the links in README.md absolute, which the
-# metadata repeats elsewhere, and adds the project's URLs to it.
+# Writes the repository's address into a release's copy of the sources: makes the links in README.md
+# absolute, because package indexes show it too, and adds the project's URLs to the metadata.
 set -eu
 home=$PINFEED_REPOSITORY
 

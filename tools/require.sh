@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: PYTHON=… CXX=… tools/require.sh python|compiler|sanitizers|aarch64
-# Prints one line that says what is missing, or nothing if all is there.
+# Prints one line about the missing tool, or nothing if all tools are installed.
 
 python() {
   if ! command -v "$PYTHON" >/dev/null 2>&1; then
@@ -35,7 +35,7 @@ compiler() {
 
 sanitizers() {
   for library in asan ubsan tsan; do
-    # A library that g++ doesn't have is printed back as the bare name.
+    # g++ prints only the name of a library that it doesn't have.
     case $($CXX -print-file-name=lib$library.so 2>/dev/null) in
       /*) ;;
       *) echo "make sanitize needs g++ on Linux with its sanitizer libraries: $CXX has no lib$library.so"; return ;;

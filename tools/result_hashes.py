@@ -120,13 +120,13 @@ def samplers(rng: np.random.Generator) -> Any:
     world = int(rng.integers(1, 4))
     ranks = {"rank": int(rng.integers(world)), "world_size": world, "seed": int(rng.integers(99))}
     lengths = rng.integers(1, 50, n)
-    made = [
+    instances = [
         pinfeed.samplers.ShuffleSampler(n, batch, drop_last=bool(rng.integers(2)), **ranks),
         pinfeed.samplers.WeightedSampler(lengths, batch_size=batch, **ranks),
         pinfeed.samplers.LengthBucketSampler(lengths, batch, **ranks),
         pinfeed.samplers.PackSampler(lengths, batch_size=batch, seq_length=64, **ranks),
     ]
-    return [[list(map(int, batch)) for batch in sampler] for sampler in made for _ in range(2)]
+    return [[list(map(int, batch)) for batch in sampler] for sampler in instances for _ in range(2)]
 
 
 def detection(rng: np.random.Generator) -> Any:

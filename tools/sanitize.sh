@@ -1,8 +1,8 @@
 #!/bin/sh
 # Usage: tools/sanitize.sh VENV
 # Runs the native tests and the Python tests marked `kernels` under AddressSanitizer and
-# UndefinedBehaviorSanitizer, and the pools, the rows of files
-# and slots of shared memory under ThreadSanitizer. Builds in build/sanitize only.
+# UndefinedBehaviorSanitizer, and the tests of pools, file rows and shared-memory slots under
+# ThreadSanitizer. Builds in build/sanitize only.
 set -eu
 
 PATH=$(cd "$1" && pwd)/bin:$PATH
@@ -26,20 +26,20 @@ python -m pip install --quiet --no-build-isolation --no-deps --target "$out/site
 echo "== native tests under address, undefined"
 ctest --test-dir "$out/address/csrc/tests" -j "$(nproc)" --output-on-failure --no-tests=error
 
-# Python is not instrumented, so the runtimes must be loaded before it, and libstdc++ with them,
-# for AddressSanitizer looks for __cxa_throw when it starts. Python leaks on purpose.
+# Python is not instrumented, so the runtimes must be loaded before it, together with libstdc++,
+# because AddressSanitizer looks up __cxa_throw when it starts. Python leaks on purpose.
 preload=
 for library in asan ubsan stdc++; do
   preload="$preload $("$CXX" -print-file-name=lib$library.so)"
 done
-# More memory than there is must be an error here too, not the end.
+# Allocations that are too large must raise an error here too, not end the process.
 asan_options=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1
 sanitized() {
   HYPOTHESIS_PROFILE=few LD_PRELOAD=$preload ASAN_OPTIONS=$asan_options PYTHONPATH=$out/site "$@"
 }
 echo "== Python tests of the kernels under address, undefined"
 sanitized python -c "import pinfeed._core as m; assert m.__file__.startswith('$out'), m.__file__"
-# Native output is not captured, or the report of a sanitizer would be lost with the process.
+# Don't capture native output: a sanitizer's report would be lost with the process.
 sanitized python -m pytest -q -n logical --maxprocesses 8 --capture=sys -m "kernels and not processes and not slow" \
   tests/ --ignore=tests/frameworks --ignore=tests/gpu
 

@@ -1,4 +1,4 @@
-"""Shows what augmentation makes of two photographs: ``PYTHONPATH=. python docs/plots/augmentation.py``."""
+"""Draws augmentations of two images: ``PYTHONPATH=. python docs/plots/augmentation.py``."""
 
 import numpy as np
 import PIL.Image
@@ -13,7 +13,7 @@ SIZE, DRAWS, GAP = 150, 6, 6
 
 
 def main() -> None:
-    """One row for each recipe: the photograph, and what was drawn."""
+    """Draws one row per recipe: the image, and its random augmentations."""
     temple, flower = sklearn.datasets.load_sample_images().images
     flip, resized = augment.RandomHorizontalFlip(), augment.RandomResizedCrop(SIZE)
     color = augment.ColorJitter(brightness=0.4)

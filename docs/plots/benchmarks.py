@@ -1,6 +1,6 @@
 """Draws results of ``make bench``: ``PYTHONPATH=. python docs/plots/benchmarks.py``.
 
-From ``bench/results``, as the tables of README.md and bench/README.md are: draw them when these are written.
+Reads ``bench/results``, as the tables of README.md and bench/README.md do: update both together.
 """
 
 import json
@@ -18,48 +18,56 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results" / "results.json"
 
 
-class Way(NamedTuple):
-    """A way to do a job, and the median of what it took."""
+class Alternative(NamedTuple):
+    """An alternative for a job, and its median time."""
 
     name: str
     role: str  # pinfeed, other or reference
     value: float
 
 
-def bars(axes: Axes, ways: list[Way], unit: str, *, more_is_better: bool = False) -> None:
-    """Draws the bars of pinfeed on top, then the others from the best on; the reference is a line."""
+def bars(
+    axes: Axes, alternatives: list[Alternative], unit: str, *, more_is_better: bool = False
+) -> None:
+    """Draws pinfeed's bars on top, then the others from best to worst; the reference is a line."""
     sign = -1 if more_is_better else 1
-    drawn = [way for way in ways if way.role != "reference"]
-    drawn.sort(key=lambda way: (way.role != "pinfeed", sign * way.value))
-    longest = sorted(way.value for way in drawn)[-2] * 1.25  # one that is off the scale is cut
+    drawn = [alternative for alternative in alternatives if alternative.role != "reference"]
+    drawn.sort(key=lambda alternative: (alternative.role != "pinfeed", sign * alternative.value))
+    longest = (
+        sorted(alternative.value for alternative in drawn)[-2] * 1.25
+    )  # the longest bar is cut if it is off the scale
     bar = axes.barh(
-        [textwrap.fill(way.name, 24) for way in drawn],
-        [min(way.value, longest) for way in drawn],
-        color=[PINFEED if way.role == "pinfeed" else PEER for way in drawn],
+        [textwrap.fill(alternative.name, 24) for alternative in drawn],
+        [min(alternative.value, longest) for alternative in drawn],
+        color=[PINFEED if alternative.role == "pinfeed" else PEER for alternative in drawn],
     )
     axes.bar_label(
         bar,
-        [f"{way.value:,.0f} {unit}{' →' if way.value > longest else ''}" for way in drawn],
+        [
+            f"{alternative.value:,.0f} {unit}{' →' if alternative.value > longest else ''}"
+            for alternative in drawn
+        ],
         padding=4,
     )
     axes.invert_yaxis()
     axes.margins(x=0.3)
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    for way in ways:
-        if way.role == "reference":
-            axes.axvline(way.value, color=LIMIT, linestyle=":")
+    for alternative in alternatives:
+        if alternative.role == "reference":
+            axes.axvline(alternative.value, color=LIMIT, linestyle=":")
 
 
-def from_record(record: Any) -> list[Way]:
-    """The ways of a workload in ``results.json``, with medians in seconds."""
+def from_record(record: Any) -> list[Alternative]:
+    """The alternatives of a workload in ``results.json``, with medians in seconds."""
     return [
-        Way(
-            ("pinfeed " if way["role"] == "pinfeed" else "") + way["name"].replace("`", ""),
-            way["role"],
-            statistics.median(way["samples"]["seconds"]),
+        Alternative(
+            ("pinfeed " if alternative["role"] == "pinfeed" else "")
+            + alternative["name"].replace("`", ""),
+            alternative["role"],
+            statistics.median(alternative["samples"]["seconds"]),
         )
-        for way in record["ways"]
+        for alternative in record["alternatives"]
     ]
 
 
@@ -73,19 +81,22 @@ def main() -> None:
         "DataLoader(TensorDataset) + torch on the batch": "TensorDataset + torch on the batch",
         "DataLoader, torchvision v2 per sample": "DataLoader, torchvision v2",
     }
-    ways = [
-        way._replace(name=names[way.name], value=way.value * 1e3)
-        for way in from_record(records["epoch"])
-        if way.name in names
+    alternatives = [
+        alternative._replace(name=names[alternative.name], value=alternative.value * 1e3)
+        for alternative in from_record(records["epoch"])
+        if alternative.name in names
     ]
     figure, axes = new_plot("An epoch over 50,000 images of 32×32, normalized")
-    bars(axes, ways, "ms")
+    bars(axes, alternatives, "ms")
     axes.set_xlabel("one thread; dotted: only writing the output", fontsize=8)
     save_plot(figure, "epoch")
 
     figure, axes = new_plot("256 random rows of 150 KB of a file that is not in memory")
     size = 256 * 224 * 224 * 3 / 1e6
-    speeds = [way._replace(value=size / way.value) for way in from_record(records["cold-rows"])]
+    speeds = [
+        alternative._replace(value=size / alternative.value)
+        for alternative in from_record(records["cold-rows"])
+    ]
     bars(axes, speeds, "MB/s", more_is_better=True)
     axes.set_xlabel("dotted: what the disk gives to 16 readers", fontsize=8)
     save_plot(figure, "cold-rows")
@@ -97,11 +108,14 @@ def main() -> None:
         "workers-jpeg": "32 JPEGs, decoded, normalized",
     }
     for axes, (name, title) in zip(figure.subplots(2, 1), titles.items(), strict=True):
-        ways = [
-            way._replace(name=re.sub(r" Collate\(.*\),", ",", way.name), value=way.value * 1e3)
-            for way in from_record(records[name])
+        alternatives = [
+            alternative._replace(
+                name=re.sub(r" Collate\(.*\),", ",", alternative.name),
+                value=alternative.value * 1e3,
+            )
+            for alternative in from_record(records[name])
         ]
-        bars(axes, ways, "ms")
+        bars(axes, alternatives, "ms")
         axes.set_title(title, fontsize=9, loc="left")
     save_plot(figure, "workers")
 

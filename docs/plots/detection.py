@@ -1,4 +1,4 @@
-"""Shows what a detector is given: ``PYTHONPATH=. python docs/plots/detection.py``."""
+"""Draws a batch for a detector: ``PYTHONPATH=. python docs/plots/detection.py``."""
 
 import numpy as np
 import PIL.Image
@@ -15,7 +15,7 @@ COLORS = ["#e4572e", "#2e86ab"]
 
 
 def main() -> None:
-    """Draws a batch of six views, padded, each with its boxes."""
+    """Draws a padded batch of six crops with their boxes."""
     photos = sklearn.datasets.load_sample_images().images
     samples = [
         {"image": photo, "boxes": boxes, "labels": list(range(len(boxes)))}

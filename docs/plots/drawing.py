@@ -18,14 +18,14 @@ LIMIT = "#9aa1a8"
 
 WIDTH = 5  # inches: 480 pixels of a browser
 
-# For a reader whose system is dark: what is black becomes light, what has a color keeps it.
+# In dark mode, black becomes light; colors stay.
 DARK = """<style>@media (prefers-color-scheme: dark) {
   text:not([style*="fill"]) { fill: #d6d9dc }
   path[style*="stroke: #000000"], use[style*="stroke: #000000"] { stroke: #d6d9dc !important }
 }</style>
 """
 
-# Text stays text, and the same measurement is the same file.
+# Keeps text as text, and writes the same file for the same measurement.
 mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "pinfeed", "font.size": 10})
 
 

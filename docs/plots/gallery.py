@@ -24,12 +24,12 @@ def show(name: str, *steps: Any, photo: np.ndarray = FLOWER, count: int = 5) -> 
 
 
 def save(name: str, pixels: np.ndarray) -> None:
-    """Saves a picture, without the gap at its right."""
+    """Saves a picture, without the gap on the right."""
     PIL.Image.fromarray(pixels[:, :-6]).save(ASSETS / "gallery" / f"{name}.png")
 
 
 def blocks(numbers: Any) -> np.ndarray:
-    """A block of pixels in a color for each number; -1 is light gray."""
+    """Returns a block of pixels with one color per number; -1 is light gray."""
     colors = np.random.default_rng(2).integers(60, 230, (64, 3))
     colors[-1] = 235
     return np.kron(colors[np.asarray(numbers)].astype(np.uint8), np.ones((4, 4, 1), np.uint8))

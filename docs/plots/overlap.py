@@ -15,11 +15,11 @@ import pinfeed
 
 BATCHES, BATCH_SIZE, SIZE = 8, 32, 256
 
-Spans = list[tuple[float, float]]  # seconds: when something began, and how long it took
+Spans = list[tuple[float, float]]  # start and duration, in seconds
 
 
 class Jpegs(Dataset[Any]):
-    """Photographs of clouds, decoded one by one."""
+    """Images of clouds, decoded one by one."""
 
     def __init__(self, count: int) -> None:
         rng = np.random.default_rng(0)
@@ -39,7 +39,7 @@ class Jpegs(Dataset[Any]):
 
 
 class Recorded:
-    """A loader that notes when it was at work."""
+    """A loader that records when it works."""
 
     def __init__(self, loader: Iterable[Any], spans: Spans) -> None:
         self.loader, self.spans = loader, spans
@@ -56,7 +56,7 @@ class Recorded:
 
 
 def train(batches: Iterable[torch.Tensor], model: torch.nn.Module) -> Spans:
-    """Runs an epoch and returns when a step was at work."""
+    """Runs an epoch and returns the spans of the steps."""
     spans = []
     for images in batches:
         start = time.perf_counter()
@@ -66,7 +66,7 @@ def train(batches: Iterable[torch.Tensor], model: torch.nn.Module) -> Spans:
 
 
 def main() -> None:
-    """One thread for the model and one for pinfeed; on two CPUs they don't disturb each other."""
+    """Uses one thread for the model and one for pinfeed, each with a CPU of its own."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(
         torch.nn.Conv2d(3, 32, 7, stride=4),
@@ -86,13 +86,13 @@ def main() -> None:
         start = time.perf_counter()
         steps = train(recorded, model)
         total = time.perf_counter() - start
-        for place, label, spans, color in [
+        for position, label, spans, color in [
             (3 * row, "loading", loading, PEER),
             (3 * row + 1, "training", steps, PINFEED),
         ]:
             bars = [(begin - start, length) for begin, length in spans]
-            axes.broken_barh(bars, (place - 0.4, 0.8), color=color, edgecolor="white")
-            ticks[place] = label
+            axes.broken_barh(bars, (position - 0.4, 0.8), color=color, edgecolor="white")
+            ticks[position] = label
         axes.text(0, 3 * row - 0.55, f"{name}: {total:.2f} s", fontweight="bold")
         print(f"{name}: {total:.3f} s")
     axes.set_yticks(list(ticks), list(ticks.values()))

@@ -17,7 +17,7 @@ BUCKETS = (1, 2, 5, 10, 20, 50, 100)
 
 
 def docstring_lengths() -> np.ndarray:
-    """The length of each docstring in bytes."""
+    """Returns the length of each docstring in bytes."""
     lengths = []
     for path in sorted(pathlib.Path(sysconfig.get_path("stdlib")).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -27,7 +27,7 @@ def docstring_lengths() -> np.ndarray:
 
 
 def main() -> None:
-    """One line for each size of a step."""
+    """Draws one line per `max_tokens`."""
     lengths = docstring_lengths()
     figure, axes = new_plot(f"Padding in batches of {len(lengths):,} texts", height=2.8)
     for max_tokens, style in zip(MAX_TOKENS, (":", "--", "-"), strict=True):

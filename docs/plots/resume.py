@@ -20,14 +20,14 @@ ROUNDS = 5
 
 
 def read_shard(path: Path) -> Iterator[Any]:
-    """Samples out of lines of JSON."""
+    """Yields samples from lines of JSON."""
     with path.open() as lines:
         for line in lines:
             yield json.loads(line)
 
 
 class Plain(IterableDataset[Any]):
-    """The same without a state."""
+    """Yields the same samples, without a state."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -38,12 +38,12 @@ class Plain(IterableDataset[Any]):
 
 
 def loader_of(dataset: Any) -> Any:
-    """Batches by torchdata, which can save where it is."""
+    """Returns batches of torchdata, which can save its position."""
     return StatefulDataLoader(dataset, BATCH, collate_fn=len)
 
 
 def states(dataset: Any, batches: list[int]) -> list[Any]:
-    """What is saved behind each of these batches."""
+    """Returns the state saved after each of these batches."""
     loader = loader_of(dataset)
     return [
         copy.deepcopy(loader.state_dict())
@@ -53,7 +53,7 @@ def states(dataset: Any, batches: list[int]) -> list[Any]:
 
 
 def seconds_to_first_batch(dataset: Any, state: Any) -> float:
-    """Resumes, and waits for one batch."""
+    """Returns the seconds from resuming to the first batch."""
     loader = loader_of(dataset)
     loader.load_state_dict(state)
     start = time.perf_counter()
@@ -64,7 +64,7 @@ def seconds_to_first_batch(dataset: Any, state: Any) -> float:
 def main() -> None:
     """Writes shards, and resumes at tenths of an epoch."""
     warnings.simplefilter("ignore")
-    shares = [tenth / 10 + 0.005 for tenth in range(10)]  # half of a shard further
+    shares = [tenth / 10 + 0.005 for tenth in range(10)]  # in the middle of a shard
     batches = [round(share * SHARDS * SIZE / BATCH) for share in shares]
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.jsonl") for number in range(SHARDS)]
@@ -86,10 +86,10 @@ def main() -> None:
         saved = {label: states(dataset, batches) for label, _, dataset in datasets}
         times = {label: [float("inf")] * len(shares) for label in saved}
         for _ in range(ROUNDS):
-            for place in range(len(shares)):
+            for index in range(len(shares)):
                 for label, _, dataset in datasets:
-                    seconds = seconds_to_first_batch(dataset, saved[label][place])
-                    times[label][place] = min(times[label][place], 1e3 * seconds)
+                    seconds = seconds_to_first_batch(dataset, saved[label][index])
+                    times[label][index] = min(times[label][index], 1e3 * seconds)
     for (label, color, _), rise in zip(datasets, (3, 8, -7), strict=True):
         axes.plot([100 * share for share in shares], times[label], "o-", color=color, label=label)
         end = (100 * shares[-1], times[label][-1])

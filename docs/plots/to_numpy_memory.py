@@ -1,6 +1,6 @@
 """Draws memory over time while a loader becomes one array: ``PYTHONPATH=. python docs/plots/to_numpy_memory.py``.
 
-Linux only: it reads /proc. Every way runs in a process of its own.
+Linux only, because it reads /proc. Each alternative runs in its own process.
 """
 
 import select
@@ -20,7 +20,7 @@ import pinfeed
 
 SAMPLES, WIDTH, BATCH = 250_000, 1024, 1000  # 1.02 GB of float32
 
-WAYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+ALTERNATIVES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "pinfeed.to_numpy(loader)": (PINFEED, pinfeed.to_numpy),
     "torch.cat(list(loader))": (PEER, lambda loader: torch.cat(list(loader)).numpy()),
     "np.concatenate([...])": (
@@ -31,26 +31,26 @@ WAYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def predictions(size: int) -> DataLoader[Any]:
-    """A loader of batches as a model returns them: fresh memory each time."""
+    """Returns a loader whose batches are fresh memory each time, like the outputs of a model."""
     outputs = torch.arange(float(WIDTH)).repeat(BATCH, 1)
     return DataLoader(range(size), BATCH, collate_fn=lambda indices: outputs + indices[0])
 
 
 def run(name: str) -> None:
-    """What happens in a process of its own, after a small run that loads and allocates what stays."""
+    """Runs in its own process, after a small run that imports modules and allocates lasting memory."""
     torch.set_num_threads(1)
-    way = WAYS[name][1]
-    way(predictions(2 * BATCH))
+    convert = ALTERNATIVES[name][1]
+    convert(predictions(2 * BATCH))
     print("ready", flush=True)
     input()
-    result = way(predictions(SAMPLES))
+    result = convert(predictions(SAMPLES))
     print("done", flush=True)
     input()  # the result lives on for a moment
     assert len(result) == SAMPLES
 
 
 def trace(name: str) -> tuple[list[float], list[float]]:
-    """Seconds since the start, and gigabytes beyond what the process had before."""
+    """Returns seconds since the start, and gigabytes above the initial memory of the process."""
     command = [sys.executable, __file__, name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, bufsize=1, **pipes) as child:
@@ -77,11 +77,11 @@ def resident(pid: int) -> int:
 
 
 def main() -> None:
-    """Draws one line for each way."""
+    """Draws one line per alternative."""
     figure, axes = new_plot(f"Memory while {SAMPLES:,} predictions become one array")
     size = SAMPLES * WIDTH * 4 / 1e9
     axes.axhline(size, color=LIMIT, linewidth=1, linestyle="--", label=f"the result: {size:.2f} GB")
-    for name, (color, _) in WAYS.items():
+    for name, (color, _) in ALTERNATIVES.items():
         seconds, gigabytes = trace(name)
         peak = max(gigabytes)
         axes.plot(seconds, gigabytes, color=color, label=f"{name}: peak {peak:.2f} GB")

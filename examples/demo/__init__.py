@@ -1,1 +1,1 @@
-"""One small CNN trained twice on real photographs, fed once by stock torch and once by pinfeed; ``make demo``."""
+"""Trains one small CNN twice on real images, fed once by stock torch and once by pinfeed; ``make demo``."""

@@ -4,5 +4,5 @@ import sys
 
 from examples.demo.command import main
 
-if __name__ == "__main__":  # processes that train import this file
+if __name__ == "__main__":  # because spawned processes import this file
     sys.exit(main())

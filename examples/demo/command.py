@@ -1,9 +1,9 @@
-"""The demo: one small CNN trained twice on real photographs, fed once by stock torch, once by pinfeed.
+"""The demo: trains one small CNN twice on real images, fed once by stock torch and once by pinfeed.
 
-Two photographs are cut into overlapping patches, and a CNN learns which photograph and which of its
-columns a patch comes from, cropped and flipped at random. Both runs start from the same weights and
-see the same batches in the same order, an epoch each in turn, so that what differs between them is
-only the time spent waiting for data.
+Two images are cut into overlapping patches, and a CNN learns which image and which of its columns a
+patch comes from, cropped and flipped at random. Both runs start from the same weights, see the same
+batches in the same order, and alternate epoch by epoch. They differ only in the time spent waiting
+for data.
 
     make demo ARGS="--out demo-out"
 """
@@ -36,7 +36,7 @@ from examples.demo.training import (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the demo; 0 if both runs saw the same batches and ended at the same accuracy, else 1."""
+    """Runs the demo; returns 0 if both runs saw the same batches and reached the same accuracy, else 1."""
     options = _parse(argv)
     start = time.perf_counter()
     photos = load_sample_images().images
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "no loader workers, for both feeds",
         flush=True,
     )
-    # Comparing first also brings both files into the page cache, so that neither run reads cold.
+    # This also brings both files into the page cache, so that neither run reads them from disk.
     batches, difference = largest_difference(options.out / "training")
     stock, pinfeed = _train_in_turns(options)
     plot = options.out / "demo.png"
@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(
         f"\n{table(stock, pinfeed)}\n\n"
         "Times and rates are medians of the epochs, with the lowest and the highest; the speed-up of "
-        "training is what less waiting saves.\n"
-        f"Peak memory includes {images.stat().st_size >> 20:,} MiB of memory-mapped patches that both "
+        "training comes from shorter waits alone.\n"
+        f"Peak memory includes {images.stat().st_size >> 20:,} MiB of memory-mapped patches, which both "
         "processes share with the page cache.\n"
         "No training patch touches the rows of the held-out patches; training patches overlap each "
         f"other.\n\n{checks}\n\nplot: {plot}"
@@ -73,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m examples.demo",
-        description="Train a small CNN on patches of two photographs, once fed by torch and once by "
-        "pinfeed, and compare the times.",
+        description="Train a small CNN on patches of two images, fed once by torch and once by pinfeed, "
+        "and compare the times.",
     )
     parser.add_argument(
         "--out",
@@ -96,12 +96,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _train_in_turns(options: argparse.Namespace) -> list[Run]:
-    """Trains with both feeds, an epoch with each in turn, so that a slow minute slows down both.
+    """Trains with both feeds, alternating epoch by epoch, so that a slow minute slows down both.
 
-    Each has a process of its own, whose peak memory is then that of this run alone.
+    Each run has its own process, so that peak memory is measured per run.
     """
-    # By default OpenMP's threads spin while they wait for each other. Where another program wants
-    # the same cores, training would take ten times as long and its times would mean nothing.
+    # By default OpenMP's threads spin while they wait for each other. If another program needs the
+    # same cores, training takes ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     spawn, threads, runs = multiprocessing.get_context("spawn"), torch.get_num_threads(), []
     with ExitStack() as stack:
@@ -117,7 +117,7 @@ def _train_in_turns(options: argparse.Namespace) -> list[Run]:
     return runs
 
 
-_trainings: dict[str, Iterator[Run]] = {}  # the one that this process goes on with
+_trainings: dict[str, Iterator[Run]] = {}  # the training that this process resumes
 
 
 def _train_on(feed: str, out: Path, epochs: int, threads: int) -> Run:

@@ -1,4 +1,4 @@
-"""How the two runs of the demo compare: a table, three checks and a plot."""
+"""Compares the two runs of the demo: a table, three checks and a plot."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from numpy.typing import NDArray
 
 from examples.demo.training import COLUMNS, HELD_OUT_ROWS, PATCH_SIZE, Run, seen
 
-#: The feeds round differently (one fused multiply-add against three operations): 2 units in the last
-#: place of values below 4.
+#: The feeds round differently (one fused multiply-add, or three operations): by at most 2 ulp of values
+#: below 4.
 BATCH_TOLERANCE = 1e-6
 TRAINING_TOLERANCE = 0.01
-#: Overlapping held-out patches succeed and fail together, so this accuracy moves in larger steps.
+#: Larger, because overlapping held-out patches succeed and fail together.
 HELD_OUT_TOLERANCE = 0.03
 
 _COLORS = {"stock": "#b4532a", "pinfeed": "#1f6f8b"}
 
 
 def waiting_share(run: Run) -> float:
-    """Gives the share of the training time spent waiting for data, in the median epoch."""
+    """Returns the share of the training time spent waiting for data, in the median epoch."""
     epochs = zip(run.data_seconds, run.compute_seconds, strict=True)
     return statistics.median(data / (data + compute) for data, compute in epochs)
 
 
 def table(stock: Run, pinfeed: Run) -> str:
-    """Lays the measurements of both runs out as a table: medians over the epochs, and their range.
+    """Returns a table of the measurements of both runs: medians over the epochs, and their range.
 
-    Both runs compute the same. So the speed-up of training takes computing to be the median of all
-    epochs, and is what waiting for data explains.
+    Both runs compute the same. The speed-up of training therefore uses one compute time, the median of
+    all epochs, so that it shows only the effect of waiting for data.
     """
     runs = (stock, pinfeed)
     data = [statistics.median(run.data_seconds) for run in runs]
@@ -65,12 +65,12 @@ def table(stock: Run, pinfeed: Run) -> str:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Median, lowest and highest."""
+    """Formats median, minimum and maximum."""
     return f"{statistics.median(values):,.0f} ({min(values):,.0f}-{max(values):,.0f})"
 
 
 def verdicts(batches: int, difference: float, stock: Run, pinfeed: Run) -> tuple[str, bool]:
-    """Words the checks, a line for each, and says whether all of them hold."""
+    """Returns the checks, one per line, and whether all of them pass."""
     training = abs(stock.training_accuracy - pinfeed.training_accuracy)
     held_out = abs(stock.held_out_accuracy - pinfeed.held_out_accuracy)
     checks = {
@@ -94,17 +94,17 @@ def draw(
     positions: NDArray[np.int64],
     runs: Sequence[Run],
 ) -> None:
-    """Draws the photographs, some of their patches as epochs show them, the times and the losses."""
-    # The figure is made without pyplot: no window system is asked for, no global state is left.
+    """Draws the images, some augmented patches, the times and the losses."""
+    # Without pyplot, which needs a window system and has global state.
     figure = Figure(figsize=(12, 11), layout="constrained")
     grid = figure.add_gridspec(3, 2, height_ratios=(4, 2.4, 4))
     axes = [[figure.add_subplot(grid[row, side]) for side in (0, 1)] for row in (0, 2)]
-    figure.suptitle("The task: which photograph and which column is a 64×64 patch from?")
+    figure.suptitle("The task: which image and which column is a 64×64 patch from?")
     for number, (photo, above) in enumerate(zip(photos, axes[0], strict=True)):
         _draw_photo(above, photo, number, positions[positions[:, 0] == number])
     _draw_views(figure.add_subplot(grid[1, :]), photos, positions)
     epochs = np.arange(1, len(runs[0].losses) + 1)
-    # The losses lie on one another: the first curve is wide and pale, the last thin and dashed.
+    # The losses coincide, so the first curve is wide and pale, the second thin and dashed.
     styles: list[dict[str, Any]] = [{"linewidth": 6, "alpha": 0.45}, {"linestyle": "--"}]
     for run, style, shift in zip(runs, styles, (-0.2, 0.2), strict=True):
         color = _COLORS[run.feed]
@@ -117,9 +117,9 @@ def draw(
         )
         label = f"{run.feed}: accuracy {accuracy} patches"
         axes[1][1].plot(epochs, run.losses, color=color, label=label, **style)
-    titles = ("Time per epoch; grey: computing", "seconds"), ("Training loss", "cross-entropy")
+    titles = ("Time per epoch; gray: computing", "seconds"), ("Training loss", "cross-entropy")
     for below, (title, unit) in zip(axes[1], titles, strict=True):
-        top = below.get_ylim()[1] * 1.3  # room for the legend
+        top = below.get_ylim()[1] * 1.3  # space for the legend
         below.set(title=title, xlabel="epoch", ylabel=unit, xticks=epochs, ylim=(0, top))
         below.legend(loc="upper right", frameon=False)
         below.spines[["top", "right"]].set_visible(False)
@@ -147,7 +147,7 @@ def _draw_photo(
 def _draw_views(
     axes: Any, photos: Sequence[NDArray[np.uint8]], positions: NDArray[np.int64]
 ) -> None:
-    """Shows three patches, each as it is and as the first epochs crop and flip it."""
+    """Draws three patches, each followed by its random crops in the first epochs."""
     size, epochs = PATCH_SIZE, 13
     chosen = positions[[len(positions) * tenths // 10 for tenths in (1, 3, 6)]]
     patches = np.stack([photos[i][top : top + size, left : left + size] for i, top, left in chosen])
@@ -158,5 +158,5 @@ def _draw_views(
         constant_values=255,
     )
     axes.imshow(np.vstack([np.hstack(row) for row in tiles]))
-    axes.set_title("Three patches, and what 13 epochs show of them: random crop, random flip")
+    axes.set_title("Three patches, and their random crops and flips in 13 epochs")
     axes.axis("off")

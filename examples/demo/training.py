@@ -1,4 +1,4 @@
-"""One run of the demo: patches of photographs, the two feeds, the CNN, and the time of each step."""
+"""One run of the demo: image patches, the two feeds, the CNN, and the time of each step."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PATCH_SIZE = 64
 PADDING = 4
 COLUMNS = 4
 CLASSES = 2 * COLUMNS
-#: Patches overlap, so a split at random would test on pixels that were trained on. Instead no
-#: training patch touches these rows of a photograph, and held-out patches lie inside them.
+#: Patches overlap, so a random split puts trained pixels into the test set. Instead no training patch
+#: touches these rows of an image, and held-out patches lie inside them.
 HELD_OUT_ROWS = range(180, 256)
 #: Low, so that the last-bit differences between the feeds don't grow into different models.
 LEARNING_RATE = 0.01
 # The constants that torchvision's documentation gives for ImageNet.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: What is seen of each training patch, drawn anew in every epoch.
+#: The augmentation of training patches, drawn anew in every epoch.
 VIEW = augment.Compose(
     [augment.RandomCrop(PATCH_SIZE, padding=PADDING), augment.RandomHorizontalFlip()]
 )
@@ -44,7 +44,7 @@ VIEW = augment.Compose(
 def draw_positions(
     shape: Sequence[int], count: int, rng: np.random.Generator, *, held_out: bool
 ) -> NDArray[np.int64]:
-    """Draws different places in two photographs: photo, top row and left column, (count, 3)."""
+    """Draws distinct positions in two images: image number, top row, left column; shape (count, 3)."""
     first, end = HELD_OUT_ROWS.start, HELD_OUT_ROWS.stop
     inside = range(first, end - PATCH_SIZE + 1)
     outside = [*range(first - PATCH_SIZE + 1), *range(end, shape[0] - PATCH_SIZE + 1)]
@@ -58,7 +58,7 @@ def draw_positions(
 def cut_patches(
     photos: Sequence[NDArray[np.uint8]], positions: NDArray[np.int64], folder: Path
 ) -> Path:
-    """Writes patches and labels as .npy; a label is the column that the patch's centre is in."""
+    """Writes patches and labels as .npy; a label is the column of the patch's center."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "patches.npy"
     size = PATCH_SIZE
@@ -71,14 +71,14 @@ def cut_patches(
 
 
 def _torchvision_transform() -> Callable[[Tensor], Tensor]:
-    """Torchvision's Compose; the same arithmetic where torchvision is not installed."""
+    """Returns torchvision's Compose, or the same arithmetic if torchvision is not installed."""
     try:
         from torchvision.transforms import (  # type: ignore[import-untyped]
             Compose,
             ConvertImageDtype,
             Normalize,
         )
-    except (ImportError, RuntimeError):  # RuntimeError: of a torchvision for another torch
+    except (ImportError, RuntimeError):  # RuntimeError: built for another torch
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
         return lambda pixels: pixels.float().div_(255).sub_(mean).div_(std)
     transform: Callable[[Tensor], Tensor] = Compose(
@@ -90,7 +90,8 @@ def _torchvision_transform() -> Callable[[Tensor], Tensor]:
 class TorchvisionPatches(Dataset[dict[str, Any]]):
     """Patches as a torchvision user reads them: crop, flip, ``ToTensor``, ``Normalize``, one by one.
 
-    The last two are torchvision's own, in its Compose, where it is installed. The crops are drawn before the epoch, in no measured time, so that both feeds see the same.
+    The last two are torchvision's, if it is installed. The crops are drawn before the epoch, untimed, so
+    that both feeds see the same.
     """
 
     crops: NDArray[np.int64] | None = None  # (N, 3), as `seen` returns them
@@ -116,7 +117,7 @@ class TorchvisionPatches(Dataset[dict[str, Any]]):
 def make_loader(
     feed: str, folder: Path, view: augment.Geometry | None = None, **options: Any
 ) -> DataLoader[dict[str, Tensor]]:
-    """Makes the loader of one feed, without workers; this is all that differs between the runs."""
+    """Returns the loader of one feed, without workers: the only difference between the runs."""
     if feed == "stock":
         return DataLoader(TorchvisionPatches(folder), BATCH_SIZE, **options)
     arrays = {"image": folder / "patches.npy", "label": folder / "labels.npy"}
@@ -126,13 +127,13 @@ def make_loader(
 
 
 def training_loader(feed: str, folder: Path) -> DataLoader[dict[str, Tensor]]:
-    """Makes a shuffling loader; the seed alone decides order and crops, whatever the feed."""
+    """Returns a shuffling loader; order and crops depend only on the seed, not on the feed."""
     generator = torch.Generator().manual_seed(SEED)
     return make_loader(feed, folder, view=VIEW, shuffle=True, generator=generator)
 
 
 def set_epoch(loader: DataLoader[dict[str, Tensor]], epoch: int) -> None:
-    """Makes a training loader draw the crops of an epoch."""
+    """Sets the epoch whose crops a training loader draws."""
     dataset: Any = loader.dataset
     if isinstance(dataset, TorchvisionPatches):
         blank = np.broadcast_to(np.uint8(0), (len(dataset), PATCH_SIZE, PATCH_SIZE, 1))
@@ -145,9 +146,9 @@ def set_epoch(loader: DataLoader[dict[str, Tensor]], epoch: int) -> None:
 def seen(
     patches: NDArray[np.uint8], epoch: int
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """What an epoch shows of patches (N, H, W, C): batches of pixels, and of top, left and mirrored.
+    """Yields an epoch's crops of patches (N, H, W, C): batches of pixels, and of top, left and mirrored.
 
-    Two corners that go along with each patch tell where its crop is.
+    Each patch carries two corners as points, which show the position of its crop.
     """
     image = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=VIEW)
     collate = pinfeed.Collate({"image": image, "corners": pinfeed.Points()}, seed=SEED)
@@ -162,7 +163,7 @@ def seen(
 
 
 def largest_difference(folder: Path) -> tuple[int, float]:
-    """Compares an epoch of both feeds: the number of batches, the largest difference in any."""
+    """Compares an epoch of both feeds; returns the number of batches and the largest difference."""
     feeds = [training_loader(feed, folder) for feed in ("stock", "pinfeed")]
     for feed in feeds:
         set_epoch(feed, 0)
@@ -170,17 +171,17 @@ def largest_difference(folder: Path) -> tuple[int, float]:
     with progress("comparing batches", len(feeds[0])) as bar:
         for stock, pinfeed in zip(*feeds, strict=True):
             for name in ("image", "label"):
-                # Unlike max(), torch.maximum keeps a NaN, and a NaN then fails the check.
+                # Unlike max(), torch.maximum propagates NaN, which fails the check.
                 worst = torch.maximum(worst, (stock[name] - pinfeed[name]).abs().max())
             bar.update()
     return len(feeds[0]), worst.item()
 
 
 def make_model() -> nn.Sequential:
-    """Makes the CNN, float32 (N, 3, 64, 64) to logits (N, 8), with the same weights each time.
+    """Returns the CNN, float32 (N, 3, 64, 64) to logits (N, 8), with the same weights each time.
 
-    SiLU rather than ReLU: the two feeds round differently in the last bit, and a smooth network
-    doesn't blow such a difference up during training.
+    The two feeds round differently in the last bit. A smooth network (SiLU, not ReLU) doesn't amplify
+    such a difference during training.
     """
     torch.manual_seed(SEED)
     layers: list[nn.Module] = []
@@ -195,23 +196,23 @@ def make_model() -> nn.Sequential:
 
 @dataclass
 class Run:
-    """What one run measured; the lists have one entry per epoch."""
+    """The measurements of one run; the lists have one entry per epoch."""
 
     feed: str
     images: int  # per epoch
     data_seconds: list[float] = field(default_factory=list)  # waiting for batches
     compute_seconds: list[float] = field(default_factory=list)  # forward, backward and step
     losses: list[float] = field(default_factory=list)
-    order: str = ""  # digest of the labels of every training batch, in the order they came
+    order: str = ""  # digest of the labels of all training batches, in order
     training_accuracy: float = 0.0
     held_out_accuracy: float = 0.0
-    peak_bytes: int = 0  # the most memory that the process ever had resident
+    peak_bytes: int = 0  # peak resident memory of the process
 
 
 def train(feed: str, out: Path, epochs: int, threads: int) -> Iterator[Run]:
-    """Trains one model, and evaluates it at the end; what was measured so far comes after each epoch.
+    """Trains one model and evaluates it at the end; yields the measurements so far after each epoch.
 
-    Run it in a process of its own, for ``peak_bytes``.
+    Needs a process of its own, because ``peak_bytes`` is measured per process.
     """
     torch.set_num_threads(threads)
     model = make_model()
@@ -246,7 +247,7 @@ def train(feed: str, out: Path, epochs: int, threads: int) -> Iterator[Run]:
                 waiting = data_seconds / (data_seconds + compute_seconds)
                 bar.set_postfix_str(f"loss {loss.item():.3f}, waiting for data {waiting:.0%}")
                 bar.update()
-                # The clock of the next step starts here: bar and digest are in neither time.
+                # Restart the clock here, so that bar and digest are not timed.
                 start = time.perf_counter()
         run.data_seconds.append(data_seconds)
         run.compute_seconds.append(compute_seconds)
@@ -269,7 +270,7 @@ def _accuracy(model: nn.Module, loader: DataLoader[dict[str, Tensor]]) -> float:
 
 @contextmanager
 def progress(name: str, total: int) -> Iterator[Any]:
-    """Shows a tqdm bar; in a log, where a live bar would be unreadable, one line at its end."""
+    """Shows a tqdm bar; in a log, where a live bar is unreadable, one line at its end."""
     start = time.perf_counter()
     with tqdm(desc=name, total=total, unit="batch", disable=None) as bar:
         live = not bar.disable
@@ -281,9 +282,9 @@ def progress(name: str, total: int) -> Iterator[Any]:
 
 
 def peak_resident_bytes() -> int:
-    """Reads the most memory that this process ever had resident.
+    """Returns the peak resident memory of this process.
 
-    On Linux from VmHWM: ``ru_maxrss`` there survives exec, so a child would report its parent.
+    Linux: from VmHWM, because ``ru_maxrss`` survives exec, so that a child reports its parent's peak.
     """
     if sys.platform == "linux":
         status = Path("/proc/self/status").read_text()
