@@ -3,6 +3,7 @@
 import collections
 import pickle
 import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from messages import check
-from pinfeed import Collate, Jagged, Pad
+from pinfeed import Collate, Jagged, Pack, Pad
 from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 
@@ -224,6 +225,11 @@ def test_empty_samples_are_as_wide_as_multiple_of_says():
         assert Collate(Pad(**options))([[], []]).values.shape == (2, width)
 
 
+class Text(NamedTuple):
+    input_ids: Any
+    labels: Any
+
+
 # Fields of one dict, and words of the warning where all have the same lengths; None: there is none.
 PADDINGS = {
     "sides": ({"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}, "'ids' has side='left' and 'labels' has side='right'"),
@@ -232,7 +238,16 @@ PADDINGS = {
     "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"entry \['text'\]\['labels'\]: 'ids'"),
     "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").from_key("ids")}, "'labels' has side='left'"),
     "alike": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
-    "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, None),
+    "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, "'ids' has max_length=8 and 'labels' has max_length=4"),
+    "multiples": ({"ids": Pad(pad_value=0, multiple_of=8), "labels": Pad(pad_value=-100)}, "'ids' has multiple_of=8 and 'labels' has multiple_of=None"),
+    "a mask of tokens": ({"input_ids": Pad(), "attention_mask": Pad(side="left")}, r"entry \['attention_mask'\]: .*side='left'"),
+    "a Jagged": ({"ids": Pad(pad_value=0, max_length=8), "labels": Jagged()}, "'labels' has max_length=None.*; pass the same max_length to both"),
+    "two of Jagged": ({"ids": Jagged(max_length=8), "labels": Jagged(max_length=8, side="left")}, "'labels' has side='left'"),
+    "a Pack": ({"ids": Pack(seq_length=None), "labels": Jagged(max_length=4)}, "'labels' has max_length=4"),
+    "a tuple": ((Pad(pad_value=0), Pad(pad_value=-100, side="left")), r"entry \[1\]: '0' has side='right' and '1' has side='left'.*; pass the same side to both, or"),
+    "separate ones of a tuple": ((Pad(pad_value=0), Pad(side="left", like=False)), None),
+    "a named tuple": (Text(Pad(pad_value=0), Pad(pad_value=-100, side="left")), r"entry \.labels: 'input_ids' has side='right'.*; pass the same side"),
+    "labels of boxes": ({"labels": Jagged(), "tokens": Jagged()}, None),
     "other axes": ({"frames": Pad(axes=0, max_length=8), "labels": Pad(pad_value=-100)}, None),
     "dicts of their own": ({"prompt": {"ids": Pad(pad_value=0, side="left")}, "answer": {"ids": Pad(pad_value=0)}}, None),
     "another field": ({"ids": Pad(pad_value=0, side="left"), "labels": Jagged()}, None),
@@ -248,6 +263,9 @@ def tokens(fields, length):
     if isinstance(fields, dict):
         of = lambda key: length[key] if isinstance(length, dict) else length
         return {key: tokens(field, of(key)) for key, field in fields.items()}
+    if isinstance(fields, tuple):
+        values = [tokens(field, length) for field in fields]
+        return type(fields)(*values) if hasattr(fields, "_fields") else tuple(values)
     return [1] * length
 
 
@@ -260,6 +278,29 @@ def test_paddings_of_one_dict_that_differ(fields, words, recwarn):
     assert len(found) == (words is not None)
     if words is not None:
         assert re.search(words, found[0])
+
+
+def test_paddings_of_a_device_loader_that_differ():
+    fields = {"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}
+    jagged = Collate({"ids": Jagged(), "labels": Jagged()})
+    batches = [jagged([tokens(fields, length) for length in (3, 5)])]
+    with pytest.warns(UserWarning, match="'ids' has side='left' and 'labels' has side='right'"):
+        assert len(list(pinfeed.DeviceLoader(batches, device="cpu", fields=fields))) == 1
+
+
+@pytest.mark.parametrize("given", [list, lambda samples: array_rows(samples)])
+def test_joined_labels_of_other_lengths(given):
+    ids, labels = [[1, 2, 3], []], [[4, 5], [6]]
+    samples = given([{"input_ids": i, "labels": l} for i, l in zip(ids, labels, strict=True)])
+    pack = Pack(seq_length=None, pad_value=-100)
+    words = "expected length 3 as in ['input_ids'], got 2; give", "-100 where", "from_key()"
+    for _ in range(2):
+        check(lambda: Collate({"input_ids": pack, "labels": pack})(samples), ValueError, *words)
+    for fields in (
+        {"input_ids": pack, "targets": pack.from_key("labels")},  # as the hint says
+        {"input_ids": Jagged(), "labels": Jagged()},  # of a whole text
+    ):
+        assert len(Collate(fields)(samples)) == 2
 
 
 # Two entries with paddings of different sides or limits, which are sequences of their own.

@@ -632,13 +632,15 @@ BAD = {
     "stored padding": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 0], "attention_mask": [1, 0]}]),
         ValueError, "attention_mask must be 1 for every token, got 0", "padding=False"),
     "another number of masks": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "loss_mask": [1]}]),
-        ValueError, "one value of loss_mask per token of input_ids, got 1 and 2"),
+        ValueError, "entry ['loss_mask'] of sample 0: expected length 2 as in ['input_ids'], got 1"),
     "a mask of another length": (lambda: collator_of("DataCollatorForLanguageModeling")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "loss_mask of feature 0: expected 2 numbers"),
     "labels of masked tokens": (lambda: ours.DataCollatorForLanguageModeling(tokenizer_of(mask_token="<extra_id_0>"))([{"input_ids": [1, 2], "labels": [-100, 2]}]),
         ValueError, "mlm=True makes the labels itself", 'remove_columns(["labels"])'),
     "labels that are not tokens'": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
-        ValueError, "one value of labels per token of input_ids, got 0 and 1"),
+        ValueError, "entry ['labels'] of sample 0: expected length 1 as in ['input_ids'], got 0"),
+    "labels as many as tokens in all": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": [1]}, {"input_ids": [1], "labels": [1, 2]}]),
+        ValueError, "entry ['labels'] of sample 0: expected length 2 as in ['input_ids'], got 1"),
 }  # fmt: skip
 
 

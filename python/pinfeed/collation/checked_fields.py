@@ -14,7 +14,7 @@ from pinfeed.collation.plan import Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import with_image_settings
-from pinfeed.fields.pad import with_related_padding
+from pinfeed.fields.pad import Pad
 from pinfeed.structure import children, entries, is_container, rebuild
 
 
@@ -66,7 +66,11 @@ def checked_fields(
     ]
     if is_dict:
         _check_names(fields, parts, name)
-        parts = with_related_padding(dict(zip(fields, parts, strict=True)), name)
+        by_key = dict(zip(fields, parts, strict=True))
+        parts = [
+            part.with_padding_of_like(key, by_key, name) if isinstance(part, Pad) else part
+            for key, part in by_key.items()
+        ]
     parts = with_image_settings(fields, parts, name)
     return rebuild(fields, parts)
 

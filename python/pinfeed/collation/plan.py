@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, conversion_hint, nearest
 from pinfeed.augment.random_state import BatchRandomState
 from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.graphs import warn_of_edges
+from pinfeed.collation.lengths import comparisons
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
 from pinfeed.collation.untransformed import require_transformed
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import Mask
-from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
 from pinfeed.fields.targets import Target
 from pinfeed.functional.sequences import JaggedBatch
@@ -209,13 +210,15 @@ class Group:
         self._becomes_list = is_tuple and owner == "Collate"
         self._changes_keys = False
         self._images: list[ImageGroup] = []
-        self._compared: list[tuple[Any, Pad, Any]] = []  # key of a Pad, the Pad, key of another Pad
         name, of = f"{owner}: fields{field_context.path}", _MIRRORED[owner]
         if not isinstance(node, Mapping):
             steps = [step for step, _ in children(node)]
-            pairs = zip(steps, _child_fields(fields, node, name, of), strict=True)
+            pairs = [*zip(steps, _child_fields(fields, node, name, of), strict=True)]
             self._entries = [self._entry(field, step) for step, field in pairs]
             self._plain = self._plain_names()
+            self._names = tuple(map(step_name, steps))
+            by_name = {step_name(step): field for step, field in pairs}
+            self._compared = comparisons(by_name, in_dict=False)
             return
         self._sources, by_key = _mapping_fields(fields, node, name, of)
         all_fields = fields if isinstance(fields, Mapping) else {}
@@ -231,13 +234,9 @@ class Group:
             key: entry.field_context for key, entry in zip(by_key, self._entries, strict=True)
         }
         self._images = image_groups(by_key, all_fields, contexts, name)
-        self._compared = [
-            (key, field, other)
-            for key, field in by_key.items()
-            if isinstance(field, Pad)
-            for other in field.compared
-            if other in by_key
-        ]
+        grouped = set().union(*(images.keys for images in self._images))
+        others = {key: field for key, field in by_key.items() if key not in grouped}
+        self._compared = comparisons(others, in_dict=True)
 
     def _plain_names(self) -> list[str]:
         """Returns the names of all entries in messages; empty if an entry has a field."""
@@ -279,6 +278,10 @@ class Group:
 
     def apply(self, node: Any, host: Any) -> Any:
         """Applies the fields of the entries to a batch."""
+        if self._compared:
+            pairs = zip(self._names, parts(host), strict=True)
+            batches = {key: batch for key, batch in pairs if isinstance(batch, JaggedBatch)}
+            self._compare({key: batch.offsets.diff() for key, batch in batches.items()})
         triples = zip(self._entries, parts(node), parts(host), strict=True)
         return self._container(node, [entry.apply(part, before) for entry, part, before in triples])
 
@@ -308,20 +311,30 @@ class Group:
             with_boxes += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
-        measured = {key for key_of_pad, _, other in self._compared for key in (key_of_pad, other)}
+        measured = {key for comparison in self._compared for key in comparison.keys}
         for key in self._names:
             if key in measured:
                 others[key], lengths[key] = batch_of(key, True)
             elif key not in grouped:
                 others[key] = batch_of(key)
-        for key, pad, other in self._compared:
-            if lengths[key] is not None and lengths[other] is not None:
-                field = pairs[other][0].field
-                pad.compare(lengths[key], other, lengths[other], field, pairs[key][0].field_context)
+        self._compare({key: length for key, length in lengths.items() if length is not None})
         for images, objects in with_boxes:
             images.require_named(others, objects)
         grouped |= others
         return [grouped[key] for key in self._names]
+
+    def _compare(self, lengths: Mapping[Any, torch.Tensor]) -> None:
+        """Compares the lengths of entries that go together; ``lengths`` has those of a batch."""
+        warned = set()
+        for one in self._compared:
+            key, other = one.keys
+            if key in lengths and other in lengths and key not in warned:
+                name = self._entries[self._names.index(key)].field_context.name
+                if one.check(lengths[key], lengths[other], name):
+                    warned.add(key)
+        self._compared = [
+            one for one in self._compared if not one.is_settled and one.keys[0] not in warned
+        ]
 
     def _container(self, node: Any, values: list[Any]) -> Any:
         """Returns a container like ``node`` with the batches of its entries and their extra entries."""

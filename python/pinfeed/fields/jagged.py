@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext, sequences_of
+from pinfeed.fields.field import BatchWithInfo, EntryWithExtras, Field, FieldContext, sequences_of
 from pinfeed.functional.padding import check_side, require_rows
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
@@ -88,9 +88,10 @@ class Jagged(Field):
         values, starts = _core.join(source, offsets, indices, *arguments, **self._options)
         if values.ndim == 2 and _EDGES.search(context.path) and not _OF_EDGES.search(context.path):
             _require_edges_in_rows(values, starts, context)
+        batch: Any = JaggedBatch(values, starts)
         if self.offsets is not None:
-            return EntryWithExtras(values, {self.offsets: starts})
-        return JaggedBatch(values, starts)
+            batch = EntryWithExtras(values, {self.offsets: starts})
+        return BatchWithInfo(batch, starts.diff()) if context.has_dependents else batch
 
 
 # Edges of graphs, but not the attributes of edges.

@@ -19,7 +19,7 @@ from pinfeed.arguments import (
     require_flags,
     with_hints,
 )
-from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
+from pinfeed.fields.field import BatchWithInfo, EntryWithExtras, Field, FieldContext
 from pinfeed.functional.padding import require_rows
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -66,7 +66,8 @@ class Pack(Field):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range. When samples are collated: if the batch carries no
-            row layout, a sample's length differs from the sampler's, or there are 2**31 tokens or more.
+            row layout, a sample's length differs from the sampler's or from the sample under ``input_ids``, or
+            there are 2**31 tokens or more.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
@@ -133,7 +134,8 @@ class Pack(Field):
             dtype=self.dtype,
             flat=flat,
             position_start=self.position_start,
-            **{extra: bool(self._keys[extra]) for extra in _EXTRAS if extra != "max_seqlen"},
+            **{extra: bool(self._keys[extra]) for extra in _EXTRAS[:-2]},
+            cu_seqlens=bool(self._keys["cu_seqlens"]) or seq_length is None,  # for comparisons
         )
 
     @override
@@ -173,7 +175,8 @@ class Pack(Field):
             get_num_threads(),
         )
         extras = {key: getattr(packed, extra) for extra, keys in self._keys.items() for key in keys}
-        return EntryWithExtras(packed.values, extras) if extras else packed.values
+        batch = EntryWithExtras(packed.values, extras) if extras else packed.values
+        return BatchWithInfo(batch, packed.cu_seqlens.diff()) if context.has_dependents else batch
 
     @override
     def _call(self) -> str:

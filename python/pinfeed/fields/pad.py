@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -33,7 +31,7 @@ from pinfeed.sources.ragged import RaggedArray
 from pinfeed.sources.source import Source
 
 # The arguments that `like` takes from another Pad.
-_OF_SHAPES = ("side", "axes", "max_length", "multiple_of")
+OF_SHAPES = ("side", "axes", "max_length", "multiple_of")
 
 
 class Pad(Field):
@@ -123,7 +121,7 @@ class Pad(Field):
         mask_dtype: DType | None = None,
         like: str | Literal[False] | None = None,
     ) -> None:
-        self._padding = Padding(
+        self.padding = Padding(
             "Pad",
             pad_value,
             side=side,
@@ -133,8 +131,8 @@ class Pad(Field):
             dtype=dtype,
             scale=scale,
         )
-        if self._padding.dtype in (None, "uint8"):
-            self.byte_padding = self._padding.pad_value
+        if self.padding.dtype in (None, "uint8"):
+            self.byte_padding = self.padding.pad_value
         self.lengths = None if lengths is None else check_output_request(lengths, "Pad: lengths")
         self.mask = check_output_request(mask, "Pad: mask")
         if mask_dtype is not None and self.mask is False:
@@ -149,16 +147,12 @@ class Pad(Field):
             raise TypeError(
                 f"Pad: like must be the key of another Pad, False or None, got {like!r}"
             )
-        extra = [name for name in _OF_SHAPES if getattr(self._padding, name) not in (None, "right")]
+        extra = [name for name in OF_SHAPES if getattr(self.padding, name) not in (None, "right")]
         if like and extra:
             raise ValueError(
                 f"Pad: like={like!r} takes {extra[0]} from the Pad of {like!r}; leave out {extra[0]}"
             )
         self.like = like
-        #: The keys of the `Pad`s to compare lengths with: whether lengths must be equal, and how the
-        #: padding differs.
-        self.compared: dict[Any, tuple[bool, str]] = {like: (True, "")} if like else {}
-        self._has_warned = False
 
     @override
     def for_position(self, in_dict: bool) -> Pad:
@@ -174,9 +168,9 @@ class Pad(Field):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        if self._padding.axes is None:
+        if self.padding.axes is None:
             require_rows(samples, context.name, context.path, pads=True)
-        if self._padding.axes is None and _are_nested(samples):
+        if self.padding.axes is None and _are_nested(samples):
             return self._pad_nested(samples, context)
         parts = self._padded(*sequences_of(samples, context.name), None, context)
         return self._in_batch(parts, context)
@@ -201,7 +195,7 @@ class Pad(Field):
         longest = longest_sample(offsets, context.name)
         outputs: Any = {"lengths": bool(self._lengths), "mask": bool(self.mask)}
         values, lengths, mask = pad_tensor(
-            self._padding, *batch, longest, **outputs, name=context.name
+            self.padding, *batch, longest, **outputs, name=context.name
         )
         if mask is not None and self.mask_dtype is not None:
             mask = mask.to(self.mask_dtype)
@@ -215,7 +209,7 @@ class Pad(Field):
             source,
             offsets,
             indices,
-            self._padding.options,
+            self.padding.options,
             batch_allocator(context.pin),
             context.name,
             get_num_threads(),
@@ -227,60 +221,9 @@ class Pad(Field):
     def _in_batch(self, parts: tuple[Any, ...], context: FieldContext) -> Any:
         """Returns the entry of the batch for values, lengths and a mask."""
         values, lengths, mask = parts[:3]
-        kind = LeftPadded if self._padding.side == "left" else Padded
+        kind = LeftPadded if self.padding.side == "left" else Padded
         batch = padded_entry(kind, values, lengths, self._lengths, mask, self.mask)
         return BatchWithInfo(batch, lengths) if context.has_dependents else batch
-
-    def compare(
-        self,
-        lengths: torch.Tensor,
-        key: Any,
-        other_lengths: torch.Tensor,
-        other: Pad,
-        context: FieldContext,
-    ) -> None:
-        """Raises ValueError, or warns once, if this entry is padded differently from a related one.
-
-        Args:
-            lengths: Lengths of this entry's samples.
-            key: Key of the other entry.
-            other_lengths: Lengths of the other entry's samples.
-            other: Field of the other entry.
-            context: Context of this entry.
-        """
-        are_same, differs = self.compared[key]
-        if self._has_warned:
-            return
-        if not are_same or torch.equal(lengths, other_lengths):
-            max_lengths = self._padding.max_length, other._padding.max_length
-            if differs and _belong_together(lengths, other_lengths, *max_lengths):
-                self._has_warned = True
-                text = f"{differs}, so related items are in different columns, or missing"
-                fix = f"pass like={key!r} instead, or, if these are separate sequences, like=False"
-                warnings.warn(f"{context.name}: {text}; {fix}", stacklevel=2)
-            return
-        # Otherwise they have different numbers of sequences.
-        is_same = lengths.shape == other_lengths.shape
-        sample = (
-            int((lengths != other_lengths).reshape(len(other_lengths), -1).any(1).nonzero()[0])
-            if is_same
-            else 0
-        )
-        limits = "" if self.like else ", and set the same max_length for both"
-        if lengths.ndim > other_lengths.ndim:
-            limits += "; np.asarray(sample) makes rows of lists"
-        problem = Problem(
-            context.name,
-            f"length {other_lengths[sample].tolist()} as in [{key!r}]",
-            str(lengths[sample].tolist()),
-            f"give every item there a value, {self._padding.pad_value} where it has none{limits}, or, if "
-            "this is a separate sequence, such as the labels of an encoder-decoder, pass like=False",
-            sample=sample,
-        )
-        if self.like:
-            raise ValueError(problem)
-        self._has_warned = True
-        warnings.warn(str(problem), stacklevel=2)
 
     def _pad_nested(self, samples: Sequence[Any], context: FieldContext) -> Any:
         """Returns the batch of samples that are lists of sequences: (B, C, L)."""
@@ -322,67 +265,16 @@ class Pad(Field):
                 f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
                 f"same dict, without like=; got {other!r} there"
             )
-        field, own = copy.copy(self), self._padding
-        shared = {name: getattr(other._padding, name) for name in _OF_SHAPES}
-        field._padding = Padding("Pad", own.pad_value, dtype=own.dtype, scale=own.scale, **shared)
+        field, own = copy.copy(self), self.padding
+        shared = {name: getattr(other.padding, name) for name in OF_SHAPES}
+        field.padding = Padding("Pad", own.pad_value, dtype=own.dtype, scale=own.scale, **shared)
         return field
 
     @override
     def _call(self) -> str:
-        padding = vars(self._padding)
+        padding = vars(self.padding)
         arguments = ("pad_value", "dtype", "scale") if self.like else padding
         return described(self, **{name: padding[name] for name in arguments})
-
-
-def with_related_padding(fields: Mapping[Any, Any], name: str) -> list[Any]:
-    """Returns the fields of a dict, with the padding of their ``like`` and the entries to compare."""
-    pads = {
-        key: field.with_padding_of_like(key, fields, name) if isinstance(field, Pad) else field
-        for key, field in fields.items()
-    }
-    independent = {key: f for key, f in pads.items() if isinstance(f, Pad) and f.like is None}
-    tokens = next((key for key in _TOKENS if key in independent), None)
-    for i, (key, field) in enumerate(independent.items()):
-        for j, (other, other_field) in enumerate(independent.items()):
-            are_same = other == tokens and bool(_OF_TOKENS.search(str(key)))
-            are_same &= (field.source or key) != (other_field.source or other)
-            differs = _difference(other, other_field, key, field) if j < i else ""
-            if (
-                (are_same or differs)
-                and field._padding.axes == other_field._padding.axes
-                and j != i
-            ):
-                field.compared[other] = are_same, differs
-    return list(pads.values())
-
-
-# Keys of tokens, and of entries with one item per token.
-_TOKENS = "input_ids", "token_ids", "tokens"
-_OF_TOKENS = re.compile(
-    "^(labels|label_ids|(ner|pos|chunk|bio|token)_?(tags|labels)|(attention|loss|special_tokens)_mask"
-    "|token_type_ids|position_ids)$"
-)
-
-
-def _difference(key: Any, field: Pad, other_key: Any, other: Pad) -> str:
-    """Describes how the padding of two fields differs. Two different limits can be intended."""
-    first, second = field._padding, other._padding
-    if first.side != second.side:
-        arguments = f"side={first.side!r}", f"side={second.side!r}"
-    elif (first.max_length is None) != (second.max_length is None):
-        arguments = f"max_length={first.max_length}", f"max_length={second.max_length}"
-    else:
-        return ""
-    return f"{key!r} has {arguments[0]} and {other_key!r} has {arguments[1]}"
-
-
-def _belong_together(lengths: torch.Tensor, other: torch.Tensor, *limits: int | None) -> bool:
-    """Whether samples of two entries have equal lengths up to the limits, and not all the same one."""
-    if lengths.shape != other.shape or lengths.numel() == 0:
-        return False
-    limit = min((limit for limit in limits if limit is not None), default=2**63 - 1)
-    lengths = lengths.clamp(max=limit)
-    return torch.equal(lengths, other.clamp(max=limit)) and bool((lengths != lengths.max()).any())
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

@@ -539,13 +539,6 @@ class DataCollatorWithFlattening(
         redundant = [key for key in _REDUNDANT if key in first and _is_redundant(features, key)]
         _refuse_others("DataCollatorWithFlattening", first, ("labels", *fields, *redundant))
         batch = self._collated(features, first, fields)
-        for key in fields:
-            counts = batch[key].shape[1], batch["input_ids"].shape[1]
-            if counts[0] != counts[1]:
-                raise ValueError(
-                    f"DataCollatorWithFlattening: expected one value of {key} per token of input_ids, got "
-                    f"{counts[0]} and {counts[1]}"
-                )
         _apply_masks(batch, "DataCollatorWithFlattening")
         return batch
 

@@ -1,0 +1,149 @@
+"""Comparisons of entries that go together, such as tokens and labels: are they cut and padded equally?"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from pinfeed.arguments import Problem
+from pinfeed.fields.jagged import Jagged
+from pinfeed.fields.pack import Pack
+from pinfeed.fields.pad import OF_SHAPES, Pad
+
+# Keys of tokens, and of entries with one item per token.
+_TOKENS = "input_ids", "token_ids", "tokens"
+_OF_TOKENS = re.compile(
+    "^(labels|label_ids|(ner|pos|chunk|bio|token)_?(tags|labels)|(attention|loss|completion|special_tokens)_mask|assistant_masks"
+    "|token_type_ids|position_ids)$"
+)
+
+
+class Comparison:
+    """Compares an entry with another one of its container, until the lengths of their samples differ.
+
+    Args:
+        key: Key of the entry, which messages name.
+        field: Field of the entry.
+        other: Key of the other entry.
+        other_field: Field of the other entry.
+        are_same: Whether the names say that lengths are equal.
+        differs: Argument with different values in both fields; empty if there is none.
+        in_dict: Whether the container is a dict, in which a `Pad` can have ``like=``.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        field: Any,
+        other: Any,
+        other_field: Any,
+        are_same: bool,
+        differs: str = "",
+        in_dict: bool = True,
+    ) -> None:
+        self.keys = key, other
+        self._field, self._are_same = field, are_same
+        self._limits = [_padding(f)["max_length"] for f in (field, other_field)]
+        self._text = ""
+        if differs:
+            other_text, text = (
+                f"{k!r} has {differs}={_padding(f)[differs]!r}"
+                for k, f in ((other, other_field), (key, field))
+            )
+            are_pads = isinstance(field, Pad) and isinstance(other_field, Pad)
+            fix = f"pass the same {differs} to both"
+            if are_pads and in_dict:
+                fix = f"pass like={other!r} instead"
+            fix += ", or, if these are separate sequences, like=False" * are_pads
+            self._text = f"{other_text} and {text}, so related items are in different columns, or missing; {fix}"
+        #: Whether further batches need no comparison.
+        self.is_settled = False
+
+    def check(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> bool:
+        """Returns whether it warned. Raises ValueError if related lengths differ under ``like`` or in a `Pack`.
+
+        Args:
+            lengths: Lengths of the samples of the entry in a batch.
+            other: Lengths of the samples of the other entry.
+            name: Name of the entry in messages.
+        """
+        are_equal = torch.equal(lengths, other)
+        if self._are_same and not are_equal:
+            problem = self._problem(lengths, other, name)
+            if isinstance(self._field, Pack) or self._field.like:
+                raise ValueError(problem)
+            warnings.warn(str(problem), stacklevel=2)
+            return True
+        if self._text and lengths.shape == other.shape:
+            limit = min((n for n in self._limits if n is not None), default=2**63 - 1)
+            lengths, other = lengths.clamp(max=limit), other.clamp(max=limit)
+            self.is_settled = not torch.equal(lengths, other)
+            # One length in all samples can be chance.
+            if not self.is_settled and lengths.numel() and (lengths != lengths.max()).any():
+                warnings.warn(f"{name}: {self._text}", stacklevel=2)
+                return True
+        return False
+
+    def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
+        sample = 0  # or they have different numbers of sequences
+        if lengths.shape == other.shape:
+            sample = int((lengths != other).reshape(len(other), -1).any(1).nonzero()[0])
+        is_pad = isinstance(self._field, Pad)
+        fill = getattr(self._field, "padding", self._field).pad_value
+        hint = f"give every item there a value, {fill} where it has none"
+        if is_pad and not self._field.like:
+            hint += ", and set the same max_length for both"
+        if lengths.ndim > other.ndim:
+            hint += "; np.asarray(sample) makes rows of lists"
+        separate = "pass like=False" if is_pad else "store it under another key with from_key()"
+        hint += f", or, if this is a separate sequence, such as the labels of an encoder-decoder, {separate}"
+        expected = f"length {other[sample].tolist()} as in [{self.keys[1]!r}]"
+        return Problem(name, expected, str(lengths[sample].tolist()), hint, sample=sample)
+
+
+def comparisons(fields: Mapping[Any, Any], *, in_dict: bool) -> list[Comparison]:
+    """Returns the comparisons of the entries of a container, by their fields."""
+    found = [
+        Comparison(key, field, field.like, fields[field.like], True)
+        for key, field in fields.items()
+        if isinstance(field, Pad) and field.like in fields
+    ]
+    own = {key: (field, _padding(field)) for key, field in fields.items() if _is_independent(field)}
+    tokens = next((key for key in _TOKENS if key in own), None)
+    for (other, (other_field, there)), (key, (field, here)) in itertools.combinations(
+        own.items(), 2
+    ):
+        names = [name for name in here if there.get(name, here[name]) != here[name]]
+        if "axes" in names:
+            continue
+        if key == tokens:
+            (key, field), (other, other_field) = (other, other_field), (key, field)
+        # Labels in a JaggedBatch can belong to the whole text.
+        are_same = other == tokens and type(field) is type(other_field) is not Jagged
+        are_same &= bool(_OF_TOKENS.search(str(key)))
+        are_same &= (field.source or key) != (other_field.source or other)
+        if are_same or names:
+            entries = key, field, other, other_field
+            found.append(Comparison(*entries, are_same, (*names, "")[0], in_dict))
+    return found
+
+
+def _is_independent(field: Any) -> bool:
+    """Whether a field pads, cuts or joins samples, and not by the lengths of another entry."""
+    if isinstance(field, Pack):
+        return field.seq_length is None
+    return isinstance(field, Jagged) or (isinstance(field, Pad) and field.like is None)
+
+
+def _padding(field: Any) -> dict[str, Any]:
+    """Returns the arguments with which a field cuts and pads samples."""
+    if isinstance(field, Pad):
+        return {name: getattr(field.padding, name) for name in OF_SHAPES}
+    if isinstance(field, Jagged) and field.max_length is not None:
+        return {"side": field.side, "max_length": field.max_length}
+    return {"max_length": None}
