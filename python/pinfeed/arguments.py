@@ -120,8 +120,43 @@ def conversion_hint(sample: Any) -> str:
     return "" if sample is None else "Keep() leaves samples as they are"
 
 
+def check_plain(value: Any, name: str) -> None:
+    """Raises TypeError if an array, or the first item of a list, has a mask, a unit or other attributes to lose."""
+    while type(value) in (list, tuple) and value:
+        value, name = value[0], f"{name}[0]"
+    if type(value) in PLAIN_ARRAYS or isinstance(value, int | float | str | bytes):
+        return
+    kind, attributes = type(value).__name__, getattr(value, "__dict__", {})
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected an array without a mask, which would be lost; pass "
+            ".filled(value), or mask and .data as two arrays"
+        )
+    if isinstance(value, np.ndarray):
+        hint = "np.asarray(a) returns the values only"
+        raise TypeError(Problem(name, "a plain NumPy array", kind, hint))
+    if isinstance(value, torch.Tensor):
+        if attributes:
+            hint = ".as_subclass(torch.Tensor) returns the values only"
+            if hasattr(value, "to_tensor"):  # a MaskedTensor
+                hint = ".to_tensor(value) fills it"
+            got = f"{kind} with {', '.join(attributes)}"
+            raise TypeError(Problem(name, "a plain tensor", got, hint))
+        return
+    nulls = getattr(value, "null_count", 0)
+    nulls = nulls() if callable(nulls) else nulls
+    hint = conversion_hint(value)
+    if isinstance(nulls, int) and nulls > 0:
+        hint = f"fill its {nulls} nulls with .fill_null(value)"
+    elif not (hasattr(value, "__array__") and {"units", "coords"} & {*dir(type(value))}):
+        return
+    raise TypeError(Problem(name, "an array or a list of numbers", kind, hint))
+
+
 def require_no_table(given: Any, name: str, what: str) -> None:
-    """Raises TypeError for a table, because iterating it yields columns or column names."""
+    """Raises TypeError for a table, whose iteration yields columns, and for what `check_plain` rejects."""
+    if not isinstance(given, list | tuple):
+        check_plain(given, name)
     if hasattr(type(given), "columns"):
         column = "iterate ArrayDataset.from_arrow(table) for rows, or its [key] for a column"
         raise TypeError(Problem(name, f"an iterable of {what}", type(given).__name__, column))

@@ -50,7 +50,7 @@ TYPES = [
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
     ([{"x": X, "n": 2}], {}, r"entry \['n'\] of batch 0: expected a tensor.*got int"),
     (["ab"], {}, "batch 0: expected a tensor.*got str"),
-    ([np.ma.masked_array([1], [True])], {}, r"the mask of a masked array .* use \.filled\(\)"),
+    ([np.ma.masked_array([1], [True])], {}, r"an array without a mask, .*pass \.filled\(value\)"),
     ([np.zeros(2, [("a", object)])], {}, "expected a dtype of fixed size"),
     ([np.zeros(2, "V0")], {}, "expected a dtype of fixed size"),
     ([torch.zeros(2, device="meta")], {}, "expected a tensor with values, got one on the meta device"),

@@ -89,7 +89,7 @@ REFUSED = [
     ([X.to(torch.float8_e5m2)], {}, TypeError, "batch 0: TensorFlow has no torch.float8_e5m2"),
     ([np.zeros(2, "M8[s]")], {}, TypeError, "batch 0: TensorFlow has no datetime64[s]; conv"),
     ([np.zeros(2, "i4,f4")], {}, TypeError, "batch 0: TensorFlow has no"),
-    ([MASKED], {}, TypeError, "batch 0: the mask of a masked arr"),
+    ([MASKED], {}, TypeError, "batch 0: expected an array without a mask"),
     ([[1, 2**80]], {}, TypeError, "batch 0: TensorFlow has no object"),
     ([[1, "a"]], {}, TypeError, "batch 0: expected numbers, got [1, 'a']"),
     ([MIXED], {}, TypeError, "batch 0: expected only strings, got a int among them"),

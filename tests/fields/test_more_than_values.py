@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import re
+import tempfile
 import warnings
 from array import array as numbers
 from decimal import Decimal
@@ -10,14 +11,26 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import torch
 from torch.masked import masked_tensor
 from torchvision import tv_tensors
 
-from pinfeed import ArrayDataset, Collate, Image, Jagged, Pad, Stack
-from pinfeed.functional import gather, normalize, pad, permute
+from pinfeed import (
+    ArrayDataset,
+    Collate,
+    Image,
+    Jagged,
+    Pad,
+    RaggedArray,
+    Stack,
+    to_numpy,
+    write_array,
+)
+from pinfeed.functional import gather, normalize, pad, permute, unbind
+from pinfeed.samplers import LengthBucketSampler, WeightedSampler
 from samples import MarkedTensor, assert_same
 
 
@@ -69,6 +82,27 @@ class TorchLike:
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return torch.ones(3, 2)
+
+
+class Labeled:
+    """An array with coordinates, as xarray has it."""
+
+    coords = ("x",)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(3)
+
+    def to_numpy(self):
+        return np.ones(3)
+
+
+class Measured:
+    """A number with a unit, as pint has it."""
+
+    units = "m"
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(1.0)
 
 
 def with_unit(kind, unit, shape=(3, 2)):
@@ -182,6 +216,108 @@ def test_functions(array, words, follow):
     ):
         with pytest.raises(TypeError, match=re.escape(words)):
             function(array if array.ndim > 1 else array[None])
+
+
+def written(samples):
+    with tempfile.TemporaryDirectory() as folder:
+        return np.array(write_array(f"{folder}/x.npy", samples))
+
+
+READERS = {
+    "to_numpy": lambda a: to_numpy([{"x": a}]),
+    "to_numpy, later": lambda a: to_numpy([{"x": np.ones(a.shape, np.float32)}, {"x": a}]),
+    "write_array": lambda a: written([a, a]),
+    "write_array, of rows": written,
+    "from_sequences": lambda a: RaggedArray.from_sequences([a]),
+    "from_sequences, of rows": lambda a: RaggedArray.from_sequences(a),
+}  # fmt: skip
+MORE_ARRAYS = {
+    name: (array, follow)
+    for name, (array, _, follow) in ARRAYS.items()
+    if name in ("masked", "unit", "class", "attribute", "boxes")
+} | {"masked tensor": (made(masked_tensor, torch.ones(3, 2), torch.eye(3, 2) > 0), lambda t: t.to_tensor(0))}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize(("array", "follow"), MORE_ARRAYS.values(), ids=MORE_ARRAYS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_what_reads_arrays(read, array, follow):
+    read(follow(array))
+    with pytest.raises(TypeError, match=r"a plain (NumPy array|tensor), got|without a mask"):
+        read(array)
+
+
+COLUMNS = {
+    "masked": np.ma.masked_array(np.ones(3), mask=[0, 1, 0]),
+    "unit": Quantity(np.ones(3), "m"),
+    "attribute": with_unit(Length, "m", 3),
+    "masked tensor": made(masked_tensor, torch.ones(3), torch.arange(3) > 0),
+    "coordinates": Labeled(),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_arguments(column):
+    for use in (
+        lambda: WeightedSampler(column, batch_size=1),
+        lambda: WeightedSampler.balanced(column, batch_size=1),
+        lambda: LengthBucketSampler(column, batch_size=1),
+        lambda: Image(mean=column),
+        lambda: normalize(np.zeros((1, 4, 4, 3), np.uint8), std=column),
+    ):
+        with pytest.raises(TypeError, match=r"(weights|labels|lengths|mean|std): expected an? "):
+            use()
+
+
+@pytest.mark.parametrize("item", [Quantity(1, "m"), Measured(), Labeled()], ids=repr)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda item: RaggedArray.from_sequences([[item, item]]),
+        lambda item: written([[item], [item]]),
+        lambda item: WeightedSampler([item, item], batch_size=1),
+        lambda item: LengthBucketSampler((item, item), batch_size=1),
+    ],
+)
+def test_numbers_in_lists(read, item):
+    with pytest.raises(TypeError, match=r"\[0\]: expected .* got (Quantity|Measured|Labeled)"):
+        read(item)
+
+
+def test_arrays_with_coordinates():
+    assert_same(RaggedArray.from_sequences([Labeled().to_numpy()])[0], np.ones(3))
+    for read in (
+        lambda a: RaggedArray.from_sequences([a]),
+        lambda a: RaggedArray.from_strings(a),
+        lambda a: written([a]),
+        lambda a: written(a),
+    ):
+        with pytest.raises(TypeError, match=r"got Labeled; \.to_numpy\(\) returns the values only"):
+            read(Labeled())
+
+
+def test_columns_with_nulls():
+    column = pa.array([1.0, None, 2.0])
+    for read in (
+        lambda column: RaggedArray.from_sequences([column]),
+        lambda column: WeightedSampler(column, batch_size=1),
+    ):
+        with pytest.raises(TypeError, match=r"got DoubleArray; fill its 1 nulls with \.fill_null"):
+            read(column)
+        read(column.fill_null(0))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+def test_unbinding():
+    for batch in (VALUES.view(NamedArray), boxes("XYWH"), with_unit(Length, "m")):
+        if isinstance(batch, np.ndarray):
+            batch.unit = "m"
+        with pytest.raises(TypeError, match="unbind: array: expected a plain"):
+            unbind({"x": batch})
+    assert [row["x"].unit for row in unbind({"x": Quantity(VALUES, "m")})] == ["m"] * 3
+    masked = made(masked_tensor, torch.ones(2, 2), torch.eye(2) > 0)
+    assert [row.get_mask().tolist() for row in unbind(masked)] == torch.eye(2).bool().tolist()
 
 
 def test_images():

@@ -124,7 +124,7 @@ GOOD = {"weights": [1.0, 2.0, 3.0], "num_samples": 2, "batch_size": 1}
 BAD = [
     ({"weights": [[1.0], [1, 2]]}, ValueError, "weights must be 1-D numbers: .*inhomogeneous"),
     ({"weights": ["a"]}, TypeError, "weights must be numbers, got dtype"),
-    ({"weights": np.ma.array([1, 2], mask=[True, False])}, TypeError, r"weights must not have a mask, .*; pass .filled\(value\)"),
+    ({"weights": np.ma.array([1, 2], mask=[True, False])}, TypeError, r"weights: expected an array without a mask, .*; pass .filled\(value\)"),
     ({"weights": [1, -2]}, ValueError, "finite and not negative, got -2.0 at index 1"),
     ({"weights": [1, math.nan]}, ValueError, "finite and not negative, got nan at index 1"),
     ({"weights": [math.inf]}, ValueError, "finite and not negative, got inf at index 0"),

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, checked_choice, host_array
+from pinfeed.arguments import ARRAYS, Problem, check_plain, checked_choice, host_array
 
 PerChannel = float | Sequence[float] | npt.NDArray[Any] | Any  # Any: tensors, and 0-d anything
 
@@ -268,6 +268,7 @@ def _values(values: PerChannel, default: float, name: str, function: str) -> npt
         return np.asarray(default)
     if isinstance(values, float) and math.isfinite(values):  # the common case, fast
         return np.asarray(values, np.float64)
+    check_plain(values, f"{function}: {name}")
     if isinstance(values, torch.Tensor):
         values = values.detach().to("cpu", torch.float64).numpy()
     elif isinstance(values, tuple | list):

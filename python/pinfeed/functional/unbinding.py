@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.arguments import ARRAYS
+from pinfeed.arguments import ARRAYS, PLAIN_ARRAYS, check_plain
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.structure import children, is_container, parts, rebuild
 
@@ -101,6 +101,12 @@ def _samples(node: Any, count: int) -> list[Any]:
     """Returns the ``count`` samples of a batch or a part of one."""
     if isinstance(node, JaggedBatch | Padded):
         return node.unbind()
+    if isinstance(node, ARRAYS) and type(node) not in PLAIN_ARRAYS:
+        rows = [node[i] for i in range(count)]
+        for kept in [node[:1]] if isinstance(node, np.ndarray) else rows[:1]:
+            if vars(node).keys() - getattr(kept, "__dict__", {}).keys():
+                check_plain(node, "unbind: array")  # rows lose attributes, such as a unit
+        return rows
     if isinstance(node, ARRAYS) or not _readings_of_structure(node).keys() & {count, None}:
         return list(node)
     columns = [_samples(part, count) for part in parts(node)]

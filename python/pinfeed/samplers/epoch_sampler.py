@@ -16,6 +16,7 @@ from torch.utils.data import Sampler
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    check_plain,
     checked_integer,
     is_finished,
     require_flags,
@@ -390,8 +391,7 @@ def checked_column(
 ) -> npt.NDArray[Any]:
     """Validates one value per sample, as a 1-D array; labels may have any dtype."""
     require_no_sampler(values, f"{name} must be {kind}")
-    if isinstance(values, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not have a mask, which would be lost; pass .filled(value)")
+    check_plain(values, name)
     try:
         if isinstance(values, np.ndarray):
             _core.require_whole_file(values)

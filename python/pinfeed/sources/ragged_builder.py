@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import ARRAYS, Problem, conversion_hint, dtype_name
-from pinfeed.sources.source import check_ndarray, check_plain, check_tensor
+from pinfeed.arguments import ARRAYS, check_plain, dtype_name
+from pinfeed.sources.source import check_ndarray, check_tensor
 
 # Growing is cheap, because large memory is remapped and not copied.
 _GROWTH = 1.25
@@ -144,12 +144,6 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_plain(sample, name)
-        if getattr(sample, "units", None) is not None or callable(
-            getattr(sample, "null_count", None)
-        ):
-            # A quantity, or a column of polars whose nulls become NaN.
-            expected, got = "an array or a list of numbers", type(sample).__name__
-            raise TypeError(Problem(name, expected, got, conversion_hint(sample)))
         try:
             array = np.asarray(sample)
         except ValueError as error:  # lists of different lengths in it

@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, PLAIN_ARRAYS, Problem
+from pinfeed.arguments import ARRAYS, Problem, check_plain
 from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
@@ -391,26 +391,6 @@ def check_ndarray(array: npt.NDArray[Any], name: str) -> None:
     """Raises TypeError unless `check_plain` and `check_dtype` accept the array."""
     check_plain(array, name)
     check_dtype(array.dtype, name)
-
-
-def check_plain(array: Any, name: str) -> None:
-    """Raises TypeError for an array subclass with, for example, a mask or a unit, which would be lost."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name}: expected an array without a mask, which would be lost; pass "
-            ".filled(value), or mask and .data as two arrays"
-        )
-    if not isinstance(array, ARRAYS) or type(array) in PLAIN_ARRAYS:
-        return
-    kind, attributes = type(array).__name__, getattr(array, "__dict__", {})
-    if isinstance(array, np.ndarray):
-        hint = "np.asarray(a) returns the values only"
-        raise TypeError(Problem(name, "a plain NumPy array", kind, hint))
-    if attributes:
-        hint = ".as_subclass(torch.Tensor) returns the values only"
-        raise TypeError(
-            Problem(name, "a plain tensor", f"{kind} with {', '.join(attributes)}", hint)
-        )
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> None:

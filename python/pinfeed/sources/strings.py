@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import Problem
-from pinfeed.sources.source import StringType, check_plain
+from pinfeed.arguments import Problem, check_plain
+from pinfeed.sources.source import StringType
 
 _CHUNK = 1 << 16  # strings encoded at a time
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import ARRAYS, torch_dtype_name
+from pinfeed.arguments import ARRAYS, check_plain, torch_dtype_name
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
@@ -361,8 +361,7 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
     if not isinstance(array, ARRAYS):
         raise TypeError(f"{where}: expected a tensor or an ndarray, got {type(array).__name__}")
     if isinstance(array, np.ndarray):
-        if isinstance(array, np.ma.MaskedArray):
-            raise TypeError(f"{where}: the mask of a masked array would be lost; use .filled()")
+        check_plain(array, where)
         if array.dtype.hasobject or array.dtype.itemsize == 0:
             raise TypeError(f"{where}: expected a dtype of fixed size, got {array.dtype}")
         return array
@@ -375,6 +374,7 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
         raise TypeError(f"{where}: expected a dense tensor, got {array.layout}; use .to_dense()")
     if array.is_meta:
         raise TypeError(f"{where}: expected a tensor with values, got one on the meta device")
+    check_plain(array, where)
     return array.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 
@@ -388,7 +388,7 @@ def _ragged_part(entry: Any, where: str) -> Part:
         values = as_ndarray(entry.values, where)
         ragged = RaggedArray(values, as_ndarray(entry.offsets, where))
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise type(error)(f"{where}: {str(error).removeprefix(f'{where}: ')}") from error
     return values[int(ragged.offsets[0]) : int(ragged.offsets[-1])], ragged.lengths
 
 
