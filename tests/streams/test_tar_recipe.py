@@ -1,27 +1,17 @@
 """The recipe for .tar files of the page about streams, with shards that GNU tar writes."""
 
-import ast
-import re
+import runpy
 import shutil
 import subprocess
-import tarfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
 import pinfeed
 
-PAGE = Path(__file__).parents[2] / "docs" / "streams.md"
-
-
-def _recipe():
-    """``read_tar`` as it stands on the page."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    code = next(block for block in blocks if "def read_tar" in block)
-    functions = [node for node in ast.parse(code).body if getattr(node, "name", "") == "read_tar"]
-    names = {"tarfile": tarfile, "PurePosixPath": PurePosixPath}
-    exec(compile(ast.Module(functions, []), str(PAGE), "exec"), names)
-    return names["read_tar"]
+read_tar = runpy.run_path(Path(__file__).parents[2] / "docs" / "recipes" / "read_tar.py")[
+    "read_tar"
+]
 
 
 def _is_gnu_tar():
@@ -59,7 +49,7 @@ def test_shards_of_gnu_tar(way, tmp_path):
     inside = tmp_path if way == "from outside" else folder
     command = ["tar", "--sort=name", "-cf", shard, *(WAYS[way] or reversed(files))]
     subprocess.run(command, cwd=inside, check=True, timeout=60)
-    stream = pinfeed.StreamDataset([str(shard)], open_shard=_recipe())
+    stream = pinfeed.StreamDataset([str(shard)], open_shard=read_tar)
     prefix = "photos.v1.2/" if way == "from outside" else ""
     expected = [
         {"name": f"{prefix}cat", "cls": b"3", "txt": b"a cat"},
@@ -87,7 +77,7 @@ def test_shards_in_any_order(way, tmp_path):
         check=True,
         timeout=60,
     )
-    found = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=_recipe())]
+    found = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=read_tar)]
     assert found == [
         {"name": name, "txt": f"{name}.txt".encode(), "cls": f"{name}.cls".encode()}
         for name in ("b", "a", "sub/a")

@@ -20,20 +20,19 @@ _Callback: Any = import_extra("lightning.pytorch", "lightning").Callback
 class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is missing
     """Callback that makes loaders resume exactly from a checkpoint saved anywhere in an epoch.
 
-    An entry point adds it to every ``lightning.Trainer``, so you need not pass it. Lightning saves and
-    loads the states of loaders itself. The callback corrects four cases:
+    pinfeed adds it to every ``lightning.Trainer``, by an entry point. It applies to each `DeviceLoader`
+    (`from_numpy` returns one), and to each ``StatefulDataLoader`` with a pinfeed sampler. For a
+    ``StatefulDataLoader`` of a stream without a `DeviceLoader` around it, the callback warns.
 
-    - Lightning loads no state if ``trainer.estimated_stepping_batches`` was read before the fit, as several
-      learning rate schedules do.
-    - It prefetches a batch of loaders without a length, such as streams, and saves the state after that
-      batch, which was not trained on.
-    - It loads no state after a finished epoch, so a stream's next epoch is epoch 0.
-    - It restores the number of batches done in the epoch, which is wrong with another batch size or number
-      of ranks. The callback corrects the count if the loader has a pinfeed sampler.
+    Lightning saves and loads the states of loaders itself. The callback corrects four cases:
 
-    It applies to each `DeviceLoader`, such as `from_numpy` returns, and each ``StatefulDataLoader`` with a
-    pinfeed sampler. A ``StatefulDataLoader`` of a stream needs a `DeviceLoader` around it; without one,
-    the callback warns.
+    - **Learning-rate schedules:** Lightning loads no state if ``trainer.estimated_stepping_batches`` was
+      read before the fit.
+    - **Loaders without a length,** such as streams: Lightning prefetches a batch, and saves the state after
+      it.
+    - **Finished epochs:** Lightning loads no state, so a stream's next epoch is epoch 0.
+    - **Another batch size or rank count:** Lightning restores a wrong number of batches. The callback
+      corrects it for loaders with a pinfeed sampler.
 
     Example:
         >>> import lightning

@@ -33,9 +33,8 @@ _MANY_SHAPES = "ray.data.arrow_variable_shaped_tensor"
 class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray is missing
     """`pinfeed.Collate` for Ray Data: a ``collate_fn`` of ``iter_torch_batches``.
 
-    Ray passes each batch as an Arrow table, whose memory (possibly in the object store) the fields read
-    directly. Only bools, which Arrow packs eight into a byte, and lists of a batch that spans several
-    blocks are copied first.
+    The fields read the memory of Ray's Arrow tables directly. Only bools, and lists of a batch that spans
+    several blocks, are copied first.
 
     Args:
         fields: Fields by column name. Columns without a field are stacked. None: all are stacked.
@@ -49,15 +48,15 @@ class RayCollate(_ArrowBatchCollateFn):  # type: ignore[misc] # Any, where Ray i
 
     Values keep the column's dtype. The batch is the dict that `Collate` returns for the same rows.
 
-    Ray moves a dict of tensors to the device, but no other batch: for a batch with strings, put a
-    `DeviceLoader` around the iteration. Because Ray concatenates the parts of a tuple, NamedTuples must
-    be replaced by separate keys: ``Pad(lengths="n")``, ``Jagged(offsets="starts")``.
+    Ray concatenates the parts of a tuple, so fields must not return NamedTuples. Name the parts instead:
+    ``Pad(lengths="n")``, ``Jagged(offsets="starts")``. Ray moves only dicts of tensors to the device. If a
+    batch has strings, put a `DeviceLoader` around the iteration.
 
     Raises:
         TypeError: If ``fields`` is not a dict of fields. When batches are collated: if a column has
             structs.
         ValueError: If a field returns a NamedTuple. When batches are collated: if ``fields`` names a
-            missing column, a value is null, or as with `Collate`.
+            missing column, a value is null, or `Collate` raises.
 
     Example:
         >>> collate = RayCollate({"tokens": pinfeed.Pad(multiple_of=4, lengths="lengths")})

@@ -343,13 +343,13 @@ class _Padding(_Collator):
 class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
     """Drop-in replacement for transformers' ``DataCollatorWithPadding``.
 
-    Arguments, and the batch's keys, dtypes and values, are the same as in transformers. The keys of a
-    tokenizer are padded, all others stacked; ``label`` and ``label_ids`` become ``labels``. Falls back
-    to transformers for ``padding=False``, ``return_tensors="np"`` and feature extractors.
+    Arguments and batches are the same as in transformers. The keys of a tokenizer are padded, all other
+    keys are stacked, and ``label`` or ``label_ids`` becomes ``labels``. With ``padding=False``,
+    ``return_tensors="np"`` or a feature extractor, transformers collates the batch.
 
     Raises:
         ValueError: When a batch is collated: if the tokenizer has no padding token, a feature is longer
-            than ``max_length``, a feature's keys differ in length, or as with `pinfeed.Collate`.
+            than ``max_length``, a feature's keys differ in length, or `pinfeed.Collate` raises.
 
     Example:
         >>> from transformers import ByT5Tokenizer
@@ -378,8 +378,7 @@ class DataCollatorForTokenClassification(
 ):
     """Drop-in replacement for transformers' ``DataCollatorForTokenClassification``.
 
-    ``label`` or ``labels`` are padded to the width of the tokens. Otherwise like
-    `DataCollatorWithPadding`.
+    Like `DataCollatorWithPadding`, but ``label`` or ``labels`` are padded to the width of the tokens.
     """
 
     @override
@@ -403,9 +402,9 @@ class DataCollatorForTokenClassification(
 class DataCollatorForSeq2Seq(_Padding, _theirs.DataCollatorForSeq2Seq):  # type: ignore[misc]
     """Drop-in replacement for transformers' ``DataCollatorForSeq2Seq``.
 
-    ``label`` or ``labels``, with their own lengths, become ``labels``, which is None if all features lack
-    them; the model prepares ``decoder_input_ids`` from them, if it can. ``max_length`` is also the width
-    of labels. Otherwise like `DataCollatorWithPadding`.
+    Like `DataCollatorWithPadding`, but ``label`` or ``labels`` are padded to their own width, or to
+    ``max_length``. The model prepares ``decoder_input_ids`` from them, if it can. ``labels`` is None if
+    all features lack labels.
     """
 
     @override
@@ -436,15 +435,15 @@ class DataCollatorForLanguageModeling(
 ):
     """Drop-in replacement for transformers' ``DataCollatorForLanguageModeling``.
 
-    With ``mlm=False``, ``labels`` are the features' labels, or else the tokens. A label is -100 at every
-    padding token (also within a text), and where ``completion_mask``, ``assistant_masks`` or
+    Like `DataCollatorWithPadding`, with ``labels``. Features that are sequences instead of dicts are
+    passed to transformers.
+
+    With ``mlm=False``, ``labels`` are the labels of the features or, without labels, the tokens. A label is
+    -100 at every padding token (also within a text), and where ``completion_mask``, ``assistant_masks`` or
     ``loss_mask`` is 0. Labels taken from the tokens are also -100 where ``attention_mask`` is 0.
 
-    With ``mlm=True``, the batch is padded first, and transformers then chooses the tokens to mask, with
-    the same draws from the same generator. Labels of features must then equal the tokens.
-
-    Features that are token sequences instead of dicts are passed to transformers.
-    Otherwise like `DataCollatorWithPadding`.
+    With ``mlm=True``, pinfeed pads the batch, and transformers chooses the tokens to mask, with the same
+    random draws. Labels of features must equal the tokens.
     """
 
     @override
@@ -497,15 +496,14 @@ class DataCollatorWithFlattening(
 ):
     """Drop-in replacement for transformers' ``DataCollatorWithFlattening``: (1, tokens), without padding.
 
-    The arguments are the same as in transformers. A label is -100 where ``completion_mask``,
-    ``assistant_masks`` or ``loss_mask`` is 0. For models that support this, see `pinfeed.Pack`.
-    Lists under other keys raise ValueError, except ``token_type_ids`` and ``special_tokens_mask`` of
-    zeros, and ``position_ids`` that count from 0.
+    Arguments and batches are the same as in transformers, except that a label is -100 where
+    ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0. `pinfeed.Pack` lists the models that
+    accept such batches.
 
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, features have lists under other keys, or as with
-            `pinfeed.Collate`.
+            ``attention_mask`` has a 0, or another key has a list that can't be ignored (zeros in
+            ``token_type_ids`` and ``special_tokens_mask`` can, and ``position_ids`` that count from 0).
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
@@ -554,17 +552,16 @@ def packed_loader(
     """Creates a training loader of packed rows for a ``Trainer``, or TRL's ``SFTTrainer``.
 
     Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other: transformers
-    derives the model's mask from ``position_ids``, including sliding windows, because batches have no
-    mask and ``use_cache=False``. With flash attention, all rows are concatenated, with
-    ``cu_seq_lens_q`` and the kernel's other arguments.
+    derives the attention mask from ``position_ids``, sliding windows included. With flash attention, all
+    rows are concatenated, with ``cu_seq_lens_q`` and the kernel's other arguments.
 
-    The labels are the dataset's labels, or else the tokens. They are -100 at the first token of each
-    document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
-    ``completion_mask`` under TRL's ``completion_only_loss=False``). Other columns with lists of numbers
-    raise ValueError, because ignoring them may change training. So do numbers that can determine the
-    loss, such as ``prompt_len`` and ``weight``. Strings and other numbers are ignored.
+    Labels are the dataset's ``labels`` or, without this column, the tokens. They are -100 at the first
+    token of each document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Strings and most other numbers are
+    ignored. Other lists of numbers, and numbers that can determine the loss, such as ``prompt_len`` and
+    ``weight``, raise ValueError.
 
-    Each pass is an epoch with its own rows. The loader shards rows over ranks, so don't pass it to
+    Each epoch has its own rows. The loader splits the rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.
 
     Args:
@@ -575,8 +572,8 @@ def packed_loader(
         **options: Options of `PackSampler`, such as ``overflow="truncate"``.
 
     Raises:
-        KeyError, TypeError, ValueError: If samples have no ``input_ids`` or unsupported lists of
-            numbers, an ``attention_mask`` has a 0 (when a batch is collated), or as in `PackSampler`.
+        KeyError, TypeError, ValueError: If samples have no ``input_ids`` or unsupported numbers, an
+            ``attention_mask`` has a 0 (when a batch is collated), or `PackSampler` raises.
 
     Example:
         ::

@@ -49,50 +49,41 @@ class DeviceLoader:
         loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
         device: Target device. None: the current accelerator when a loop begins, or the CPU if there is
             none.
-        fields: Fields to apply to batches on the device, nested like a batch: an `Image` for uint8
-            images, which are copied as bytes; a `Pad` for a `JaggedBatch`; a `Stack` that casts.
-            Entries without a field are unchanged. For a device without pinfeed's kernels (anything but
-            CUDA, or a pinfeed built without CUDA), fields are applied on the CPU.
+        fields: Fields to apply to batches on the device, nested like a batch, such as an `Image` for uint8
+            images or a `Pad` for a `JaggedBatch`. Entries without a field are unchanged. If pinfeed has no
+            kernels for the device, fields are applied on the CPU, before the copy.
         prefetch: Maximum number of batches to prefetch; at least 1.
 
-    A loop begins with its first batch, and starts a background thread. The thread takes batches from
-    the loader and copies them to the device, through reused pinned memory, on its own stream. A batch
-    that you receive is ready on your current stream. Small tensors of a batch share one copy, and one
-    allocation. On the CPU nothing is copied, only prefetched.
+    A batch that you receive is ready on your current stream. Batches keep their nesting, custom
+    containers included. Tensors are copied through reused pinned memory; on the CPU they aren't copied.
+    Objects with a ``.to``, such as a PackedSequence, are moved by it when you receive the batch.
+    Everything else is unchanged.
 
-    - Batches keep their nesting: dicts, tuples, NamedTuples, dataclasses, custom containers. Tensors are
-      moved; objects with a ``.to`` (a PackedSequence, a graph) are moved by it when you receive the batch;
-      everything else is unchanged.
-    - Loader errors propagate unchanged, with a note naming the batch. Calling ``next()`` again resumes
-      after the failed batch, if the loader supports that.
-    - Leaving a loop ends the thread and drops prefetched batches, which a generator can't yield again. A
-      loop over a generator that an earlier loop has exhausted raises RuntimeError, even if that
-      loop didn't use a DeviceLoader.
-    - ``len()`` and attributes (``.sampler``, ``.dataset``, ``.set_epoch``) are read from the loader.
-      Set attributes on ``.loader``.
-    - If the loader has a ``state_dict``, or a ``batch_sampler`` of pinfeed, the DeviceLoader has
-      ``state_dict`` and ``load_state_dict``. The state describes the position after the last batch you
-      received, regardless of prefetching. Load it before a loop, which then yields the remaining
-      batches. If the loader has its own state, as a ``StatefulDataLoader`` does, continuing an earlier loop
-      raises RuntimeError. A list of the states of all ranks resumes with other rank and worker counts, if
-      the sampler or the stream supports it. If the loader failed to save its state, ``state_dict`` raises
-      that error. During a loop's first batch the state is unknown: in a signal handler set a flag, and
-      save after the batch.
-    - A loop waits until the thread of the previous loop has left the loader. If all loops share the loader's
-      iterator (a generator, persistent workers), a second loop ends the first, and continuing the first
-      raises RuntimeError. Otherwise loops run side by side, each with its own thread.
-    - A loop belongs to the thread that began it. Threads may have a loop each, if the loader allows
-      several. ``stats()`` may be called from any thread.
-    - An interrupt (Ctrl-C, or an exception of a signal handler) ends the loop.
+    **Loops.** Each loop has its own thread, which ends with the loop and drops prefetched batches. A loop
+    belongs to the thread that began it; ``stats()`` may be called from any thread. If loops share the
+    loader's iterator (a generator, persistent workers), a second loop ends the first, and continuing the
+    first raises RuntimeError. So does a loop over a generator that is exhausted.
 
-    The loader runs in another thread, except for ``iter`` and the first batch. It must not write to a
-    batch that it has returned. Without workers, a dataset's draws from a global generator
-    interleave with yours in undefined order; a sampler's draws at the start of a loop keep their order.
-    The thread uses the context variables, grad and inference modes, autocast settings and default
-    device that are set when the first batch is requested.
+    **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
+    write to a batch that it has returned. Without workers, its draws from a global generator interleave
+    with yours; draws at the start of a loop keep their order. The thread uses the grad mode, autocast
+    settings, default device and context variables that are set when you request the first batch.
 
-    CUDA devices are supported, and tested on one GPU and on simulated devices that delay each copy as
-    long as CUDA allows. On a device of type "mps", which has a single stream, the thread calls ``.to``.
+    **Errors** of the loader are raised in your loop, with a note that names the batch. ``next()`` then
+    resumes after the failed batch, if the loader supports it.
+
+    **State.** ``state_dict`` and ``load_state_dict`` exist if the loader has a ``state_dict``, or a
+    ``batch_sampler`` of pinfeed. The state is the position after the last batch that you received. Load it
+    before a loop, which then yields the remaining batches. A list with the states of all ranks resumes
+    with other rank and worker counts, if the sampler or stream supports it. During the first batch of a
+    loop the state is unknown: in a signal handler, set a flag, and save after the batch. If the loader has
+    its own state, as a StatefulDataLoader does, continuing an earlier loop raises RuntimeError.
+
+    **Attributes** such as ``.sampler``, and ``len()``, are read from the loader. Set attributes on
+    ``.loader``.
+
+    CUDA devices are supported, and tested on one GPU and on simulated devices. On "mps", which has a single
+    stream, the thread calls ``.to``.
 
     Raises:
         TypeError: If ``loader`` is not an iterable of batches, ``prefetch`` not an integer, ``device`` not
