@@ -209,6 +209,23 @@ def test_a_field_that_leaves_an_entry_where_it_is(sample, field, message):
     check(lambda: wrong([sample] * 2), ValueError, f"['{key}'] looks like", "does not;", message)
 
 
+AS_IMAGE = Image(input="HW", output="HW", scale=1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, PIL.Image.fromarray, np.float32])
+def test_a_mask_read_as_an_image_beside_a_flip(kind):
+    random = Image(augment=augment.RandomHorizontalFlip())
+    fields = lambda image, is_pair: (image, AS_IMAGE) if is_pair else {"image": image, "mask": AS_IMAGE}  # fmt: skip
+    for is_pair in (False, True):
+        samples = [(PHOTO, kind(SCENE)) if is_pair else photo(mask=kind(SCENE))] * 2
+        with pytest.raises(ValueError, match=r"looks like a mask .* Mask\(\) transforms it too"):
+            pinfeed.Collate(fields(random, is_pair))(samples)
+        with pytest.warns(UserWarning, match=r"looks like a mask .* Mask\(\) transforms it too"):
+            pinfeed.Collate(fields(MOVED, is_pair))(samples)
+    gray = kind(PHOTO[..., 0].copy())
+    pinfeed.Collate((random, AS_IMAGE))([(PHOTO, gray)] * 2)
+
+
 def test_what_the_hints_say():
     soft = Image(input="HW", augment=FLIP)
     batch = pinfeed.Collate({"image": MOVED, "mask": soft})([photo(mask=SCENE)])
@@ -272,8 +289,8 @@ def test_images_and_masks_that_stay_for_a_reason():
     assert len(pinfeed.Collate(fields)(samples)["rows"].values) == 4
     still = {"image": Image(), "label": Image(input="HW", output="HW", dtype=torch.int64)}
     pinfeed.Collate(still)([photo(label=SCENE)])
-    fixed = {"image": MOVED, "label": still["label"]}
-    pinfeed.Collate(fixed)([photo(label=SCENE)])
+    smaller = Image(augment=augment.Resize((12, 16)))  # predictions can be resized instead
+    pinfeed.Collate(still | {"image": smaller})([photo(label=SCENE)])
 
 
 def test_a_map_is_resized_with_its_image():

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
-from pinfeed.augment.geometry import Resizing
+from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
@@ -242,10 +242,11 @@ def _problem(
     if size is None or field.geometry is None or entry.path == image.path:
         return None
     is_random = any(step.is_random for step in field.geometry.steps)
+    is_moved = is_random or any(isinstance(step, Flip) for step in field.geometry.steps)
     name = "" if key in ("image", "") else repr(key)
     kind, fix = _nested_kind(entry, image, size, name)
     is_nested = bool(kind)
-    is_mask = not kind and is_random and all(_is_still_mask(f, entry) for f in others)
+    is_mask = not kind and is_moved and all(_is_still_mask(f, entry) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
     elif (array is None and not kind) or any(
@@ -289,8 +290,10 @@ def _is_still_mask(field: Field, entry: FieldEntry) -> bool:
     is_flat = field.input is None and getattr(entry.value, "ndim", 3) == 2
     if field.axes != "HW" and not is_flat:
         return False
-    is_of_classes = not field.dtype.is_floating_point and field.dtype != torch.uint8
-    return is_of_classes or bool(_MASKS.search(entry.key))
+    if _MASKS.search(entry.key) or field.dtype in INTEGERS[1:]:
+        return True
+    is_raw = field.dtype == torch.uint8 or (field.mean is field.std is None and field.scale == 1)
+    return is_raw and not _IMAGES.search(entry.key) and len(_classes(entry, field)) > 1
 
 
 def _keeps_channel(field: Field) -> bool:
