@@ -387,6 +387,18 @@ def test_dtypes(tmp_path):
     assert to_numpy([np.ones(2)] * 2, dtype="f4").dtype == np.float32
 
 
+def test_lists_of_numbers_with_a_dtype(tmp_path):
+    batches = [{"x": [1, 2], "y": ((1.5, 2),), "name": ["a", "b"]}, {"x": [3], "y": [[True, 4]], "name": ["c"]}]  # fmt: skip
+    batches[0]["y"] *= 2
+    for out in (None, tmp_path / "all"):
+        result = to_numpy(batches, out, dtype=np.float16)
+        assert_same(np.array(result["x"]), np.array([1, 2, 3], "f2"))
+        assert_same(np.array(result["y"]), np.array([[1.5, 2], [1.5, 2], [1, 4]], "f2"))
+        assert [*result["name"]] == ["a", "b", "c"]
+    assert_same(to_numpy([[1, 2], []], dtype="i2"), np.array([1, 2], "i2"))
+    assert_same(to_numpy([{"x": [1], "y": [2]}], dtype={"x": "u1"}), {"x": np.array([1], "u1"), "y": [2]})  # fmt: skip
+
+
 @pytest.mark.slow  # transformers takes seconds to import
 def test_outputs_of_transformers():
     outputs = pytest.importorskip("transformers.modeling_outputs")

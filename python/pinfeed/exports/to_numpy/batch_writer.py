@@ -19,6 +19,7 @@ from pinfeed.exports.to_numpy.columns import (
     RaggedColumn,
     SequenceColumn,
     TextColumn,
+    holds_numbers,
     holds_objects,
     is_ragged,
     plain,
@@ -173,12 +174,14 @@ class BatchWriter:
         if entry is None:
             return None
         name = "" if files is None else files.name(steps, f"{where}batch 0")
+        dtype = self._dtype_of(steps, entry)
         is_array = isinstance(entry, ARRAYS) and not holds_objects(entry)
+        is_array = is_array or (dtype is not None and holds_numbers(entry))
         if is_array or is_ragged(entry):
             kind = ArrayColumn
             if not is_array:
                 kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
-            return kind(where, files, name, self._dtype_of(steps, entry))
+            return kind(where, files, name, dtype)
         if _entry_name(steps) in self._dtypes:
             raise TypeError(f"{where}batch 0: dtype is for numbers, got {type(entry).__name__}")
         if not isinstance(entry, list | tuple) and not holds_objects(entry):

@@ -97,6 +97,11 @@ class ArrayColumn(Column):
 
     @override
     def check(self, entry: Any) -> Part:
+        if self._dtype is not None and type(entry) in (list, tuple):
+            try:
+                entry = np.asarray(entry, None if entry else self._dtype)
+            except ValueError as error:  # lists of different lengths in it
+                raise ValueError(f"{self.where}: {error}") from error
         values, lengths = self._part(entry)
         if self._dtype is not None:
             values = checked_cast(values, self._dtype, self.where)
@@ -329,6 +334,13 @@ def holds_objects(entry: Any) -> bool:
     if isinstance(entry, RaggedArray):
         return entry.string_type is not None
     return isinstance(entry, np.ndarray) and entry.ndim > 0 and entry.dtype.kind in "OUST"
+
+
+def holds_numbers(entry: Any) -> bool:
+    """Whether an entry is a list that begins with a number, in any depth."""
+    if isinstance(entry, list | tuple) and entry:
+        return isinstance(entry[0], int | float | complex | np.number) or holds_numbers(entry[0])
+    return False
 
 
 def is_ragged(entry: Any) -> bool:

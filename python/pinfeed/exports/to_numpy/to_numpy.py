@@ -44,8 +44,8 @@ def to_numpy(
             directory per `RaggedArray`. Files can be larger than memory, and appear only when they are
             complete.
         dtype: NumPy or torch dtype of all numbers, or a dict of dtypes by entry, such as ``{"logits":
-            np.float16, "target.boxes": np.int32}``. Every number must fit. None: the dtypes of the
-            batches.
+            np.float16, "target.boxes": np.int32}``. Every number must fit. Lists of numbers then count
+            as arrays. None: the dtypes of the batches.
         max_samples: Maximum number of samples. Required for infinite loaders.
         overwrite: Whether to replace the files of an earlier call.
         progress: Whether to show a tqdm bar with samples per second.
