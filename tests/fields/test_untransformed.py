@@ -355,6 +355,8 @@ BLENDED = {
     "PIL": (PIL.Image.fromarray(CLASSES), Image(augment=HALF), "[0, 1, 2, 3]"),
     "one class and none": (np.where(SCENE > 3, 255, SCENE > 1).astype(np.uint8), Image(augment=HALF), "[0, 1, 255]"),
     "floats": (CLASSES.astype(np.float32), Image(augment=HALF), "[0, 1, 2, 3]"),
+    "floats to be blended": (CLASSES.astype(np.float32), Image(scale=1, augment=HALF, interpolation="bilinear"), "[0, 1, 2, 3]"),
+    "flat floats": (np.kron(CLASSES[:8, :8], np.ones((3, 4), np.float32)) * 9, Image(augment=HALF, interpolation="bilinear"), "[0, 9, 18, 27]"),
     "bfloat16": (torch.from_numpy(CLASSES).bfloat16(), Image(augment=HALF), "[0, 1, 2, 3]"),
     "int16": (CLASSES.astype(np.int16), Image(scale=1, augment=HALF), "[0, 1, 2, 3]"),
     "bytes that stay": (CLASSES, Image(dtype=torch.uint8, augment=HALF, interpolation="bilinear"), "[0, 1, 2, 3]"),
@@ -381,6 +383,20 @@ def test_classes_that_are_blended(mask, field, classes):
         assert {*right([sample])["mask"].unique().tolist()} <= {*np.asarray(mask).ravel().tolist()}
 
 
+FLAT = np.kron(CLASSES[:8, :8], np.ones((3, 4), np.uint8))
+
+
+@pytest.mark.parametrize("mask", [CLASSES, FLAT, COLORS[FLAT], PIL.Image.fromarray(COLORS[FLAT])])
+def test_classes_that_are_blended_without_an_image(mask):
+    field = Image(augment=HALF)
+    for key in ("mask", "segLabel", "annotation"):
+        with pytest.warns(UserWarning, match="looks like a mask of classes"):
+            pinfeed.Collate({key: field})([{key: mask}] * 2)
+    for key in ("frame", "x"):  # as of a game
+        pinfeed.Collate({key: field})([{key: mask}] * 2)
+    pinfeed.Collate({"mask": field})([{"mask": SCENE // 4 * np.uint8(255)}] * 2)
+
+
 RAMP = np.tile(np.arange(32, dtype=np.uint8), (24, 1))
 DARK = PHOTO[..., 1] // 6
 # Entries resized beside a photo that are not masks of classes, or that say what they are.
@@ -394,6 +410,7 @@ PIXELS = {
     "few levels, with a scale": (RAMP // 2, Image(scale=1 / 16, augment=HALF)),
     "dark, with mean=0": (RAMP, Image(mean=0, augment=HALF)),
     "a depth": (RAMP.astype(np.float32), Image(input="HW", augment=HALF, interpolation="bilinear")),
+    "heights": (np.add.outer(np.arange(24), np.arange(32)).astype(np.float32), Image(augment=HALF, interpolation="bilinear")),
     "a soft mask of bytes": (np.clip(np.hypot(*np.mgrid[-12:12, -16:16]) * 30 - 150, 0, 255).astype(np.uint8), Image(augment=HALF)),
     "one class as JPEG has it": (np.where(SCENE > 3, 250 + SCENE % 5, SCENE % 5).astype(np.uint8), Image(augment=HALF)),
     "a heat map": ((np.hypot(*np.mgrid[-12:12, -16:16]) * 12).astype(np.uint8), Image(augment=HALF)),

@@ -109,30 +109,33 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
 
 
 def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
-    """Warns about class masks beside an image of the same size that are resized like images."""
-    masks: dict[str, tuple[Image, set[Any]]] = {}
+    """Warns about class masks that are resized like images: by name, or beside an image of their size."""
+    masks: dict[str, tuple[Image, bool, set[Any]]] = {}
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
         entries = list(field_entries(fields, samples[position], "", "", ""))
         sizes = [(e, f, _size(e.value, f)) for e in entries for _, f in e.fields]
         for entry, field, size in sizes:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
-            if size is None or not is_beside or not isinstance(field, Image):
+            is_named = bool(_CLASSES.search(entry.key))
+            if size is None or not (is_beside or is_named) or not isinstance(field, Image):
                 continue
-            classes = _classes(entry, field) if _blends(field) else set()
+            classes = _classes(entry, field, is_beside) if _blends(field) else set()
             if not classes:
                 images.add(entry.path)
-            masks.setdefault(entry.path, (field, set()))[1].update(classes)
-    for path in masks.keys() - images if images else ():
-        field, classes = masks[path]
+            masks.setdefault(entry.path, (field, is_named, set()))[2].update(classes)
+    for path in masks.keys() - images:
+        field, is_named, classes = masks[path]
+        if not (is_named or images):
+            continue
         # Blending a mask of one class into a soft mask can be intended.
         if len(classes) > 1 and len(classes - {0, 255}) > (field.interpolation is not None):
             first = sorted(classes, key=lambda one: one if isinstance(one, tuple) else (one,))[:4]
             text = f"looks like a mask of classes {first}"
             hint = "Mask() keeps classes"
             if isinstance(next(iter(classes)), tuple):
-                way = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
-                hint = f"Mask() keeps classes; {way} converts colors to them"
+                conversion = "(mask[:, :, None] == colors).all(-1).argmax(-1)"
+                hint = f"Mask() keeps classes; {conversion} converts colors to them"
             hint += "; if these are not classes, pass mean=0" * field.dtype.is_floating_point
             warnings.warn(
                 f"Collate: entry {path} {text}, and {field!r} interpolates between classes; {hint}",
@@ -149,21 +152,23 @@ def _blends(field: Image) -> bool:
     return is_resized and is_plain and not is_exact and not field.changes_colors
 
 
-def _classes(entry: FieldEntry, field: Image) -> set[Any]:
-    """Returns the values of an image if they can be classes, or colors that stand for classes."""
+def _classes(entry: FieldEntry, field: Image, is_beside: bool = True) -> set[Any]:
+    """Returns the values of an image if they can be classes, or colors that stand for classes.
+
+    ``is_beside``: whether another image of the same size suggests that they are.
+    """
     image = entry.value
     pixels = np.asarray(host_array(image) if isinstance(image, torch.Tensor) else image)
     if field.input == "CHW" and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
-    # Float maps can have whole numbers; an explicit interpolation means blending is intended.
+    # An explicit interpolation means that blending is intended, of colors and of maps of floats.
     may_be_color = not field.interpolation and not _IMAGES.search(entry.key)
     is_color = may_be_color and pixels.ndim == 3 and pixels.shape[2] == 3
     pixels = pixels if is_color else np.squeeze(pixels)
-    kinds = "ui" if field.interpolation else "uif"
-    if pixels.ndim != 2 + is_color or pixels.dtype.kind not in kinds or pixels.size == 0:
+    if pixels.ndim != 2 + is_color or pixels.dtype.kind not in "uif" or pixels.size == 0:
         return set()
-    most = _MAX_IDS if not is_color else 255
-    if not 0 <= pixels.min() <= pixels.max() <= most or (pixels != np.rint(pixels)).any():
+    limit = _MAX_IDS if not is_color else 255
+    if not 0 <= pixels.min() <= pixels.max() <= limit or (pixels != np.rint(pixels)).any():
         return set()
     values = pixels.astype(np.int32)
     codes = values @ [65536, 256, 1] if is_color else values
@@ -173,6 +178,7 @@ def _classes(entry: FieldEntry, field: Image) -> set[Any]:
     if not is_color and 254 in found and (is_white | (found < 16)).all():
         return set()
     are_few = len(found) <= min(_MAX_CLASSES, codes.size // 8) and pixels.max() <= 255
+    are_few &= is_beside and not (field.interpolation and pixels.dtype.kind == "f")
     if not are_few and not _are_many_classes(codes, entry.key):
         return set()
     if is_color:
