@@ -1,4 +1,4 @@
-"""Arrays to test with: views of every kind, as ndarrays and as tensors, and how to compare them."""
+"""Test arrays: views of every kind, as ndarrays and as tensors, and bitwise comparison."""
 
 import math
 
@@ -45,9 +45,9 @@ def is_fractional(dtype):
 
 @st.composite
 def views(draw, shape, dtype=np.uint8, mirrored=True, target=None):
-    """Views of a shape: cropped, stepped, mirrored, broadcast, with axes in any order in memory.
+    """Draws views of a shape: cropped, stepped, mirrored, broadcast, with axes in any memory order.
 
-    Their integers are such as ``target``, one of torch's dtypes, can hold.
+    Their integers fit ``target``, a torch dtype.
     """
     ways = ["whole", "crop", "step", "broadcast", *(["mirror", "mirror step"] if mirrored else [])]
     memory_order = draw(st.permutations(range(len(shape))))
@@ -76,12 +76,12 @@ def views(draw, shape, dtype=np.uint8, mirrored=True, target=None):
         stride if size == view_size else 0
         for size, view_size, stride in zip(shape, view.shape, view.strides, strict=True)
     ]
-    # Not np.broadcast_to, whose result is read-only, which torch.from_numpy warns about.
+    # np.broadcast_to returns a read-only array, which torch.from_numpy warns about.
     return np.lib.stride_tricks.as_strided(view, shape, strides)
 
 
 def as_kind(kind, array):
-    """The array as it is, read-only, or as a tensor that looks at the same memory."""
+    """Returns the array itself, read-only, or as a tensor that shares its memory."""
     if kind == "tensor":
         return torch.from_numpy(array)
     if kind == "read-only":
@@ -91,7 +91,7 @@ def as_kind(kind, array):
 
 
 def unwritten(kind, shape, dtype):
-    """An array to write into, every byte of it 0xA5."""
+    """Returns an output array filled with the byte 0xA5."""
     numpy_dtype = np.dtype("uint16" if dtype == "bfloat16" else dtype)
     memory = np.full(math.prod(shape) * numpy_dtype.itemsize, 0xA5, np.uint8)
     array = memory.view(numpy_dtype).reshape(shape)
@@ -99,7 +99,7 @@ def unwritten(kind, shape, dtype):
 
 
 def bits(array):
-    """An ndarray of the array's bytes as unsigned integers, so that -0 is not 0 and NaN is NaN."""
+    """Returns the array's bytes as unsigned integers, so that -0 differs from 0 and NaN equals NaN."""
     if isinstance(array, torch.Tensor):
         if array.dtype == torch.bfloat16:
             array = array.view(torch.uint16)
@@ -110,19 +110,19 @@ def bits(array):
 
 
 def assert_same_bits(got, expected):
-    """Same shape, same item size, and every bit the same."""
+    """Asserts equal shape, item size and bits."""
     got_bits, expected_bits = bits(got), bits(expected)
     assert got_bits.dtype == expected_bits.dtype
-    # np.ascontiguousarray makes a 0-d array 1-d, so shapes are compared as they came.
+    # np.ascontiguousarray makes a 0-d array 1-d, so compare the original shapes.
     assert tuple(got.shape) == tuple(expected.shape)
     np.testing.assert_array_equal(got_bits, expected_bits)
 
 
 def fitting(values, dtype):
-    """The values, with 1 in place of integers that the dtype can't hold."""
+    """Returns the values, with 1 in place of integers that don't fit the dtype."""
     if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
         return values
-    least, most = -65519, 65519  # of float16, where larger ones are infinite
+    least, most = -65519, 65519  # larger values are infinite in float16
     if dtype != torch.float16:
         if dtype == torch.bool or dtype.is_floating_point or dtype.is_complex:
             return values

@@ -1,4 +1,4 @@
-"""Files whose rows are on the disk, or known to be in the page cache; what a folder holds."""
+"""Files whose rows are on disk or in the page cache, open files, and contents of folders."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ import torch
 
 import pinfeed
 
-#: Rows that were in memory without a break before a file is mapped, and somewhat more.
+#: Number of leading rows that must be cached before a file is mapped, with a margin.
 HOT = 300
 
 every_temperature = pytest.mark.parametrize("temperature", ["cold", "hot"])
 
 
 def drop(path):
-    """Has the system forget a file, so that it is read from the disk, where there is one."""
-    path.read_bytes()  # pages that are just being read would stay
+    """Evicts a file from the page cache, so that it is read from disk."""
+    path.read_bytes()  # pages still being read can't be evicted
     descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -53,7 +53,7 @@ FIELDS = {
 
 
 def open_files():
-    """Paths of the files that this process holds open."""
+    """Returns the paths of the open files of this process."""
     paths = []
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # another thread closed it
@@ -62,7 +62,7 @@ def open_files():
 
 
 def contents(folder):
-    """Of every file below a folder."""
+    """Returns the content of every file below a folder."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")

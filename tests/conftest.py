@@ -1,4 +1,4 @@
-"""Fixtures of all tests: instruction sets, thread counts, and how hard Hypothesis tries."""
+"""Fixtures of all tests: instruction sets, thread counts, and Hypothesis profiles."""
 
 import faulthandler
 import gc
@@ -18,24 +18,24 @@ import pinfeed
 import torchvision_operators  # noqa: F401
 from pinfeed import _core
 
-# Programs that tests start: --doctest-modules would import them here, limits on memory and all.
+# Programs that tests start. --doctest-modules would import them here, including their memory limits.
 collect_ignore = ["programs"]
 
-# A shell that starts something in the background has it ignore interrupts, and all it starts.
+# A shell makes its background processes ignore interrupts, and they pass this on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# As long torch waits for a worker whose stream has raised, and then ends it.
+# torch waits this long before it ends a worker whose stream has raised.
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.4
 
-# Python 3.14 starts them by forkserver, which imports torch again for each. Tests of that name it.
+# Python 3.14 defaults to forkserver, whose workers import torch. Tests of forkserver name it.
 multiprocessing.set_start_method("fork")
-# What the server of forkserver imports once, its workers need not.
+# Imported once by the fork server, so that its workers don't have to.
 multiprocessing.set_forkserver_preload(["torch.utils.data", "pinfeed"])
 
 _SETTINGS = {
     "deadline": None,  # shared machines stall
-    # The fixtures that tests of properties use here set up a state, which examples don't change.
+    # Function-scoped fixtures here set up a state that examples don't change.
     "suppress_health_check": [
         hypothesis.HealthCheck.function_scoped_fixture,
         hypothesis.HealthCheck.too_slow,
@@ -57,17 +57,17 @@ def pytest_report_header():
 
 
 def pytest_collection_finish():
-    gc.freeze()  # torch and all tests, which gc.collect() would look through for seconds
+    gc.freeze()  # excludes torch and all tests from gc.collect(), which would take seconds
 
 
 def pytest_unconfigure():
-    # If the process hangs while it exits, it prints where each thread is, and fails.
+    # If the process hangs at exit, prints the stacks of all threads and fails.
     faulthandler.dump_traceback_later(300, exit=True, file=sys.__stderr__)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Workers that import torch anew take seconds: but for one file, they are among the slow."""
+    """Marks tests with spawned workers as slow, except in one file, because these import torch."""
     for item in items:
         if re.search(r"\[.*(spawn|forkserver)", item.name) and item.path.name != "test_workers.py":
             item.add_marker(pytest.mark.slow)
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(params=_core.available_isas())
 def isa(request):
-    """Runs the test once on every instruction set of this machine, and makes sure of it."""
+    """Runs the test once on every instruction set of this machine, and checks that it is active."""
     with pinfeed.testing.use_isa(request.param):
         assert _core.active_isa() == request.param
         yield request.param
@@ -93,7 +93,7 @@ def num_threads(request):
 
 @pytest.fixture
 def tf():
-    """TensorFlow, for the few test files that run where it is."""
+    """Returns TensorFlow, for the test files that need it."""
     import tensorflow
 
     return tensorflow

@@ -1,4 +1,4 @@
-"""Images with new crops each epoch, and the crops that a batch should have."""
+"""Images with new crops each epoch, and the expected crops of a batch."""
 
 import functools
 from typing import Any
@@ -38,7 +38,7 @@ def new_collate(seed=0):
 
 
 def by_index(batches):
-    """The view of each sample, at its first occurrence."""
+    """Returns the crop of each sample, at its first occurrence."""
     found = {}
     for batch in batches:
         for index, image in zip(batch["index"].tolist(), batch["image"], strict=True):
@@ -48,7 +48,7 @@ def by_index(batches):
 
 @functools.cache
 def crops_of_epochs():
-    """The images of each epoch."""
+    """Returns the crops of each epoch."""
     collate = new_collate()
     found = []
     for epoch in range(4):
@@ -59,16 +59,15 @@ def crops_of_epochs():
 
 
 def corners_of(image):
-    """x and y of the upper left and the lower right corner of (H, W, ...)."""
+    """Returns x and y of the upper left and the lower right corner of (H, W, ...)."""
     height, width = image.shape[:2]
     return np.array([[0, 0], [width, height]])
 
 
 def windows_between(corners, image_size, size):
-    """What is seen of images in their own pixels, from where their corners went in batches of a size.
+    """Returns the crops in image pixels, computed from where the corners moved in batches of a size.
 
-    float64 of shape (B, 6): top, left, height, width, and 1 or 0 for mirrored top to bottom and left to
-    right.
+    float64 of shape (B, 6): top, left, height, width, and 1 or 0 for flipped vertically and horizontally.
     """
     first, last = corners.double().numpy().reshape(-1, 2, 2)[..., ::-1].swapaxes(0, 1)
     scale = np.abs(last - first) / image_size
@@ -78,7 +77,7 @@ def windows_between(corners, image_size, size):
 
 
 def what_is_seen(field, images, seed=None):
-    """A batch of images, and what is seen of each, as `windows_between` has it."""
+    """Returns a batch of images, and their crops as `windows_between` computes them."""
     fields = {"image": field, "corners": pinfeed.Points()}
     samples = [{"image": image, "corners": corners_of(image)} for image in images]
     rows = IndexedDataset(samples).__getitems__(range(len(samples)))

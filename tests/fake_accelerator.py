@@ -1,8 +1,7 @@
-"""A device made of host memory, whose streams do their work as late as they may.
+"""A device in host memory, whose streams work as late as possible.
 
-Work that was put on a stream is done when somebody waits for it and not before, and memory that is
-freed is overwritten at once, unless a stream that it was kept for has yet to get there. So memory
-that is written, reused or given back too early shows in the results.
+Work on a stream runs only when something waits for it. Freed memory is overwritten immediately, unless a
+stream that uses it is behind. So the results show memory that is written, reused or released too early.
 """
 
 import ctypes
@@ -18,7 +17,7 @@ _lock = threading.RLock()  # of all streams and all memory
 
 
 class FakeStream:
-    """Work in order."""
+    """A queue of work."""
 
     def __init__(self, accelerator):
         self._accelerator = accelerator
@@ -34,7 +33,7 @@ class FakeStream:
             self.run()
 
     def run(self, until=None):
-        """Does the work up to that piece, or all of it."""
+        """Runs the work up to that piece, or all of it."""
         with _lock:
             while self._work and (until is None or self.done < until):
                 self._work.popleft()()
@@ -51,7 +50,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """A place in a stream's work."""
+    """A position in a stream's work."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -62,18 +61,18 @@ class FakeEvent:
 
 
 class _Array(np.ndarray):
-    """An ndarray whose end can be noticed."""
+    """An ndarray whose end can be observed."""
 
 
 class _Memory:
-    """Bytes that stay where they are, so that an address too old does no harm to the tests.
+    """Memory that is never unmapped, so that stale addresses don't crash the tests.
 
     Args:
-        stream: Whose work uses them first when they are allocated again.
+        stream: The stream that uses new allocations first.
     """
 
     def __init__(self, stream):
-        self.pieces = []  # for good
+        self.pieces = []  # never freed
         self.used = {}  # address: size
         self.kept_for = {}  # by address
         self._stream = stream
@@ -105,17 +104,17 @@ class _Memory:
 
 
 class FakeAccelerator:
-    """Takes the place of `pinfeed.memory.staging.Accelerator`.
+    """Replaces `pinfeed.memory.staging.Accelerator`.
 
     Args:
-        is_eager: Do all work at once.
+        is_eager: Run all work immediately.
 
     Attributes:
-        default: The stream that threads begin with.
-        room: Bytes of the device; more is an OutOfMemoryError. None: no limit.
-        pinned_left: How many more pinned allocations succeed. None: all.
-        pinned_sizes: Of those that did.
-        copied: The size of each copy that was started.
+        default: The initial stream of each thread.
+        room: Device memory in bytes; more raises OutOfMemoryError. None: no limit.
+        pinned_left: Number of pinned allocations that still succeed. None: all.
+        pinned_sizes: Sizes of the successful pinned allocations.
+        copied: Size of each started copy.
     """
 
     device = torch.device("cpu")
@@ -134,18 +133,18 @@ class FakeAccelerator:
 
     @property
     def used_bytes(self):
-        """Of the device."""
+        """Returns the used device memory."""
         with _lock:
             return sum(self.memory.used.values())
 
     @property
     def pinned_bytes(self):
-        """In use."""
+        """Returns the used pinned memory."""
         with _lock:
             return sum(self._host.used.values())
 
     def streams(self):
-        """Streams that this thread has entered."""
+        """Returns the streams that this thread has entered."""
         if not hasattr(self._threads, "streams"):
             self._threads.streams = [self.default]
         return self._threads.streams
@@ -180,13 +179,13 @@ class FakeAccelerator:
 
     def copy(self, target, source):
         assert self.current_stream() is self.copies
-        assert target.stride() == source.stride()  # or it would be more than a copy of bytes
-        is_fetched = self._host.has(target)  # of a tensor that a test takes for one of the device
+        assert target.stride() == source.stride()  # or it is more than a byte copy
+        is_fetched = self._host.has(target)  # a tensor that a test treats as a device tensor
         assert is_fetched or self.memory.has(target)
         self.copied.append(source.nbytes)
         to, of = _bytes_at(target), _bytes_at(source)
         if not (is_fetched or self.is_pinned(source)):
-            of = of.copy()  # drivers take ordinary memory along at once
+            of = of.copy()  # drivers copy pageable memory immediately
         self.copies.put(lambda: np.copyto(to, of))
 
     def keep_for(self, tensor, stream):
@@ -199,6 +198,6 @@ class FakeAccelerator:
 
 
 def _bytes_at(tensor):
-    """The tensor's memory as the device knows it, by address; that keeps nothing alive."""
+    """Returns the tensor's device memory by address, which keeps nothing alive."""
     buffer = (ctypes.c_uint8 * tensor.nbytes).from_address(tensor.data_ptr())
     return np.frombuffer(buffer, np.uint8)

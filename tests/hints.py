@@ -1,4 +1,4 @@
-"""Mistakes and the hints in their errors: whoever follows a hint is right."""
+"""Tables of mistakes, and a check that the hints in their errors work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 from pinfeed import ArrayDataset, Collate, DeviceLoader, Image
 from samples import assert_same
 
-# A call, what is wrong to call it with, what the error's hint says instead, and what comes of that; the
-# error, and a part of its message.
+# A call, a wrong argument, the argument that the hint suggests and its result; the error, and a part of its
+# message.
 Hints = dict[str, tuple[Callable[[Any], Any], Any, Any, Any, type[Exception], str]]
 
 PHOTOS = np.random.default_rng(0).integers(0, 256, (3, 8, 6, 3), np.uint8)
@@ -33,7 +33,7 @@ def check_hint(call, wrong, right, expected, error, message):
 
 
 def done(action):
-    """For mistakes that have little in common with what is right."""
+    """Calls the action: for mistakes that have little in common with their fix."""
     return action()
 
 
@@ -48,7 +48,7 @@ def by(fields):
 
 
 def rows(arrays, fields=None):
-    """The batch of all rows of arrays."""
+    """Returns the batch of all rows of arrays."""
     dataset = ArrayDataset(arrays)
     return Collate(fields)(dataset.__getitems__(range(len(dataset))))
 
@@ -58,11 +58,11 @@ def first(loader):
 
 
 def loaded(collate, fields):
-    """The batch of all photographs, to which a device applies the fields."""
+    """Returns the batch of all images, with the fields applied on a device."""
     loader = DataLoader(list(PHOTOS), len(PHOTOS), collate_fn=collate)
     return first(DeviceLoader(loader, "cpu", fields=fields))
 
 
 def shown(**options):
-    """The bytes of the first photograph in a batch."""
+    """Returns the first image of a batch as bytes."""
     return Collate(Image(dtype=torch.uint8, **options))([PHOTOS[0]])

@@ -1,4 +1,4 @@
-"""Loaders that a test can look into, and what every test of DeviceLoader goes through."""
+"""Loaders that tests can inspect, and fixtures of every DeviceLoader test."""
 
 import faulthandler
 import gc
@@ -14,7 +14,7 @@ COUNT = 6
 
 @pytest.fixture(autouse=True)
 def watchdog():
-    """A test that hangs ends with the stacks of all threads."""
+    """Ends a test that hangs, with the stacks of all threads."""
     faulthandler.dump_traceback_later(120, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -24,7 +24,7 @@ def watchdog():
 def no_thread_is_left():
     yield
     if feeding_threads():
-        gc.collect()  # of errors, which know the frames that a loop was in
+        gc.collect()  # errors in cycles, whose tracebacks hold the loop's frames
     assert feeding_threads() == []
 
 
@@ -37,12 +37,12 @@ def on_cpu(loader, **options):
 
 
 class Generated:
-    """A loader whose every iteration is recorded."""
+    """A loader that records every iteration."""
 
     def __init__(self, count=COUNT, fail_at=None):
         self.count, self.fail_at = count, fail_at
         self.asked = 0  # batches, in all iterations
-        self.open = 0  # iterations that have begun and are not over
+        self.open = 0  # iterations in progress
 
     def __iter__(self):
         self.open += 1

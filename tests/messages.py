@@ -4,7 +4,7 @@ import pytest
 
 
 def check(call, error, *words):
-    """The call raises exactly this error, and its message is a line with all of these words."""
+    """Asserts that the call raises exactly this error, with a one-line message that contains these words."""
     with pytest.raises(error) as caught:
         call()
     assert type(caught.value) in (error if isinstance(error, tuple) else (error,))

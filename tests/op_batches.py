@@ -1,4 +1,4 @@
-"""Random calls of torch.ops.pinfeed, and what they mean in plain NumPy; for any device."""
+"""Random calls of torch.ops.pinfeed, and their results in plain NumPy; for any device."""
 
 import itertools
 
@@ -10,12 +10,12 @@ import reference
 from arrays import NUMPY_DTYPES, as_kind, random_array, views
 
 PIXEL_DTYPES = ["float32", "float16", "bfloat16", "uint8"]
-LAYOUTS = {"NHWC": (1, 2), "NCHW": (2, 3), "NHW": (1, 2)}  # where H and W are
+LAYOUTS = {"NHWC": (1, 2), "NCHW": (2, 3), "NHW": (1, 2)}  # positions of H and W
 
 
 @st.composite
 def image_calls(draw, most=70):
-    """Arguments of normalize_images, and the batch that they mean."""
+    """Draws arguments of normalize_images, and the expected batch."""
     input = draw(st.sampled_from(list(LAYOUTS)))
     dtype = draw(st.sampled_from(PIXEL_DTYPES))
     output = draw(st.sampled_from(["NCHW", "NHWC", "channels_last"]))
@@ -41,7 +41,7 @@ def image_calls(draw, most=70):
 
 @st.composite
 def permutations(draw, kinds=("tensor",)):
-    """An array of any dtype, rank and strides, two orders of its axes, and what that makes of it."""
+    """Draws an array of any dtype, rank and strides, two orders of its axes, and the permuted array."""
     kind = draw(st.sampled_from(kinds))
     input = "".join(draw(st.permutations("NTHWCβ"))[: draw(st.integers(1, 5))])
     output = "".join(draw(st.permutations(input)))
@@ -55,7 +55,7 @@ def permutations(draw, kinds=("tensor",)):
 
 @st.composite
 def jagged_calls(draw):
-    """Arguments of pad_jagged, and the values that they mean."""
+    """Draws arguments of pad_jagged, and the expected values."""
     row = tuple(draw(st.lists(st.integers(0, 4), max_size=2)))
     dtype = draw(st.sampled_from(NUMPY_DTYPES))
     lengths = draw(st.lists(st.one_of(st.integers(0, 4), st.integers(1, 50)), max_size=6))
@@ -84,7 +84,7 @@ def jagged_calls(draw):
 
 
 def unpadded(values, offsets, options):
-    """The expected result of unpad_to_jagged: zeros for missing or truncated rows."""
+    """Returns the expected result of unpad_to_jagged: zeros for missing or truncated rows."""
     result = np.zeros_like(np.asarray(values))
     most = options["max_length"]
     for begin, end in itertools.pairwise(offsets.tolist()):

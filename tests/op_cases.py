@@ -12,13 +12,13 @@ def images(device="cpu", shape=(3, 5, 7, 3)):
 
 
 def jagged(device="cpu", row=(2,), dtype=torch.float32):
-    """Values and offsets: an empty sample, a long one, and rows of no sample at either end."""
+    """Returns values and offsets: an empty sample, a long one, and unused rows at either end."""
     values = torch.arange(12 * torch.Size(row).numel()).view(12, *row).to(dtype)
     return values.to(device), torch.tensor([1, 3, 3, 10, 11], device=device)
 
 
 def calls(device="cpu"):
-    """(name, op, args, kwargs): ordinary calls of each op, one at least for every option."""
+    """Returns (name, op, args, kwargs): calls of each op that together use every option."""
     batch = images(device)
     wide = images(device, (2, 4, 3, 40))
     values, offsets = jagged(device)
@@ -69,7 +69,7 @@ def tensors(result):
 
 
 def moved(arguments, device):
-    """The same positional or keyword arguments, on another device."""
+    """Returns the positional or keyword arguments, on another device."""
 
     def move(value):
         return value.to(device) if isinstance(value, torch.Tensor) else value

@@ -1,8 +1,8 @@
-"""Python programs in processes of their own, without the seconds that importing torch takes.
+"""Python programs in separate processes, without the seconds that importing torch takes.
 
-A server that has imported torch and pinfeed forks for each program. The fork runs it as ``python -c``
-would, and ends as any interpreter does. Children of multiprocessing's forkserver end in ``os._exit``
-instead: nothing that happens while an interpreter ends could be tested there.
+A server that has imported torch and pinfeed forks for each program. The fork runs it like ``python -c``, and
+exits like an interpreter. Children of multiprocessing's forkserver exit by ``os._exit`` instead, so they can't
+test the interpreter's exit.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ _ENVIRONMENT = dict(os.environ)
 
 
 def run_program(name, *arguments, **options):
-    """Returns the output of this program in tests/programs, like `run_python`."""
+    """Returns the output of a program in tests/programs, like `run_python`."""
     path = PROGRAMS / f"{name}.py"
     return run_python(path.read_text(encoding="utf-8"), *arguments, path=str(path), **options)
 
 
 def run_python(code, *arguments, timeout=150, fresh=False, path=None):
-    """Returns the output of a Python program; fails if it fails, crashes or hangs, with its stacks.
+    """Returns the output of a Python program; fails, with its stacks, if it fails, crashes or hangs.
 
     Args:
         code: The program.
         arguments: Its ``sys.argv[1:]``.
-        timeout: Seconds after which it hangs.
-        fresh: Start a new interpreter, for a program about what happens when pinfeed is imported.
-        path: The file that the code is from, whose folder it may import from. None: ``python -c``.
+        timeout: Seconds after which it counts as hanging.
+        fresh: Start a new interpreter, for programs about the import of pinfeed.
+        path: The code's file, whose folder it can import from. None: ``python -c``.
     """
     server, process = _server(os.getpid())
     assert process.poll() is None, f"the server of programs ended by itself: {process.returncode}"
@@ -57,7 +57,7 @@ def run_python(code, *arguments, timeout=150, fresh=False, path=None):
         for deadly in (signal.SIGABRT, signal.SIGKILL):  # faulthandler prints stacks on the first
             if still_open:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, deadly)  # its workers too, which hold the pipe as well
+                    os.killpg(pid, deadly)  # also its workers, which hold the pipe too
                 more, still_open = _read_all(stdout, 20)
                 printed += more
         status = int(server.recv(64))
@@ -69,7 +69,7 @@ def run_python(code, *arguments, timeout=150, fresh=False, path=None):
 
 
 def _read_all(pipe, seconds):
-    """Returns the pipe's bytes until all writers have closed it, and whether that took too long."""
+    """Returns the pipe's bytes until all writers have closed it, and whether the time ran out."""
     parts = []
     deadline = time.monotonic() + seconds
     while select.select([pipe], [], [], max(deadline - time.monotonic(), 0))[0]:
@@ -81,21 +81,21 @@ def _read_all(pipe, seconds):
 
 @functools.cache
 def _server(_pid):
-    """The connection to a server of this process; a fork of it gets one of its own."""
+    """Returns a connection to a server of this process; a fork gets its own."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-X", "faulthandler", __file__, str(theirs.fileno())]
     with theirs:
         server = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], start_new_session=True, env=_ENVIRONMENT
         )
-    return ours, server  # which is not waited for, and ends when the connection does
+    return ours, server  # it is not waited for, and exits when the connection closes
 
 
 def _serve(connection):
-    """Forks for each program that comes; returns the program, in the fork."""
+    """Forks for each program that arrives; returns the program, in the fork."""
     while True:
         message, outputs, _, _ = socket.recv_fds(connection, 1 << 20, 2)
-        if not message:  # whoever sent programs has ended
+        if not message:  # the sender has exited
             os._exit(0)
         pid = os.fork()
         if pid == 0:
@@ -115,8 +115,8 @@ def _serve(connection):
 if __name__ == "__main__":
     for module in ("torch.utils.data", "pinfeed"):
         importlib.import_module(module)
-    multiprocessing.set_start_method("fork")  # which Python 3.14 doesn't by itself
-    gc.freeze()  # what the forks need not look through when they end
+    multiprocessing.set_start_method("fork")  # Python 3.14 doesn't do this
+    gc.freeze()  # excludes objects from garbage collection at the exit of forks
     fresh, path, code, arguments, folder, environment = _serve(
         socket.socket(fileno=int(sys.argv[1]))
     )

@@ -1,6 +1,6 @@
-"""Reference implementations of pinfeed's functions, in exact arithmetic and plain NumPy, without pinfeed.
+"""Reference implementations of pinfeed's functions in exact arithmetic and plain NumPy.
 
-bfloat16, which NumPy lacks, appears as its bits in uint16.
+bfloat16, which NumPy lacks, is represented by its bits in uint16.
 """
 
 import functools
@@ -12,9 +12,9 @@ import numpy as np
 
 
 def images(batch, mean=None, std=None, scale=1 / 255, dtype="float32", input="NHWC", output="NCHW"):
-    """The batch that `pinfeed.functional.normalize` and `pinfeed.Image` make of uint8 images.
+    """Returns the batch of `pinfeed.functional.normalize` and `pinfeed.Image` for uint8 images.
 
-    A byte has 256 values, so each channel is a table: exact arithmetic is affordable.
+    Each channel is a table of 256 values, which makes exact arithmetic affordable.
     """
     if input == "NHW":
         batch, input = batch[..., np.newaxis], "NHWC"
@@ -29,7 +29,7 @@ def images(batch, mean=None, std=None, scale=1 / 255, dtype="float32", input="NH
 
 
 def constants(mean, std, scale, channels):
-    """``scale / std`` and ``-mean / std`` of each channel: float64, then rounded to float32."""
+    """Returns ``scale / std`` and ``-mean / std`` of each channel: float64, then rounded to float32."""
     mean = np.float64(0.0 if mean is None else mean)
     std = np.float64(1.0 if std is None else std)
     per_channel = [
@@ -41,7 +41,7 @@ def constants(mean, std, scale, channels):
 
 @functools.cache
 def fused_multiply_add(scale, bias):
-    """``byte * scale + bias``, rounded once to float32, for all 256 bytes."""
+    """Returns ``byte * scale + bias``, rounded once to float32, for all 256 bytes."""
     return np.array(
         [
             _to_float32(byte * Fraction(scale) + Fraction(bias), sign_of_zero=byte * scale + bias)
@@ -52,8 +52,8 @@ def fused_multiply_add(scale, bias):
 
 
 def gray(image):
-    """Whole numbers in float64 of shape (H, W), the gray of uint8 (3, H, W) as torchvision finds it."""
-    # Products and sums of so few bits are exact in float64, so each is rounded once.
+    """Returns the gray of uint8 (3, H, W) by torchvision's formula, as whole numbers in float64 (H, W)."""
+    # These products and sums are exact in float64, so each is rounded once.
     weights = np.float32([0.2989, 0.587, 0.114]).astype(np.float64)
     total = np.float32(0)
     for plane, weight in zip(image.astype(np.float64), weights, strict=True):
@@ -62,28 +62,28 @@ def gray(image):
 
 
 def with_contrast(image, factor):
-    """uint8 of shape (C, H, W) with another contrast, as torchvision changes it."""
+    """Returns uint8 (C, H, W) with another contrast, like torchvision."""
     values = gray(image) if len(image) == 3 else image.astype(np.float64)
     mean = np.float32(values.sum(dtype=np.float64)) / np.float32(values.size)
     return _blended(image, mean, factor)
 
 
 def with_saturation(image, factor):
-    """uint8 of shape (C, H, W) with another saturation, as torchvision changes it; 0 makes it gray."""
+    """Returns uint8 (C, H, W) with another saturation, like torchvision; 0 makes it gray."""
     if len(image) == 1:
         return image
     return _blended(image, gray(image).astype(np.float32), factor)
 
 
 def _blended(image, center, factor):
-    """Bytes that move away from the center, or towards it: the sum is rounded once, and cut off."""
+    """Returns bytes moved away from or towards the center; the sum is rounded once and clamped."""
     products = image.astype(np.float32) * np.float32(factor)
     sums = multiply_add(np.broadcast_to(center, image.shape), np.float32(1 - factor), products)
     return np.clip(sums, 0, 255).astype(np.uint8)
 
 
 def patches(clip, size, merge=1, temporal=1, order="CHW"):
-    """Expected result of `pinfeed.functional.patchify` for a clip: values of shape (T, H, W, C)."""
+    """Returns the result of `pinfeed.functional.patchify` for a clip: values of shape (T, H, W, C)."""
     last = clip[-1:]
     clip = np.concatenate([clip, *[last] * (-len(clip) % temporal)])
     times, height, width, channels = clip.shape
@@ -96,7 +96,7 @@ def patches(clip, size, merge=1, temporal=1, order="CHW"):
 
 
 def normalized(batch, mean, std, scale, source, dtype, input, output):
-    """The batch that `pinfeed.Image` makes of images of any dtype."""
+    """Returns the batch of `pinfeed.Image` for images of any dtype."""
     if scale is None:
         scale = {"uint8": 1 / 255, "uint16": 1 / 65535, "int16": 1 / 32767}.get(source, 1)
     if input == "NHW":
@@ -108,17 +108,17 @@ def normalized(batch, mean, std, scale, source, dtype, input, output):
 
 
 def widened(array, dtype):
-    """float32 values of any dtype that has no more bits."""
+    """Returns the float32 values of a dtype with at most as many bits."""
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
 
 
 def multiply_add(values, scale, bias):
-    """``values * scale + bias`` of float32, rounded once to float32.
+    """Returns ``values * scale + bias`` of float32, rounded once to float32.
 
-    A product of two float32 is exact in float64. Their sum is rounded to odd, which a second rounding
-    to fewer bits does not see.
+    A product of two float32 is exact in float64. The sum is rounded to odd, which doesn't affect a second
+    rounding to fewer bits.
     """
     with np.errstate(all="ignore"):
         product, bias = values.astype(np.float64) * scale, np.float64(bias)
@@ -133,7 +133,7 @@ def multiply_add(values, scale, bias):
 
 
 def exact_multiply_add(value, scale, bias):
-    """The same of one number, by fractions."""
+    """Returns the same for one number, with fractions."""
     exact = Fraction(value) * Fraction(scale) + Fraction(bias)
     return _to_float32(exact, sign_of_zero=value * scale + bias)
 
@@ -141,7 +141,7 @@ def exact_multiply_add(value, scale, bias):
 def _to_float32(exact, sign_of_zero):
     if exact == 0:
         return sign_of_zero  # a Fraction has no -0
-    exponent = max(math.frexp(exact)[1], -125)  # subnormal numbers share one
+    exponent = max(math.frexp(exact)[1], -125)  # subnormal numbers share one exponent
     unit = Fraction(2) ** (exponent - 24)
     rounded_value = round(exact / unit) * unit  # Fractions round ties to even
     if abs(rounded_value) >= 2**128:
@@ -150,7 +150,7 @@ def _to_float32(exact, sign_of_zero):
 
 
 def rounded(values, dtype):
-    """float32 values in another dtype, to nearest, ties to even."""
+    """Returns float32 values in another dtype, rounded to nearest, ties to even."""
     if dtype == "bfloat16":
         bits = values.view(np.uint32)
         upper = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
@@ -160,20 +160,20 @@ def rounded(values, dtype):
 
 
 def permute(array, input, output):
-    """The array with its axes, named by letters, in another order."""
+    """Returns the array with its axes, named by letters, in another order."""
     return np.transpose(array, [input.index(letter) for letter in output])
 
 
 def gather(array, indices):
-    """The rows of those numbers; negative ones count from the end."""
+    """Returns rows by number; negative numbers count from the end."""
     return array[np.array(list(indices), dtype=object).astype(np.int64)]
 
 
 def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_of=1, room=()):
-    """Values, lengths and mask that `pinfeed.functional.pad` makes of ndarrays.
+    """Returns the values, lengths and mask of `pinfeed.functional.pad` for ndarrays.
 
     multiple_of: one for all ``axes`` or one for each.
-    room: sizes along ``axes`` that the values have at least, such as the sizes of an ``out``.
+    room: minimum sizes along ``axes``, such as the sizes of an ``out``.
     """
     rank, left = samples[0].ndim, side == "left"
     chosen = [0 if axes is None else axes] if not isinstance(axes, tuple) else axes
@@ -203,13 +203,13 @@ def _cut(sample, axis, max_length, left):
 
 
 def _corner(box, shape, left):
-    """The slices of a box that hold data of a shape."""
+    """Returns the slices that hold data of a shape."""
     sizes = zip(box, shape, strict=True)
     return tuple(slice(room - size if left else 0, room if left else size) for room, size in sizes)
 
 
 def jagged(samples, max_length=None, side="right"):
-    """Values and offsets of samples one after the other."""
+    """Returns values and offsets of the concatenated samples."""
     samples = [_cut(sample, 0, max_length, side == "left") for sample in samples]
     ends = itertools.accumulate((len(sample) for sample in samples), initial=0)
     return np.concatenate(samples), np.array(list(ends), np.int64)
@@ -218,7 +218,7 @@ def jagged(samples, max_length=None, side="right"):
 def padded_images(
     samples, pad_value, multiple_of=1, input="HWC", output="CHW", dtype="float32", **constants
 ):
-    """The batch, sizes and mask that `pinfeed.Image` makes of uint8 images of any sizes."""
+    """Returns the batch, sizes and mask of `pinfeed.Image` for uint8 images of any sizes."""
     normalized = [
         images(sample[np.newaxis], dtype=dtype, input="N" + input, output="NHWC", **constants)[0]
         for sample in samples
@@ -239,12 +239,12 @@ def padded_images(
 
 
 def uniform(seed, epoch, index, step):
-    """The two numbers from 0 to below 1 that a step of a geometry draws for a sample."""
+    """Returns the two numbers in [0, 1) that a step of a geometry draws for a sample."""
     return tuple((number >> 11) / 2**53 for number in random_bits(seed, epoch, index, step))
 
 
 def random_bits(seed, epoch, index, step):
-    """The two integers of 64 bits that they are made of.
+    """Returns the two 64-bit integers behind `uniform`.
 
     Philox4x32-10, as Random123 and cuRAND define it; the key follows from seed and epoch.
     """
@@ -260,7 +260,7 @@ def random_bits(seed, epoch, index, step):
 
 
 def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, **border):
-    """torchvision's RandomCrop of an (H, W, C) image; padding is left, top, right, bottom."""
+    """Returns torchvision's RandomCrop of an (H, W, C) image; padding is left, top, right, bottom."""
     left, top, right, bottom = padding
     if pad_if_needed:
         lacking = [
@@ -281,7 +281,7 @@ def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, *
 
 
 def center_crop(image, size):
-    """torchvision's CenterCrop of an (H, W, C) image."""
+    """Returns torchvision's CenterCrop of an (H, W, C) image."""
     lacking = [max(wanted - side, 0) for wanted, side in zip(size, image.shape, strict=False)]
     image = padded_image(image, [(n // 2, (n + 1) // 2) for n in lacking])
     first = [round((side - n) / 2) for side, n in zip(image.shape, size, strict=False)]
@@ -289,7 +289,7 @@ def center_crop(image, size):
 
 
 def resized_size(height, width, size, max_size=None):
-    """The height and width that torchvision's Resize gives to an image."""
+    """Returns the height and width after torchvision's Resize."""
     if isinstance(size, tuple):
         return size
     short, long = sorted((height, width))
@@ -301,7 +301,7 @@ def resized_size(height, width, size, max_size=None):
 
 
 def resized(image, size, interpolation):
-    """An (H, W, C) image of float32 in another size: its rows first, every operation rounded once."""
+    """Returns a resized (H, W, C) image of float32: rows first, every operation rounded once."""
     for axis in (1, 0):
         pixels = np.moveaxis(image, axis, 0)
         outputs = []
@@ -317,7 +317,7 @@ def resized(image, size, interpolation):
 
 
 def _weights(before, after, i, interpolation):
-    """The pixels of an axis that its output number i is made of, and their weights, antialiased."""
+    """Returns the input pixels of output pixel i along an axis, and their antialiased weights."""
     scale = before / after
     wide, radius = max(scale, 1.0), 2 if interpolation == "bicubic" else 1
     center, support = scale * (i + 0.5), radius * wide
@@ -329,14 +329,14 @@ def _weights(before, after, i, interpolation):
 
 
 def _cubic(x):
-    """Keys' cubic, with a = -1/2."""
+    """Returns Keys' cubic, with a = -1/2."""
     if x < 1:
         return (1.5 * x - 2.5) * x * x + 1
     return ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0.0
 
 
 def random_window(height, width, draws, scale, ratio):
-    """torchvision's RandomResizedCrop: top, left, height and width; two pairs of draws for each try."""
+    """Returns torchvision's RandomResizedCrop: top, left, height and width; two pairs of draws per try."""
     for try_area, try_place in zip(draws[::2], draws[1::2], strict=True):
         area = height * width * (scale[0] + try_area[0] * (scale[1] - scale[0]))
         low, high = map(math.log, ratio)
@@ -359,7 +359,7 @@ def random_window(height, width, draws, scale, ratio):
 
 
 def padded_image(image, sides, fill=0, padding_mode="constant"):
-    """An (H, W, C) image with pixels added before and after its rows and columns."""
+    """Returns an (H, W, C) image with pixels added before and after its rows and columns."""
     if padding_mode != "constant":
         return np.pad(image, [*sides, (0, 0)], mode=padding_mode)
     (top, bottom), (left, right) = sides

@@ -1,6 +1,6 @@
-"""Structures of samples, and what "the same" means for them.
+"""Structures of samples, and bitwise comparison of them.
 
-A module of its own: classes must be importable by the workers that a test starts.
+A separate module, so that workers can import the classes.
 """
 
 import collections
@@ -48,7 +48,7 @@ class Bag(Mapping[str, Any]):
 
 
 class TaggedDict(dict):
-    """A dict that carries something more, which a batch must keep."""
+    """A dict with an attribute that a batch must keep."""
 
     tag = "none"
 
@@ -70,13 +70,13 @@ class Couple(Sequence[Any]):
 
 
 class TupleOfTwo(tuple):
-    """A tuple without names of its own type."""
+    """A tuple subclass without names."""
 
     __slots__ = ()
 
 
 class MarkedTensor(torch.Tensor):
-    """A tensor subclass; torch's operations return it again."""
+    """A tensor subclass that torch's operations preserve."""
 
 
 def tagged(x, y):
@@ -85,7 +85,7 @@ def tagged(x, y):
     return result
 
 
-# How two entries become one sample, by name.
+# Builders of a sample from two entries, by name.
 STRUCTURES = {
     "bare": lambda x, _: x,
     "tuple": lambda x, y: (x, y),
@@ -101,12 +101,12 @@ STRUCTURES = {
     "nested": lambda x, y: {"a": (x, [y, Point(x, y)]), "b": Record({"c": x}, FrozenRecord(y, x))},
 }
 
-# Samples of arrays that are a dataset: a list of arrays alone may as well be one of samples.
+# Structures that work as datasets; a list of arrays is ambiguous.
 DATASETS = {name: build for name, build in STRUCTURES.items() if name != "list"}
 
 
 def assert_same(actual, expected, path=""):
-    """Same types of containers and entries, same dtypes and shapes, same bits."""
+    """Asserts equal types of containers and entries, dtypes, shapes and bits."""
     assert type(actual) is type(expected), f"{path}: {type(actual)} is not {type(expected)}"
     if isinstance(expected, torch.Tensor):
         assert actual.dtype == expected.dtype, path
@@ -135,7 +135,7 @@ def assert_same(actual, expected, path=""):
 
 
 def bits(tensor):
-    """The tensor's values as bytes, in the order of its axes."""
+    """Returns the tensor's values as bytes, in the order of its axes."""
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
     if plain.numel() == 0:
         return b""
@@ -153,6 +153,6 @@ def random_tensor(rng, dtype, shape):
 
 @dataclasses.dataclass(frozen=True)
 class FrozenError(Exception):
-    """Refuses attributes, and so notes."""
+    """An error that rejects attributes, and therefore notes."""
 
     code: int

@@ -1,4 +1,4 @@
-"""Training scripts of others, as they are and with the lines that pinfeed changes."""
+"""Published training scripts, with and without the lines that pinfeed changes."""
 
 import difflib
 import textwrap
@@ -10,10 +10,10 @@ def run_both(script, changes, most, tolerance, folder):
     """Returns the final variables of a script, without the changes and with them.
 
     Args:
-        script: The text, which may be indented. It leaves ``weights``.
-        changes: What is written instead of texts that it has once.
+        script: The text, which can be indented. It sets ``weights``.
+        changes: Replacements for texts that it contains once.
         most: Maximum number of changed lines.
-        tolerance: How far the weights of both may be apart.
+        tolerance: Maximum difference of the weights.
         folder: The script's ``folder``.
     """
     changed = script

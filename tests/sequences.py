@@ -1,4 +1,4 @@
-"""Samples of different sizes to test padding with, and keywords that go with them."""
+"""Samples of different sizes for tests of padding, and their keywords."""
 
 from typing import Any, NamedTuple
 
@@ -11,8 +11,8 @@ import reference
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, views
 
 KINDS = ["ndarray", "read-only", "tensor", "list"]
-LIST_DTYPES = ["?", "i8", "f4"]  # what lists of bools, integers and floats count as
-SCALED = (torch.float32, torch.float16, torch.bfloat16)  # what integers are scaled to
+LIST_DTYPES = ["?", "i8", "f4"]  # dtypes of lists of bools, integers and floats
+SCALED = (torch.float32, torch.float16, torch.bfloat16)  # dtypes that integers are scaled to
 # Numbers that every dtype but bool can hold.
 SMALL = {
     "?": st.booleans(),
@@ -27,29 +27,29 @@ class Batch(NamedTuple):
     samples: list[Any]
     keywords: dict[str, Any]
     arrays: list[np.ndarray]  # the samples, in the dtype of the result
-    dtype: Any  # of the result: what torch calls it
+    dtype: Any  # of the result, as a torch dtype
     is_tensor: bool
 
     def expected(self, room=()):
-        """Values, lengths and mask."""
+        """Returns values, lengths and mask."""
         names = {"lengths", "mask", "dtype", "scale"}
         keywords = {k: v for k, v in self.keywords.items() if k not in names and v is not None}
         return reference.pad(self.arrays, room=room, **keywords)
 
 
 def torch_dtype(dtype):
-    """torch's dtype for NumPy's."""
+    """Returns torch's equivalent of a NumPy dtype."""
     return getattr(torch, np.dtype(dtype).name)
 
 
 def cast(array, dtype):
-    """The array in one of torch's dtypes, as torch casts it; bfloat16 as float32."""
+    """Returns the array cast by torch to one of its dtypes; bfloat16 as float32."""
     tensor = torch.from_numpy(array.copy()).to(dtype)
     return (tensor.float() if dtype == torch.bfloat16 else tensor).numpy()
 
 
 def padding_values(dtype):
-    """Numbers that a dtype of torch holds exactly."""
+    """Draws numbers that a torch dtype represents exactly."""
     if dtype == torch.bool:
         return st.booleans()
     if dtype == torch.bfloat16:
@@ -65,7 +65,7 @@ def padding_values(dtype):
 
 @st.composite
 def shapes(draw, rank, varying):
-    """Shapes of the samples of a batch, which differ along those axes only."""
+    """Draws shapes of the samples of a batch, which differ along those axes only."""
     most = {1: 70, 2: 20}.get(rank, 6)
     size = st.one_of(st.integers(0, 3), st.integers(1, most))
     common = [draw(size) for _ in range(rank)]
@@ -76,7 +76,7 @@ def shapes(draw, rank, varying):
 
 
 def multiples(axes):
-    """The multiples of sizes: one number for all axes, or one per axis."""
+    """Draws multiples of sizes: one number for all axes, or one per axis."""
     number = st.sampled_from([1, 2, 3, 8])
     count = len(axes) if isinstance(axes, tuple) else 1
     return st.one_of(st.none(), number, st.tuples(*[number] * count))
@@ -84,7 +84,7 @@ def multiples(axes):
 
 @st.composite
 def shaping(draw, rank):
-    """The axes that differ between samples, and the keywords about axes."""
+    """Draws the axes that differ between samples, and the keywords about axes."""
     varying = sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1)))
     named = tuple(axis - rank * draw(st.booleans()) for axis in varying)
     ways = [named, *(named if len(named) == 1 else ())]
@@ -97,7 +97,7 @@ def shaping(draw, rank):
         "max_length": draw(st.one_of(st.none(), st.integers(1, 9))),
         "multiple_of": draw(multiples(axes)),
         "lengths": draw(st.booleans()),
-        # A mask of axis 0 can't tell about others.
+        # A mask of axis 0 can't describe other axes.
         "mask": (axes is not None or varying == [0]) and draw(st.booleans()),
     }
     return varying, {k: v for k, v in keywords.items() if v is not None or draw(st.booleans())}
@@ -105,7 +105,7 @@ def shaping(draw, rank):
 
 @st.composite
 def samples_of(draw, shape, kind, dtype, fits_all, target=None):
-    """A sample whose integers ``target`` can hold, and the same as an ndarray."""
+    """Draws a sample whose integers fit ``target``, and its ndarray."""
     if kind == "list":
         numbers = draw(st.lists(SMALL[dtype], min_size=shape[0], max_size=shape[0]))
         if dtype == "i8" and not fits_all and numbers and draw(st.booleans()):
@@ -117,7 +117,7 @@ def samples_of(draw, shape, kind, dtype, fits_all, target=None):
 
 @st.composite
 def batches(draw, kinds=KINDS):
-    """Samples of any rank, dtype, strides and kind, with any keywords: a `Batch`."""
+    """Draws samples of any rank, dtype, strides and type, with any keywords: a `Batch`."""
     rank = draw(st.integers(1, 4))
     varying, keywords = draw(shaping(rank))
     all_shapes = draw(shapes(rank, varying))
@@ -144,7 +144,7 @@ def batches(draw, kinds=KINDS):
     for position, shape in enumerate(all_shapes):
         kind = first if position == 0 else draw(st.sampled_from(some))
         if kind == "list" and shape == (0,) and "dtype" not in keywords and position == 0:
-            shape = (1,)  # at least one that says what the dtype is
+            shape = (1,)  # at least one sample determines the dtype
         sample, array = draw(samples_of(shape, kind, dtype, is_cast, target))
         samples.append(sample)
         if "scale" in keywords:
@@ -155,7 +155,7 @@ def batches(draw, kinds=KINDS):
 
 
 def assert_same_padded(result, batch, room=()):
-    """Checks the requested parts: types, and every bit."""
+    """Compares the requested outputs: types, and every bit."""
     keywords = batch.keywords
     values, lengths, mask = batch.expected(room)
     asked = {"lengths": lengths, "mask": mask}
@@ -175,7 +175,7 @@ def assert_same_padded(result, batch, room=()):
 
 
 def assert_same_part(got, expected, batch):
-    """The values: bits as they were, or where there was a cast the same numbers."""
+    """Compares values: all bits, or equal numbers after a cast."""
     assert type(got) is (torch.Tensor if batch.is_tensor else np.ndarray)
     if batch.dtype == torch.bfloat16:
         assert got.dtype == torch.bfloat16
@@ -186,4 +186,4 @@ def assert_same_part(got, expected, batch):
         assert_same_bits(got, expected)
         return
     assert tuple(got.shape) == expected.shape
-    np.testing.assert_array_equal(got, expected)  # NaNs are equal, regardless of their payload
+    np.testing.assert_array_equal(got, expected)  # NaNs with any payload are equal

@@ -1,6 +1,6 @@
-"""Compares what a page prints with what it shows.
+"""Compares the output of a page with the output that it shows.
 
-A page shows an output as a comment behind the ``print(...)``, or as the lines of comment right below it.
+A page shows an output as a comment after the ``print(...)``, or as comment lines right below it.
 """
 
 import ast
@@ -46,5 +46,5 @@ class Print:
         print(printed)
 
     def end(self):
-        """Raises AssertionError if a ``print`` with an output never ran."""
+        """Raises AssertionError if a ``print`` with a shown output never ran."""
         assert not self.unseen, f"nothing printed by the lines {sorted(self.unseen)}"

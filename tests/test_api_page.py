@@ -1,4 +1,4 @@
-"""The public API: what the reference lists, and signatures that callers rely on."""
+"""The public API: the names in the reference, and stable signatures."""
 
 import collections.abc
 import inspect
@@ -30,8 +30,8 @@ ELSEWHERE = {
 SUBMODULES = ("augment", "functional", "packing", "samplers", "testing")
 PAGES = Path(__file__).parents[1] / "docs" / "reference"
 
-# A parameter that is here keeps its name, its default and, before the `*`, its place. There may be
-# more of them: this is what must not change, not all there is.
+# A parameter in this table keeps its name, its default and, before the `*`, its position. Functions can have
+# more parameters: the table contains only what must not change.
 SIGNATURES = """
 ArrayDataset(arrays)
 ArrayDataset.from_arrow(table, columns=None)
@@ -136,12 +136,12 @@ def test_every_public_name_is_on_a_page_once():
     assert sorted(documented) == sorted(
         set(pinfeed.__all__) - {"__version__", *SUBMODULES} | names | ELSEWHERE
     )
-    assert text.count(":::") == len(documented)  # nothing from within
+    assert text.count(":::") == len(documented)  # no private names
     assert "pinfeed.__version__" in text
 
 
 def test_the_index_links_to_every_name():
-    """Except to the pages that it names as a whole."""
+    """Except for pages that it names as a whole."""
     index = (PAGES / "index.md").read_text(encoding="utf-8")
     for page in sorted(PAGES.glob("*.md")):
         if page.stem in ("integrations", "runtime"):

@@ -1,4 +1,4 @@
-"""Arguments under other names, in other places or in other forms, and what they are called here."""
+"""Arguments with wrong names, positions or forms, and the right names in the errors."""
 
 import numpy as np
 import pytest
@@ -108,6 +108,6 @@ def test_hints(hint):
     "called",
     [augment.RandomHorizontalFlip, pinfeed.to_numpy, pinfeed.functional.normalize, DeviceLoader],
 )
-def test_no_such_argument(called):
+def test_unknown_arguments(called):
     with pytest.raises(TypeError, match=rf"^{called.__name__}: there is no argument 'slip'"):
         called(slip=1)

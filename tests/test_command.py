@@ -1,4 +1,4 @@
-"""``python -m pinfeed``: its commands, its version, and slips."""
+"""``python -m pinfeed``: its commands, its version, and typos."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def test_version(option, capsys):
         ("--quick", "there are info, diagnose"),
     ],
 )
-def test_a_command_that_there_is_not(command, hint, capsys):
+def test_unknown_commands(command, hint, capsys):
     assert main([command]) == 2
     shown = capsys.readouterr()
     assert shown.err == f"pinfeed: there is no command {command!r}; {hint}\n"

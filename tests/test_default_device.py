@@ -18,7 +18,7 @@ PADDED_PATCHES = pinfeed.Patches(1, 0.5, pad_to=40, mask=True)
 
 
 def seeded_crop():
-    """A crop of an epoch that was set."""
+    """Returns a crop in an epoch that was set."""
     image = pinfeed.Image(augment=pinfeed.augment.RandomCrop(3))
     collate = pinfeed.Collate({"image": image}, seed=1)
     collate.set_epoch(3)
@@ -74,7 +74,7 @@ def on_meta():
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=list(USES))
-def test_memory_of_the_cpu(use, on_meta):
+def test_results_stay_in_host_memory(use, on_meta):
     expected = use()
     on_meta()
     found = use()

@@ -1,4 +1,4 @@
-"""The demo: where patches are cut, what the report says, and one quick run of the whole command."""
+"""The demo: patch positions, the report, and one quick run of the whole command."""
 
 import io
 import subprocess
@@ -44,7 +44,7 @@ def run_with(feed="stock", training_accuracy=0.99, held_out_accuracy=0.65, order
 
 
 @pytest.mark.parametrize("held_out", [True, False])
-def test_positions_are_different_places_on_one_side_of_the_held_out_rows(held_out):
+def test_positions_are_distinct_and_on_one_side_of_the_held_out_rows(held_out):
     positions = draw_positions(SHAPE, 5_000, np.random.default_rng(0), held_out=held_out)
     photo, top, left = positions.T
     assert len(np.unique(positions, axis=0)) == 5_000
@@ -57,8 +57,8 @@ def test_positions_are_different_places_on_one_side_of_the_held_out_rows(held_ou
     )
 
 
-def test_patches_are_the_pixels_at_their_positions_and_labels_the_columns(photos, tmp_path):
-    # Columns are 160 wide, so a patch of 64 at 127 has its centre in the last pixel of column 0.
+def test_patches_equal_their_pixels_and_labels_their_columns(photos, tmp_path):
+    # Columns are 160 wide, so the center of a patch of 64 at 127 is in the last pixel of column 0.
     positions = np.array([[0, 9, 127], [0, 9, 128], [1, 300, 576], [1, 0, 0]])
     images = np.load(cut_patches(photos, positions, tmp_path), mmap_mode="r")
     assert images.dtype == np.uint8
@@ -70,7 +70,7 @@ def test_patches_are_the_pixels_at_their_positions_and_labels_the_columns(photos
 
 
 @pytest.mark.parametrize("spoiled", [None, 1e-5, float("nan"), "label"])
-def test_feeds_give_the_same_batches_and_one_wrong_value_is_seen(
+def test_feeds_give_equal_batches_and_one_wrong_value_is_detected(
     photos, tmp_path, monkeypatch, spoiled
 ):
     def spoiled_collate(samples):
@@ -95,7 +95,7 @@ def test_feeds_give_the_same_batches_and_one_wrong_value_is_seen(
     assert verdicts(batches, difference, run_with(), run_with())[1] == (spoiled is None)
 
 
-def test_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
+def test_the_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
     positions = draw_positions(SHAPE, 300, np.random.default_rng(0), held_out=False)
     cut_patches(photos, positions, tmp_path)
     loader = make_loader("stock", tmp_path)
@@ -112,7 +112,7 @@ def test_stock_feed_crops_and_flips_anew_in_each_epoch(photos, tmp_path):
     assert not torch.equal(epochs[1][~still], plain[~still])
 
 
-def test_stock_feed_uses_torchvision_where_it_is_installed(photos, tmp_path, monkeypatch):
+def test_the_stock_feed_uses_torchvision_if_installed(photos, tmp_path, monkeypatch):
     torchvision = pytest.importorskip("torchvision.transforms")
     positions = draw_positions(SHAPE, 300, np.random.default_rng(0), held_out=False)
     cut_patches(photos, positions, tmp_path)
@@ -124,10 +124,10 @@ def test_stock_feed_uses_torchvision_where_it_is_installed(photos, tmp_path, mon
     assert torch.equal(next(iter(with_it))["image"], next(iter(without))["image"])
 
 
-def test_table_has_medians_ranges_and_what_waiting_explains():
+def test_the_table_has_medians_ranges_and_the_effect_of_waiting():
     pinfeed = run_with("pinfeed")
     pinfeed.data_seconds = [0.1, 0.1, 0.2]
-    pinfeed.compute_seconds = [0.1, 0.1, 0.7]  # two lucky epochs, which are not its merit
+    pinfeed.compute_seconds = [0.1, 0.1, 0.7]  # two fast epochs by chance
     rows = {
         line[:34].strip(): line[34:].split()
         for line in table(run_with("stock"), pinfeed).splitlines()[2:]
@@ -150,7 +150,7 @@ def test_table_has_medians_ranges_and_what_waiting_explains():
         (5e-7, run_with(held_out_accuracy=0.75), ["accuracy:"]),
     ],
 )
-def test_verdict_names_the_check_that_fails(difference, pinfeed, failing):
+def test_the_verdict_names_the_failing_check(difference, pinfeed, failing):
     lines, verified = verdicts(8, difference, run_with(), pinfeed)
     failed = [line.split()[1] for line in lines.splitlines() if line.startswith("FAILED")]
     assert failed == failing
@@ -171,7 +171,7 @@ assert peak_resident_bytes() >= before + (64 << 20)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_full_bar_is_written_once(monkeypatch, terminal):
+def test_a_full_bar_is_written_once(monkeypatch, terminal):
     log = io.StringIO()
     log.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stderr", log)

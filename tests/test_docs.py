@@ -1,6 +1,6 @@
-"""The code in README.md and docs/ runs, from the top of each page to its end, and as a file of its own.
+"""The code in README.md and docs/ runs, from the top of each page to its end, and as a file.
 
-It prints what the page shows: the comment behind a ``print``, or the lines of comment right below it.
+Its output equals the output on the page: the comment after a ``print``, or the comment lines right below it.
 """
 
 import ast
@@ -22,10 +22,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 SCRIPT = re.compile(r'^--8<-- "(docs/recipes/\w+\.py)"\n', re.MULTILINE)
 
-# The first line of pages about libraries that start threads for good: no later test could fork.
-# TensorFlow, Ray and Lightning are not in every environment. Their pages are left out where they are
-# missing; the commands that are about them ask for the pages by name, and fail if there are none.
-# A page about several ranks runs on two, under torchrun.
+# Marks of page types. Pages about libraries whose threads never end need their own process, because later tests
+# could not fork. TensorFlow, Ray and Lightning are optional: without them their pages are skipped, except in the
+# commands that name these pages, which then fail. A page about several ranks runs on two, under torchrun.
 ALONE = re.compile(
     r"<!-- runs (?:in a process of its own|(?P<ranks>on two ranks))(?:, with (?P<library>\w+))? -->\n"
 )
@@ -46,9 +45,9 @@ WITHOUT_CODE = [
     for name in ("compatibility", "concepts", "is-it-for-you", "migration-tables")
 ]
 
-# What is not called as it is imported, for the line "Needs: ..." of a page.
+# Packages with another import name, for the line "Needs: ..." of a page.
 NAMES = {"PIL": "Pillow", "sklearn": "scikit-learn"}
-LONGEST_LINE = 82  # of code that needs no scrolling
+LONGEST_LINE = 82  # longest line of code without scrolling
 
 
 def _name(page):
@@ -56,7 +55,7 @@ def _name(page):
 
 
 def _text(page):
-    """The page, with the scripts that it includes."""
+    """Returns the page, with the scripts that it includes."""
     text = page.read_text(encoding="utf-8")
     return SCRIPT.sub(lambda match: (ROOT / match[1]).read_text(encoding="utf-8"), text)
 
@@ -78,7 +77,7 @@ def test_page(page, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = _text(page)
     blocks = list(BLOCK.finditer(text))
-    # Python code under another mark, or without one, would escape this test.
+    # Code with another language tag would escape this test.
     marks = re.findall(r"^ *```(\w+)", text, re.MULTILINE)
     assert set(marks) <= {"python", "sh", "text"}
     assert marks.count("python") == len(blocks)
@@ -102,7 +101,7 @@ FRAMEWORKS = ["accelerate", "Lightning", "Hugging Face Trainer"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FRAMEWORKS)
-def test_the_section_of_each_framework_is_a_complete_script(title, tmp_path, monkeypatch):
+def test_each_framework_section_is_a_complete_script(title, tmp_path, monkeypatch):
     pytest.importorskip("lightning")
     monkeypatch.chdir(tmp_path)
     (section,) = re.findall(rf"(?ms)^## {title}$(.*?)(?=^## |\Z)", _text(RESUMING))
@@ -120,7 +119,7 @@ def _run_on_two_ranks(code, path):
 
 
 def _code(text, blocks):
-    """The page with all lines empty except its code, so that tracebacks have the file's line numbers."""
+    """Returns the page with all lines blank except its code, so that tracebacks show the file's line numbers."""
     lines = [""] * text.count("\n")
     for block in blocks:
         start = text.count("\n", 0, block.start(1))
@@ -130,13 +129,13 @@ def _code(text, blocks):
 
 
 def _comparing(code):
-    """The code, with a ``print`` that compares; line numbers stay."""
+    """Returns the code with a ``print`` that compares; line numbers stay."""
     prints = f"import shown_output; print = shown_output.Print({shown_outputs(code)!r})"
     return f"import sys; sys.path.insert(0, {str(TESTS)!r}); {prints}{code}\nprint.end()\n"
 
 
 def _pages_with_workers():
-    """Pages that start processes, except Ray's and Lightning's, which start their own."""
+    """Returns pages that start processes, except Ray's and Lightning's, which start their own."""
     for page in ALL_PAGES:
         code = "".join(BLOCK.findall(_text(page)))
         alone = ALONE.match(_text(page))
@@ -157,7 +156,7 @@ PRINTS = {
 
 
 @pytest.mark.parametrize("name", PRINTS)
-def test_a_page_that_shows_what_it_does_not_print_fails(name):
+def test_a_page_with_a_wrong_output_fails(name):
     code = "\nprint(1, 2)  # 1 2\nprint(\n    'a\\n\\nb',\n)\n# a\n#\n# b\nprint(3)\n"
     exec(_comparing(code), {})
     with pytest.raises(AssertionError, match="nothing printed" if name == "never" else "prints"):
@@ -166,7 +165,7 @@ def test_a_page_that_shows_what_it_does_not_print_fails(name):
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @pytest.mark.parametrize("page", list(_pages_with_workers()), ids=_name)
-def test_page_starts_workers_that_import_it(page, method, tmp_path):
+def test_pages_start_workers_that_import_them(page, method, tmp_path):
     """Like ``python page.py``; test_page uses forked workers, which import nothing."""
     text = _text(page)
     code = _code(text, BLOCK.finditer(text))
@@ -190,7 +189,7 @@ def test_page_starts_workers_that_import_it(page, method, tmp_path):
 
 
 @pytest.mark.parametrize("page", ALL_PAGES, ids=_name)
-def test_page_says_what_it_needs(page):
+def test_pages_list_their_requirements(page):
     imported = set()
     for block in BLOCK.findall(_text(page)):
         for node in ast.walk(ast.parse(block)):
@@ -224,8 +223,8 @@ def test_every_page_of_the_guide_has_code():
             assert BLOCK.search(text), page
 
 
-def test_nothing_tells_to_install_a_name_that_is_not_ours():
-    """pinfeed is on no index; whoever registers the name first would be installed."""
+def test_nothing_installs_a_name_that_is_not_ours():
+    """pinfeed is on no index; pip would install whatever is registered under the name."""
     sources = [*ROOT.glob("*.md"), *ROOT.glob("csrc/*.md"), *ROOT.glob("bench/*.md")]
     sources += [
         *ROOT.glob("docs/**/*.md"),

@@ -1,4 +1,4 @@
-"""The long description of a release: its links lead to the release's home."""
+"""The long description of a release: its links point to the release's repository."""
 
 import os
 import re

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
 PACKAGE = ROOT / "python" / "pinfeed"
 
-# The folders of the Python package in the order in which data flows: each imports only from the rows
-# above its own, and from itself. The picture is at the top of python/pinfeed/README.md.
+# The folders of the Python package in the order of the data flow: each imports only from itself and the rows
+# above it. The picture is at the top of python/pinfeed/README.md.
 FOLDERS = [
     {"arguments", "imports", "limits", "structure"},
     {"batches", "runtime", "ranks"},
@@ -35,12 +35,12 @@ LEVELS = {folder: level for level, folders in enumerate(FOLDERS) for folder in f
 
 INTRINSICS = {"immintrin.h", "emmintrin.h", "arm_neon.h"}
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "pthread.h"}
-# A library that links libstdc++ statically crashes when it prints a number into a stream.
+# A library that links libstdc++ statically crashes when it prints a number to a stream.
 STREAMS = {"iomanip", "iostream", "istream", "ostream", "sstream", "streambuf"}
 FILES = {"fstream", "iostream", "cstdio", "filesystem", "stdio.h"}
 
-# For each layer, the layers whose headers it may include, and which other headers: all of the
-# C++ standard library (their names have no dot and no slash) but those left out, plus those named.
+# The layers and other headers that each layer may include: all of the C++ standard library (names without a dot
+# or slash) except the excluded headers, plus the named ones.
 LAYERS = {
     "arrays": {"layers": {"arrays"}, "without": THREADS | FILES, "plus": set()},
     "kernels": {"layers": {"kernels"}, "without": THREADS | FILES, "plus": INTRINSICS},
@@ -51,13 +51,13 @@ LAYERS = {
         "plus": {"fcntl.h", "pthread.h", "sched.h", "signal.h", "unistd.h"}
         | {f"sys/{name}.h" for name in ("mman", "resource", "stat", "statvfs", "uio")},
     },
-    # The work of a thread is plain C++, which the native tests run on the CPU; what launches it is
-    # compiled by nvcc. Of the kernels it takes the types and the rounding.
+    # The work of a device thread is plain C++, which native tests run on the CPU; nvcc compiles its launch. It uses
+    # only types and rounding of the kernels.
     "cuda": {"layers": {"cuda", "kernels"}, "without": THREADS | FILES, "plus": {"cuda_runtime.h", "cuda_runtime_api.h"}},
     "bindings/torch": {
         "layers": {"arrays", "bindings/torch", "cuda", "dispatch", "kernels"},
         "without": THREADS | FILES | STREAMS,
-        # The stable ABI only, and what asks torch's CUDA library for its stream.
+        # Only the stable ABI, and the query for the stream of torch's CUDA library.
         "plus": {
             f"torch/csrc/stable/{name}.h" for name in ("accelerator", "library", "ops", "tensor")
         }
@@ -70,7 +70,7 @@ LAYERS = {
         | {"pybind11/critical_section.h", "pybind11/gil_safe_call_once.h"},
     },
 }  # fmt: skip
-# Only there under AddressSanitizer.
+# Exists only under AddressSanitizer.
 SANITIZERS = {"sanitizer/asan_interface.h"}
 
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
@@ -115,7 +115,7 @@ def test_includes(layer):
     assert broken == []
 
 
-def test_the_ops_of_the_cpu_need_no_cuda():
+def test_cpu_ops_need_no_cuda():
     needing = {
         path.name
         for path in sources(CSRC / "bindings/torch")
@@ -130,7 +130,7 @@ def test_native_tests_need_no_python():
 
 
 def test_the_work_of_device_threads_needs_no_cuda():
-    # Else the native tests could not run it without nvcc.
+    # Otherwise the native tests could not run it without nvcc.
     needing = {
         path.name
         for path in sources(CSRC / "cuda")
@@ -150,9 +150,9 @@ def test_the_module_file_is_a_table_of_contents():
     assert all(re.fullmatch(r"register_\w+\(m\);", line) for line in lines)
 
 
-def test_no_file_is_compiled_for_a_wider_machine():
-    # Inline functions of the standard library, compiled for a wider machine in one file, could be
-    # the copies that the linker keeps for all. Wide code opens its target function by function.
+def test_no_file_is_compiled_for_a_newer_cpu():
+    # The linker could keep such a file's copies of inline standard-library functions for all files. SIMD code selects
+    # its target per function instead.
     build_files = [ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("tools/*")]
     build_files += [ROOT / "CMakeLists.txt", *CSRC.rglob("CMakeLists.txt")]
     flag = re.compile(r"-m(arch|cpu|tune|avx|fma|f16c|sse|bmi|popcnt)|/arch:|-x[A-Z]|-ffast-math")
@@ -170,7 +170,7 @@ def folder_of(module):
 
 @functools.cache
 def imported_folders(module):
-    """The folders that a module imports from; in the package's own ``__init__`` "" is all of them."""
+    """Returns the folders that a module imports from; in the package's ``__init__``, "" means all of them."""
     folders = set()
     for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The first of the tests that every built wheel runs; it needs NumPy, torch and pytest, and no other file."""
+"""The first test file that every wheel runs; it needs only NumPy, torch and pytest, and no other file."""
 
 import importlib.metadata
 
@@ -14,15 +14,15 @@ STD = (0.229, 0.224, 0.225)
 
 @pytest.fixture
 def images():
-    """Two images of 5 × 7 pixels and 3 channels: sizes that no vector width divides."""
+    """Returns two images of 5 × 7 pixels and 3 channels: sizes that no vector width divides."""
     return np.random.default_rng(0).integers(0, 256, size=(2, 5, 7, 3), dtype=np.uint8)
 
 
 def normalized(images):
-    """NHWC uint8 → NCHW float32, with the one rounding of a fused multiply-add.
+    """Returns NHWC uint8 → NCHW float32, with the single rounding of a fused multiply-add.
 
-    The product of a byte and a float32 is exact in float64, and so is the sum with a bias of
-    about the same size; the conversion at the end rounds once.
+    The product of a byte and a float32 is exact in float64, and so is its sum with a bias of similar size; the
+    final conversion rounds once.
     """
     scale = (np.float64(1 / 255) / np.array(STD)).astype(np.float32)
     bias = (-np.array(MEAN) / np.array(STD)).astype(np.float32)
@@ -30,7 +30,7 @@ def normalized(images):
     return exact.astype(np.float32).transpose(0, 3, 1, 2)
 
 
-def test_version_is_that_of_the_distribution():
+def test_the_version_equals_the_distribution():
     assert pinfeed.__version__ == importlib.metadata.version("pinfeed")
 
 

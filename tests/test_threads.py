@@ -1,4 +1,4 @@
-"""Threads that use the same objects at the same time: every value is as in one thread."""
+"""Threads that use the same objects at the same time: every value equals a single thread's."""
 
 import sys
 import threading
@@ -25,7 +25,7 @@ NAMES = [f"sample {i}" for i in range(64)]
 
 @pytest.fixture(autouse=True)
 def hurried_threads():
-    """Threads that take turns, where there is a GIL, a thousand times as often as usual."""
+    """With a GIL, makes threads switch a thousand times as often as usual."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)
     yield
@@ -33,7 +33,7 @@ def hurried_threads():
 
 
 def in_threads(run):
-    """Calls ``run(number)`` again and again in threads that begin together; an error is raised."""
+    """Calls ``run(number)`` repeatedly in threads that start together; raises their error."""
     barrier = threading.Barrier(THREADS)
 
     def loop(thread):
@@ -57,7 +57,7 @@ def padded(indices):
 
 @pytest.fixture
 def dataset(tmp_path):
-    """Arrays in memory, in a file and in parts of one; sequences, and strings."""
+    """Returns arrays in memory, in a file and in parts; sequences, and strings."""
     np.save(tmp_path / "images.npy", IMAGES)
     for part in range(4):
         np.save(tmp_path / f"{part}.npy", IMAGES[16 * part : 16 * part + 16])
@@ -69,7 +69,7 @@ def dataset(tmp_path):
 
 
 @pytest.mark.parametrize("samples", ["rows", "list"])
-def test_one_collate_in_all_of_them(dataset, samples):
+def test_one_collate_in_all_threads(dataset, samples):
     fields = {"image": pinfeed.Image(0.5, 0.25), "tokens": pinfeed.Pad(pad_value=0)}
     collate = pinfeed.Collate(fields)
 
@@ -88,7 +88,7 @@ def test_one_collate_in_all_of_them(dataset, samples):
 
 
 @pytest.mark.filterwarnings("ignore:.*samples repeat")
-def test_what_is_random_follows_from_the_seed(dataset):
+def test_random_draws_follow_from_the_seed(dataset):
     crops = pinfeed.augment.RandomResizedCrop((8, 8))
     fields = {
         "image": pinfeed.Image(augment=crops),
@@ -111,7 +111,7 @@ def test_batches_that_other_threads_drop():
     collate = pinfeed.Collate()
 
     def run(number):
-        # Of the pool's sizes, and below them. The batch before dies here, whoever made it.
+        # Larger and smaller than the pool's minimum. The previous batch is freed here, whichever thread built it.
         batch = collate(list(np.full((64, 16 << number % 8), number)))
         kept, last[number % 8] = last[number % 8], batch
         assert batch.unique().tolist() == [number]
@@ -136,9 +136,9 @@ def test_documents_packed_and_exported():
     in_threads(run)
 
 
-def test_functions_whose_constants_are_kept():
+def test_functions_with_cached_constants():
     def run(number):
-        mean = number % 100 / 100  # of more constants than are kept
+        mean = number % 100 / 100  # of more constants than the cache holds
         assert_same_bits(
             pinfeed.functional.normalize(IMAGES[:4], mean, 0.25),
             reference.images(IMAGES[:4], mean, 0.25),
@@ -151,7 +151,7 @@ def test_functions_whose_constants_are_kept():
     in_threads(run)
 
 
-def test_one_sampler_that_is_asked_for_several_epochs():
+def test_one_sampler_in_several_epochs():
     lengths = np.array([len(tokens) for tokens in TOKENS])
     samplers = [
         pinfeed.samplers.ShuffleSampler(64, 16),
@@ -206,7 +206,7 @@ def test_samples_that_another_thread_replaces():
     in_threads(run)
 
 
-def test_times_that_are_asked_for_meanwhile():
+def test_stats_that_are_read_meanwhile():
     times, seen = LoopTimes(), [0.0] * THREADS
 
     def run(number):
@@ -222,7 +222,7 @@ def test_times_that_are_asked_for_meanwhile():
     in_threads(run)
 
 
-def test_rows_of_one_array_wait_for_no_other(monkeypatch):
+def test_gathers_of_one_array_run_concurrently(monkeypatch):
     arrays = [pinfeed.ConcatArray([np.arange(number, number + 2)]) for number in (0, 10)]
     make, others = pinfeed.ConcatArray._native_rows, threading.Event()
 

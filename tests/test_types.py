@@ -1,6 +1,7 @@
-"""The types of a user's variables under mypy --strict; `make lint` checks them.
+"""The types of a user's variables under mypy --strict, which `make lint` checks.
 
-What a loader yields is known when it runs, so samples and results are Any: a variable says what it is.
+The output types of a loader are known only at run time, so samples and results are Any, and annotations
+declare them.
 """
 
 from collections.abc import Iterator

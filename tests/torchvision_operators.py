@@ -1,7 +1,6 @@
-"""Makes torchvision importable where it is built for another torch.
+"""Makes torchvision importable if it was built for another torch.
 
-Its operators can't be loaded then. What tests compare with, and what Lightning imports, needs none of
-them, but their schemas.
+Its operators don't load then. The tests and Lightning need only their schemas.
 """
 
 import sys
@@ -10,7 +9,7 @@ import torch
 
 try:
     import torchvision  # noqa: F401
-except ModuleNotFoundError:  # the tests of a built wheel need none
+except ModuleNotFoundError:  # the tests of a wheel don't need it
     pass
 except RuntimeError:
     for name in [name for name in sys.modules if name.startswith("torchvision.")]:

@@ -1,11 +1,11 @@
-"""Tensors that promise values but have no memory: an error, and the process lives on."""
+"""Tensors without memory, which must raise instead of crashing the process."""
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def fake(tensor):
-    """Returns the fake tensor with which torch computes shapes."""
+    """Returns a fake tensor, which torch uses to compute shapes."""
     with FakeTensorMode() as mode:
         return mode.from_tensor(tensor)
 
@@ -21,12 +21,12 @@ class Wrapper(torch.Tensor):
 
 
 def wrapped(tensor):
-    """A subclass around nothing."""
+    """Returns a wrapper subclass without data."""
     return Wrapper(tensor)
 
 
 def freed(tensor):
-    """One whose memory was given back."""
+    """Returns a tensor whose storage was freed."""
     tensor = tensor.clone()
     tensor.untyped_storage().resize_(0)
     return tensor

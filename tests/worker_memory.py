@@ -1,10 +1,10 @@
-"""Whether batches lie in worker memory."""
+"""Detects batches in worker memory."""
 
 from pinfeed.memory import main_process
 
 
 def in_worker_memory(tensor):
-    """Whether a tensor of this process lies where a worker wrote it."""
+    """Returns whether a worker wrote the memory of a tensor of this process."""
     address = tensor.data_ptr()
     return any(
         slot.address <= address < slot.address + slot.capacity

@@ -80,7 +80,7 @@ bool holds_each_once(const RowPlan& plan, const Lengths& lengths) {
   return given == expected;
 }
 
-void test_first_fit_is_the_rule() {
+void test_first_fit_equals_the_rule() {
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
     const Case given = random_case(random);
@@ -101,7 +101,7 @@ void test_first_fit_takes_an_order() {
 
 // Rows with equal space differ only in their number of documents, which matters only if it is
 // limited.
-void test_best_fit_is_the_rule() {
+void test_best_fit_equals_the_rule() {
   std::mt19937 random(2);
   for (int i = 0; i < 2000; ++i) {
     Case given = random_case(random);
@@ -145,9 +145,9 @@ void test_long_rows_take_no_more_memory() {
 }  // namespace
 
 void row_plan_tests() {
-  run("first-fit is the rule", test_first_fit_is_the_rule);
+  run("first-fit is the rule", test_first_fit_equals_the_rule);
   run("first-fit takes an order", test_first_fit_takes_an_order);
-  run("best-fit is the rule", test_best_fit_is_the_rule);
+  run("best-fit is the rule", test_best_fit_equals_the_rule);
   run("long rows take no more memory", test_long_rows_take_no_more_memory);
   run("random numbers of best-fit depend on the key only", test_chance_follows_from_the_key);
 }

@@ -60,7 +60,7 @@ def flips(draw):
 
 @st.composite
 def step_lists(draw, channels):
-    """Flips, a crop that may pad, flips, and maybe a smaller crop of that."""
+    """Draws flips, a crop that may pad, flips, and optionally a smaller crop."""
     size = draw(pairs)
     if draw(st.booleans()):
         crop = "center", {"size": size}
@@ -81,7 +81,7 @@ def step_lists(draw, channels):
 
 
 def can_be_reflected(image, steps):
-    """Whether no side is padded by its size or more: np.pad repeats the reflection, torch raises."""
+    """Returns whether every padding is smaller than its side: np.pad repeats the reflection, torch raises."""
     (arguments,) = (a for _, a in steps if "padding_mode" in a)
     left, top, right, bottom = arguments["padding"]
     return all(
@@ -94,7 +94,7 @@ def can_be_reflected(image, steps):
 
 @st.composite
 def cases(draw):
-    """Images of any sizes and strides, the steps, and the other arguments of Image."""
+    """Draws images of any sizes and strides, the steps, and the other arguments of Image."""
     input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
     channels = draw(st.integers(1, 5)) if "C" in input else 1
     steps = draw(step_lists(channels))
@@ -211,7 +211,7 @@ def test_padding_of_all_sides(padding):
     assert batch[0, 0].nonzero().tolist() == [[2, 2]]
 
 
-def test_two_paddings_are_of_columns_and_rows():
+def test_two_paddings_are_horizontal_and_vertical():
     crop = augment.RandomCrop((3, 7), padding=(3, 1), fill=np.float32(9))
     field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=crop)
     batch = pinfeed.Collate(field)([np.ones((1, 1), np.uint8)])
@@ -222,7 +222,7 @@ def test_two_paddings_are_of_columns_and_rows():
 # Random draws depend only on the seed, the epoch and the sample.
 
 
-def test_a_subset_keeps_the_indices_of_its_rows():
+def test_subsets_keep_row_indices():
     loader = DataLoader(Subset(ARRAYS, [30, 4, 17]), 2, collate_fn=new_collate())
     assert by_index(loader) == {i: crops_of_epochs()[0][i] for i in (30, 4, 17)}
 
@@ -244,7 +244,7 @@ def test_persistent_workers_follow_set_epoch(dataset, context):
         assert by_index(loader) == crops_of_epochs()[epoch]
 
 
-def test_copies_have_epochs_of_their_own():
+def test_copies_have_their_own_epochs():
     collate = new_collate()
     collate.set_epoch(1)
     copies = [pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)]
@@ -275,7 +275,7 @@ def test_from_numpy_resumes_with_the_crops_of_the_epoch():
 @pytest.mark.parametrize("view", [VIEW, RESIZED], ids=["crop", "resize"])
 @pytest.mark.parametrize("color", [None, augment.ColorJitter((2, 2))])
 @pytest.mark.parametrize("seed", [5, None])
-def test_entries_with_the_same_geometry_share_it_but_not_the_color(seed, color, view):
+def test_entries_with_equal_geometry_share_its_draws_but_not_color_draws(seed, color, view):
     options = {"dtype": torch.uint8, "interpolation": "nearest"}
     mask = pinfeed.Image(input="HW", augment=view, **options)
     image = pinfeed.Image(augment=view if color is None else [view, color], **options)
@@ -290,7 +290,7 @@ def test_entries_with_the_same_geometry_share_it_but_not_the_color(seed, color, 
 
 
 @pytest.mark.parametrize("flips", [1, 2, 3])
-def test_flips_may_stand_anywhere(flips):
+def test_flips_work_at_any_position(flips):
     others = [crop(5), augment.ColorJitter(0.5), augment.RandomErasing(1)]
     rows = pinfeed.ArrayDataset(IMAGES).__getitems__(range(20))
     early, late = (
@@ -300,7 +300,7 @@ def test_flips_may_stand_anywhere(flips):
     assert torch.equal(early, late)
 
 
-def test_without_a_seed_torch_decides():
+def test_without_a_seed_torch_seeds_the_draws():
     rows = ARRAYS.__getitems__([3] * 40)
     collate = new_collate(seed=None)
     collate.set_epoch(4)  # has no effect
@@ -366,7 +366,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
-def test_arguments(call, error, words):
+def test_bad_arguments(call, error, words):
     check(call, error, *words)
 
 
@@ -385,18 +385,18 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize(("field", "samples", "words"), [(f, s, w) for f, s, *w in SAMPLES])
-def test_samples(field, samples, words):
+def test_bad_samples(field, samples, words):
     check(lambda: pinfeed.Collate(field)(samples), ValueError, *words)
 
 
-def test_what_the_hints_say_works():
+def test_hints_of_errors_work():
     small = np.ones((4, 5, 3), np.uint8)
     for view in (crop(6, pad_if_needed=True), crop(9, 4, padding_mode="edge")):
         assert pinfeed.Collate(of(view)[0])([small]).shape[2:] == (view.size, view.size)
     assert pinfeed.Collate(of(crop(3, 1, True))[0])([np.ones((0, 4, 3), np.uint8)]).eq(0).all()
 
 
-def test_a_seed_needs_the_index():
+def test_a_seed_needs_sample_indices():
     check(
         lambda: new_collate()([{"image": image} for image in IMAGES]),
         ValueError,
@@ -418,7 +418,7 @@ RANDOM = [
 ]  # fmt: skip
 
 
-def test_what_is_not_random_needs_no_index():
+def test_deterministic_steps_need_no_index():
     field, before = pinfeed.Image(augment=CERTAIN), torch.get_rng_state()
     one, other = (pinfeed.Collate(field, seed=seed)([*IMAGES]) for seed in (1, None))
     assert_same_bits(one, other)
@@ -429,7 +429,7 @@ def test_what_is_not_random_needs_no_index():
 
 
 @pytest.mark.parametrize("size", [(7, 8), (8, 7)])
-def test_entries_that_share_a_geometry_have_images_of_one_size(size):
+def test_entries_that_share_a_geometry_need_images_of_one_size(size):
     height, width = size
     sample = {"image": IMAGES[0], "mask": IMAGES[0, :height, :width]}
     samples = [sample | {"mask": IMAGES[0]}, sample]
@@ -460,7 +460,7 @@ PARTS = {"crop": VIEW, "color": augment.ColorJitter(0.5), "erase": augment.Rando
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
+def test_crops_drawn_on_the_host_are_normalized_on_the_device(part):
     rows = pinfeed.ArrayDataset(IMAGES).__getitems__([3, 1, 2])
     drawn, constants = {"augment": PARTS[part]}, {"mean": 0.4, "std": 0.25}
 
@@ -481,7 +481,7 @@ def test_what_is_drawn_on_the_host_is_normalized_on_the_device(part):
         "RandomErasing then writes bytes" if part == "erase" else "",
     )
     batch = loaded(**constants)
-    if part == "erase":  # what was a byte of 0
+    if part == "erase":  # was byte 0
         drawn["augment"] = augment.RandomErasing(1, value=-0.4 / 0.25)
     assert_same_bits(batch, collated(**constants))
 
@@ -495,11 +495,11 @@ FRACTIONS = {
 
 
 @pytest.mark.parametrize("case", FRACTIONS)
-def test_a_fraction_around_integers(case):
+def test_a_fractional_fill_around_integers_raises(case):
     make = FRACTIONS[case]
     check(
         lambda: make(torch.uint8, 0.5), ValueError, "fill must be an integer", "got 0.5; round it"
     )
     make(torch.uint8, 7)
     make(torch.uint8, np.float32(7))
-    make(torch.float32, 0.5)  # of images that are floats
+    make(torch.float32, 0.5)  # for float images

@@ -1,4 +1,4 @@
-"""Augmentations where something else is expected or the other way round, and torchvision's habits."""
+"""Mistakes in augmentations, such as torchvision's conventions, and the hints in their errors."""
 
 import numpy as np
 import pytest

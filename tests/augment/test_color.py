@@ -35,7 +35,7 @@ ORDERS = [*itertools.permutations(["brightness", "contrast", "saturation"])]
 
 
 def changed(values, steps, seed, index):
-    """(C, H, W) after all steps, as torchvision's functions for uint8 change it."""
+    """Returns (C, H, W) after all steps, by torchvision's functions for uint8."""
     for number, step in enumerate(steps):
         values = changed_once(values, step, (seed, 0, index, 2**62 + 4 * number))
     return values
@@ -74,7 +74,7 @@ def test_every_byte(steps, seed):
         assert torch.equal(found, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
 
 
-# Every red with every green, each with another blue, and the other way round.
+# Every red with every green, each with a different blue, and reversed.
 ALL_PIXELS = np.stack(
     [np.arange(65536) % 256, np.arange(65536) // 256, np.arange(65536) * 37 % 251]
 )
@@ -83,7 +83,7 @@ ALL_PIXELS = np.concatenate([ALL_PIXELS, ALL_PIXELS[::-1]], 1).astype(np.uint8).
 
 @pytest.mark.parametrize("factor", [0.0, 1e-9, 0.3, 0.999, 1.37, 4.0, 1e30])
 def test_torchvision(isa, factor):
-    """What is one factor, by torchvision's own functions: from the table of pixels, and from a piece."""
+    """Compares single factors with torchvision's functions, for the pixel table and for a part of it."""
     functional = pytest.importorskip("torchvision.transforms.v2").functional
     pixels = torch.from_numpy(ALL_PIXELS)
     for image in pixels, pixels[:, 100:103, :37], pixels[:1]:
@@ -122,7 +122,7 @@ def geometries(draw):
     st.sampled_from([0, 0.5]),
     st.integers(0, 2**40),
 )
-def test_colors_come_between_geometry_and_normalization(
+def test_colors_are_applied_between_geometry_and_normalization(
     isa, shape, view, output, dtype, contrast, saturation, seed
 ):
     images = np.random.default_rng(seed).integers(0, 256, shape[1:], dtype=np.uint8)
@@ -148,7 +148,7 @@ def test_colors_come_between_geometry_and_normalization(
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_large_images_and_threads(isa, threads):
-    """Rows of one image that several threads write."""
+    """Several threads write rows of one image."""
     images = np.random.default_rng(2).integers(0, 256, (2, 3, 150, 400), dtype=np.uint8)
     color = [augment.ColorJitter(0.4, 0, 0.4), augment.RandomGrayscale(0.5)]
     rows = pinfeed.ArrayDataset(images).__getitems__(range(2))
@@ -164,8 +164,8 @@ def test_large_images_and_threads(isa, threads):
         pinfeed.set_num_threads(before)
 
 
-def test_the_order_and_the_chance():
-    """Each of six orders equally often, regardless of the other draws."""
+def test_the_order_and_the_probability():
+    """All six orders are equally frequent, independent of the other draws."""
     pixel = np.uint8([[[200, 120, 40]], [[10, 20, 90]]])
     three = {"brightness": 1.5, "contrast": 0.5, "saturation": 2.0}
     jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)
@@ -186,7 +186,7 @@ def test_the_order_and_the_chance():
     assert scipy.stats.chisquare(*zip(*counts, strict=True)).pvalue > 1e-4
 
 
-def test_each_frame_has_a_mean_of_its_own():
+def test_each_frame_has_its_own_mean():
     clip = np.random.default_rng(0).integers(0, 100, (4, 9, 7, 3), dtype=np.uint8)
     clip[2:] += 150
     contrast = augment.ColorJitter(contrast=(0.5, 0.5))
@@ -196,7 +196,7 @@ def test_each_frame_has_a_mean_of_its_own():
     assert np.array_equal(pinfeed.Collate(field)([clip])[0].numpy(), expected)
 
 
-def test_a_huge_brightness_leaves_black():
+def test_a_huge_brightness_keeps_black():
     color = augment.ColorJitter((1e308, 1e308))
     image = pinfeed.Image(input="HW", dtype=torch.uint8, augment=color)
     assert pinfeed.Collate(image)([np.array([[0, 1, 255]], np.uint8)]).tolist() == [
@@ -218,7 +218,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
-# The layout, a sample, and what the message says to cut it with.
+# The layout, a sample, and the slice that the message recommends.
 CHANNELS = {
     "RGBA": ("HWC", np.zeros((4, 5, 4), np.uint8), "image[..., :3]"),
     "RGBA first": ("CHW", np.zeros((4, 5, 6), np.uint8), "image[:3]"),

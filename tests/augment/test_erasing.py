@@ -1,4 +1,4 @@
-"""Random erasing: torchvision's rectangles, and nothing else is written."""
+"""Random erasing: torchvision's rectangles, and unchanged pixels outside them."""
 
 import math
 
@@ -20,7 +20,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.uint8]
 
 
 def rectangle(draws, height, width, p, scale, ratio):
-    """Top, left, height and width as torchvision finds them; ``draws`` gives pairs of numbers."""
+    """Returns top, left, height and width as torchvision computes them; ``draws`` yields pairs of numbers."""
     if next(draws)[0] >= p:
         return 0, 0, 0, 0
     for _ in range(10):
@@ -36,7 +36,7 @@ def rectangle(draws, height, width, p, scale, ratio):
 
 
 def written(value, shape, dtype, seed, sample):
-    """The (C, h, w) values that take the place of others: numbers, or normal ones by 16 bits each."""
+    """Returns the (C, h, w) replacement values: constants, or normal numbers from 16 bits each."""
     if value != "random":
         numbers = torch.tensor(value, dtype=torch.float64).view(-1, 1, 1)
         return numbers.to(dtype).expand(shape)
@@ -115,7 +115,7 @@ def test_masks_without_channels():
 
 
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
-def test_rectangles_that_no_image_holds(output):
+def test_rectangles_that_fit_no_image_erase_nothing(output):
     ratio = (1e300, 1e308)
     image = pinfeed.Image(output=output, augment=augment.RandomErasing(1, ratio=ratio, value=1))
     assert not pinfeed.Collate(image)([np.zeros((9, 9, 3), np.uint8)]).any()
@@ -134,7 +134,7 @@ def test_random_values_are_normal():
     assert abs(np.corrcoef(values[1:], values[:-1])[0, 1]) < 4 / count**0.5
 
 
-def test_streams_erase_apart():
+def test_streams_erase_independently():
     images = np.zeros((40, 16, 16), np.uint8)
     rows = pinfeed.ArrayDataset({"x": images}).__getitems__(range(40))
     erasing = augment.RandomErasing(value=1)
@@ -176,6 +176,6 @@ def test_errors(call, error, words):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("value", ["1", "random"])
-def test_more_than_there_is_memory(value):
+def test_too_little_memory_raises(value):
     printed = run_program("erasing_without_memory", value)
     assert printed == "an error\n"

@@ -1,4 +1,4 @@
-"""Random draws: their entries, streams and distributions, and the reported views."""
+"""Random draws: the entries and streams that they depend on, their distributions, and the reported crops."""
 
 import copy
 import pickle
@@ -21,7 +21,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8
 NAMES = np.random.default_rng(1).permutation(2**40 + np.arange(40))
 
 
-# What was seen
+# Reported crops
 
 
 @given(
@@ -30,7 +30,7 @@ NAMES = np.random.default_rng(1).permutation(2**40 + np.arange(40))
     st.integers(0, 5),
     st.integers(0, 2**40),
 )
-def test_points_say_where_each_pixel_was(sizes, size, padding, seed):
+def test_points_follow_every_pixel(sizes, size, padding, seed):
     view = augment.Compose(
         [
             augment.RandomVerticalFlip(),
@@ -56,7 +56,7 @@ def test_points_say_where_each_pixel_was(sizes, size, padding, seed):
         assert np.array_equal(seen, around)
 
 
-# By which entry
+# Named entries
 
 
 def named_samples():
@@ -80,7 +80,7 @@ def by_name(batches):
 
 @pytest.fixture(scope="module")
 def seen_by_name():
-    """The crop of each image, where its index is its name."""
+    """Returns the crop of each image, by name, where the name is the index."""
     field = pinfeed.Image(dtype=torch.uint8, augment=VIEW)
     samples = pinfeed.IndexedDataset(IMAGES).__getitems__(range(40))
     samples.indices = NAMES
@@ -92,7 +92,7 @@ batch_sizes = pytest.mark.parametrize("batch_size", [1, 7])
 
 
 @batch_sizes
-def test_an_entry_names_the_sample(seen_by_name, batch_size):
+def test_an_entry_identifies_the_sample(seen_by_name, batch_size):
     rows = pinfeed.ArrayDataset({"image": IMAGES, "id": NAMES})
     for dataset in (named_samples(), rows, pinfeed.IndexedDataset(named_samples())):
         loader = DataLoader(dataset, batch_size, shuffle=True, collate_fn=collate_by_name())
@@ -100,7 +100,7 @@ def test_an_entry_names_the_sample(seen_by_name, batch_size):
 
 
 @batch_sizes
-def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
+def test_crops_do_not_depend_on_ranks_or_resuming(seen_by_name, batch_size):
     found, collate = {}, collate_by_name()
     for rank in range(2):
         streams = [
@@ -117,14 +117,14 @@ def test_ranks_and_a_resume_of_a_stream_do_not_matter(seen_by_name, batch_size):
     assert found == seen_by_name
 
 
-def test_copies_know_the_entry(seen_by_name):
+def test_copies_keep_the_entry(seen_by_name):
     collate = collate_by_name()
     for copied in (pickle.loads(pickle.dumps(collate)), copy.deepcopy(collate)):
         assert by_name([copied(named_samples())]) == seen_by_name
     assert repr(pinfeed.Collate(seed=1, id_key="id")) == "Collate(seed=1, id_key='id')"
 
 
-def test_samples_of_one_name_look_alike():
+def test_samples_with_one_name_get_equal_crops():
     batch = collate_by_name()([{"image": IMAGES[0], "id": -1}] * 3)
     assert torch.equal(batch["image"][0], batch["image"][2])
 
@@ -139,7 +139,7 @@ NAMELESS = [
 
 
 @pytest.mark.parametrize(("samples", "error", "words"), [(s, e, w) for s, e, *w in NAMELESS])
-def test_samples_without_a_name(samples, error, words):
+def test_samples_without_a_name_raise(samples, error, words):
     check(lambda: collate_by_name()(samples), error, *words)
 
 
@@ -151,17 +151,17 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
-def test_arguments(call, error, words):
+def test_bad_arguments(call, error, words):
     check(call, error, *words)
 
 
-# How it is spread: the seeds decide all, so no run differs from another.
+# Distributions. Seeds are fixed, so all runs are equal.
 
 COUNT = 100_000
 
 
 def windows_of(fields, shape, seed=3):
-    """The views of `Image` fields for 100,000 images of a shape."""
+    """Returns the crops of `Image` fields for 100,000 images of one shape."""
     images = np.broadcast_to(np.uint8(0), (COUNT, *shape))
     fields |= {f"corners of {name}": pinfeed.Points(name) for name in fields}
     corners = np.broadcast_to(corners_of(images[0]), (COUNT, 2, 2))
@@ -191,7 +191,7 @@ def small(view, **options):
     return pinfeed.Image(augment=view, **options)
 
 
-def test_crops_and_flips_have_the_distribution_of_torchvisions():
+def test_crops_and_flips_have_torchvisions_distribution():
     view = augment.Compose(
         [
             augment.RandomVerticalFlip(0.3),
@@ -210,7 +210,7 @@ def test_crops_and_flips_have_the_distribution_of_torchvisions():
         assert (
             kolmogorov_smirnov(windows[:, column], lambda x, p=p: np.where(x < 1, 1 - p, 1)) < LIMIT
         )
-    # No number says anything about another one, nor about the next sample's.
+    # Draws are independent of each other and of the next sample's.
     numbers = [windows[:, 0], windows[:, 1], windows[:, 4], windows[:, 5], *windows[:, :2].T]
     numbers = [np.roll(x, k > 3) for k, x in enumerate(numbers)]
     correlations = np.corrcoef(numbers)[~np.eye(6, dtype=bool)]
@@ -218,7 +218,7 @@ def test_crops_and_flips_have_the_distribution_of_torchvisions():
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_streams_draw_apart(seed):
+def test_streams_draw_independently(seed):
     view = augment.RandomCrop(2)
     torch.manual_seed(0)
     fields = {"a": small(view), "b": small(view, rng_stream=1), "c": small(view, rng_stream=1)}
@@ -229,11 +229,11 @@ def test_streams_draw_apart(seed):
     assert kolmogorov_smirnov(windows["b"][:, 0], lambda x: (x + 1) / 299) < LIMIT
 
 
-def test_resized_crops_have_the_distribution_of_torchvisions():
+def test_resized_crops_have_torchvisions_distribution():
     fields = {"image": small(augment.RandomResizedCrop(1))}
     found = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)
     rng = np.random.default_rng(3)
-    fewer = COUNT // 5  # in Python they take long
+    fewer = COUNT // 5  # slow in Python
     expected = np.array(
         [
             reference.random_window(24, 32, draws, (0.08, 1.0), (3 / 4, 4 / 3))
@@ -242,5 +242,5 @@ def test_resized_crops_have_the_distribution_of_torchvisions():
     )
     for ours, others in zip(found.T, expected.T, strict=True):
         spread = np.bincount(others, minlength=33).cumsum() / fewer
-        # Two samples are as far apart as one is from its distribution, of 1 / (1/COUNT + 1/fewer).
+        # The two-sample bound, with 1 / (1/COUNT + 1/fewer) samples.
         assert kolmogorov_smirnov(ours, spread.__getitem__) < LIMIT * (1 + COUNT / fewer) ** 0.5

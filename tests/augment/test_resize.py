@@ -1,4 +1,4 @@
-"""Images resized in a Collate: torch's own values on what is kept, to the bit."""
+"""Images resized in a Collate: torch's own values inside the crop, bit for bit."""
 
 import math
 
@@ -29,11 +29,11 @@ flags = st.tuples(st.booleans(), st.booleans())
 
 
 def resized(image, size, interpolation):
-    """torch's own resize of an (H, W, C) image of bytes, as torchvision's v2 calls it."""
+    """Returns torch's resize of an (H, W, C) image of bytes, as torchvision's v2 calls it."""
     if image.shape[:2] == tuple(size):
         return image
     antialias = {} if interpolation in NEAREST else {"antialias": True}
-    # One channel at a time: of 5 channels and one column torch 2.13 makes nonsense.
+    # One channel at a time, because torch 2.13 is wrong for 5 channels and one column.
     planes = torch.from_numpy(image.transpose(2, 0, 1).copy())[:, None]
     planes = torch.nn.functional.interpolate(planes, size, mode=interpolation, **antialias)
     return planes[:, 0].numpy().transpose(1, 2, 0)
@@ -53,7 +53,7 @@ SCALES = {"uint8": 1 / 255, "uint16": 1 / 65535, "int16": 1 / 32767}
 
 @st.composite
 def cases(draw):
-    """Images, a crop and flips before a resize and after it, and the other arguments of Image."""
+    """Draws images, a crop and flips before and after a resize, and the other arguments of Image."""
     source = draw(st.sampled_from(["uint8", "uint16", "int16", "float16", "bfloat16", "float32"]))
     stored = "uint16" if source == "bfloat16" else source
     input = draw(st.sampled_from(["HWC", "CHW", "HW"]))
@@ -82,7 +82,7 @@ def test_any_resize(isa, case):
     transforms += [augment.CenterCrop(after)] if after else []
     view = augment.Compose([*transforms, *flips(mirrored_after)])
     constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
-    scale = {} if "int" in dtype + source else {"scale": 1}  # floats may be beyond 0..1
+    scale = {} if "int" in dtype + source else {"scale": 1}  # floats can be outside 0..1
     field = pinfeed.Image(
         **constants, **scale, **arguments, dtype=getattr(torch, dtype), augment=view
     )
@@ -112,7 +112,7 @@ def test_any_resize(isa, case):
 
 
 def assert_same_numbers(batch, expected, dtype):
-    """The same bits, but for a NaN's, whose payload follows no rule."""
+    """Asserts equal bits, except for the payloads of NaNs."""
     nans = np.isnan(reference.widened(expected, dtype))
     assert_same_bits(batch.masked_fill(torch.from_numpy(nans), 0), np.where(nans, 0, expected))
     assert np.array_equal(torch.isnan(batch).numpy(), nans)
@@ -120,7 +120,7 @@ def assert_same_numbers(batch, expected, dtype):
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(224, 224), (31, 2000), (3, 2), (500, 375)], ids=str)
-def test_floats_are_those_of_torch(interpolation, size):
+def test_floats_equal_torch(interpolation, size):
     image = np.random.default_rng(0).random((300, 200, 3), np.float32)
     field = pinfeed.Image(output="HWC", interpolation=interpolation, augment=resize(size))
     batch = pinfeed.Collate(field)([image])[0]
@@ -130,7 +130,7 @@ def test_floats_are_those_of_torch(interpolation, size):
         assert (batch - of_torch).abs().max() < most
 
 
-def test_bytes_that_are_not_rounded_are_near_those_that_are():
+def test_bytes_without_rounding_are_close_to_rounded_bytes():
     image = np.random.default_rng(0).integers(0, 256, (60, 50, 3), dtype=np.uint8)
     batches = [
         pinfeed.Collate(pinfeed.Image(scale=1, augment=resize((37, 71)), resize_dtype=dtype))(
@@ -144,7 +144,7 @@ def test_bytes_that_are_not_rounded_are_near_those_that_are():
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(9, 9), (27, 5), (3, 9)], ids=str)
-def test_a_nan_reaches_what_is_made_of_it(isa, interpolation, size):
+def test_nan_reaches_every_pixel_computed_from_it(isa, interpolation, size):
     image = np.zeros((9, 9, 3), np.float32)
     image[4, 5, 1] = 1
     weights = resized(image.astype(np.float64), size, interpolation)
@@ -155,7 +155,7 @@ def test_a_nan_reaches_what_is_made_of_it(isa, interpolation, size):
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 def test_every_pair_of_sizes(isa, interpolation):
-    # Any two sizes have weights of their own.
+    # Each pair of sizes has its own weights.
     for before in range(1, 24):
         image = np.random.default_rng(before).integers(0, 256, (before, 25, 3), dtype=np.uint8)
         for after in range(1, 24):
@@ -171,8 +171,8 @@ def test_every_pair_of_sizes(isa, interpolation):
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("size", [(500, 375), (31, 2000), (3, 1)], ids=str)
-def test_photographs(isa, interpolation, size):
-    # Rows longer than what is staged, and shrunk and enlarged by much.
+def test_images_much_enlarged_or_reduced(isa, interpolation, size):
+    # Rows are longer than the staging buffer.
     image = np.random.default_rng(0).integers(0, 256, (300, 200, 3), dtype=np.uint8)
     field = pinfeed.Image(
         output="HWC", dtype=torch.uint8, interpolation=interpolation, augment=resize(size)
@@ -203,8 +203,8 @@ def test_padding_before_and_after_a_resize(isa, interpolation, padding_mode):
 
 
 @pytest.mark.parametrize("resize_dtype", [None, torch.float32])
-def test_one_of_two_interpolations(isa, resize_dtype):
-    """Is drawn for each sample, regardless of its batch."""
+def test_two_interpolations_are_drawn_per_sample(isa, resize_dtype):
+    """The draw doesn't depend on the batch."""
     images = np.random.default_rng(4).integers(0, 256, (60, 9, 14, 3), dtype=np.uint8)
     rows, options = (
         pinfeed.ArrayDataset(images),
@@ -229,7 +229,7 @@ def test_one_of_two_interpolations(isa, resize_dtype):
 
 
 @pytest.mark.parametrize("names", [["bilinear", "nearest-exact"], ["x"], [["bilinear"]], [None]])
-def test_interpolations_that_are_not_drawn(names):
+def test_fixed_interpolations_draw_nothing(names):
     check(
         lambda: pinfeed.Image(augment=resize((4, 4)), interpolation=names),
         ValueError,
@@ -238,7 +238,7 @@ def test_interpolations_that_are_not_drawn(names):
     )
 
 
-def test_a_fill_after_a_resize_in_floats_is_a_float():
+def test_a_fill_after_a_float_resize_is_a_float():
     fill = [7.5, 300, -1]
     view = augment.Compose([resize((4, 4)), augment.RandomCrop((6, 4), padding=(0, 1), fill=fill)])
     field = pinfeed.Image(scale=1, output="HWC", augment=view, resize_dtype=torch.float32)
@@ -273,8 +273,8 @@ def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
 
 @pytest.mark.parametrize("before", [(False, False), (True, True)], ids=str)
 @pytest.mark.parametrize("after", [(False, True), (True, False)], ids=str)
-def test_what_is_seen_through_a_resize(before, after):
-    # 12 of 16 rows from row 2 on, 16 of 10 columns from column -3 on, of 2 pixels and of half a pixel.
+def test_crops_reported_through_a_resize(before, after):
+    # 12 of 16 rows from row 2, 16 of 10 columns from column -3; 2 pixels and half a pixel each.
     steps = [*flips(before), resize((16, 10)), augment.CenterCrop((12, 16)), *flips(after)]
     field = pinfeed.Image(augment=augment.Compose(steps))
     _, windows = what_is_seen(field, [np.zeros((32, 5, 3), np.uint8)])
@@ -322,7 +322,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ARGUMENTS])
-def test_arguments(call, error, words):
+def test_bad_arguments(call, error, words):
     check(call, error, *words)
 
 
@@ -335,12 +335,12 @@ SAMPLES = [
 
 
 @pytest.mark.parametrize(("view", "sizes", "words"), [(v, (a, b), w) for v, a, b, *w in SAMPLES])
-def test_samples(view, sizes, words):
+def test_bad_samples(view, sizes, words):
     images = [np.zeros((*size, 3), np.uint8) for size in sizes]
     check(lambda: pinfeed.Collate(pinfeed.Image(augment=view))(images), ValueError, *words)
 
 
 @pytest.mark.processes
-def test_more_than_there_is_memory_for_weights():
+def test_too_little_memory_for_weights_raises():
     printed = run_program("resize_weights_without_memory")
     assert printed == "Collate: no memory for temporary buffers\n" * 2

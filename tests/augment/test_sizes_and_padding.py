@@ -1,4 +1,4 @@
-"""Images whose sizes differ after an augmentation: each as alone, and padded with the batch."""
+"""Images whose sizes differ after augmentation: each equals its own batch, padded."""
 
 import math
 
@@ -16,7 +16,7 @@ from pinfeed import augment
 
 pytestmark = pytest.mark.kernels
 
-sides = st.one_of(st.integers(4, 12), st.integers(13, 90))  # no resize gives 0
+sides = st.one_of(st.integers(4, 12), st.integers(13, 90))  # no resize returns 0
 
 GEOMETRIES = [
     augment.RandomHorizontalFlip(),
@@ -60,7 +60,9 @@ GEOMETRIES = [
     ),
     st.integers(0, 2**40),
 )
-def test_padding_changes_nothing_else(isa, geometry, sizes, dtype, output, multiple, color, seed):
+def test_padding_leaves_pixels_unchanged(
+    isa, geometry, sizes, dtype, output, multiple, color, seed
+):
     rng = np.random.default_rng(seed)
     images = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
     constants = {} if dtype == "uint8" else {"mean": 0.4, "std": 0.25}
@@ -133,7 +135,7 @@ factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
     st.tuples(chances, factors, st.booleans(), chances, factors),
     st.integers(0, 2**40),
 )
-def test_sizes_in_proportion(image, size, longest, options, seed):
+def test_proportional_sizes(image, size, longest, options, seed):
     """timm's sizes, computed from pinfeed's draws."""
     scale_prob, scales, by_area, aspect_prob, aspects = options
     view = augment.ResizeKeepRatio(
@@ -164,7 +166,7 @@ def test_sizes_in_proportion(image, size, longest, options, seed):
     assert batch.shape == (1, 3, *expected)
 
 
-def test_a_fill_of_its_own():
+def test_a_separate_fill():
     view = augment.RandomZoomOut(fill=9, side_range=(2, 2), p=1)
     fields = {
         "image": pinfeed.Image(output="HWC", dtype=torch.uint8, augment=view),
@@ -188,7 +190,7 @@ def padded(sizes, geometry=None):
     return pinfeed.Collate(pinfeed.Image(augment=geometry, **options))(images)
 
 
-def test_what_is_large_without_padding_may_be_larger():
+def test_images_without_padding_can_be_larger():
     assert padded([(9000, 9000), (1, 1)]).shape == (2, 1, 9000, 9000)
     assert padded([(4000, 9000)], augment.CenterCrop((9000, 9000))).shape == (1, 1, 9000, 9000)
     assert padded([(8, 8)], augment.Resize((9000, 9000))).shape == (1, 1, 9000, 9000)
@@ -228,7 +230,7 @@ def test_errors(call, error, words):
     check(call, error, *words)
 
 
-# What is done, by the message.
+# The call, by its message.
 TOO_LARGE = {
     "Collate: sample 1: an image of (1, 20000) would be padded to (20000, 20000), more than 2**26 pixels; leave the sample out": (
         lambda: padded([(20_000, 1), (1, 20_000)])

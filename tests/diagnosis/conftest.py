@@ -1,4 +1,4 @@
-"""Tests of diagnoses are quick, and leave nothing running."""
+"""Fixtures that keep diagnoses quick and check that nothing is left running."""
 
 import gc
 import multiprocessing
@@ -12,14 +12,14 @@ from pinfeed.diagnosis import diagnose as module
 
 @pytest.fixture(autouse=True)
 def no_run_is_left_out(monkeypatch):
-    """Other tests may take most of the machine's time; trials are for the tests that ask for them."""
+    """Other tests can use most of the machine's time; trials run only in tests that request them."""
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
     monkeypatch.setattr(module, "_ROUNDS", 0)
 
 
 @pytest.fixture(autouse=True)
 def notes_hide_no_mistake_of_ours(monkeypatch):
-    """A run that fails is a note, unless its own code is wrong."""
+    """Raises errors of our own code that a diagnosis would report as a note."""
 
     def said(error):
         *_, raised = traceback.extract_tb(error.__traceback__)
@@ -40,7 +40,7 @@ def trials(monkeypatch):
 def leaves_no_workers():
     gc.collect()
     before = set(multiprocessing.active_children())
-    gc.disable()  # what a cycle holds would stay
+    gc.disable()  # or objects in cycles would stay
     yield
     left = set(multiprocessing.active_children()) - before
     gc.enable()

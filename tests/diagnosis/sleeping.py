@@ -1,4 +1,4 @@
-"""Datasets whose samples take their time, and short diagnoses of their loaders."""
+"""Datasets with slow samples, and short diagnoses of their loaders."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from pinfeed.diagnosis.runs import LoaderCopy, Settings
 
 
 class Sleeping:
-    """Samples that take 5 ms, or some much longer; `get` is called with the index of each."""
+    """Samples that take 5 ms, some of them much longer; `get` is called with each index."""
 
     def __init__(self, seconds=0.005, length=64, slow=-1, get=None):
         self.seconds, self.length, self.slow, self.get = seconds, length, slow, get
@@ -27,7 +27,7 @@ class Sleeping:
 
 
 class Stream(IterableDataset[torch.Tensor]):
-    """Yields the items of `make`, else 1000 numbers; each takes 5 ms."""
+    """Yields the items of `make`, or 1000 numbers; each takes 5 ms."""
 
     def __init__(self, make=lambda: map(torch.tensor, range(1000)), seconds=0.005):
         self.make, self.seconds = make, seconds
@@ -46,13 +46,13 @@ def short(loader, step=None, seconds=0.5):
 
 
 def note_of(report, *words):
-    """The only note that has all the words."""
+    """Returns the only note that contains all the words."""
     (note,) = [note for note in report.notes if all(word in note for word in words)]
     return note
 
 
 def changes_of(loader, limit="dataset", step=None):
-    """The changes that would be tried, the workers among them, if that were the limit."""
+    """Returns the changes that a diagnosis with this limit would try, including more workers."""
     copy = LoaderCopy(loader)
     loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01)
     copy.compare_workers()

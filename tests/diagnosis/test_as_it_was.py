@@ -36,7 +36,7 @@ class Changing(Sleeping):
 
 
 @pytest.mark.usefixtures("trials")
-def test_nothing_of_the_users_changes():
+def test_user_objects_stay_unchanged():
     dataset = Changing(0.0005)
     sampler = pinfeed.samplers.ShuffleSampler(64, 4)
     generator = torch.Generator().manual_seed(3)
@@ -52,8 +52,8 @@ def test_nothing_of_the_users_changes():
     before, threads = states(), {*threading.enumerate()}
     short(loader, lambda batch: torch.rand(1))
     for thread in {*threading.enumerate()} - threads:
-        thread.join(10)  # which may be ending
-    assert {*threading.enumerate()} <= threads  # one of another test may have ended
+        thread.join(10)  # which can be ending
+    assert {*threading.enumerate()} <= threads  # a thread of another test can have ended
     assert states() == before
     assert sampler.epoch == pinfeed.samplers.ShuffleSampler(64, 4).epoch
     assert list(sampler) == list(pinfeed.samplers.ShuffleSampler(64, 4))
@@ -94,7 +94,7 @@ def test_a_step_that_changes_a_batch_of_any_kind():
     assert short(loader, step, 0.1).measured.step > 0
 
 
-def test_batches_that_do_not_tell_their_size():
+def test_batches_of_unknown_size():
     def collate(samples):
         return torch.stack([torch.eye(4)] * len(samples)).to_sparse()
 
@@ -120,7 +120,7 @@ class OnceOnly(IterableDataset[int]):
 
 
 class BeginsAnew(OnceOnly):
-    """An iterator, as torch's IterDataPipe is, but one that begins anew."""
+    """An iterator, like torch's IterDataPipe, that starts again."""
 
     def __iter__(self):
         self.left = 100
@@ -148,14 +148,14 @@ USED_UP = {
 
 
 @pytest.mark.parametrize(("make", "where"), USED_UP.values(), ids=USED_UP)
-def test_what_measuring_would_use_up(make, where):
+def test_iterators_are_not_used_up(make, where):
     numbers = (i for i in range(3))
     with pytest.raises(TypeError, match=f"iterable several times, but its {where} an iterator; "):
         pinfeed.diagnose(make(numbers))
     assert next(numbers) == 0
 
 
-def test_what_can_be_iterated_only_once():
+def test_iterables_that_allow_one_iteration():
     with pytest.raises(TypeError, match="iterable several times, but the second time it had no"):
         pinfeed.diagnose(DataLoader(OnceOnly(), batch_size=4), seconds=60)
     assert short(DataLoader(BeginsAnew(), batch_size=4), seconds=0.1).measured.loop.samples > 3
@@ -178,8 +178,8 @@ class Dealt(IterableDataset[int]):
             yield self.queue.get()
 
 
-def test_a_queue_that_a_thread_fills_is_the_same_to_both(monkeypatch):
-    monkeypatch.setattr(runs, "_PATIENCE", 1.0)  # no thread is in a fork
+def test_a_queue_that_a_thread_fills_serves_diagnosis_and_user(monkeypatch):
+    monkeypatch.setattr(runs, "_PATIENCE", 1.0)  # a fork has no threads
     assert note_of(short(DataLoader(Dealt(), batch_size=4), seconds=0.2), "Queue")
 
 
@@ -190,7 +190,7 @@ def test_files_that_samples_keep_open_are_named(tmp_path):
 
 
 class Asking(Sleeping):
-    """A cursor can be iterated, and begins anew with each iteration."""
+    """A cursor that starts again with each iteration."""
 
     def __init__(self):
         super().__init__(0.001)
@@ -200,5 +200,5 @@ class Asking(Sleeping):
         return self.cursor.execute("select ?", (index,)).fetchone()[0]
 
 
-def test_a_cursor_in_a_dataset_is_no_generator():
+def test_a_cursor_in_a_dataset_is_not_a_generator():
     assert short(DataLoader(Asking(), batch_size=4), seconds=0.2).limit

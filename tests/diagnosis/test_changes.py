@@ -34,8 +34,8 @@ def named(beginning, changes):
     return [change for change in changes if change.name.startswith(beginning)]
 
 
-def test_decoding_once_is_not_tried():
-    """Only the user knows that each sample is always the same."""
+def test_caching_decoded_samples_is_not_tried():
+    """Only the user knows whether each sample is always the same."""
     (change,) = named("samples decoded", changes_of(DataLoader(Sleeping(), batch_size=2)))
     assert "about 0.00154 MB" in change.note  # 64 of 16 bytes and 8
     assert change.settings is None
@@ -63,8 +63,8 @@ class Centred(TensorDataset):
         {"batch_sampler": BatchSampler(RandomSampler(range(8)), 3, False)},
     ],
 )
-def test_whole_batches_are_the_same(options):
-    """What is to be written, run as it stands."""
+def test_the_code_for_whole_batches_gives_the_same_batches(options):
+    """The recommended code runs unchanged."""
     rows = torch.arange(64).reshape(8, 8)
     for kind in (type("Own", (TensorDataset,), {}), Scaled):
         (change,) = whole_of(DataLoader(kind(rows), **options))
@@ -78,7 +78,7 @@ def test_whole_batches_are_the_same(options):
         assert [type(batch) for batch in batches] == [tuple] * len(expected)
         torch.testing.assert_close([[*batch] for batch in batches], expected, rtol=0, atol=0)
     assert not whole_of(DataLoader(Centred(rows), **options))
-    for dataset in (rows, TensorDataset(rows)):  # no class of one's own to write it in
+    for dataset in (rows, TensorDataset(rows)):  # without a class to write it into
         assert not whole_of(DataLoader(dataset, **options))
 
 
@@ -87,7 +87,7 @@ def whole_of(loader):
 
 
 class Numbers:
-    """Rows of a file that is open, or is opened for the first sample."""
+    """Rows of a file that is open, or opened for the first sample."""
 
     def __init__(self, path, file=None):
         self.path, self.file = path, file
@@ -102,7 +102,7 @@ class Numbers:
             return np.frombuffer(file.read(8), np.int64)
 
 
-def test_no_workers_for_files_whose_position_they_would_share(tmp_path):
+def test_no_workers_for_files_with_a_shared_position(tmp_path):
     path = tmp_path / "rows"
     path.write_bytes(np.arange(64).tobytes())
     with path.open("rb", buffering=0) as file:
@@ -113,18 +113,18 @@ def test_no_workers_for_files_whose_position_they_would_share(tmp_path):
     assert named("2 workers", changes_of(DataLoader(Numbers(path), batch_size=4)))
 
 
-def test_workers_for_short_epochs_stay():
+def test_short_epochs_keep_their_workers():
     (change,) = named("2 workers", changes_of(DataLoader(Sleeping(length=12), batch_size=4)))
     assert change.settings.epoch == 3
     assert change.settings.persistent
     assert "persistent_workers=True" in change.code
     told = Sleeping(length=12)
-    told.set_epoch = print  # they would not be notified
+    told.set_epoch = print  # they are not notified
     (change,) = named("2 workers", changes_of(DataLoader(told, batch_size=4)))
     assert not change.settings.persistent
 
 
-def test_larger_batches_are_offered_where_they_have_more_samples():
+def test_larger_batches_are_offered_if_they_have_more_samples():
     plain = TensorDataset(torch.zeros(640))
     for given, code in (
         ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
@@ -157,8 +157,8 @@ def test_another_collate_function_is_offered_if_values_are_equal():
 
 
 @pytest.mark.parametrize("fields", [None, pinfeed.Stack()])
-def test_fields_of_a_device_loader_stay(fields):
-    """The loop's batches are its fields', so what is tried has them, too."""
+def test_fields_of_a_device_loader_are_tried_too(fields):
+    """The loop gets the batches of the fields."""
     inner = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
     loader = pinfeed.DeviceLoader(inner, "cpu", fields and [fields])
     changes = changes_of(loader)
@@ -170,7 +170,7 @@ IMAGES = torch.ones(2, 3, 4, 4)
 
 
 class Attributes(dict):
-    """A batch whose parts are attributes, too."""
+    """A batch whose parts are also attributes."""
 
     @property
     def x(self):
@@ -195,15 +195,15 @@ class Incomparable:
         (np.array([np.nan]), np.array([np.nan]), True),
         (np.zeros(2), np.zeros(2, np.float32), False),
         (torch.tensor([torch.nan]), torch.tensor([torch.nan]), True),
-        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), False),  # which have no ==
-        ([torch.ones(2), 1], (torch.ones(2), 1), True),  # torch makes lists of tuples
+        (torch.eye(2).to_sparse(), torch.eye(2).to_sparse(), False),  # without ==
+        ([torch.ones(2), 1], (torch.ones(2), 1), True),  # torch turns tuples into lists
         ({"x": 1}, Attributes({"x": 1}), False),
         (torch.ones(2), torch.ones(2).requires_grad_(), False),
         (IMAGES, IMAGES.contiguous(memory_format=torch.channels_last), False),
         (Incomparable(), Incomparable(), False),
     ],
 )
-def test_equal_values(one, other, is_equal):
+def test_equality_of_batches(one, other, is_equal):
     assert have_equal_values(one, other) is is_equal
 
 
@@ -225,7 +225,7 @@ class Folder:
 
 
 class Unchecked(Folder):
-    """Calls its transform unconditionally."""
+    """A dataset that calls its transform unconditionally."""
 
     def __getitem__(self, index):
         return self.transform(Folder(None)[index][0]), index % 3
@@ -242,7 +242,7 @@ class Vision(VisionDataset):
 
 
 class Masks(Vision):
-    """Like torchvision's VOCSegmentation; or wrapped, if it makes tv_tensors."""
+    """Like torchvision's VOCSegmentation, or wrapped if it returns tv_tensors."""
 
     make = staticmethod(PIL.Image.fromarray)
 
@@ -264,7 +264,7 @@ class Found(Vision):
 
 
 class TwoTransforms(Masks):
-    """Like datasets of tutorials, with one transform for images and one for masks."""
+    """Like tutorial datasets, with separate transforms for images and masks."""
 
     def transforms(self, image, mask):
         return {"image": self.transform(image), "mask": self.target_transform(mask)}
@@ -274,7 +274,7 @@ class TwoTransforms(Masks):
 
 
 class Planes(Folder):
-    """Has tensors, channels first."""
+    """A dataset of channels-first tensors."""
 
     def __getitem__(self, index):
         return self.transform(v1.functional.pil_to_tensor(Folder(None)[index][0])), index % 3
@@ -314,7 +314,7 @@ def of_transform(dataset, **options):
 
 @pytest.mark.parametrize(("dataset", "code", "is_same"), TRANSFORMS.values(), ids=TRANSFORMS)
 def test_a_transform_becomes_a_field(dataset, code, is_same):
-    """What is to be written, run as it stands."""
+    """The recommended code runs unchanged."""
     (change,) = of_transform(dataset, num_workers=0)
     assert change.code.startswith(code)
     assert "Image(" in change.note
@@ -345,8 +345,8 @@ def test_a_transform_becomes_a_field(dataset, code, is_same):
         assert not is_same or (images - their_images).abs().max() <= 2.02 / 255 / min(STD)
 
 
-def test_transforms_of_images_and_targets_that_cannot_be_split(trials):
-    """The report names the page for them."""
+def test_transforms_of_image_and_target_that_cannot_be_split(trials):
+    """The report names the page about them."""
     flips = v2.Compose([v2.RandomHorizontalFlip(), v2.ToImage(), *FLOATS])
     late = v2.Compose([v2.CenterCrop(32), v2.ToImage(), *FLOATS, v2.Lambda(lambda image: image)])
     for kind, transforms, field, page in (
@@ -362,7 +362,7 @@ def test_transforms_of_images_and_targets_that_cannot_be_split(trials):
         ) in str(report)
 
 
-def test_transforms_that_stay():
+def test_unsupported_transforms_stay():
     twice = v1.Compose([v1.CenterCrop(32), v1.ToTensor(), v1.Lambda(lambda image: image * 2)])
     one, other = (Folder(v1.Compose(RESIZED[first:])) for first in (0, 1))
     for dataset in (
@@ -376,7 +376,7 @@ def test_transforms_that_stay():
 
 
 class VisionFolder(VisionDataset):
-    """Like torchvision's ImageFolder, which keeps a pair of transforms that its samples don't use."""
+    """Like torchvision's ImageFolder, which stores a pair of transforms that its samples don't use."""
 
     __len__, __getitem__, key = Folder.__len__, Folder.__getitem__, "transform"
 

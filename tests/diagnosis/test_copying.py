@@ -1,4 +1,4 @@
-"""Copies of what a loader holds."""
+"""Copies of a loader's state."""
 
 import gc
 import io
@@ -32,7 +32,7 @@ class Holder:
     def meth(self): ...
 
 
-def test_state_is_copied_and_what_is_large_is_not():
+def test_state_is_copied_and_large_data_is_shared():
     one = Holder()
     (two, other), originals = copied((one, [one]))
     assert type(two) is Holder
@@ -52,7 +52,7 @@ def test_state_is_copied_and_what_is_large_is_not():
 
 
 class Opened:
-    """Closes or deletes something in the end."""
+    """An object that closes or deletes something at its end."""
 
     ended = 0
 
@@ -60,7 +60,7 @@ class Opened:
         type(self).ended += 1
 
 
-def test_what_ends_something_is_not_copied():
+def test_objects_with_finalizers_are_not_copied():
     one = {"opened": Opened(), "buffer": io.BytesIO(b"a")}
     two, originals = copied(one)
     assert originals == [one["opened"]]
@@ -84,7 +84,7 @@ def test_many_arrays_are_not_in_memory_twice():
 
 
 class Wrapper:
-    """Asks what it holds for everything, which it can't before it holds it."""
+    """An object that forwards every attribute, which fails before it has a target."""
 
     def __init__(self, held):
         self.held = held
@@ -103,7 +103,7 @@ class Closed:
         raise LookupError
 
 
-def test_what_can_not_be_made_anew_is_shared():
+def test_objects_that_cannot_be_copied_are_shared():
     one = [Wrapper(Holder()), Named("a"), [3]]
     two, originals = copied(one)
     assert two[0] is one[0]
@@ -116,7 +116,7 @@ def test_what_can_not_be_made_anew_is_shared():
     assert copied(parts) == (parts, list(parts))
 
 
-def test_a_sampler_of_pinfeed_keeps_its_epoch():
+def test_samplers_keep_their_epoch():
     sampler = pinfeed.samplers.ShuffleSampler(10, 2)
     ((copy,), originals) = copied((sampler,))
     expected = [list(copy) for _ in range(3)]
@@ -124,7 +124,7 @@ def test_a_sampler_of_pinfeed_keeps_its_epoch():
     assert [list(sampler) for _ in range(3)] == expected
 
 
-def test_random_states_are_put_back():
+def test_random_states_are_restored():
     def draw():
         return [random.random(), np.random.random(), torch.rand(()).item()]  # noqa: NPY002
 

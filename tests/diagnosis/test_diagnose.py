@@ -1,6 +1,6 @@
-"""Loaders with a known limit: the limit is named, and what is recommended makes them faster.
+"""Loaders with a known limit: the diagnosis names it, and its recommendations make them faster.
 
-Times are sleeps with wide ratios, so that they show on a machine that does other work.
+Times are sleeps with large ratios, so that they are visible on a busy machine.
 """
 
 import mmap
@@ -25,7 +25,7 @@ def sleeping_step(seconds):
 
 
 class SlowSampler:
-    """Takes 2 ms for an index."""
+    """Takes 2 ms per index."""
 
     def __len__(self):
         return 640
@@ -43,7 +43,7 @@ def locked(index):
 
 
 class SlowToFree:
-    """A batch whose end takes 30 ms, outside of all stages."""
+    """A batch that takes 30 ms to free, outside all stages."""
 
     def __init__(self, samples):
         self.samples = samples
@@ -53,7 +53,7 @@ class SlowToFree:
 
 
 class Evicted:
-    """Rows of a file that is larger than memory: reading ahead brings far more than 100 bytes, and none stay."""
+    """Rows of a file larger than memory: read-ahead loads far more than 100 bytes, and nothing stays."""
 
     def __init__(self, path):
         self.rows = np.load(path, mmap_mode="r")
@@ -88,7 +88,7 @@ def frozen(samples):
     return np.ones(20_000_000, np.uint8)
 
 
-# Loaders by their limit, and what the step takes where there is one.
+# Loaders by their limit, and the duration of the step, if any.
 ARANGE = TensorDataset(torch.arange(64))
 LOADERS = {
     "dataset": (DataLoader(Sleeping(), batch_size=4), 0.001),
@@ -109,7 +109,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_limit(name):
+def test_the_limit_is_named(name):
     loader, seconds = LOADERS[name]
     step = None if seconds is None else sleeping_step(seconds)
     report = short(loader, step, 4.0 if name in ("stragglers", "start") else 1.0)
@@ -120,7 +120,7 @@ def test_the_limit(name):
 
 
 def row_or_rows(index):
-    """A sample, or several at once."""
+    """Returns one sample, or several at once."""
     return torch.arange(64.0)[index] + 1, torch.as_tensor(index) % 2
 
 
@@ -133,7 +133,7 @@ CHANGES = {
 
 @pytest.mark.usefixtures("trials")
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_is_recommended_was_tried(name):
+def test_recommendations_were_tried(name):
     make, expected = CHANGES[name]
     report = short(make(), None, 2.0)
     (found,) = [change for change in report.recommended if expected in change.name]
@@ -185,7 +185,7 @@ def test_rows_of_a_file_are_tried_by_its_path(tmp_path):
 
 
 @pytest.mark.usefixtures("trials")
-def test_a_slow_step_leaves_nothing_to_gain():
+def test_a_slow_step_needs_no_change():
     loader = DataLoader(TensorDataset(torch.arange(6400)), batch_size=4, num_workers=1)
     report = short(loader, sleeping_step(0.3))
     assert report.limit == "step"
@@ -194,7 +194,7 @@ def test_a_slow_step_leaves_nothing_to_gain():
     assert str(report).endswith("No change was tried: leave it as it is.")
 
 
-def test_three_runs_are_alike():
+def test_three_runs_agree():
     loader = DataLoader(Sleeping(0.002, 200, slow=30), batch_size=5, shuffle=True)
     torch.manual_seed(0)
     drawn = [short(loader, None, 0.3).measured.loop.batches[:3] for _ in range(3)]
@@ -204,8 +204,8 @@ def test_three_runs_are_alike():
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("length", [7, 64])
-def test_trials_have_the_same_samples(workers, length):
-    """However many workers there are, and wherever the sampler is; its own time is part of them."""
+def test_trials_use_the_same_samples(workers, length):
+    """For any number of workers and any position of the sampler, whose own time is included."""
     copy = LoaderCopy(DataLoader(Sleeping(0.001, length), 2, shuffle=True))
     copy.repeat(copy.run(copy.settings, 0.05), 0.05)
     settings = type(copy.settings)(workers, epoch=-(-length // 2))
@@ -222,7 +222,7 @@ def test_batches_of_several_sizes():
     assert 4 < loop["batch_samples"] <= 8
 
 
-def test_a_short_stream_starts_its_workers_again_and_again():
+def test_a_short_stream_restarts_its_workers():
     for drop_last in (False, True):
         loader = DataLoader(Stream(lambda: range(11)), 4, drop_last=drop_last, num_workers=1)
         report = short(loader, seconds=5)
@@ -236,16 +236,16 @@ def slowly(worker):
 
 
 @pytest.mark.parametrize(("epoch", "workers"), [(1, 1), (2, 1), (4, 2), (8, 4), (5, 2)])
-def test_a_run_has_the_starts_of_whole_epochs(epoch, workers):
+def test_a_run_includes_the_starts_of_whole_epochs(epoch, workers):
     loader = DataLoader(Sleeping(0.02, epoch), 1, num_workers=workers, worker_init_fn=slowly)
     copy = LoaderCopy(loader)
     for seconds in (0.05, 0.5):
         period = copy.run(copy.settings, seconds).period
-        assert 0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 6  # where others work
+        assert 0.9 < period / ((0.3 + 0.02 * -(-epoch // workers)) / epoch) < 6  # others work there
 
 
 class WarmsUp:
-    """Like torch.compile."""
+    """A step that is slow at first, like torch.compile."""
 
     calls = 0
 
@@ -261,13 +261,13 @@ def test_a_step_that_warms_up():
 
 
 class OnADevice:
-    """JAX returns results before they are computed."""
+    """A result that is not computed yet, as JAX returns it."""
 
     def block_until_ready(self):
         time.sleep(0.01)
 
 
-def test_a_step_is_over_when_what_it_returns_is_there():
+def test_a_step_ends_when_its_result_is_computed():
     assert time_step(lambda batch: {"loss": OnADevice()}, torch.ones(3), 0.03) > 0.01
 
 

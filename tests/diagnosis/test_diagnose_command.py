@@ -1,4 +1,4 @@
-"""The command."""
+"""The diagnose command."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ def test_the_command(capsys):
 
 
 @pytest.mark.slow
-def test_what_the_file_asks_for_and_what_its_workers_print():
+def test_input_and_output_of_the_file_and_its_workers():
     command = [sys.executable, "-m", "pinfeed", "diagnose", f"{PROGRAMS}/spawning_loader.py:loader"]
     command += ["--seconds", "1", "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Messages for loaders that can't be diagnosed, or only in part."""
+"""Messages for loaders that can't be diagnosed, or only partly."""
 
 import itertools
 import multiprocessing
@@ -33,7 +33,7 @@ def fail(what):
 
 
 def test_an_interrupt_gives_the_report_so_far(monkeypatch):
-    before = multiprocessing.active_children()  # of other tests' garbage
+    before = multiprocessing.active_children()  # from garbage of other tests
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -43,13 +43,13 @@ def test_an_interrupt_gives_the_report_so_far(monkeypatch):
     assert report.measured.loop is not None
     assert report.measured.runs == {}
     assert note_of(report, "interrupted")
-    with pytest.raises(KeyboardInterrupt):  # there is nothing to report yet
+    with pytest.raises(KeyboardInterrupt):  # nothing to report yet
         pinfeed.diagnose(loader_of(), interrupt, 0.3)
     assert set(multiprocessing.active_children()) <= set(before)
 
 
 class Interrupting:
-    """Its end is interrupted, which Python can't raise there."""
+    """An object whose finalizer is interrupted; Python can't raise there."""
 
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -57,7 +57,7 @@ class Interrupting:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_that_a_del_hides_gives_the_report_too():
+def test_an_interrupt_in_a_finalizer_gives_the_report_too():
     batches = itertools.count(1)
     report = short(loader_of(), lambda batch: next(batches) == 4 and Interrupting() and None)
     assert report.measured.loop is not None
@@ -66,7 +66,7 @@ def test_an_interrupt_that_a_del_hides_gives_the_report_too():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-# Runs that can't be made.
+# Runs that fail.
 
 
 def in_the_loop(index):
@@ -83,7 +83,7 @@ def in_one_worker(index):
     return index if get_worker_info().num_workers == 1 else fail(index)
 
 
-# The loader, and how its note begins, with words that it has.
+# The loader, and words at the beginning of its note.
 RUNS = {
     "no workers": (lambda: loader_of(in_the_loop, 0.005), "workers: 1: not measured"),
     "one worker": (
@@ -101,7 +101,7 @@ RUNS = {
 
 @pytest.mark.usefixtures("leaves_no_workers")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_that_raises_is_said(name, monkeypatch):
+def test_a_failing_run_is_reported(name, monkeypatch):
     make, begins, *words = RUNS[name]
     if name == "nothing to send":
         monkeypatch.setattr(runs, "_PATIENCE", 1.0)
@@ -112,12 +112,12 @@ def test_a_run_that_raises_is_said(name, monkeypatch):
     assert report.limit == "dataset" or name != "no workers"
 
 
-def test_a_dataset_that_is_for_workers_only():
+def test_a_dataset_that_needs_workers():
     report = short(loader_of(in_workers, 0.005, num_workers=1))
     assert (report.limit, report.notes) == ("dataset", [])
 
 
-def test_a_step_that_fails_when_it_is_timed_alone():
+def test_a_step_that_fails_when_timed_alone():
     calls = itertools.count(1)
     report = short(loader_of(seconds=0.01), lambda _: next(calls) <= 6 or fail("7"), 0.3)
     words = "LookupError: no file for 7; raised by the step, which diagnose calls many times"
@@ -125,7 +125,7 @@ def test_a_step_that_fails_when_it_is_timed_alone():
     assert report.limit == "dataset"
 
 
-def test_what_there_is_no_time_for_is_said(monkeypatch):
+def test_skipped_runs_are_reported(monkeypatch):
     monkeypatch.setattr(module, "_OVERTIME", 1.0)
     start = time.perf_counter()
     report = short(loader_of(seconds=0.1), seconds=1.5)
@@ -134,8 +134,8 @@ def test_what_there_is_no_time_for_is_said(monkeypatch):
     assert report.measured.loop is not None
 
 
-def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(monkeypatch):
-    """Samples are under a lock that a thread holds when workers are forked."""
+def test_a_worker_that_waits_for_a_lock_of_a_thread_is_stopped(monkeypatch):
+    """A thread holds the lock of the samples when workers are forked."""
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)
     dataset, lock, end = Sleeping(0.001), threading.Lock(), threading.Event()
 
@@ -152,7 +152,7 @@ def test_a_worker_that_waits_for_a_lock_of_a_thread_is_given_up(monkeypatch):
     finally:
         end.set()
         thread.join()
-    # Ten times what the slowest start took, at least.
+    # At least ten times the slowest start.
     words = "timed out after", "a lock that a thread held when the worker was forked"
     assert note_of(report, "workers: 1: not measured", *words)
     assert not any(note.startswith("workers: 2") for note in report.notes)
@@ -163,7 +163,7 @@ class OwnLoop(DataLoader[Any]):
         yield from super().__iter__()
 
 
-def test_what_can_not_be_done_or_told_is_said(monkeypatch):
+def test_limitations_are_reported(monkeypatch):
     monkeypatch.setattr(stages, "TELLS", False)
     dataset = Sleeping(0.001)
     with open(__file__) as dataset.file:
@@ -172,7 +172,7 @@ def test_what_can_not_be_done_or_told_is_said(monkeypatch):
         assert any(said in note for note in report.notes)
 
 
-# The user's own errors, with their sample.
+# The user's own errors, with the sample.
 
 
 def broken():
@@ -181,7 +181,7 @@ def broken():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_users_own_error_with_its_sample(workers):
+def test_user_errors_name_the_sample(workers):
     stream = DataLoader(Stream(broken), batch_size=4, num_workers=workers)
     for loader, kind, text, sample in (
         (loader_of(fail, num_workers=workers), LookupError, "no file for 0", 0),
@@ -220,7 +220,7 @@ ARGUMENTS = {
 
 @pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
 @pytest.mark.parametrize(("arguments", "kind", "message"), ARGUMENTS.values(), ids=ARGUMENTS)
-def test_arguments(arguments, kind, message):
+def test_bad_arguments(arguments, kind, message):
     with pytest.raises(kind, match=message):
         pinfeed.diagnose(*arguments)
 
@@ -237,7 +237,7 @@ def test_a_loader_in_the_middle_of_a_loop():
 @pytest.mark.slow
 @pytest.mark.parametrize("has_workers", [True, False])
 def test_spawn_without_a_main_guard(has_workers):
-    """An error where the loader has workers, else a note."""
+    """An error if the loader has workers, otherwise a note."""
     name = "diagnosis_of_spawned_workers" if has_workers else "diagnosis_where_workers_spawn"
     command = [sys.executable, str(PROGRAMS / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -247,5 +247,5 @@ def test_spawn_without_a_main_guard(has_workers):
     assert done.stdout.count("The loop:") == (not has_workers)
 
 
-def test_a_step_beside_other_ranks_is_warned_of(tmp_path):
+def test_a_step_beside_other_ranks_gets_a_warning(tmp_path):
     assert run_program("diagnosis_beside_ranks", tmp_path / "file").strip().endswith("done")

@@ -1,4 +1,4 @@
-"""The limit and the recommendations, from runs whose times are written down here."""
+"""The limit and the recommendations, computed from fixed times."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def run(
     start=0.0,
     **options,
 ):
-    """A run of 40 batches of four samples: `lag` is the time from a batch that is made to the loop."""
+    """Returns a run of 40 batches of four samples; `lag` is the time from a finished batch to the loop."""
     run = Run(Settings(workers, **options), bytes=1000, epoch=epoch, draws=[sampler] * 40)
     now = 0.0
     for number in range(40):
@@ -93,7 +93,7 @@ def test_the_limit(name):
     assert all(key.isidentifier() and key.islower() for key in LIMITS)
 
 
-def test_the_page_has_each_limit():
+def test_the_page_documents_each_limit():
     page = (Path(__file__).parents[2] / "docs/profile-your-loader.md").read_text(encoding="utf-8")
     assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [*LIMITS]
 
@@ -108,13 +108,13 @@ def test_stragglers_are_named():
     assert "slow samples: 50, 100, 150\n" in str(Report(CASES["stragglers"]))
 
 
-def test_each_epoch_has_its_start():
-    """Of 2 s, before batches of 0.1 s, whether the run has whole epochs or not."""
+def test_each_epoch_includes_its_start():
+    """The start takes 2 s and a batch 0.1 s, whether the run has whole epochs or not."""
     for epoch in (10, 100):
         loop = run(2, wait=0.1, fetch=0.1, epoch=epoch, start=2.0)
         loop.unit = min(epoch, 40)
         if epoch == 10:
-            loop.batches += replace(loop).batches[:6]  # whole epochs after those made ahead
+            loop.batches += replace(loop).batches[:6]  # whole epochs after the prefetched batches
         assert loop.starting == pytest.approx(2 / epoch)
         assert loop.period == pytest.approx(0.1 + 2 / epoch, rel=0.2)
 
@@ -132,7 +132,7 @@ TRIED = {
 
 
 @pytest.mark.parametrize("name", TRIED)
-def test_only_what_has_gained_more_than_other_work_explains(name):
+def test_only_gains_beyond_other_work_count(name):
     before, after, load, is_recommended = TRIED[name]
     case = measured(run(wait=0.1, fetch=0.09), load=load)
     change = Change("name", "code", Settings(1), before=before, after=after, min_gain=case.min_gain)
@@ -148,15 +148,15 @@ def test_only_what_has_gained_more_than_other_work_explains(name):
     assert ("× as fast" in text or f"{1 + change.gain:.2f} ×\n" in text) is shows
 
 
-def test_more_than_can_be_gained_is_no_gain():
-    """For example, a thread over files that were cached meanwhile."""
+def test_impossible_gains_are_ignored():
+    """Example: a thread over files that were cached meanwhile."""
     before, after = [1.0, 1.0], [0.1, 0.1]
     for max_speedup in (2.0, None):
         change = Change("name", "code", Settings(0), "", max_speedup, before=before, after=after)
         assert change.is_recommended is (max_speedup is None)
 
 
-def test_the_printed_times_give_the_printed_gain():
+def test_printed_times_match_the_printed_gain():
     change = Change("name", "code", Settings(1), before=[0.4, 0.5], after=[0.1, 0.2])
     text = str(Report(measured(run(wait=0.1, fetch=0.09)), [change]))
     assert "name       450 ms     150 ms   3.00 ×" in text
@@ -170,8 +170,8 @@ def test_the_printed_times_give_the_printed_gain():
         (Cpus(8, 2, None, 1), 2),
         (Cpus(8, 8, 1.5, 1), 1.5),
         (Cpus(8, 8, None, 4), 2),
-        (Cpus(8, 2, None, 4), 2),  # pinned to CPUs of its own
-        (Cpus(8, 8, 2.0, 4), 1),  # never less than one
+        (Cpus(8, 2, None, 4), 2),  # pinned to its own CPUs
+        (Cpus(8, 8, 2.0, 4), 1),  # at least one
     ],
 )
 def test_cpus(cpus, usable):
@@ -203,7 +203,7 @@ def test_cpu_quota(tmp_path, groups, files, quota):
 
 
 def test_other_work_is_measured():
-    """Three threads for each CPU leave less than half of them."""
+    """Three threads per CPU leave less than half of them."""
     import hashlib
     import threading
     import time

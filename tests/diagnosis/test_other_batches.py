@@ -1,4 +1,4 @@
-"""Changes that give other batches are not recommended: more workers, or a thread."""
+"""Changes that alter the batches, such as more workers or a thread, are not recommended."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawing(draw):
-    """Each sample is a number that a function draws."""
+    """A dataset whose samples are numbers drawn by a function."""
     return Sleeping(0.002, get=draw)
 
 
@@ -65,7 +65,7 @@ class Own(Stream):
 
 
 def windows():
-    """Drawn from a whole, as language models are trained on."""
+    """Random slices of one array, as in language-model training."""
     return (torch.randint(1000, (3,)) for _ in itertools.count())
 
 
@@ -97,7 +97,7 @@ WHOLE = "each worker reads the whole stream"
         (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), None, None),
     ],
 )
-def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
+def test_no_workers_that_repeat_the_samples_of_another(dataset, collate, note):
     copy = LoaderCopy(DataLoader(dataset, 4, collate_fn=collate))
     copy.run(copy.settings, 0.01)
     copy.compare_workers()
@@ -107,7 +107,7 @@ def test_no_workers_that_would_make_what_another_makes(dataset, collate, note):
 @pytest.mark.parametrize(
     ("dataset", "note"), [(Sleeping(), None), (drawing(OfTheClass()), REPEAT), (Stream(), WHOLE)]
 )
-def test_workers_are_offered_where_they_make_the_same(dataset, note, monkeypatch):
+def test_workers_are_offered_if_batches_stay_equal(dataset, note, monkeypatch):
     loader = DataLoader(dataset, batch_size=4)
     report = short(loader)
     assert [one[: len(note or "")] for one in report.notes if REPEAT in one or WHOLE in one] == (
@@ -120,7 +120,7 @@ def test_workers_are_offered_where_they_make_the_same(dataset, note, monkeypatch
         assert bool(offered) is (note is None and is_compared)
 
 
-def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
+def test_workers_without_batch_order_are_compared_in_turns():
     for draw, repeats in ((random.Random().random, True), (random.random, False)):
         drawn = drawing(lambda index, draw=draw: time.sleep(0.001 * (index % 5)) or draw())
         copy = LoaderCopy(DataLoader(drawn, 2, num_workers=2, in_order=False))
@@ -129,7 +129,7 @@ def test_workers_that_hand_over_in_any_order_are_compared_in_turns():
         assert copy.repeats is repeats
 
 
-def test_chance_that_is_seldom_equal_is_no_repetition():
+def test_rarely_equal_random_samples_are_no_repetition():
     for seed in range(10):
         torch.manual_seed(seed)
         flipped = drawing(lambda index: torch.rand(1) < 0.5)
@@ -153,7 +153,7 @@ class IntoOneBuffer:
         return torch.stack([sample["x"] * sample["y"] for sample in samples], out=self.out)
 
 
-def test_neither_thread_nor_workers_for_memory_that_is_written_again():
+def test_no_thread_or_workers_for_reused_memory():
     for collate, is_reused in (
         (default_collate, False),
         (next_tokens, False),

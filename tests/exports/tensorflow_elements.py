@@ -1,4 +1,4 @@
-"""What an element of a dataset has to be, the ways to one, and loaders of numbered batches."""
+"""Expected elements of a dataset, every path to one, and loaders of numbered batches."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,12 @@ def mapped(dataset):
     return list(dataset.map(lambda *element: element if len(element) > 1 else element[0]))
 
 
-# Elements as a loop in Python gets them, by way of TensorFlow's threads, and of a graph.
+# Elements in a Python loop, through TensorFlow's threads, and in a graph.
 WAYS = {"loop": list, "prefetch": lambda dataset: list(dataset.prefetch(2)), "map": mapped}
 
 
 def assert_element(element, batch, path=""):
-    """The element has the structure, the dtypes and the bits of the batch."""
+    """Asserts that the element has the structure, dtypes and bits of the batch."""
     if batch is None:
         assert element is None, path
     elif isinstance(batch, JaggedBatch):
@@ -49,7 +49,7 @@ def assert_element(element, batch, path=""):
 
 
 def assert_tensor(tensor, array, path=""):
-    """Same dtype, shape and bits."""
+    """Asserts equal dtype, shape and bits."""
     assert tensor.dtype.name == str(array.dtype).removeprefix("torch."), path
     assert tuple(tensor.shape) == tuple(array.shape), path
     if isinstance(array, torch.Tensor):

@@ -24,7 +24,7 @@ from samples import STRUCTURES, MarkedTensor, assert_same
 
 
 def joined(parts, most=None):
-    """The samples of all batches, or this many; a list where their lengths may differ."""
+    """Returns the samples of all batches, or of the first ones; a list if lengths can differ."""
     first = parts[0]
     if isinstance(first, dict):
         return {key: joined([part[key] for part in parts], most) for key in first}
@@ -64,7 +64,7 @@ def numpy(array):
 
 
 def shown(result):
-    """With lists in place of RaggedArrays, and memory in place of files."""
+    """Returns the result with lists for RaggedArrays, and arrays in memory for files."""
     is_entry = lambda node: isinstance(node, RaggedArray)
     plain = lambda entry: list(entry) if is_entry(entry) else to_memory(entry)
     return map_entries(plain, result, is_entry)
@@ -95,7 +95,7 @@ def collated(field, samples, size=4):
 
 
 def batch_of(n):
-    """Of every kind, with entries that depend on a number."""
+    """Returns a batch with every kind of entry; values depend on a number."""
     return {
         "x": torch.full((2, 3), n, dtype=torch.float16),
         "mixed": np.full((2, 1), n),
@@ -111,7 +111,7 @@ CASES = {
     f"{count} of every kind": [batch_of(n) for n in (7, 3, 12, 1, 0, 30, 2, 5, 6)[:count]]
     for count in (1, 2, 9)
 }
-# Arrays that are more than their memory, and dtypes that only NumPy has.
+# Array subclasses, and dtypes that only NumPy has.
 ARRAYS = {
     "complex": VALUES,
     "conjugate": VALUES.conj(),
@@ -132,7 +132,7 @@ CASES |= {name: [batch, batch[:1]] for name, batch in ARRAYS.items()}
 CASES |= {
     "bfloat16, jagged": [JaggedBatch(HALVES, torch.tensor([0, 1, 2]))],
     "bfloat16, padded": [Padded(HALVES, torch.full((2,), 3))],
-    # Lists of batches that can be joined at once.
+    # Batches in a list, joined at once.
     "in a tuple": [(X[:2], Y[:2]), (X[2:], Y[2:])],
     "in a list": [{"x": X[:2], "y": [Y[:2]]}, {"y": [Y[2:]], "x": X[2:]}],
     "with gradients": [X[:3], X[3:].double().float().requires_grad_()],
@@ -149,14 +149,14 @@ CASES |= {
     "ragged arrays": [RAGGED[:1], RAGGED[1:]],
     "values that are not used": [JaggedBatch(np.arange(9), np.array([2, 5, 7]))],
 }
-# Batches without strings before some.
+# Batches without strings before others.
 for number, strings in enumerate((["a", "ä"], [b"a", b"\xff"], [])):
     for empty in ([], np.zeros(0, "U1"), np.zeros(0, object)):
         name = f"strings {number} after {type(empty).__name__}"
         CASES[name] = [empty, empty, strings, empty, strings[:1]]
         keys = [{"name": batch, "x": np.ones(len(batch))} for batch in CASES[name]]
         CASES[f"{name}, beside an array"] = keys
-# Batches of arrays like those before take a short way, and any other batch the long one.
+# Batches that match the previous ones use the fast path, others the slow one.
 OTHER_ROWS = {
     "requires_grad": torch.ones(2, 3, requires_grad=True),
     "ndarray": np.full((1, 3), 2, np.float32),
@@ -171,7 +171,7 @@ for name, other in OTHER_ROWS.items():
     parts.insert(5, other)
     for number, make in enumerate(MAKE):
         CASES[f"plain, then {name}, {number}"] = [make(part) for part in parts]
-# What files can't hold.
+# Values that can't be stored in files.
 OBJECTS = {
     "names": ("a", "bc"),
     "objects": [OBJECT, None],
@@ -195,7 +195,7 @@ def test_every_batch(name, way, tmp_path, monkeypatch):
     batches = CASES[name]
     if way == "files" and name in IN_MEMORY:
         return
-    if way == "remote":  # the host's tensors as a device's, which are copied first
+    if way == "remote":  # as if on a device, so they are copied first
         monkeypatch.setattr(batch_writer, "is_remote", torch.is_tensor)
     out = tmp_path / "out" if way == "files" else None
     for most in (None, 1, 6):
@@ -205,7 +205,7 @@ def test_every_batch(name, way, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
-def test_memory_that_a_loader_uses_again(is_remote, monkeypatch):
+def test_memory_that_a_loader_reuses(is_remote, monkeypatch):
     monkeypatch.setattr(batch_writer, "is_remote", lambda part: is_remote and torch.is_tensor(part))
     tensor, array, lengths = torch.zeros(2, 3), np.zeros((2, 1)), np.zeros(2, np.int64)
 
@@ -225,7 +225,7 @@ def test_memory_that_a_loader_uses_again(is_remote, monkeypatch):
 
 
 class Numbers:
-    """A sampler that may yield fewer or more samples than it says."""
+    """A sampler that can yield fewer or more samples than its length."""
 
     def __init__(self, count, said):
         self.count, self.said = count, said
@@ -237,12 +237,12 @@ class Numbers:
         return self.said
 
 
-# What a loader says about its length, from the number of samples.
+# The length that a loader reports, from the number of samples.
 SAID = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * n + 3}
 
 
 def make_loader(kind, batches, count, size):
-    """A loader of some kind that yields these batches."""
+    """Returns a loader of some kind that yields these batches."""
     if kind == "list":
         return batches
     if kind == "generator":
@@ -287,7 +287,7 @@ def test_collate_bucketed_batches_and_workers():
     assert_same(list(result["tokens"]), [sequences[i] for i in order])
 
 
-def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it():
+def test_max_samples_stops_an_infinite_loader_at_the_batch_that_reaches_it():
     drawn = []
 
     def forever():
@@ -301,7 +301,7 @@ def test_max_samples_ends_an_infinite_loader_at_the_batch_that_fills_it():
 
 
 class Stream(IterableDataset):
-    """Numbers one after the other."""
+    """Yields consecutive numbers."""
 
     def __init__(self, count):
         self.count = count
@@ -311,7 +311,7 @@ class Stream(IterableDataset):
 
 
 class Unsure(BatchSampler):
-    """Batches of any size."""
+    """A loader of batches of any size, without a reliable length."""
 
     def __len__(self):
         raise NotImplementedError
@@ -343,13 +343,13 @@ def test_planned_batches(loader, planned):
     assert planned_batches(loader) == planned
 
 
-def test_a_collate_function_that_leaves_samples_out():
+def test_a_collate_function_that_drops_samples():
     loader = DataLoader(range(20), 4, collate_fn=lambda rows: np.array([i for i in rows if i % 3]))
     assert_same(to_numpy(loader), np.array([i for i in range(20) if i % 3]))
 
 
 class NeverMoved(mmap.mmap):
-    """Memory on a system that can't move pages, on Python 3.15."""
+    """Memory on a system that can't move pages, with Python 3.15."""
 
     def __getattribute__(self, name):
         if name == "resize":
@@ -357,7 +357,7 @@ class NeverMoved(mmap.mmap):
         return super().__getattribute__(name)
 
 
-def test_arrays_grow_where_pages_can_not_be_moved(monkeypatch):
+def test_arrays_grow_where_pages_cannot_be_moved(monkeypatch):
     monkeypatch.setattr(mmap, "mmap", NeverMoved)
     batches = random_array((40, 4, 3))
     np.testing.assert_array_equal(to_numpy(iter(batches)), batches.reshape(160, 3))
@@ -426,10 +426,10 @@ def test_progress(capsys, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# What can't be joined, and what the messages say instead.
+# Batches that can't be joined, and the fixes in the messages.
 
 
-def test_a_list_with_arrays_in_it_is_part_of_the_structure():
+def test_a_list_of_arrays_is_structure():
     x = np.zeros(3)
     for raw in ([np.zeros(1), np.zeros(2)], [{"boxes": np.zeros((0, 4))}] * 3):
         words = "entry ['raw'][0]", "expected 3 samples", "np.fromiter"
@@ -441,7 +441,7 @@ def test_a_list_with_arrays_in_it_is_part_of_the_structure():
 @pytest.mark.parametrize(
     ("batches", "error"),
     [
-        ([(X[:2], Y[:3]), (X[2:], Y[3:])], ValueError),  # equal totals, but not per batch
+        ([(X[:2], Y[:3]), (X[2:], Y[3:])], ValueError),  # equal totals, different batches
         ([X, X.double()], TypeError),
         ([Y, Y.astype(">i2")], TypeError),
         ([X, X[:, :1, None]], ValueError),
@@ -450,18 +450,18 @@ def test_a_list_with_arrays_in_it_is_part_of_the_structure():
     ],
 )
 @pytest.mark.parametrize("way", [list, iter])
-def test_batches_that_differ(batches, error, way):
+def test_batches_that_differ_raise(batches, error, way):
     with pytest.raises(error, match=r"batch [01]: "):
         to_numpy(way(batches))
 
 
-def test_batches_of_different_widths_say_how_long_their_samples_are():
+def test_batches_of_different_widths_suggest_lengths():
     batches = [torch.tensor([[1, 2], [3, 0]]), torch.tensor([[4, 5, 6]])]
     message = r"shape \(2,\) as in batch 0, got \(3,\); for .* pinfeed\.Padded with lengths"
     with pytest.raises(ValueError, match=message) as caught:
         to_numpy(batches)
     assert_same(caught.value.partial, batches[0].numpy())
-    lengths = [torch.tensor([2, 1]), torch.tensor([3])]  # what the message says
+    lengths = [torch.tensor([2, 1]), torch.tensor([3])]  # the suggested fix
     assert [row.tolist() for row in to_numpy(map(Padded, batches, lengths))] == [
         [1, 2],
         [3],
@@ -469,7 +469,7 @@ def test_batches_of_different_widths_say_how_long_their_samples_are():
     ]
 
 
-def test_a_plain_batch_whose_entries_disagree_is_left_out():
+def test_partial_results_exclude_a_batch_with_differing_entries():
     x = torch.ones(2, 3)
     with pytest.raises(ValueError, match=r"expected 2 samples, as .* has, got 1") as caught:
         to_numpy(iter([(x, x), (x, x), (x, x[:1])]))
@@ -506,7 +506,7 @@ def test_the_data_of_padded_and_jagged_batches(field, as_ndarrays):
         ([[1, 0, 0], [1, 0, 1]], None),
     ],
 )
-def test_the_side_of_padding(mask, expected):
+def test_the_padding_side(mask, expected):
     mask = None if mask is None else torch.tensor(mask).bool()
     batch = Padded(torch.arange(6).reshape(2, 3), torch.tensor([1, 2]), mask)
     if expected is None:
@@ -516,7 +516,7 @@ def test_the_side_of_padding(mask, expected):
         assert to_numpy([batch]).values.tolist() == expected
 
 
-def test_lengths_of_two_axes_stay_beside_the_values():
+def test_lengths_of_two_axes_stay_with_the_values():
     boxes = [random_array((n, 3), "i4", n) for n in (2, 4, 4)]
     result = to_numpy(collated(Pad(axes=(0, 1)), boxes, 2))
     assert_same(result.lengths, np.array([[2, 3], [4, 3], [4, 3]]))

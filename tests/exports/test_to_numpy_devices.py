@@ -11,11 +11,11 @@ from samples import assert_same
 
 @pytest.fixture(autouse=True)
 def tensors_are_remote(monkeypatch):
-    """Treats the host's tensors as a device's, so that they are copied first."""
+    """Treats host tensors as device tensors, so that they are copied first."""
     monkeypatch.setattr(batch_writer, "is_remote", torch.is_tensor)
 
 
-def test_partial_results_have_what_was_under_way():
+def test_partial_results_include_batches_in_transit():
     def batches():
         for i in range(3):
             yield {"x": torch.full((2,), i), "y": [i, i]}
@@ -27,9 +27,9 @@ def test_partial_results_have_what_was_under_way():
     assert_same(caught.value.partial, {"x": np.repeat(np.arange(3), 2), "y": [0, 0, 1, 1, 2, 2]})
 
 
-def test_a_device_that_fails_leaves_what_came_before(monkeypatch):
+def test_a_device_failure_keeps_the_earlier_batches(monkeypatch):
     class Event:
-        """Behind copies that fail."""
+        """An event after failing copies."""
 
         def __init__(self, device):
             assert device.type == "cpu"
@@ -70,7 +70,7 @@ def test_predict_loop_on_an_accelerator(dtype):
 
 
 @ON_ACCELERATOR
-def test_memory_of_an_accelerator_that_is_used_again():
+def test_reused_memory_of_an_accelerator():
     buffer = torch.zeros(1 << 24, device=torch.accelerator.current_accelerator())
     result = to_numpy(buffer.fill_(i) for i in range(8))
     assert (result.reshape(8, -1) == np.arange(8)[:, np.newaxis]).all()

@@ -112,7 +112,7 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
 
 
 @pytest.mark.parametrize(("loader", "keywords", "message", "error"), REFUSED)
-def test_what_is_refused(loader, keywords, message, error):
+def test_bad_loaders_and_arguments(loader, keywords, message, error):
     with pytest.raises(error, match=f"^to_numpy: .*{message}") as caught:
         to_numpy(loader, **keywords)
     if message.startswith("batch 1: expected the entries") or r"\['x'\] of batch 1" in message:
@@ -120,7 +120,7 @@ def test_what_is_refused(loader, keywords, message, error):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit, MemoryError])
-def test_what_the_loader_raises_carries_what_was_drained(error):
+def test_loader_errors_carry_the_batches_so_far(error):
     def batches():
         for i in range(3):
             yield Point(torch.full((2, 2), i), [i, i])
@@ -132,7 +132,7 @@ def test_what_the_loader_raises_carries_what_was_drained(error):
     assert_same(caught.value.partial, expected)
 
 
-def test_errors_that_take_no_attributes_come_through():
+def test_errors_without_attributes_pass_through():
     def batches():
         yield X
         raise FrozenError(3)
@@ -148,7 +148,7 @@ def test_partial_results_of_sequences():
     assert_same(list(caught.value.partial), [np.zeros(2), np.zeros(1), np.zeros(1)])
 
 
-# What to_numpy(batches, folder / name) can't write.
+# Batches that to_numpy(batches, folder / name) can't write.
 UNWRITTEN = [
     ([X], "no/x.npy", FileNotFoundError, r"out: No such file or directory: '.*no/x\.npy'$"),
     ([X], ".npy", ValueError, r"out: expected a name before \.npy, got '.*/\.npy'"),
@@ -168,7 +168,7 @@ UNWRITTEN = [
 
 
 @pytest.mark.parametrize(("batches", "name", "error", "message"), UNWRITTEN)
-def test_what_files_can_not_hold(tmp_path, batches, name, error, message):
+def test_values_that_files_cannot_store(tmp_path, batches, name, error, message):
     with pytest.raises(error, match=message):
         to_numpy(batches, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -190,7 +190,7 @@ def test_lists_of_strings_are_written_as_strings(tmp_path):
 
 
 @pytest.mark.parametrize(("shape", "got"), [((3,), "()"), ((), "a 0-d array")])
-def test_a_batch_of_one_that_was_squeezed(shape, got):
+def test_a_squeezed_batch_of_one(shape, got):
     batches = [torch.ones(count, 1, *shape) for count in (4, 1)]
     words = f"got {got}; squeeze() drops the batch axis ", " squeeze(1)"
     check(lambda: to_numpy([batch.squeeze() for batch in batches]), ValueError, *words)

@@ -103,19 +103,19 @@ def test_directories_of_a_single_entry_and_of_nothing(tmp_path):
 
 
 class Promising(list[int]):
-    """A sampler that says it has more than it yields."""
+    """A sampler that reports more samples than it yields."""
 
     def __len__(self):
         return 40
 
 
-def test_room_that_was_planned_and_not_needed(tmp_path):
+def test_planned_space_that_is_not_needed(tmp_path):
     loader = DataLoader(range(10), 4, sampler=Promising(range(10)))
     assert_same(np.array(to_numpy(loader, tmp_path / "x.npy")), np.arange(10))
     assert (tmp_path / "x.npy").stat().st_size == 128 + 80
 
 
-def test_dtypes_that_a_file_would_forget(tmp_path):
+def test_dtypes_that_a_file_would_lose(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(TypeError, match=r"can't hold bfloat16; convert with \.astype"):
         to_numpy([np.ones(2, ml_dtypes.bfloat16)], tmp_path / "x")
@@ -124,7 +124,7 @@ def test_dtypes_that_a_file_would_forget(tmp_path):
 
 @pytest.fixture
 def little_disk():
-    """A limit on the size of files fails where a full disk does, and needs no disk."""
+    """Limits file sizes, which fails like a full disk."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
@@ -132,8 +132,8 @@ def little_disk():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_fills(tmp_path, little_disk):
-    """Planned and growing files; test_atomic.py checks the files that remain."""
+def test_a_full_disk(tmp_path, little_disk):
+    """For planned and growing files; test_atomic.py checks the remaining files."""
     planned = DataLoader(range(2000), 100, collate_fn=lambda _: np.ones((100, 100)))
     with pytest.raises(OSError, match="too large"):
         to_numpy(planned, tmp_path / "x.npy")
@@ -143,7 +143,7 @@ def test_a_disk_that_fills(tmp_path, little_disk):
     assert fits.shape == (120_000,)
 
 
-def test_file_systems_that_allocate_nothing(tmp_path, monkeypatch):
+def test_file_systems_without_preallocation(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EOPNOTSUPP, "not here")
 

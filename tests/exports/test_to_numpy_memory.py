@@ -1,4 +1,4 @@
-"""to_numpy: how much memory it takes, which memory it lets go, and when there is too little."""
+"""to_numpy: peak memory, released memory, and too little memory."""
 
 import gc
 import os
@@ -16,16 +16,16 @@ from pinfeed.limits import free_memory
 from programs import run_program
 from samples import assert_same
 
-# 100 MB in batches of 3 MB; a first run has loaded and allocated what stays. At last, there are
-# 512 MiB of addresses beyond what is mapped: the system itself says no.
+# 100 MB in batches of 3 MB, after a first run that loads modules. Finally, 512 MiB of addresses beyond the
+# mapped ones remain, so that the system refuses more.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse():
+def test_peak_memory_is_the_result_and_two_batches_and_too_little_raises():
     *shown, refused, exact = run_program("to_numpy_memory").splitlines()
     peaks = {name: float(peak) for name, peak in map(str.split, shown)}
-    # Far from exact, for a busy system takes pages away: the figures come from `make bench`.
-    assert peaks.pop("cat") > 1.5  # the measure sees what is there
+    # Inexact, because a busy system evicts pages; `make bench` measures exact values.
+    assert peaks.pop("cat") > 1.5  # the measurement includes existing memory
     assert len(peaks) == 3
     assert all(0.5 < peak < 1.4 for peak in peaks.values()), peaks
     count, message = refused.split(maxsplit=1)
@@ -34,7 +34,7 @@ def test_the_peak_is_the_result_and_two_batches_and_the_system_may_refuse():
     assert exact == "12"
 
 
-def test_batches_are_let_go():
+def test_batches_are_released():
     alive = []
 
     def batches():
@@ -52,7 +52,7 @@ def test_batches_are_let_go():
         gc.enable()
 
 
-def test_a_result_that_does_not_fit_is_an_error_at_the_start():
+def test_a_result_that_does_not_fit_raises_at_the_start():
     drawn = []
 
     def collate(indices):
@@ -85,7 +85,7 @@ def test_growing_stops_before_memory_is_full(monkeypatch):
     assert len(caught.value.partial) >= 400
 
 
-def test_memory_keeps_its_items_while_a_view_forbids_to_move_them():
+def test_memory_does_not_move_while_a_view_exists():
     memory = Memory(np.dtype(np.int32), ())
     memory.append(np.arange(3, dtype=np.int32))
     view = memory.take(3)
@@ -98,7 +98,7 @@ def test_memory_keeps_its_items_while_a_view_forbids_to_move_them():
 
 STAT = "anon 5\ninactive_file 30\nactive_file 7\n"
 TOTALS = "cache 9\ntotal_inactive_file 40\ntotal_active_file 2\n"
-MEMORY = 1024 * 1024  # of a machine with 1,000 kB of memory and 24 of swap to spare
+MEMORY = 1024 * 1024  # a machine with 1,000 kB of memory and 24 kB of free swap
 V1 = "12:cpu,cpuacct:/x\n4:memory:/docker/abc\n1:name=systemd:/x\n"
 
 
@@ -107,7 +107,7 @@ def v2(most, used):
 
 
 def v1(most, used):
-    # In a container only the mount itself is there.
+    # A container sees only the mount itself.
     files = {"memory.limit_in_bytes": most, "memory.usage_in_bytes": used, "memory.stat": TOTALS}
     return {name: str(text) for name, text in files.items()}
 

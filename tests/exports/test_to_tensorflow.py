@@ -1,4 +1,4 @@
-"""to_tensorflow: every structure, dtype and kind of entry, by every way to an element."""
+"""to_tensorflow: every structure, dtype and kind of entry, by every path to an element."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ BATCHES |= {name: [make(*tensors(i)) for i in range(3)] for name, make in STRUCT
 for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
     BATCHES[f"jagged, {dtype}"] = list(jagged_batches(dtype))
 ALL = pinfeed.RaggedArray(np.array([1, 2, 3, 4, 5, 6]), np.array([0, 2, 2, 3, 6]))
-PARTS = {  # of ragged values, and where their offsets begin
+PARTS = {  # of ragged values, and the start of their offsets
     "ragged": [(ALL[:2], [1, 2], [0, 2, 2]), (ALL[1:], [3, 4, 5, 6], [0, 0, 1, 4])],
     "jagged": [(pinfeed.JaggedBatch(torch.arange(6), torch.tensor([1, 2, 5])), [1, 2, 3, 4], [0, 1, 4])],
 }  # fmt: skip
@@ -89,7 +89,7 @@ def test_nested_structures(batch):
 
 
 def unaligned(tensor):
-    """The same where no tensor of TensorFlow ever is."""
+    """Returns an equal array at an address that TensorFlow never uses."""
     memory = torch.empty(4 * tensor.numel() + 128, dtype=torch.uint8)
     start = 68 - memory.data_ptr() % 64
     moved = memory[start : start + 4 * tensor.numel()].view(tensor.dtype).view(tensor.shape)
@@ -104,7 +104,7 @@ def read_only(array):
 
 grid = torch.arange(24.0).reshape(4, 6)
 
-# What stands in the batch, and the tensor that it is worth.
+# An entry of the batch, and the expected tensor.
 ARRAYS = {
     "0-d": (torch.tensor(3.5), torch.tensor(3.5)),
     "no samples": (torch.empty(0, 3), torch.empty(0, 3)),
@@ -137,7 +137,7 @@ def test_arrays(kind, way):
     assert len(elements) == 2
     for element in elements:
         assert_tensor(element, expected)
-        # A kernel aborts the process if it doesn't like the memory.
+        # A kernel aborts the process if memory is unsuitable.
         np.testing.assert_array_equal(element + element, (expected + expected).numpy())
 
 
@@ -174,12 +174,12 @@ def test_strings_and_numbers(way, tf):
     }
 
 
-def test_bfloat16_of_numpy_and_lists_of_default_collate(tf):
+def test_bfloat16_and_lists_of_default_collate(tf):
     array = np.arange(6, dtype=tf.bfloat16.as_numpy_dtype).reshape(2, 3)
     (element,) = pinfeed.to_tensorflow([array])
     assert element.dtype == tf.bfloat16
     assert element.numpy().tobytes() == array.tobytes()
-    # It makes lists of tuples, and tuples of strings: Keras wants the former to be (x, y).
+    # It returns lists for tuples, and tuples of strings; Keras expects (x, y) from the former.
     samples = [(np.ones(3, np.float32), 1, "a"), (np.zeros(3, np.float32), 0, "b")]
     ((x, y, name),) = pinfeed.to_tensorflow(DataLoader(samples, batch_size=2))
     assert x.numpy().tolist() == [[1, 1, 1], [0, 0, 0]]
@@ -187,7 +187,7 @@ def test_bfloat16_of_numpy_and_lists_of_default_collate(tf):
     assert name.numpy().tolist() == [b"a", b"b"]
 
 
-def test_in_memory():
+def test_arrays_in_memory():
     collate = pinfeed.Collate({"tokens": pinfeed.Jagged(), "padded": pinfeed.Pad(lengths=True)})
     samples = [{"tokens": [1] * n, "padded": [2] * n, "name": str(n), "y": n} for n in (3, 0, 2, 5)]
     loader = DataLoader(samples, batch_size=3, collate_fn=collate)
@@ -213,7 +213,7 @@ DTYPES = ["float32", "float16", "float64", "uint8", "bfloat16"]
 @pytest.mark.parametrize("way", [*WAYS, "memory", "ndarray"])
 def test_channels_last(name, way):
     if name == "bfloat16" and way not in WAYS:
-        return  # which NumPy doesn't have
+        return  # a torch dtype without a NumPy equivalent
     for shape in [(2, 3, 4, 5), (1, 1, 1, 1), (3, 1, 4, 4), (2, 5, 1, 7)]:
         images = random_tensor(np.random.default_rng(0), getattr(torch, name), shape)
         batch = {"image": images, "grid": torch.zeros(shape)}
@@ -260,7 +260,7 @@ def test_channels_last_with_a_signature(tf):
     assert_tensor(next(iter(dataset)), images.permute(0, 2, 3, 1).contiguous())
 
 
-def test_length_is_cardinality(tf):
+def test_length_becomes_cardinality(tf):
     dataset = TensorDataset(torch.arange(10))
     loader = DataLoader(dataset, batch_size=4)
     assert len(pinfeed.to_tensorflow(loader)) == 3
@@ -282,7 +282,7 @@ class Stream(torch.utils.data.IterableDataset):
 
 def test_length_of_a_stream():
     assert len(pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4))) == 3
-    # Each worker has all of it, which len() doesn't know.
+    # Each worker yields all of it, which len() doesn't show.
     dataset = pinfeed.to_tensorflow(DataLoader(Stream(), batch_size=4, num_workers=2))
     assert dataset.cardinality() < 0
     assert len(list(dataset)) == 6

@@ -1,4 +1,4 @@
-"""to_tensorflow: how often the loader is iterated, what ends it, its errors, and the end of the process."""
+"""to_tensorflow: iterations of the loader, early ends, errors, and process exit."""
 
 import gc
 import multiprocessing
@@ -25,14 +25,14 @@ def test_each_epoch_iterates_the_loader_once(way):
     assert loader.begun == 5
 
 
-def test_loops_within_a_loop():
+def test_nested_loops():
     dataset = pinfeed.to_tensorflow(Loader(3))
     pairs = [(int(one[0]), int(two[0])) for one in dataset for two in dataset.prefetch(1)]
     assert pairs == [(one, two) for one in range(3) for two in range(3)]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_generator_is_used_up(way, tf):
+def test_a_generator_yields_one_epoch(way, tf):
     dataset = pinfeed.to_tensorflow(iter(Loader()))
     assert len(WAYS[way](dataset)) == BATCHES
     for _ in range(2):
@@ -40,11 +40,11 @@ def test_a_generator_is_used_up(way, tf):
             WAYS[way](dataset)
 
 
-# Of what ends a loader.
+# Early ends.
 
 
 class Watched(Loader):
-    """Notes when its iterator is gone."""
+    """A loader that records the end of its iterator."""
 
     def __init__(self):
         super().__init__(1000)
@@ -84,7 +84,7 @@ LEFT = [broken_off, taken, next_only, raised]
 
 
 @pytest.mark.parametrize("way", ["loop", "prefetch"])
-def test_a_loop_that_is_left_ends_the_loader(way):
+def test_leaving_a_loop_ends_the_loader(way):
     loader = Watched()
     dataset = pinfeed.to_tensorflow(loader)
     assert loader.open == 1
@@ -93,7 +93,7 @@ def test_a_loop_that_is_left_ends_the_loader(way):
         assert loader.open == 0
 
 
-def test_a_dataset_that_is_dropped_ends_the_loader():
+def test_dropping_a_dataset_ends_the_loader():
     loader = Watched()
     dataset = pinfeed.to_tensorflow(loader)
     next_only(dataset.prefetch(1))
@@ -108,13 +108,13 @@ def test_workers_end(way):
     before = multiprocessing.active_children()
     dataset = pinfeed.to_tensorflow(DataLoader(Squares(), batch_size=4, num_workers=2))
     assert len(multiprocessing.active_children()) == len(before) + 2
-    for leave in LEFT:  # from the second time on, TensorFlow's own thread starts them
+    for leave in LEFT:  # after the first epoch, TensorFlow's own thread starts them
         leave(dataset.prefetch(2) if way == "prefetch" else dataset)
         assert multiprocessing.active_children() == before
 
 
 class Broken(Exception):
-    """An error that neither Python nor TensorFlow knows."""
+    """An error that is neither Python's nor TensorFlow's."""
 
 
 def breaking(error, after=2):
@@ -122,7 +122,7 @@ def breaking(error, after=2):
     raise error
 
 
-def test_the_error_of_the_loader_while_the_first_batch_is_read():
+def test_a_loader_error_in_the_first_batch():
     error = Broken("of the loader", 5)
     for in_memory in (False, True):
         with pytest.raises(Broken) as caught:
@@ -131,8 +131,8 @@ def test_the_error_of_the_loader_while_the_first_batch_is_read():
 
 
 @pytest.mark.parametrize("error", [Broken("text"), KeyError("key"), ValueError("of\na line")])
-def test_tensorflow_quotes_the_error_of_the_loader(error, tf):
-    """Type, message and traceback."""
+def test_tensorflow_quotes_loader_errors(error, tf):
+    """With type, message and traceback."""
 
     @tf.function
     def loop(batches):
@@ -155,7 +155,7 @@ class Flaky(torch.utils.data.Dataset):
         return number
 
 
-def test_a_loader_that_goes_on_after_an_error(tf):
+def test_a_loader_that_continues_after_an_error(tf):
     dataset = pinfeed.to_tensorflow(DataLoader(Flaky()))
     iterator = iter(dataset)
     assert numbers([next(iterator), next(iterator)]) == [0, 1]
@@ -181,7 +181,7 @@ def test_workers_end_after_an_error(tf):
         assert multiprocessing.active_children() == before
 
 
-def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf):
+def test_an_error_leaves_no_iterator_to_the_garbage_collector(tf):
     is_open = []
 
     def batches():
@@ -203,7 +203,7 @@ def test_an_error_leaves_no_iterator_to_the_garbage_collection(tf):
 
 
 @pytest.mark.parametrize("way", ["held", "failed", "slow"])
-def test_the_process_ends_while_tensorflow_has_an_iterator(way):
+def test_the_process_exits_while_tensorflow_has_an_iterator(way):
     run_program("ends_with_tensorflow", way, fresh=True)
 
 

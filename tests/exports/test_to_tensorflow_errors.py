@@ -1,4 +1,4 @@
-"""to_tensorflow: what is wrong, where, and what to do about it."""
+"""to_tensorflow: error messages."""
 
 import re
 
@@ -18,8 +18,8 @@ JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
 ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']] of the signature, got "
 VARIES = "if it varies, pass signature= with tf.TensorSpec((None, None), tf.float32)"
 
-# The first batch, the second one, the type of the error, and its message behind "batch 1: ".
-# A dict as the second batch is the first one with these changed.
+# The first batch, the second one, the error type, and its message after "batch 1: ".
+# A dict as the second batch contains the changes to the first.
 CHANGES = [
     (FIRST, {"x": X.double()}, TypeError, "expected float32, got float64"),
     (FIRST, {"x": np.zeros((2, 3), "i2")}, TypeError, "expected float32, got int16"),
@@ -43,7 +43,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("first", "batch", "kind", "message"), CHANGES)
-def test_a_batch_that_differs(first, batch, kind, message, tf):
+def test_batches_that_differ_raise(first, batch, kind, message, tf):
     where = "to_tensorflow: "
     if isinstance(batch, dict):
         where += rf"entry \['{next(iter(batch))}'\].* of "
@@ -61,7 +61,7 @@ ENTRY = "batch 0: expected a tensor, an ndarray, numbers, strings or a container
 MASKED, MIXED = np.ma.masked_array([1, 2], True), np.array(["a", 1], object)
 NO_LOADER = "loader must be an iterable of batches, got"
 
-# The loader, keywords, the type of the error, and its message behind "to_tensorflow: ".
+# The loader, keywords, the error type, and its message after "to_tensorflow: ".
 REFUSED = [
     (X, {}, TypeError, f"{NO_LOADER} Tensor"),
     (X.numpy(), {}, TypeError, f"{NO_LOADER} ndarray"),
@@ -81,7 +81,7 @@ REFUSED = [
     ([FIRST], {"signature": 3}, TypeError, f"signature: {SPEC} 3"),
     ([FIRST], {"signature": {"x": X}}, TypeError, f"signature['x']: {SPEC}"),
     ([FIRST], {"signature": 3, "in_memory": True}, ValueError, "signature must be None with in_memory"),
-    # Entries that TensorFlow can't have.
+    # Entries that TensorFlow doesn't support.
     ([{"a": [object()]}], {}, TypeError, "entry ['a'][0] of batch 0: expected a tensor, an ndarray"),
     ([[]], {}, TypeError, f"{ENTRY} of them, got an empty list; leave it out"),
     ([X.to_sparse()], {}, TypeError, "batch 0: expected a dense tensor, got torch.sparse_coo"),
@@ -97,7 +97,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("loader", "keywords", "kind", "message"), REFUSED)
-def test_what_is_refused(loader, keywords, kind, message):
+def test_bad_loaders_and_arguments(loader, keywords, kind, message):
     with pytest.raises(kind, match=f"^{re.escape('to_tensorflow: ' + message)}"):
         list(pinfeed.to_tensorflow(loader, **keywords))
 
@@ -112,7 +112,7 @@ def test_where_and_how_long(tf):
 
 
 @pytest.mark.parametrize("offsets", [[0, 3], [-1, 2], [2, 0], [0, 2, 1, 2], [], [0, 2**62]])
-def test_offsets_that_point_elsewhere(offsets, tf):
+def test_offsets_that_do_not_match(offsets, tf):
     batch = pinfeed.JaggedBatch(X, torch.tensor(offsets, dtype=torch.int64))
     with pytest.raises(tf.errors.OpError, match=r"ValueError: .*batch 0: RaggedArray: offsets"):
         list(pinfeed.to_tensorflow([batch]))
@@ -123,7 +123,7 @@ def test_an_empty_loader_with_a_signature(tf):
     assert list(pinfeed.to_tensorflow([], signature=signature).prefetch(1)) == []
 
 
-def test_signatures_that_no_batch_fits(tf):
+def test_signatures_that_fit_no_batch(tf):
     spec = tf.TensorSpec((None, 3))
     for signature in ({"x": spec}, (spec, spec, spec), spec):
         with pytest.raises(tf.errors.OpError, match="batch 0: expected the entries "):
@@ -135,7 +135,7 @@ def test_signatures_that_no_batch_fits(tf):
 
 
 class Long:
-    """Yields three batches, and says something else."""
+    """Yields three batches, and reports another length."""
 
     def __init__(self, length):
         self.length = length
@@ -153,7 +153,7 @@ def test_a_wrong_length(tf):
             list(pinfeed.to_tensorflow(Long(length)))
 
 
-def test_a_dataset_that_is_gone(tf):
+def test_a_deleted_dataset(tf):
     variant = tf.data.experimental.to_variant(pinfeed.to_tensorflow([X]))
     dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec((None, 3)))
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""A Keras model learns the same from a loader as from the arrays themselves."""
+"""A Keras model learns the same from a loader as from arrays."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ def keras():
 
 @pytest.fixture(scope="module")
 def model(keras):
-    """Makes models of the same weights, which take a dict of images and ages."""
+    """Returns models with the same weights and a dict input of images and ages."""
 
     def model():
         keras.utils.set_random_seed(0)
@@ -73,7 +73,7 @@ def expected(train):
 
 
 def loader(**keywords):
-    # Not in TensorFlow's order, which is alphabetical.
+    # Not in alphabetical order, which TensorFlow uses.
     dataset = pinfeed.ArrayDataset(({"image": IMAGES, "age": AGES}, LABELS))
     collate = pinfeed.Collate(({"image": pinfeed.Image(MEAN, STD)}, None))
     return DataLoader(dataset, batch_size=BATCH, collate_fn=collate, **keywords)
@@ -117,7 +117,7 @@ def test_validation_evaluation_and_prediction(train, model):
 
 
 def test_ragged_and_padded_batches(keras):
-    """Widths differ from batch to batch, and the padding doesn't count."""
+    """Widths differ between batches, and padding is ignored."""
     lengths = rng.integers(1, 9, SAMPLES)
     tokens = [rng.integers(1, 20, length) for length in lengths]
     pairs = zip(tokens, LABELS.astype(np.float32), strict=True)
@@ -139,5 +139,5 @@ def test_ragged_and_padded_batches(keras):
 
 
 def test_same_losses_on_torch():
-    """With the line on the page about Keras."""
+    """With the line from the Keras page."""
     assert run_program("keras_on_torch") == "3\n"

@@ -1,4 +1,4 @@
-"""to_tensorflow: whose memory batches are, and how long they live."""
+"""to_tensorflow: owners and lifetimes of batch memory."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tensorflow_elements import BATCHES, WAYS, address
 
 
 class Memory(bytearray):
-    """Bytes that count how many of them are alive."""
+    """Memory that counts its living instances."""
 
     alive = 0
 
@@ -24,7 +24,7 @@ class Memory(bytearray):
 def alive():
     import tensorflow as tf
 
-    # TensorFlow lets go of ndarrays when it calls Python the next time.
+    # TensorFlow releases ndarrays at its next call of Python.
     tf.numpy_function(lambda: np.int64(0), [], tf.int64)
     return Memory.alive
 
@@ -32,7 +32,7 @@ def alive():
 def counted(batches):
     for number in range(batches):
         memory = np.frombuffer(Memory((1 << 18) + 64), np.uint8)
-        start = -memory.ctypes.data % 64  # TensorFlow copies what begins elsewhere
+        start = -memory.ctypes.data % 64  # TensorFlow copies arrays at other alignments
         array = memory[start : start + (1 << 18)].view(np.float32).reshape(4, -1)
         array.fill(number)
         yield torch.from_numpy(array)
@@ -63,7 +63,7 @@ def test_no_copy(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_lives_as_long_as_tensorflow_holds_it(way):
+def test_a_batch_lives_as_long_as_its_tensors(way):
     elements = WAYS[way](pinfeed.to_tensorflow(counted(BATCHES)))
     assert alive() == BATCHES
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
@@ -77,14 +77,14 @@ def test_a_batch_lives_as_long_as_tensorflow_holds_it(way):
     assert alive() == 0
 
 
-def test_what_reads_ahead_holds_no_more_than_its_buffers(tf):
+def test_read_ahead_holds_only_its_buffers(tf):
     dataset = pinfeed.to_tensorflow(counted(30))
     assert [float(batch[0, 0]) for batch in dataset.prefetch(2)] == list(range(30))
     assert alive() == 0
     shuffled = []
     for batch in pinfeed.to_tensorflow(counted(30)).shuffle(5, seed=0).prefetch(2):
         shuffled.append(float(batch[0, 0]))
-        # Batches of both buffers, this one and the one before, and two in transit.
+        # The batches of both buffers, the current and the previous one, and two in transit.
         assert Memory.alive <= 5 + 2 + 4
     assert shuffled != sorted(shuffled) == list(range(30))
     del batch
@@ -92,15 +92,15 @@ def test_what_reads_ahead_holds_no_more_than_its_buffers(tf):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_of_the_pool_is_kept(way):
+def test_held_batches_are_not_overwritten(way):
     elements = WAYS[way](pinfeed.to_tensorflow(pooled(BATCHES)))
-    # These would be written where the kept ones are, were they not kept.
+    # These would reuse the memory of the held batches.
     assert sum(float(other[0, 0]) for other in pooled(2 * BATCHES)) == 66
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
 
 
 def test_tensorflow_does_not_write_into_batches(tf):
-    """Its kernels put their result where their only input was, if that is memory of its own."""
+    """Its kernels reuse the memory of an input that they own."""
     batch = torch.ones(256, 256)
     dataset = pinfeed.to_tensorflow([batch] * 3)
     double = tf.function(lambda x: tf.nn.relu(x * 2) + 1)

@@ -1,4 +1,4 @@
-"""to_tensorflow: the shapes in the signature, from the first batch, a spec or the user."""
+"""to_tensorflow: shapes in the signature, from the first batch, a spec or the user."""
 
 import inspect
 
@@ -46,7 +46,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_of_fields(name):
-    """Widths differ from batch to batch, and nothing in the first batch says so."""
+    """Widths differ between batches, which the first batch doesn't show."""
     samples, fields, on_device, expected = SHAPES[name]
     loader = DataLoader(samples, batch_size=2, collate_fn=pinfeed.Collate(fields))
     if isinstance(fields, dict):
@@ -65,7 +65,7 @@ def widening():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_signature_says_what_the_first_batch_does_not(way, tf):
+def test_a_signature_overrides_the_first_batch(way, tf):
     hint = r"signature= with tf\.TensorSpec\(\(None, None\), tf\.fl"
     with pytest.raises(tf.errors.OpError, match=hint):
         WAYS["loop"](pinfeed.to_tensorflow(widening()))
@@ -75,7 +75,7 @@ def test_a_signature_says_what_the_first_batch_does_not(way, tf):
     assert [element["x"].shape[1] for element in WAYS[way](dataset)] == [3, 5]
 
 
-def test_a_signature_of_every_kind(tf):
+def test_signatures_of_every_kind(tf):
     batch = {
         "jagged": pinfeed.JaggedBatch(torch.ones(3, 2), torch.tensor([0, 1, 3])),
         "names": ["a", "b"],
@@ -91,7 +91,7 @@ def test_a_signature_of_every_kind(tf):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("signed", [False, True], ids=["first batch", "signature"])
-def test_nothing_of_a_generator_is_lost(signed, way, tf):
+def test_a_generator_loses_no_batch(signed, way, tf):
     batches = (torch.full((2,), number) for number in range(5))
     signature = tf.TensorSpec((None,), tf.int64) if signed else None
     dataset = pinfeed.to_tensorflow(batches, signature=signature)

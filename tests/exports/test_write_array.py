@@ -1,4 +1,4 @@
-"""write_array: the same values come back, from every source."""
+"""write_array: the values of every source are unchanged."""
 
 import itertools
 import os
@@ -53,7 +53,7 @@ def test_ragged(tmp_path, dtype, lengths, item):
 
 
 class Chunked:
-    """Rows by their number, and a shape in place of a length, as zarr's arrays have it."""
+    """Rows by number, and a shape instead of a length, like zarr's arrays."""
 
     shape = (3, 2)
 
@@ -62,7 +62,7 @@ class Chunked:
 
 
 class Unsure(list[int]):
-    """Its length is not known."""
+    """An iterable of unknown length."""
 
     def __len__(self):
         raise NotImplementedError
@@ -73,9 +73,9 @@ LARGE = random_array((5, 700, 1000), "u1")
 LONG = [np.arange(length) for length in (3, 200_000, 5, 0, 300_000)]
 SHORT = [np.arange(length) for length in np.random.default_rng(0).integers(0, 4, 20_000)]
 NOTHING, ROWS = np.zeros(0), [np.arange(3), np.arange(2)]
-# Samples, a dtype, and what comes of them: an array, or a list of sequences.
+# Samples, a dtype, and the result: an array, or a list of sequences.
 SAMPLES = {
-    # More than wait in memory, or for which there is no room behind those that wait.
+    # More samples than wait in memory, or without space after the waiting ones.
     "many numbers": (range(300_000), None, np.arange(300_000)),
     "many sequences": (SHORT, None, SHORT),
     "large images": (LARGE, None, LARGE),
@@ -88,7 +88,7 @@ SAMPLES = {
     "arrays": (ROWS, None, ROWS),
     "a shape and no length": (Chunked(), None, np.repeat(np.arange(3), 2).reshape(3, 2)),
     "unknown length": (Unsure([1, 2]), None, np.array([1, 2])),
-    # Empty arrays of floats have no dtype.
+    # Empty float arrays have no dtype.
     "empty arrays": (
         [NOTHING, [1, 2], torch.zeros(0), np.arange(3), NOTHING],
         None, [np.arange(0), np.array([1, 2]), np.arange(0), np.arange(3), np.arange(0)],
@@ -158,7 +158,7 @@ def test_strings(tmp_path):
 
 
 class Broken(Dataset[Any]):
-    """A dataset that raises an error of its own at its fifth sample."""
+    """A dataset that raises at its fifth sample."""
 
     def __len__(self):
         return 7
@@ -168,7 +168,7 @@ class Broken(Dataset[Any]):
 
 
 @pytest.mark.parametrize("make", [Broken, lambda: ({"x": 1 // (i - 4)} for i in range(7))])
-def test_an_error_of_the_dataset_says_at_which_sample(tmp_path, make):
+def test_dataset_errors_name_the_sample(tmp_path, make):
     with pytest.raises(ZeroDivisionError) as caught:
         write_array(tmp_path / "x", make())
     assert caught.value.__notes__ == ["raised by the samples of write_array at sample 4"]
@@ -203,12 +203,12 @@ def test_big_endian_files(tmp_path):
     assert ArrayDataset(written)[2].tolist() == [4, 5]
 
 
-def test_a_dtype_by_key(tmp_path):
+def test_a_dtype_per_key(tmp_path):
     written = write_array(tmp_path / "y", [{"a": 1, "b": 2}], dtype={"a": np.uint8})
     assert (written["a"].dtype, written["b"].dtype) == (np.uint8, np.int64)
 
 
-def test_what_a_mapped_file_is_made_of_can_be_overwritten(tmp_path):
+def test_the_sources_of_a_mapped_file_can_be_overwritten(tmp_path):
     path = tmp_path / "x.npy"
     first = write_array(path, range(10))
     second = write_array(path, (number * 2 for number in first), overwrite=True)
@@ -224,6 +224,6 @@ def test_progress(tmp_path, capsys):
     assert "write_array: 0.00 samples" in capsys.readouterr().err
 
 
-def test_what_is_written_does_not_stay_in_memory(tmp_path):
+def test_written_data_does_not_stay_in_memory(tmp_path):
     shown = run_program("little_memory", str(tmp_path)).splitlines()  # 63 MB and 48 MB
     assert shown == ["(60, 1048576)", "6000"]

@@ -1,4 +1,4 @@
-"""write_array: complete or absent, and errors that say which sample."""
+"""write_array: complete files or none, and errors that name the sample."""
 
 import os
 
@@ -77,14 +77,14 @@ REFUSED = [(*case, TypeError) for case in TYPES] + [(*case, ValueError) for case
     ("name", "given", "message", "error"),
     [*REFUSED, ("no/x.npy", of(1), "No such file or directory: '.*no/x.npy'", FileNotFoundError)],
 )
-def test_what_is_refused(tmp_path, name, given, message, error):
+def test_bad_samples_and_paths(tmp_path, name, given, message, error):
     with pytest.raises(error, match=message) as caught:
         write_array(tmp_path / name, **given)
     assert "write_array: " in str(caught.value) or "RaggedArray: " in str(caught.value)
     assert os.listdir(tmp_path) == []
 
 
-def test_the_ways_out(tmp_path):
+def test_hints_of_errors_work(tmp_path):
     assert to_numpy(LOADER, tmp_path / "x.npy").tolist() == [0, 1, 2, 3]
     assert to_numpy([{"x": np.arange(3)}], out=tmp_path / "columns")["x"].tolist() == [0, 1, 2]
     assert list(write_array(tmp_path / "strings", ["", "a"])) == ["", "a"]

@@ -31,7 +31,7 @@ LARGE = (200, 500)
 
 
 @pytest.mark.parametrize("samples", [{"x": np.zeros(3)}, 5, None, "text"])
-def test_what_is_no_batch(samples):
+def test_inputs_that_are_not_batches(samples):
     with pytest.raises(TypeError, match="Collate: expected a sequence of samples, got"):
         Collate()(samples)
 
@@ -59,7 +59,7 @@ def test_entries_that_differ(entries, error, message):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors(layout):
-    """A nested tensor as the samples is split into its parts; as one sample it raises a clear error."""
+    """A nested tensor as the samples is split into its parts; as one sample it raises."""
     parts = [torch.arange(3), torch.arange(2)]
     nested = torch.nested.nested_tensor(parts, layout=layout)
     expected = Collate(pinfeed.Pad())(parts)
@@ -105,7 +105,7 @@ def test_columns_instead_of_samples(columns):
         next(iter(loader))
 
 
-def test_an_error_without_a_long_tail():
+def test_torch_errors_lose_their_developer_text():
     """torch appends text for developers to its messages."""
     with pytest.raises(TypeError) as caught:
         Collate()([np.zeros((200, 500)), torch.zeros(200, 500).double().to_sparse()])
@@ -142,7 +142,7 @@ def test_structures_that_differ(samples, message):
     "fields",
     [5, "Image", Stack, Image, torch.float32, {"a": 5}, ["x"], lambda x: x, {"a": {"b": Keep}}],
 )
-def test_fields_that_hold_no_field(fields):
+def test_specs_without_fields(fields):
     with pytest.raises(TypeError, match=r"Collate: fields.* must be a Field such as"):
         Collate(fields)
 
@@ -192,7 +192,7 @@ def arrays_in(node):
 
 
 def test_dtypes_that_torch_lacks():
-    """A dataset may hold long doubles, which Keep accepts; a batch can't."""
+    """Keep accepts long doubles, which a batch can't contain."""
     rows = pinfeed.ArrayDataset({"x": np.zeros((3, 2), np.longdouble)}).__getitems__([0, 1])
     assert Collate({"x": Keep()})(rows)["x"][0].dtype == np.longdouble
     for samples in (rows, list(rows)):
@@ -335,7 +335,7 @@ def test_hints(hint):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
-def test_lists_of_numbers_are_arrays_to_stack(dtype):
+def test_lists_of_numbers_suggest_arrays(dtype):
     samples = [[1, 2, 3], [4, 5, 6]]
     assert_same(Collate(Stack(dtype))(samples), torch.tensor(samples, dtype=dtype))
     assert_same(Collate()(samples), default_collate(samples))
@@ -343,7 +343,7 @@ def test_lists_of_numbers_are_arrays_to_stack(dtype):
         Collate(Stack(dtype))([[1, 2, 3], [4]])
 
 
-def test_a_sample_of_rows_is_told_with_its_index():
+def test_a_row_as_a_sample_is_reported_with_its_index():
     tokens = pinfeed.RaggedArray.from_sequences([[1], [2], [3, 4], [5]])
     rows = ArrayDataset({"x": tokens}).__getitems__([3, 0, 2])
     with pytest.raises(ValueError, match=r"entry \['x'\] of sample 2 of the batch \(index 2\): "):

@@ -45,7 +45,7 @@ def without_tuples(node):
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (6, 4, 4, 3)])
 def test_samples_in_one_array(convert, shape):
-    """Some datasets' ``__getitems__`` returns one."""
+    """``__getitems__`` of some datasets returns one array."""
     array = random_array(shape)
     assert_same(Collate()(convert(array)), torch.from_numpy(array))
     collate = Collate(Image(scale=1)) if len(shape) == 4 else Collate(pinfeed.Keep())
@@ -111,7 +111,7 @@ def test_keep_returns_the_objects():
     assert all(one is other for one, other in zip(batch["x"], objects, strict=True))
 
 
-def test_keep_of_rows_gives_views(images):
+def test_keep_of_rows_returns_views(images):
     rows = pinfeed.ArrayDataset((images, images)).__getitems__([3, 1])
     batch = Collate((Keep(), None))(rows)
     assert type(batch[0]) is list
@@ -146,7 +146,7 @@ def test_stack_converts_numbers(samples):
     ],
     ids=repr,
 )
-def test_stack_with_a_dtype_takes_numbers(samples, words):
+def test_stack_with_a_dtype_accepts_numbers(samples, words):
     with pytest.raises(TypeError, match=words):
         Collate(Stack(torch.float32))(samples)
     assert Collate(Keep())(samples) == samples
@@ -159,7 +159,7 @@ def test_stack_with_a_dtype_keeps_gradients():
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
-def test_entries_without_bytes(shape):
+def test_entries_of_size_zero(shape):
     array = np.zeros((COUNT, *shape), np.float32)
     rows = pinfeed.ArrayDataset(array).__getitems__([1, 2, 3])
     assert_same(Collate()(rows), torch.zeros(3, *shape))
@@ -189,12 +189,12 @@ def test_options_of_native_calls(shown):
     assert repr(pickle.loads(pickle.dumps(options))) == repr(options)
 
 
-def test_options_of_native_calls_know_their_names():
+def test_options_of_native_calls_are_named():
     with pytest.raises(TypeError):
         _core.GeometryStep(kind="random_cut")
 
 
-def test_its_repr_tells_how_it_was_made():
+def test_repr_shows_the_constructor_call():
     assert repr(Collate()) == "Collate()"
     assert repr(Collate({"x": Stack(), "y": Keep()})) == "Collate({'x': Stack(), 'y': Keep()})"
     assert (
@@ -203,7 +203,7 @@ def test_its_repr_tells_how_it_was_made():
     )
 
 
-def test_a_field_of_ones_own():
+def test_custom_fields():
     class Longest(pinfeed.Field):
         def collate(self, samples, context):
             return max(samples, key=len)
@@ -211,7 +211,7 @@ def test_a_field_of_ones_own():
     assert Collate({"text": Longest()})([{"text": "a"}, {"text": "bcd"}]) == {"text": "bcd"}
 
 
-def test_batches_are_no_samples():
+def test_batches_as_samples_raise():
     batch = pinfeed.JaggedBatch(torch.arange(3), torch.tensor([0, 1, 3]))
     with pytest.raises(
         TypeError, match=r"entry \['x'\]: expected samples, got a JaggedBatch; .*unbind"

@@ -1,4 +1,4 @@
-"""Boxes and points in another format or unit than their field expects."""
+"""Boxes and points in a different format or unit than their field expects."""
 
 import itertools
 
@@ -57,7 +57,7 @@ def test_another_format_raises_and_names_the_right_one(said, true, kind):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("beyond", [0.3, 0.9])
-def test_boxes_that_reach_beyond_their_image_are_no_other_format(format, beyond):
+def test_boxes_beyond_their_image_are_not_another_format(format, beyond):
     rng = np.random.default_rng(1)
     for _ in range(200):
         boxes = corners(rng, 5)
@@ -67,7 +67,7 @@ def test_boxes_that_reach_beyond_their_image_are_no_other_format(format, beyond)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_fractions_raise_however_large_the_batch_is(format):
+def test_fractions_raise_for_any_batch_size(format):
     boxes = corners(np.random.default_rng(2), 3) / ([WIDTH, HEIGHT] * 2)
     samples = [photo([]), photo(written(boxes, format))]
     check(lambda: batch_of(samples, format=format), ValueError, "pixels", "width and height")
@@ -77,7 +77,7 @@ def test_fractions_raise_however_large_the_batch_is(format):
     ]
 
 
-def test_exchanged_columns_and_another_size():
+def test_swapped_columns_and_another_image_size():
     rng = np.random.default_rng(3)
     boxes = corners(rng, 30)
     check(lambda: batch_of([photo(boxes[:, [1, 0, 3, 2]])]), ValueError, "[1, 0, 3, 2]")
@@ -93,7 +93,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("format", "box", "message"), BAD.values(), ids=BAD)
-def test_turned_boxes(format, box, message):
+def test_rotated_boxes(format, box, message):
     samples = [photo([]), photo([[2, 2, 4, 4], box])]
     check(lambda: batch_of(samples, format=format), ValueError, "sample 1", message)
     rows = pinfeed.ArrayDataset(
@@ -105,7 +105,7 @@ def test_turned_boxes(format, box, message):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_boxes_of_no_size_are_dropped(format):
+def test_empty_boxes_are_dropped(format):
     boxes = written(np.array([[5.0, 5, 5, 9], [6, 6, 6, 6], [2, 2, 20, 20]]), format)
     batch = batch_of([photo(boxes)], format=format, min_size=1)
     assert batch["labels"].values.tolist() == [2]
@@ -113,7 +113,7 @@ def test_boxes_of_no_size_are_dropped(format):
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("said", FORMATS)
-def test_tensors_that_know_their_format(format, said):
+def test_tensors_with_a_format(format, said):
     boxes = corners(np.random.default_rng(4), 3)
     known = tv_tensors.BoundingBoxes(
         torch.from_numpy(written(boxes, format)), format=format.upper(), canvas_size=(HEIGHT, WIDTH)
@@ -129,7 +129,7 @@ def test_tensors_that_know_their_format(format, said):
         )
 
 
-def test_tensors_of_an_image_of_another_size():
+def test_tensors_with_another_image_size():
     data = torch.tensor([[3.0, 3, 9, 9]])
     boxes = tv_tensors.BoundingBoxes(data, format="XYXY", canvas_size=(WIDTH, HEIGHT))
     check(lambda: batch_of([photo(boxes)]), ValueError, "(480, 640)", "canvas_size=(640, 480)")
@@ -166,7 +166,7 @@ def test_points_in_another_unit_or_order(numbers, shape):
     check(lambda: batch(points * 4), ValueError, "an image of another size")
 
 
-def test_points_that_are_not_known_may_be_anywhere():
+def test_invisible_points_can_be_anywhere():
     unknown = [[[-1, -1, 0], [9000, 9000, 0], [3, 5, 2], [0.5, 0.5, 0], [5000, 2, 0]]]
     fields = {"image": HALF, "points": pinfeed.Points()}
     samples = [{"image": np.zeros((HEIGHT, WIDTH, 3), np.uint8), "points": unknown}]
@@ -174,7 +174,7 @@ def test_points_that_are_not_known_may_be_anywhere():
     assert found[0, 2].tolist() == [1.5, 2.5, 2]
 
 
-# What is said, what is true, and how much of the image's size is another one.
+# The declared format, the true one, and the fraction of the image's size that differs.
 SMALL = {
     "xywh": ("xywh", "cxcywh", 1, '"cxcywh"'),
     "cxcywh": ("cxcywh", "xywh", 1, '"xywh"'),
@@ -184,7 +184,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("said", "true", "factor", "message"), SMALL.values(), ids=SMALL)
-def test_batches_of_one_box_say_together_what_it_is(said, true, factor, message):
+def test_batches_of_one_box_accumulate_evidence(said, true, factor, message):
     rng = np.random.default_rng(6)
     fields = {"image": HALF, "boxes": pinfeed.Boxes(format=said, min_size=0, min_area=0)}
     samples = [photo(written(corners(rng, 1) * factor, true)) for _ in range(40)]
@@ -208,7 +208,7 @@ def test_small_batches_of_rough_boxes(format):
             if rng.random() < 0.3:
                 boxes[0, 2:] += 0.4 * (boxes[0, 2:] - boxes[0, :2])
             if rng.random() < 0.05:
-                boxes[0] += WIDTH  # an object that has left the image
+                boxes[0] += WIDTH  # an object outside the image
             center = (boxes[:, :2] + boxes[:, 2:]) / 2
             collate([photo(written(boxes, format), points=center)])
 
@@ -245,7 +245,7 @@ def test_tiles_of_a_larger_image():
     assert batch(corner[2:])["boxes"].values.tolist() == [[66, 10, 86, 30]] * 2
 
 
-def test_points_that_are_missing_at_a_negative_place():
+def test_missing_points_at_negative_coordinates():
     points = np.full((6, 2), -100.0)
     points[:2] = [[3, 5], [90, 60]]
     fields = {"image": pinfeed.Image(augment=FLIP), "points": pinfeed.Points()}
@@ -256,7 +256,7 @@ def test_points_that_are_missing_at_a_negative_place():
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("seed", range(4))
-def test_whole_boxes_of_objects_that_the_image_cuts(format, seed):
+def test_full_boxes_of_truncated_objects(format, seed):
     """CrowdHuman's boxes extend beyond the image, with their centers inside."""
     rng = np.random.default_rng(seed)
     collate = pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(format=format)})
@@ -282,7 +282,7 @@ BYTES = pinfeed.Image(dtype=torch.uint8, augment=augment.CenterCrop(8))
 
 
 def scenes(rng, count, *, clipped=True):
-    """Objects of many sizes at any place, as in COCO, in ``count`` images; corners."""
+    """Returns corners of objects of many sizes anywhere in ``count`` images, as in COCO."""
     for _ in range(count):
         boxes = rng.uniform(0, 1, (rng.poisson(7), 1, 2)).repeat(2, 1)
         half = np.exp(rng.normal(-2.7, 1, (len(boxes), 2)))
@@ -293,13 +293,13 @@ def scenes(rng, count, *, clipped=True):
 
 
 def persons(rng, count):
-    """One person in the middle of each image, with feet below the image in every third one."""
+    """Returns one person in the middle of each image; every third one has feet below the image."""
     for _ in range(count):
         x, foot, height = WIDTH * rng.normal(0.5, 0.05), rng.normal(450, 60), rng.uniform(200, 400)
         yield np.array([[x - height / 6, foot - height, x + height / 6, foot]])
 
 
-# Corners with what is out of the image: nothing, anything, small objects, feet.
+# Corners with nothing, anything, small objects or feet outside the image.
 TRUE = {
     "clipped": lambda rng: scenes(rng, 80),
     "not clipped": lambda rng: scenes(rng, 80, clipped=False),
@@ -310,7 +310,7 @@ TRUE = {
 
 @pytest.mark.parametrize("true", FORMATS)
 @pytest.mark.parametrize("kind", TRUE)
-def test_the_right_format_of_a_data_set(kind, true):
+def test_the_right_format_of_a_dataset(kind, true):
     for seed in range(4):
         collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=true)})
         for boxes in TRUE[kind](np.random.default_rng([9, seed])):
@@ -319,7 +319,7 @@ def test_the_right_format_of_a_data_set(kind, true):
 
 @pytest.mark.parametrize(("said", "true"), [*itertools.permutations(FORMATS, 2)])
 @pytest.mark.parametrize("kind", ["clipped", "not clipped"])
-def test_batches_say_together_that_a_format_is_wrong(kind, said, true):
+def test_batches_together_show_a_wrong_format(kind, said, true):
     for seed in range(4):
         samples = [photo(written(b, true)) for b in TRUE[kind](np.random.default_rng([10, seed]))]
         collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
@@ -329,8 +329,8 @@ def test_batches_say_together_that_a_format_is_wrong(kind, said, true):
 
 @pytest.mark.parametrize("said", FORMATS)
 @pytest.mark.parametrize("kind", ["clipped", "not clipped"])
-def test_batches_say_together_that_y_comes_first(kind, said):
-    """TensorFlow's boxes are y1, x1, y2, x2. A few of them can fit as x1, y1, x2, y2 at first."""
+def test_batches_together_show_that_y_comes_first(kind, said):
+    """TensorFlow's boxes are y1, x1, y2, x2. At first, a few of them can fit x1, y1, x2, y2."""
     hint = "columns in the order boxes[:, [1, 0, 3, 2]]"
     if said != "xyxy":
         hint = f'format="xyxy" and {hint}'

@@ -17,8 +17,8 @@ from samples import Bag, Couple, MarkedTensor, Point, TupleOfTwo, assert_same, r
 
 collate = pinfeed.Collate()
 
-SCALAR_DTYPES = [name for name in NUMPY_DTYPES if name != "u8"]  # torch takes no np.uint64
-# (64, 400) makes batches that are large enough for the native path of tensors.
+SCALAR_DTYPES = [name for name in NUMPY_DTYPES if name != "u8"]  # torch lacks np.uint64
+# (64, 400) makes batches large enough for the native path of tensors.
 SHAPES = [(), (0,), (1,), (5,), (3, 4), (2, 0, 3), (2, 3, 4), (64, 400)]
 
 
@@ -227,7 +227,7 @@ def test_particular_samples(samples):
 
 @pytest.mark.parametrize("sample", [None, object(), {1, 2}, 1j, np.array(["a"]), np.array([None])])
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: {"a": [0, x]}])
-def test_what_torch_refuses(sample, nest):
+def test_samples_that_torch_rejects(sample, nest):
     samples = [nest(sample)] * 2
     with pytest.raises(TypeError):
         default_collate(samples)
@@ -235,7 +235,7 @@ def test_what_torch_refuses(sample, nest):
         collate(samples)
 
 
-def test_a_mapping_that_only_its_class_can_make():
+def test_a_mapping_that_only_its_class_can_build():
     class Fussy(dict):
         def __init__(self, *, size):
             super().__init__(size=size)
@@ -256,7 +256,7 @@ def test_integers_of_more_than_64_bits(number):
 
 @pytest.mark.parametrize("first", [1, 2.5, np.int16(3), True, torch.tensor(4)], ids=repr)
 @pytest.mark.parametrize("other", [{"x": 1}, [1, 2], ({"x": 1},)], ids=repr)
-def test_a_container_beside_a_number(first, other):
+def test_a_container_among_numbers(first, other):
     kind = type(other).__name__
     with pytest.raises(
         TypeError, match=rf"of sample 2: expected {type(first).__name__} as in sample 0, got {kind}"

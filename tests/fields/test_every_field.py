@@ -116,7 +116,7 @@ def test_samples_and_rows_of_any_kind_agree(field, samples, isa):
         assert_same(collate_of(field)(given), expected)
 
 
-# The same array in other memory.
+# Equal arrays in other memory layouts.
 LAYOUTS = {
     "Fortran order": np.asfortranarray,
     "every other, from the end": lambda a: np.repeat(a[::-1], 2, 0)[::-2],
@@ -133,7 +133,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", [*LAYOUTS, "file"])
 def test_rows_of_any_layout(field, samples, layout, tmp_path):
     if len({sample.shape for sample in samples}) > 1:
-        return  # which no array holds
+        return  # arrays can't contain these
     array, order = np.stack(samples), [2, 0, 2, 1, 5]
     np.save(tmp_path / "entry.npy", array)
     source = tmp_path / "entry.npy" if layout == "file" else LAYOUTS[layout](array)
@@ -145,7 +145,7 @@ def test_rows_of_any_layout(field, samples, layout, tmp_path):
 
 @every_native_field
 def test_any_number_of_threads(field, samples, num_threads):
-    """Batches large enough for several threads and streaming stores; also a single large sample."""
+    """Batches are large enough for several threads and streaming stores; also one large sample."""
     large = [np.tile(sample, (60, 15, 1)[: sample.ndim]) for sample in samples] * 8
     batches = [collate_of(field)(known(some)) for some in (large, large[:1])]
     pinfeed.set_num_threads(1)
@@ -153,7 +153,7 @@ def test_any_number_of_threads(field, samples, num_threads):
 
 
 class OfEveryField:
-    """Samples of all fields, so that all share the same workers."""
+    """A dataset with samples for all fields, so that they share workers."""
 
     def __init__(self):
         self.datasets = {
@@ -174,7 +174,7 @@ class OfEveryField:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("count", [1, 6])
-def test_workers_make_the_same(count):
+def test_workers_return_equal_batches(count):
     data = OfEveryField()
     here, there = (
         list(DataLoader(data, count, collate_fn=data.collate, num_workers=workers))
@@ -184,7 +184,7 @@ def test_workers_make_the_same(count):
 
 
 @every_field
-def test_a_field_pickles_and_its_repr_makes_it_again(field, samples):
+def test_fields_pickle_and_evaluate_their_repr(field, samples):
     names = {**vars(augment), **vars(pinfeed), "torch": torch}  # both have a Pad
     again = [pickle.loads(pickle.dumps(field)), eval(repr(field), names)]
     for one in (*again, field.from_key("x").allow_missing()):
@@ -198,7 +198,7 @@ def test_a_field_pickles_and_its_repr_makes_it_again(field, samples):
 
 
 @every_native_field
-def test_the_batch_is_no_view_of_the_samples(field, samples):
+def test_the_batch_does_not_share_memory_with_samples(field, samples):
     before = [sample.copy() for sample in samples]
     dicts = [{"entry": sample, "other": 1} for sample in samples]
     batch = Collate({"entry": field})(dicts)["entry"]
@@ -210,7 +210,7 @@ def test_the_batch_is_no_view_of_the_samples(field, samples):
 
 
 @every_field
-def test_the_default_device_of_torch_is_not_asked(field, samples):
+def test_the_default_device_of_torch_is_ignored(field, samples):
     expected = collate_of(field)(known(samples))
     torch.set_default_device("meta")
     try:
@@ -245,12 +245,12 @@ MISFITS = {
 
 @every_native_field
 @pytest.mark.parametrize("misfit", MISFITS.values(), ids=MISFITS)
-def test_a_sample_that_does_not_fit_is_named(field, samples, misfit):
+def test_errors_name_the_sample_that_does_not_fit(field, samples, misfit):
     make, error, words = misfit
     if isinstance(field, Stack) and make in (fake_of, freed_of):
-        return  # what Stack doesn't take is torch's
+        return  # torch raises for samples that Stack rejects
     if isinstance(field, Patches) and make(samples[0]) is None:
-        return  # which is a sample without an image
+        return  # a sample without an image
     batch = [*samples[:2], make(samples[2]), *samples[3:]]
     words = "sample 2", words
     check(lambda: collate_of(field)(known(batch)), error, "Collate: entry ['entry'] of ", *words)
@@ -259,14 +259,14 @@ def test_a_sample_that_does_not_fit_is_named(field, samples, misfit):
 @every_native_field
 def test_another_dtype_among_samples(field, samples):
     if isinstance(field, Stack):
-        return  # it takes what torch stacks, and casts what torch casts
+        return  # it stacks and casts like torch
     batch = [*samples[:2], samples[2].astype(np.complex64)]
     words = ["Collate: entry ['entry'] of sample 2", "complex64"]
     check(lambda: collate_of(field)(known(batch)), TypeError, *words)
 
 
 @every_native_field
-def test_it_goes_on_after_an_error(field, samples):
+def test_a_collate_works_after_an_error(field, samples):
     expected = collate_of(field)(known(samples))
     collate = collate_of(field)
     for _ in range(20):
@@ -308,7 +308,7 @@ def test_a_dtype_by_every_name(make, samples):
             make(wrong)
 
 
-def test_layouts_with_and_without_the_batch():
+def test_layouts_with_and_without_the_batch_axis():
     """Image and normalize accept each other's layouts."""
     planes = [np.ascontiguousarray(photo.transpose(2, 0, 1)) for photo in PHOTOS]
     expected = Collate(Image(0.5))(PHOTOS)

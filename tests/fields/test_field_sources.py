@@ -32,7 +32,7 @@ def rows(samples):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, rows])
-def test_entries_of_others(kind):
+def test_fields_that_read_another_entry(kind):
     samples = rows(SAMPLES) if kind is rows else [kind(sample) for sample in SAMPLES]
     collate = Collate(
         {
@@ -60,8 +60,8 @@ KEYS = st.sampled_from("abcd")
     st.lists(KEYS, min_size=1, unique=True),
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),
 )
-def test_which_entries_a_batch_has(keys, made_of):
-    """Samples have ``keys``; ``made_of`` maps each entry of the batch to its source."""
+def test_missing_entries(keys, made_of):
+    """Samples have ``keys``; ``made_of`` maps each batch entry to its source."""
     samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]
     fields = {
         key: Stack().allow_missing() if source is None else Stack().from_key(source).allow_missing()
@@ -95,7 +95,7 @@ def test_documents_and_their_labels():
 
 @pytest.mark.parametrize("absent", ["missing", "None", "present"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels_that_are_there_in_training_only(kind, absent):
+def test_labels_in_training_only(kind, absent):
     collate = Collate(
         {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, like=False).allow_missing()}
     )
@@ -120,7 +120,7 @@ def make(fields):
 
 LABELS = make({"label": Stack().allow_missing()})
 
-# What is done, the error, and words of its message.
+# The call, the error, and words of its message.
 BAD = {
     "no key": (lambda: Pad().from_key(0), TypeError, "from_key: key must be a string, got 0"),
     "of, in a tuple": (lambda: Collate((Pad().from_key("a"),)), ValueError, "fields[0] has from_key()"),
@@ -144,6 +144,6 @@ def test_bad_specs_and_samples(case):
     check(*BAD[case])
 
 
-def test_what_the_hints_say():
+def test_hints_of_errors_work():
     batch = make({"labels": Pad().from_key("tokens").allow_missing(), "input_ids": Pad()})()
     assert list(batch) == ["input_ids", "label"]

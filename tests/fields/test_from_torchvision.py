@@ -1,4 +1,4 @@
-"""Pipelines of torchvision and timm, compared with ``Image.from_torchvision``."""
+"""Pipelines of torchvision and timm compared with ``Image.from_torchvision``."""
 
 import random
 import warnings
@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PIXELS = np.random.default_rng(0).integers(0, 256, (24, 20, 3), np.uint8)
-PIXELS[:12] //= 3  # so that a contrast and an equalization see more than noise
+PIXELS[:12] //= 3  # contrast and equalization see more than noise
 PLANES = torch.from_numpy(PIXELS).permute(2, 0, 1).contiguous()
 FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
 OLD_FLOATS = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
@@ -35,7 +35,7 @@ def pil(pixels=PIXELS):
 
 def split(pipeline, **options):
     rest, image = pinfeed.Image.from_torchvision(pipeline, **options)
-    # What is printed can be pasted.
+    # The repr evaluates.
     assert repr(eval(repr(image), dict(NAMES))) == repr(image)
     return rest, image
 
@@ -54,7 +54,7 @@ def kinds(rest):
     return [type(one).__name__ for one in getattr(rest, "transforms", rest)]
 
 
-# What is split, what stays, and the field.
+# The pipeline, the remaining transforms, and the field.
 SPLITS = {
     "augmented": ([transforms.RandAugment(), *OLD_FLOATS], ["RandAugment"], ONLY_LAST),
     "evaluation": ([transforms.Resize(256), transforms.CenterCrop(224), *OLD_FLOATS], [],
@@ -128,7 +128,7 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("case", SPLITS)
-def test_what_stays_and_what_is_fused(case):
+def test_remaining_transforms_and_the_field(case):
     pipeline, left, text = SPLITS[case]
     rest, image = split(v2.Compose(pipeline))
     assert (kinds(rest), repr(image)) == (left, text)
@@ -156,8 +156,8 @@ def test_containers():
 
 
 @pytest.mark.parametrize("first", [[], [transforms.Grayscale()]], ids=["L", "Grayscale"])
-def test_grey_images(first):
-    """As in tutorials about MNIST."""
+def test_gray_images(first):
+    """As in MNIST tutorials."""
     pipeline = transforms.Compose(
         [*first, transforms.ToTensor(), transforms.Normalize((0.1307,), (0.3081,))]
     )
@@ -165,8 +165,8 @@ def test_grey_images(first):
     torch.testing.assert_close(result(*split(pipeline), sample), pipeline(sample))
 
 
-def test_grey_bytes_are_resized():
-    """As the transform resizes them, because they are not masks."""
+def test_gray_bytes_are_resized():
+    """They are images, not masks."""
     pipeline = v2.Compose([v2.Resize((9, 7)), v2.ToImage()])
     rest, image = split(pipeline)
     assert is_nothing(rest)
@@ -176,7 +176,7 @@ def test_grey_bytes_are_resized():
     assert torch.equal(result(*split(unscaled, input="HW"), PIXELS[..., 0]), expected.float())
 
 
-# A preset, and how far Pillow's resizing may lead, in units of the batch.
+# A preset, and the tolerance for Pillow's resizing, in units of the batch.
 PRESETS = {
     "ImageClassification": ({"crop_size": 12, "resize_size": 16}, 2.5 / 255 / 0.22),
     "SemanticSegmentation": ({"resize_size": 16}, 2.5 / 255 / 0.22),
@@ -186,7 +186,7 @@ PRESETS = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_transforms_of_weights(name):
+def test_presets_of_weights(name):
     options, tolerance = PRESETS[name]
     theirs = preset(name.partition(",")[0], **options)
     rest, image = split(theirs)
@@ -226,8 +226,8 @@ class Mirrored(torch.nn.Identity):
 
 
 @pytest.mark.parametrize("kind", [Inverted, lambda one: Doubled([one]), Mirrored])
-def test_the_users_subclasses_of_containers_stay(kind):
-    """Their own calls would be lost."""
+def test_subclasses_of_containers_stay(kind):
+    """A conversion would skip their methods."""
     pipeline = transforms.Compose([kind(transforms.CenterCrop(4)), *OLD_FLOATS])
     rest, image = split(pipeline)
     assert rest.transforms == pipeline.transforms[:1]
@@ -243,8 +243,8 @@ RESTS = {
 
 
 @pytest.mark.parametrize("case", RESTS)
-def test_a_rest_is_not_converted_again(case):
-    """As by a cell of a notebook that runs twice."""
+def test_remaining_transforms_are_not_converted_again(case):
+    """Such as in a notebook cell that runs twice."""
     transform, image = split(transforms.Compose(RESTS[case]))
     again = "got the rest that an earlier call returned; use the field of that call"
     check(lambda: pinfeed.Image.from_torchvision(transform), ValueError, again)
@@ -253,7 +253,7 @@ def test_a_rest_is_not_converted_again(case):
 
 
 TO_TENSOR, CROP = transforms.ToTensor(), transforms.RandomCrop(8, padding=2)
-# What is done, the error, and words of its message.
+# The call, the error, and words of its message.
 BAD = {
     "a function": (lambda: pinfeed.Image.from_torchvision(lambda image: image), TypeError, "torchvision or timm", "got function", "__getitem__"),
     "steps of the user's": (of(lambda image: image, str), TypeError, "a list of such transforms, got Compose of function, type; call other"),
@@ -292,7 +292,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_refused(case):
+def test_bad_pipelines(case):
     check(*BAD[case])
 
 
@@ -325,7 +325,7 @@ DOUBLE, LINEAR = (
 TENSOR, NORMALIZE = OLD_FLOATS
 MIRROR, SHARP = transforms.RandomHorizontalFlip(1), transforms.RandomAdjustSharpness(1, p=1)
 LOW = {"rtol": 0, "atol": 0.5 / 255 / 0.22}  # half a level
-# What raises, what its message says, and what becomes of it then: a pipeline, and calls for each image.
+# The pipeline that raises, the message, and the suggested fix: a pipeline, and calls per image.
 ADVICE = {
     "bytes": ([TENSOR, DOUBLE, NORMALIZE], "move it before ToTensor", [DOUBLE, TENSOR, NORMALIZE], [], {}),
     "the batch": ([TENSOR, DOUBLE, NORMALIZE], "leave it and Normalize out, and call them on each image", [TENSOR], [DOUBLE, NORMALIZE], {}),
@@ -355,7 +355,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize("case", ADVICE)
-def test_what_the_messages_advise(case):
+def test_fixes_in_messages_work(case):
     pipeline, words, advised, calls, tolerance = ADVICE[case]
     check(of(*pipeline), ValueError, words)
     found = result(*split(transforms.Compose(advised)), pil())
@@ -366,7 +366,7 @@ def test_what_the_messages_advise(case):
 
 
 @pytest.mark.parametrize("options", [{"mode": "pixel", "max_count": 3}, {"mode": "rand"}], ids=str)
-def test_noise_of_timm_for_each_image(options):
+def test_timm_noise_per_image(options):
     erasing = of_timm("RandomErasing", 1, device="cpu", **options)
     words = "RandomErasing comes", "; leave it out, and call it on each image"
     check(of(*OLD_FLOATS, erasing), ValueError, *words)
@@ -376,7 +376,7 @@ def test_noise_of_timm_for_each_image(options):
 
 
 @pytest.mark.parametrize("fill", [300, -1, 0.3, (1, 2, 300)])
-def test_a_fill_that_no_byte_has_stays(fill):
+def test_a_fill_between_bytes_stays(fill):
     rest, image = split(v2.Compose([v2.Pad(2, fill=fill), *OLD_FLOATS]))
     assert kinds(rest) == ["Pad"]
     assert repr(image) == ONLY_LAST
@@ -412,7 +412,7 @@ def test_pairs():
     assert rest(PLANES, target)[1] is target
 
 
-# Steps whose result is certain. Of those before the floats some stay, and some are fused.
+# Steps with deterministic results; of the steps before the conversion to floats, some stay and some are fused.
 FUSED = [
     lambda draw: v2.Resize(draw.choice([9, [9, 13], [14]])),
     lambda draw: v2.Resize((draw.randint(5, 30), draw.randint(5, 30)), interpolation=BICUBIC),
@@ -477,7 +477,7 @@ def test_any_pipeline(number):
         end.insert(draw.randint(min(1, len(end)), len(end)), draw.choice(AFTER)(draw))
     pipeline = v2.Compose([*steps, *end] or [v2.Identity()])
     try:
-        # Not every pipeline says that the samples are tensors.
+        # A pipeline doesn't always show that samples are tensors.
         rest, image = split(pipeline, input="CHW")
     except ValueError as error:
         is_late = any(f"{type(one).__name__} comes after" in str(error) for one in end[1:])
@@ -493,7 +493,7 @@ def test_any_pipeline(number):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5 * scale)
 
 
-# The same for PIL images, with the older classes.
+# The same for PIL images, with torchvision's older classes.
 OLD = [
     lambda draw: transforms.Resize(draw.choice([9, (9, 13), 14]), draw.choice([BICUBIC, NEAREST, transforms.InterpolationMode.BILINEAR])),
     lambda draw: transforms.Resize(12, max_size=13),
@@ -531,7 +531,7 @@ OLD_AFTER = [
 ]  # fmt: skip
 
 
-# And for timm's.
+# The same for timm.
 TIMM_STEPS = [
     lambda draw: of_timm("ResizeKeepRatio", draw.choice([16, (12, 20)]), draw.choice([0, 0.4, 1]), interpolation=draw.choice(["bilinear", "bicubic"])),
     lambda draw: of_timm("CenterCropOrPad", draw.choice([9, (30, 14)]), fill=draw.choice([0, (9, 8, 7)])),
@@ -579,13 +579,13 @@ def test_any_pipeline_of_pil_images(kind, number):
         else 1
     )
     levels = (found - expected).abs() / unit
-    # Pillow rounds otherwise where it resizes or changes colors.
+    # Pillow rounds differently when it resizes or changes colors.
     assert levels.max() <= 4.5
     assert levels.mean() <= 1.1
 
 
 def positions(batch):
-    """Returns row and column of each crop's first pixel, from images whose pixels encode their positions."""
+    """Returns row and column of each crop's first pixel; pixels encode their positions."""
     return batch[:, :2, 0, 0]
 
 
@@ -594,9 +594,9 @@ MAP = torch.stack(
 )
 MAP = MAP.to(torch.uint8)
 HALF = torch.tensor([[200] * 3, [40] * 3, [90, 120, 60]], dtype=torch.uint8)[:, None]
-#: With 4,000 draws, distributions that differ by 5 % somewhere are distinguished.
+#: 4,000 draws distinguish distributions that differ by 5 % somewhere.
 DRAWS = 4_000 if hypothesis.settings().max_examples < 100 else 10_000
-# A step, and what of its result is compared.
+# A step, and the compared statistic of its result.
 RANDOM = {
     "crops": (v2.RandomCrop(8, padding=3), positions),
     "flips": (v2.Compose([v2.RandomHorizontalFlip(0.3), v2.RandomVerticalFlip(0.6)]), positions),
@@ -618,13 +618,13 @@ RANDOM = {
 
 
 @pytest.mark.parametrize("case", RANDOM)
-def test_the_distribution(case):
+def test_distributions(case):
     step, statistic = RANDOM[case]
     pipeline = v2.Compose([step])
     rest, image = split(pipeline, input="CHW")
     assert is_nothing(rest)
     torch.manual_seed(0)
-    has_several = "colors" in case  # whose ends rarely come together
+    has_several = "colors" in case  # extremes rarely coincide
     sample = HALF if has_several or case == "a saturation" else MAP
     theirs = statistic(torch.stack([pipeline(sample) for _ in range(DRAWS)]))
     ours = statistic(pinfeed.Collate(image)([sample] * DRAWS))
@@ -644,7 +644,7 @@ def test_the_distribution(case):
     ],
     ids=lambda step: type(step).__name__,
 )
-def test_the_distribution_of_sizes(step):
+def test_distributions_of_sizes(step):
     rest, image = split([step], input="CHW", pad_value=0, sizes=True)
     assert is_nothing(rest)
     torch.manual_seed(0)
@@ -730,7 +730,7 @@ def test_timm(case):
         pixels = (120 + 100 * waves).astype(np.uint8)
         expected = pipeline(pil(pixels)).float()
         unit = 1 if expected.max() > 30 else 1 / 255 / 0.22
-        # Pillow rounds between rows and columns otherwise.
+        # Pillow rounds between rows and columns.
         torch.testing.assert_close(
             result(rest, image, pil(pixels)).float(), expected, rtol=0, atol=2.1 * unit
         )
@@ -739,12 +739,12 @@ def test_timm(case):
 def of_timm(name, *arguments, **options):
     module = {"RandomErasing": ".random_erasing", "create_transform": ""}.get(name, ".transforms")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of how it imports torchvision
+        warnings.simplefilter("ignore")  # about its import of torchvision
         theirs = pytest.importorskip(f"timm.data{module}")
     return getattr(theirs, name)(*arguments, **options)
 
 
-# A transform of timm for a photograph of 48x36, and what of its result is compared.
+# A timm transform for an image of 48×36, and the compared statistic of its result.
 RANDOM_OF_TIMM = {
     "crops or pads": (lambda: [of_timm("RandomCropOrPad", (40, 44), fill=7)], lambda image: (image[0, 22, 0], image[1, 0, 22])),
     "mirrors": (lambda: [of_timm("RandomCropOrPad", (52, 30), padding_mode="reflect")], lambda image: (image[0, 0, 15], image[1, 26, 0])),
@@ -761,7 +761,7 @@ RANDOM_OF_TIMM = {
 
 
 @pytest.mark.parametrize("case", RANDOM_OF_TIMM)
-def test_the_distribution_of_timm(case):
+def test_distributions_of_timm(case):
     make, statistic = RANDOM_OF_TIMM[case]
     pipeline = transforms.Compose([*make(), transforms.PILToTensor()])
     rest, image = split(pipeline)
@@ -800,7 +800,7 @@ def test_random_interpolation_of_timm():
     assert all(0.35 < share < 0.65 for share in shares)
 
 
-def test_nearest_neighbors_of_tensors():
+def test_nearest_neighbor_resizing_of_tensors():
     """torchvision uses different rules for tensors and PIL images."""
     image = torch.randint(0, 256, (3, 57, 43), dtype=torch.uint8)
     nearest = v2.InterpolationMode.NEAREST

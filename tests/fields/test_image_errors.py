@@ -46,7 +46,7 @@ BAD_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("bad", BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS.keys())
-def test_arguments(bad):
+def test_bad_arguments(bad):
     arguments, error, *words = bad
     check(lambda: Image(**arguments), error, "Image: ", *words)
 
@@ -57,7 +57,7 @@ FLOATS = np.zeros((4, 5, 3), np.float32)
 CLIP = np.zeros((2, 4, 5, 3), np.uint8)
 CROP = augment.RandomCrop(4)
 
-# The field, samples, and what the error says; samples beyond the first are of another size.
+# The field, samples, and the error; samples after the first have another size.
 BAD_SAMPLES = {
     "float": (Image(), [IMAGE.astype(float)], TypeError, "uint8", "(H, W, C)", "float64 (4, 5, 3)"),
     "a row of pixels": (Image(), [IMAGE[0]], ValueError, "(H, W, C)", "(5, 3)", "ConcatArray(paths, samples=True)"),
@@ -92,14 +92,14 @@ BAD_SAMPLES = {
 
 
 @pytest.mark.parametrize("bad", BAD_SAMPLES.values(), ids=BAD_SAMPLES.keys())
-def test_samples(bad):
+def test_bad_samples(bad):
     field, samples, error, *words = bad
     collate = Collate({"views": (field,)})
     batch = [{"views": (sample,)} for sample in samples]
     check(lambda: collate(batch), error, "Collate: entry ['views'][0]", *words)
 
 
-def test_rows_that_are_no_images():
+def test_rows_that_are_not_images():
     for images, field, error, words in (
         (np.zeros((2, 4, 5, 3)), Image(), TypeError, "got float64 (4, 5, 3)"),
         (np.zeros((2, 4, 5, 3), np.uint8), Image([0.5] * 4), ValueError, "3 channels"),
@@ -116,13 +116,13 @@ def test_a_fill_that_floats_can_hold():
 
 
 @pytest.mark.parametrize("multiple_of", [2**13 + 1, 2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
-def test_places_of_too_many_pixels(multiple_of):
+def test_outputs_of_too_many_pixels(multiple_of):
     collate = Collate(Image(multiple_of=multiple_of, mask=True, **PADDED))
     place = multiple_of if isinstance(multiple_of, tuple) else (multiple_of, multiple_of)
     words = f"sample 1: an image of (3, 6) would be padded to {place}, more than 2**26 pixels"
     check(lambda: collate([IMAGE, OTHER]), ValueError, words, "pass a smaller multiple_of")
 
 
-def test_more_than_there_is_memory():
+def test_too_little_memory_raises():
     with pytest.raises(MemoryError):
         Collate(Image(augment=augment.Resize((2**22, 2**22))))([IMAGE, OTHER])

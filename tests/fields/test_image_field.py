@@ -1,4 +1,4 @@
-"""Image compared with exact arithmetic: kinds, dtypes and sizes of images, class masks, and clips."""
+"""Image compared with exact arithmetic: types, dtypes and sizes of images, class masks, and clips."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ CLIPS = {
 
 
 def of_dtype(array, dtype):
-    """Returns the array, as a tensor where NumPy lacks the dtype."""
+    """Returns the array, or a tensor if NumPy lacks the dtype."""
     return torch.from_numpy(array).view(torch.bfloat16) if dtype == "bfloat16" else array
 
 
@@ -69,11 +69,9 @@ def test_any_images(isa, image_list, to, output, scale, channels_last):
     images, dtype, input = image_list
     channels_last = channels_last and output == "CHW"
     if "float" in dtype:
-        scale = scale or 1  # or images beyond 0..1 are refused
+        scale = scale or 1  # or images beyond 0..1 raise
     elif "16" in dtype:
-        scale = (
-            scale or 1 / np.iinfo(dtype).max
-        )  # the default, which few small values are refused by
+        scale = scale or 1 / np.iinfo(dtype).max  # the default, which raises for some small values
     unit = 1 if "float" in dtype or scale is None or scale * np.iinfo(dtype).max < 1.1 else 100
     channels = images[0].shape[input.index("C")] if "C" in input else 1
     constants = {"mean": [unit * (0.5 - 0.04 * c) for c in range(channels)], "std": 0.25 * unit}
@@ -91,7 +89,7 @@ def test_any_images(isa, image_list, to, output, scale, channels_last):
     )
     nans = np.isnan(reference.widened(expected, to))
     assert_same_bits(batch.masked_fill(torch.from_numpy(nans), 0), np.where(nans, 0, expected))
-    assert np.array_equal(torch.isnan(batch).numpy(), nans)  # their payload follows no rule
+    assert np.array_equal(torch.isnan(batch).numpy(), nans)  # their payload is unspecified
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     assert batch.is_contiguous(memory_format=memory_format)
 
@@ -126,7 +124,7 @@ def test_constants_and_images_of_different_units(images, wrong, hint, right, mos
     )
 
 
-def test_units_that_are_meant():
+def test_deliberate_units():
     dark = np.full((2, 8, 8), 90, np.uint16)
     assert pinfeed.Collate(pinfeed.Image(0.4, 0.2, input="HW"))(list(dark)).max() < -1.9
     deep = [np.full((8, 8), 200, np.uint16), np.full((8, 8), 65535, np.uint16)]
@@ -141,8 +139,8 @@ def test_units_that_are_meant():
     assert pinfeed.Collate(unit)([np.ones((8, 8), np.float32)]).unique().tolist() == [2]
 
 
-def test_dark_batches_of_deep_images_are_no_mistake():
-    """After values above 255, dark batches don't raise; values of only 0 and 1 are not bytes."""
+def test_dark_batches_of_16_bit_images_pass():
+    """After values above 255, dark batches don't raise, and values of 0 and 1 are not taken for bytes."""
     deep, dark = np.full((8, 8, 1), 9000, np.int16), np.full((8, 8, 1), 200, np.int16)
     for first in (deep, -deep):
         collate = pinfeed.Collate(pinfeed.Image(mean=0.25, std=0.75 if first is deep else 0.5))
@@ -182,8 +180,8 @@ def test_any_integers(isa, image_list, to, output):
 @pytest.mark.parametrize("channels", [1, 3, 4, 5])
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
 @pytest.mark.parametrize("output", ["CHW", "HWC"])
-def test_what_is_seen_does_not_depend_on_the_dtype(isa, output, mode, channels):
-    """Bytes are seen right; other dtypes hold them all."""
+def test_crops_do_not_depend_on_the_dtype(isa, output, mode, channels):
+    """uint8 crops are tested elsewhere; all dtypes can represent bytes."""
     photos = [random_array((17, 15, channels), seed=i) for i in range(12)]
     crop = augment.RandomCrop((14, 20), padding=6, fill=7, padding_mode=mode)
     view = augment.Compose([crop, augment.RandomHorizontalFlip(), augment.RandomVerticalFlip()])
@@ -237,7 +235,7 @@ def classes_of(field):
 
 
 @pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
-def test_masks_are_resized_to_the_nearest_pixel(options):
+def test_masks_use_nearest_neighbor_resizing(options):
     field = pinfeed.Image(**options, augment=augment.Resize((7, 9)))
     exact = pinfeed.Image(**options, augment=augment.Resize((7, 9)), interpolation="nearest-exact")
     mask = CLASSES.reshape((30, 40, 1)[: len(field.axes)])
@@ -247,7 +245,7 @@ def test_masks_are_resized_to_the_nearest_pixel(options):
 
 
 @pytest.mark.parametrize("options", MAY_BE_MASKS.values(), ids=MAY_BE_MASKS)
-def test_what_may_be_a_mask_says_how_it_is_resized(options):
+def test_possible_masks_need_an_interpolation(options):
     view = augment.Compose([augment.RandomHorizontalFlip(), augment.RandomResizedCrop(9)])
     check(
         lambda: classes_of(pinfeed.Image(**options, augment=view)),
@@ -263,7 +261,7 @@ def test_what_may_be_a_mask_says_how_it_is_resized(options):
 
 
 @pytest.mark.parametrize("source", ["samples", "rows", "file", "parts"])
-def test_masks_are_refused_before_anything_is_drawn(source, tmp_path):
+def test_masks_raise_before_anything_is_drawn(source, tmp_path):
     masks = random_array((3, 8, 6, 1))
     np.save(tmp_path / "masks.npy", masks)
     arrays = {
@@ -285,7 +283,7 @@ def test_masks_are_refused_before_anything_is_drawn(source, tmp_path):
 
 
 @pytest.mark.parametrize("input", ["HW", "HWC"])
-def test_augment_of_bytes_is_of_pinfeed(input):
+def test_augment_of_bytes_uses_pinfeed(input):
     with pytest.raises(TypeError, match=r"augment must be a transform of pinfeed\.augment"):
         pinfeed.Image(input=input, dtype=torch.uint8, augment=len)
 
@@ -311,9 +309,9 @@ def test_images_are_interpolated(options, shape):
     assert torch.equal(found, expected)
 
 
-# Of 500 pixels to 375, centers lie between two pixels: PIL adds up and errs, torch is followed.
+# From 500 pixels to 375, centers lie between two pixels: PIL accumulates rounding errors, torch doesn't.
 @pytest.mark.parametrize("size", [(4, 4), (8, 10), (224, 224), (401, 333)], ids=str)
-def test_nearest_exact_is_what_pil_takes(size):
+def test_nearest_exact_equals_pil(size):
     view = augment.Resize(size)
     field = pinfeed.Mask(augment=view)
     ramp = np.arange(16, dtype=np.uint8).repeat(16).reshape(16, 16)
@@ -345,7 +343,7 @@ def test_clips(isa, input, output, dtype):
 
 
 @pytest.mark.parametrize("resized", [False, True])
-def test_all_frames_of_a_clip_are_seen_alike(resized):
+def test_all_frames_of_a_clip_get_one_crop(resized):
     frame = random_array((3, 13, 21, 3))
     clips = np.repeat(frame[:, None], 4, axis=1)
     view = augment.RandomResizedCrop((9, 12)) if resized else VIEW
@@ -381,7 +379,7 @@ def expected_batch(images, input="HWC", output="CHW", **arguments):
 STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802)]
 
 
-# The native tests write around the cache with every instruction set; here it is chosen by size.
+# The native tests cover streaming stores on every instruction set; here the size chooses them.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
@@ -395,7 +393,7 @@ STREAMED = [(601, 803), (401, 700), (599, 100), (20, 795), (300, 803), (601, 802
     ids=str,
 )
 def test_streaming(view, multiple_of, output, dtype):
-    """Images of one size, and padded images."""
+    """For images of one size, and for padded images."""
     sizes = (STREAMED[:1] * 6 if multiple_of is None else STREAMED) * (1 + (dtype == "uint8"))
     sizes = sizes[::2] if dtype == "float32" else sizes
     images = [image[view] for image in images_of(*sizes)]
@@ -459,7 +457,7 @@ PAD_VALUES = {
 
 
 def assert_same_padding(padded, expected):
-    """The values, lengths and mask of a Padded equal the reference's, bit for bit."""
+    """Asserts that values, lengths and mask of a Padded equal the reference's, bit for bit."""
     for part, expected_part in zip(padded, expected, strict=True):
         assert_same_bits(part, expected_part)
     assert padded.lengths.dtype == torch.int64
@@ -510,14 +508,14 @@ def test_any_sizes(isa, image_list, channels_last):
     assert padded.values.is_contiguous(memory_format=memory_format)
 
 
-def test_rows_too_wide_to_be_put_together_before_they_are_streamed():
+def test_rows_too_wide_for_the_staging_buffer():
     images = images_of((300, 2900), (140, 3001))
     batch = pinfeed.Collate(pinfeed.Image(MEAN, STD, pad_value=-1))(images)
     expected = reference.padded_images(images, -1, mean=MEAN, std=STD)[0]
     np.testing.assert_array_equal(bits(batch), bits(expected))
 
 
-def test_no_pixels_at_all():
+def test_images_without_pixels():
     field = pinfeed.Image(pad_value=0, multiple_of=8, sizes=True, mask=True)
     batch, sizes, mask = pinfeed.Collate(field)([np.zeros((0, 0, 3), np.uint8)] * 2)
     assert batch.shape == (2, 3, 0, 0)
@@ -530,7 +528,7 @@ def test_no_pixels_at_all():
 
 @pytest.mark.parametrize("sizes", [False, True, "size"])
 @pytest.mark.parametrize("mask", [False, True, "where"])
-def test_what_was_asked_for(sizes, mask):
+def test_requested_outputs(sizes, mask):
     images = images_of((4, 9), (6, 3))
     expected = reference.padded_images(images, 0)
     field = pinfeed.Image(pad_value=0, sizes=sizes, mask=mask)
@@ -556,7 +554,7 @@ def test_what_was_asked_for(sizes, mask):
     [np.float32(0.5), np.float64(0.5), np.array(1)[()], torch.tensor(0.5), True],
     ids=repr,
 )
-def test_numbers_of_other_kinds(pad_value):
+def test_numbers_of_other_types(pad_value):
     batch = pinfeed.Collate(pinfeed.Image(pad_value=pad_value))(images_of((1, 1), (1, 2)))
     assert batch[0, 0, 0, 1] == float(pad_value)
 
@@ -591,7 +589,7 @@ def test_padding_that_is_black_before_normalization(options, layout, dtype):
         )
 
 
-def test_padding_of_each_channel_of_clips():
+def test_padding_per_channel_of_clips():
     clips = [random_array((2, 5, 8, 3)), random_array((2, 9, 4, 3))]
     for output in ("CTHW", "TCHW", "THWC"):
         fields = (
@@ -606,7 +604,7 @@ def test_padding_of_each_channel_of_clips():
             assert torch.equal(part, expected.masked_fill(expected == 300, pad))
 
 
-def test_padding_of_bytes_with_zeros_for_each_channel_is_padding_of_0():
+def test_zero_padding_per_channel_equals_padding_with_0():
     collate = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, pad_value=[0, 0, 0]))
     loader = torch.utils.data.DataLoader(images_of((4, 9), (6, 3)), 2, collate_fn=collate)
     check(
@@ -615,7 +613,7 @@ def test_padding_of_bytes_with_zeros_for_each_channel_is_padding_of_0():
     )  # fmt: skip
 
 
-def test_grey_images_need_no_layout():
+def test_gray_images_need_no_layout():
     grey = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
     expected = torch.from_numpy(grey)[:, None] / 255
     pil = [PIL.Image.fromarray(image) for image in grey]

@@ -1,4 +1,4 @@
-"""Images that Image and the functions reject, and hints that work."""
+"""Images that Image and the functions reject, and working hints."""
 
 import re
 
@@ -25,7 +25,7 @@ BITS = PIL.Image.fromarray(IS_LIGHT * np.uint8(255)).convert("1", dither=PIL.Ima
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
 BEYOND_1 = "expected values of 0..1, the unit of mean and std for floats, got .* scale=1/255"
 
-DEEP = PHOTOS.astype(np.uint16) * 257  # as large as values of PIL's "I;16"
+DEEP = PHOTOS.astype(np.uint16) * 257  # as large as values in PIL's mode "I;16"
 DEEP_GRAY = np.ascontiguousarray(DEEP[1, ..., 0])
 BIG_ENDIAN = PIL.Image.frombytes("I;16B", DEEP_GRAY.shape[::-1], DEEP_GRAY.astype(">u2").tobytes())
 CLIP = PHOTOS[[0, 1, 2, 1]]
@@ -143,13 +143,13 @@ def test_hints(hint):
     check_hint(*hint)
 
 
-def test_four_rows_of_many_channels_are_said_to_be_so():
+def test_four_rows_of_many_channels_are_reported():
     image = np.random.default_rng(0).integers(0, 256, (4, 5, 8), np.uint8)
     assert Collate(Image(input="HWC"))([image]).shape == (1, 8, 4, 5)
     assert repr(Image(input="HWC")) == "Image(input='HWC')"
 
 
-def test_a_file_of_one_image(tmp_path):
+def test_a_file_with_one_image(tmp_path):
     paths = [tmp_path / f"{i}.npy" for i in range(2)]
     for path, image in zip(paths, PHOTOS, strict=False):
         np.save(path, image)
@@ -194,7 +194,7 @@ def test_fractions_with_a_scale_for_bytes(batch, images):
 
 BYTES = (FRACTIONS * 255).astype(np.uint8)
 MEAN = {"mean": (123.0, 116.0, 103.0), "std": (58.0, 57.0, 57.0), "scale": 1}
-# Images, constants of another unit, a part of the warning, and constants that it asks for.
+# Images, constants in another unit, words of the warning, and the constants that it suggests.
 UNITS = {
     "fractions with a scale for bytes": (FRACTIONS, {"scale": 1 / 255}, "floats of 0..1 need no scale=0.00392", {}),
     "fractions with a mean for bytes": (FRACTIONS, MEAN, "floats of 0..1, but mean and std are for values of 0..255; leave", {"mean": 0.5}),
@@ -218,7 +218,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(("images", "wrong", "message", "right"), UNITS.values(), ids=UNITS)
-def test_constants_of_another_unit(images, wrong, message, right, way):
+def test_constants_in_another_unit(images, wrong, message, right, way):
     normalization._cache.clear()  # functions check constants until images fit
     with pytest.warns(UserWarning, match=re.escape(message)) as seen:
         way(images, wrong)
@@ -226,7 +226,7 @@ def test_constants_of_another_unit(images, wrong, message, right, way):
     way(images, right)
 
 
-def test_bytes_with_a_scale_for_16_bits_in_other_ways():
+def test_bytes_with_a_scale_for_16_bits():
     wrong = {"scale": 1 / 65535}
     for samples in ([PIL.Image.fromarray(one) for one in BYTES], ArrayDataset(BYTES).__getitems__([1])):  # fmt: skip
         with pytest.warns(UserWarning, match="bytes need no scale"):
@@ -238,7 +238,7 @@ def test_bytes_with_a_scale_for_16_bits_in_other_ways():
 
 
 DEPTH = np.random.default_rng(0).integers(0, 20000, (2, 16, 16, 1))
-# Images with constants that fit, although they are unusual.
+# Images with unusual constants that fit.
 FITTING = {
     "KITTI's depth": (DEPTH.astype(np.uint16), {"scale": 1 / 256}),
     "millimeters": (DEPTH.astype(np.float32), {"scale": 1 / 1000}),
@@ -266,7 +266,7 @@ def test_constants_that_fit(key):
         Collate(Image(input="HWC", **options))([*images])
 
 
-def test_a_first_batch_of_bytes_shows_that_the_scale_fits():
+def test_a_first_batch_of_bytes_confirms_the_scale():
     collate = Collate(Image(scale=1 / 255))
     collate([*FRACTIONS * 255])
     collate([*FRACTIONS])  # a dark batch

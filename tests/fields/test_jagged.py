@@ -33,7 +33,7 @@ def batches(draw):
         kind = draw(st.sampled_from(some))
         length = draw(st.one_of(st.integers(0, 4), st.integers(1, 60)))
         if kind == "list" and position == 0:
-            length = max(length, 1)  # at least one that says what the dtype is
+            length = max(length, 1)  # the first sample determines the dtype
         pairs.append(draw(samples_of((length, *rest), kind, dtype, False)))
     return [list(column) for column in zip(*pairs, strict=True)]
 
@@ -50,7 +50,7 @@ def assert_same_batch(batch, expected):
 
 
 @given(batches(), st.none() | st.integers(1, 30), st.sampled_from(["right", "left"]))
-def test_samples(batch, max_length, side):
+def test_any_samples(batch, max_length, side):
     samples, arrays = batch
     collate = pinfeed.Collate(pinfeed.Jagged(max_length=max_length, side=side))
     expected = reference.jagged(arrays, max_length, side)
@@ -76,7 +76,7 @@ def test_to_padded_and_back(batch, side, multiple):
 
 
 @given(st.data())
-def test_from_padded_of_any_strides(data):
+def test_from_padded_with_any_strides(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=2, max_size=4)))
     kind = data.draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
     array = data.draw(views(shape, np.int16, mirrored=kind != "tensor"))
@@ -98,7 +98,7 @@ def test_from_padded_of_any_strides(data):
 
 
 def test_lengths_of_one_axis_in_a_tuple():
-    """They have shape (B, 1)."""
+    """Their shape is (B, 1)."""
     padded = pinfeed.functional.pad([np.arange(3), np.arange(1)], axes=(0,))
     assert pinfeed.JaggedBatch.from_padded(padded).values.tolist() == [0, 1, 2, 0]
 
@@ -113,7 +113,7 @@ def test_dtype(dtype):
         assert batch.offsets.tolist() == [0, 2, 3, 3, 4]
 
 
-def test_offsets_beside_the_entry():
+def test_offsets_in_a_separate_entry():
     collate = pinfeed.Collate({"boxes": pinfeed.Jagged(offsets="first"), "label": None})
     batch = collate([{"boxes": boxes, "label": i} for i, boxes in enumerate(BOXES)])
     assert list(batch) == ["boxes", "first", "label"]
@@ -190,7 +190,7 @@ def test_cu_seqlens():
 
 
 @pytest.mark.parametrize("convert", [np.array, torch.tensor])
-def test_cu_seqlens_that_int32_can_not_hold(convert):
+def test_cu_seqlens_beyond_int32(convert):
     largest = pinfeed.JaggedBatch(None, convert([0, 2**31 - 1]))
     assert largest.cu_seqlens().tolist() == [0, 2**31 - 1]
     for total in (2**31, 2**40):
@@ -198,7 +198,7 @@ def test_cu_seqlens_that_int32_can_not_hold(convert):
             pinfeed.JaggedBatch(None, convert([0, total])).cu_seqlens()
 
 
-def test_to_padded_takes_the_keywords_of_pad():
+def test_to_padded_accepts_the_keywords_of_pad():
     batch = JAGGED([[1, 2, 3], [4]])
     assert batch.to_padded(-1, lengths=False).tolist() == [[1, 2, 3], [4, -1, -1]]
     values, lengths, mask = batch.to_padded(
@@ -211,7 +211,7 @@ def test_to_padded_takes_the_keywords_of_pad():
     assert batch.to_padded(axes=(0,)).lengths.tolist() == [[3], [1]]
 
 
-def test_what_is_read_only_gives_no_warning():
+def test_read_only_arrays_give_no_warning():
     values, offsets = np.arange(3), np.array([0, 1, 3])
     values.flags.writeable = offsets.flags.writeable = False
     batch = pinfeed.JaggedBatch(values, offsets)
@@ -283,7 +283,7 @@ def test_edges_in_columns(counts, kind, key):
 
 @pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs"])
 def test_two_rows_are_not_always_edges(key):
-    """Each bond of a molecule is two edges, with a row of features each."""
+    """Each bond of a molecule is two edges, each with a row of features."""
     batch = pinfeed.Collate({key: pinfeed.Jagged()})([{key: np.ones((2, 3), int)}] * 2)
     assert batch[key].offsets.tolist() == [0, 2, 4]
 
@@ -366,7 +366,7 @@ def test_two_rows_of_other_numbers(kind, count):
 
 
 def test_features_of_two_edges():
-    """As in jraph, where "edges" are their features."""
+    """In jraph, "edges" are features of edges."""
     samples = [{"edges": np.full((2, 8), i, np.float32)} for i in range(3)]
     batch = pinfeed.Collate({"edges": pinfeed.Jagged()})(samples)["edges"]
     assert batch.offsets.tolist() == [0, 2, 4, 6]

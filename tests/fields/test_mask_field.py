@@ -1,4 +1,4 @@
-"""Mask: class masks in every layout, and transforms shared with an image."""
+"""Mask: class masks in every layout, transformed with an image."""
 
 import itertools
 import pickle
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kernels
 
 CLASSES = random_array((12, 17)) % 5
 PHOTOS = [random_array((12, 17, 3), seed=i) for i in range(4)]
-MASKS = [photo[..., 0] for photo in PHOTOS]  # so that each shows what its photo shows
+MASKS = [photo[..., 0] for photo in PHOTOS]  # so that each mask equals its image
 SAMPLES = [{"image": photo, "mask": mask} for photo, mask in zip(PHOTOS, MASKS, strict=True)]
 FLIP = augment.RandomHorizontalFlip(p=1)
 PALETTE = PIL.Image.fromarray(CLASSES).convert("P")
@@ -72,7 +72,7 @@ def test_every_layout(mask, moves, isa):
 
 
 @pytest.mark.parametrize("moves", [None, FLIP], ids=str)
-def test_layouts_of_one_batch(moves):
+def test_layouts_in_one_batch(moves):
     masks = [
         CLASSES,
         CLASSES[None],
@@ -142,7 +142,7 @@ STRUCTURES = {
 
 @pytest.mark.parametrize(("build", "parts"), STRUCTURES.values(), ids=STRUCTURES)
 @pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
-def test_it_shows_what_its_image_shows(options, build, parts):
+def test_a_mask_follows_its_image(options, build, parts):
     fields = build(as_they_are(**{"augment": None} | options), Mask())
     samples = [build(photo, mask) for photo, mask in zip(PHOTOS, MASKS, strict=True)]
     collate = Collate(fields, seed=1)
@@ -199,7 +199,7 @@ def test_on_whole_batches(shape, dtype, monkeypatch):
     assert meta.dtype == torch.int64
 
 
-def test_beside_masks_of_objects_and_boxes():
+def test_class_masks_with_instance_masks_and_boxes():
     shown = np.zeros((1, 12, 17), np.uint8)
     shown[0, 2:9, 3:11] = 1
     sample = SAMPLES[0] | {"mask": shown[0], "objects": shown, "boxes": np.array([[3, 2, 11, 9]])}
@@ -222,7 +222,7 @@ def test_several_images():
     same = {"image": as_they_are(view), "twin": as_they_are(view).from_key("image"), "mask": Mask()}
     batch = Collate(same)(SAMPLES)
     assert torch.equal(batch["twin"][..., 0].long(), batch["mask"])
-    inner = {"image": Image(), "mask": Mask()}  # not cropped, even inside a field that is
+    inner = {"image": Image(), "mask": Mask()}  # not cropped, even inside a cropped field
     batch = Collate({"image": Image(augment=other), "x": inner})(
         [{"image": PHOTOS[0], "x": SAMPLES[0]}]
     )
@@ -230,7 +230,7 @@ def test_several_images():
 
 
 class Folder(Dataset):
-    """Like torchvision's VOCSegmentation: (image, mask) in PIL."""
+    """Like torchvision's VOCSegmentation: PIL pairs of (image, mask)."""
 
     def __len__(self):
         return 4
@@ -240,7 +240,7 @@ class Folder(Dataset):
 
 
 @pytest.mark.processes
-def test_a_folder_of_torchvision():
+def test_a_torchvision_dataset():
     fields = as_they_are(augment.RandomResizedCrop(7)), Mask()
     for workers in (0, 2):
         for image, mask in DataLoader(Folder(), 2, num_workers=workers, collate_fn=Collate(fields)):
@@ -269,7 +269,7 @@ COLORING = [augment.ColorJitter(0.4, 0.4, 0.4, p=0.8), augment.RandomGrayscale(0
 
 
 def by_name(loaders):
-    """Each image and mask of two epochs, by epoch and name."""
+    """Returns each image and mask of two epochs, by epoch and name."""
     found = {}
     for loader, epoch in itertools.product(loaders, range(2)):
         loader.batch_sampler.set_epoch(epoch)
@@ -302,7 +302,7 @@ def test_pil_colors_and_a_shared_list_in_workers(method, is_persistent, ranks):
 @pytest.mark.parametrize(
     "step", [augment.Resize((6, 9)), FLIP, augment.RandomCrop(4), augment.RandomResizedCrop(4)]
 )
-def test_samples_need_not_hold_a_fill_that_is_never_used(step):
+def test_samples_need_not_contain_an_unused_fill(step):
     classes = np.full((12, 17), -1, np.int8)
     fields = {"image": Image(augment=step), "mask": Mask()}
     batch = Collate(fields)([{"image": random_array((12, 17, 3)), "mask": classes}])
@@ -349,11 +349,11 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
-def test_errors(call, error, words):
+def test_bad_masks(call, error, words):
     check(call, error, *words)
 
 
-def test_what_the_errors_say_works():
+def test_hints_of_errors_work():
     colored = COLORS[CLASSES]
     classes = (colored[:, :, None] == COLORS).all(-1).argmax(-1)
     gray = np.repeat(CLASSES[..., None], 3, -1)

@@ -1,4 +1,4 @@
-"""Types that carry more than their values are read with that meaning, or raise."""
+"""Types that carry more than their values: the meaning is used, or they raise."""
 
 import dataclasses
 import enum
@@ -35,7 +35,7 @@ from samples import MarkedTensor, assert_same
 
 
 class Quantity(np.ndarray):
-    """Numbers with a unit, as astropy, unyt and quantities have them."""
+    """Numbers with a unit, like astropy's, unyt's and quantities'."""
 
     def __new__(cls, values, unit):
         array = np.asarray(values, np.float32).view(cls)
@@ -70,7 +70,7 @@ class Meters(float):
 
 
 class ArrayLike:
-    """Like xarray's, zarr's, dask's and jax's arrays: NumPy converts it."""
+    """An array that NumPy can convert, like xarray's, zarr's, dask's and jax's."""
 
     def __array__(self, dtype=None, copy=None):
         return np.ones((3, 2), np.float32)
@@ -129,7 +129,7 @@ def boxes(format):
 MASKED = np.ma.masked_array(np.ones((3, 2), np.float32), mask=[[0, 1]] * 3)
 VALUES = np.ones((3, 2), np.float32)
 
-# What is refused, words of the message, and how to follow its hint.
+# A rejected value, words of the message, and the fix in its hint.
 ARRAYS = {
     "masked": (MASKED, "an array without a mask", lambda a: a.filled(0)),
     "masked, none": (np.ma.masked_array(VALUES), "an array without a mask", lambda a: a.filled(0)),
@@ -331,7 +331,7 @@ def test_images():
 @pytest.mark.parametrize(("thing", "words", "follow"), OBJECTS.values(), ids=OBJECTS)
 @pytest.mark.parametrize("field", FIELDS[:3], ids=repr)
 @pytest.mark.parametrize("position", [0, 1])
-def test_what_is_no_array(thing, words, follow, field, position):
+def test_objects_that_are_not_arrays(thing, words, follow, field, position):
     samples = [{"x": 1.5}] * position + [{"x": thing}]
     with pytest.raises(TypeError, match=rf"\['x'\] of sample {position}: .*{re.escape(words)}"):
         Collate({"x": field})(samples)
@@ -360,7 +360,7 @@ def test_one_among_plain_samples_of_any_size(first, size):
             Collate()([plain, plain, other])
 
 
-def test_attributes_that_the_batch_has():
+def test_attributes_that_a_batch_keeps():
     samples = [with_unit(Kept, "m"), with_unit(Kept, "m")]
     assert Collate()(samples).unit == "m"
     with pytest.raises(TypeError, match=r"sample 1: .* got Kept with unit"):
@@ -368,7 +368,7 @@ def test_attributes_that_the_batch_has():
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
-def test_a_class_that_stacks_what_it_carries():
+def test_a_class_that_stacks_its_own_attributes():
     mask = torch.tensor([True, False])
     batch = Collate()([masked_tensor(torch.ones(2), mask), masked_tensor(torch.ones(2), ~mask)])
     assert batch.get_mask().tolist() == [[True, False], [False, True]]
@@ -400,7 +400,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("sample", PLAIN.values(), ids=PLAIN)
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
-def test_types_that_are_no_more_than_their_values(sample):
+def test_types_without_extra_meaning(sample):
     values = np.asarray(sample) if isinstance(sample, np.ndarray) else sample.detach().numpy()
     batch = Collate()([sample, sample])
     np.testing.assert_array_equal(batch.detach().numpy(), np.stack([values, values]))
@@ -420,7 +420,7 @@ def test_arrays_of_a_dataset(array, words, follow):
 
 @dataclasses.dataclass
 class StoredArray:
-    """An array whose parts are private, as zarr's are."""
+    """An array with private parts, like zarr's."""
 
     store: dict
     shape = dtype = property(lambda self: None)
@@ -429,7 +429,7 @@ class StoredArray:
         return np.array(self.store["values"], dtype)
 
 
-def test_arrays_that_are_dataclasses_are_no_structures():
+def test_stored_arrays_that_are_dataclasses_raise():
     sample = {"x": StoredArray({"values": [1, 2]})}
     with pytest.raises(
         TypeError, match=r"\['x'\] of sample 0: expected .*got StoredArray; np\.asarray"

@@ -58,7 +58,7 @@ def test_fractions():
     )
 
 
-def test_one_rule_drops_all_of_an_object():
+def test_one_rule_drops_all_entries_of_an_object():
     boxes = [
         [-5, -5, 3, 3],
         [0, 0, 0.5, 9],
@@ -103,7 +103,7 @@ def test_batches_without_any_object(none):
     assert batch["boxes"].offsets.tolist() == [0, 0, 0]
 
 
-def test_a_batch_whose_every_box_is_gone():
+def test_a_batch_that_loses_every_box():
     sample = photo(8, 8, boxes=[[9, 9, 12, 12]], labels=[1], masks=np.ones((1, 8, 8), np.uint8))
     batch = collated([sample] * 2, boxes=pinfeed.Boxes(), masks=pinfeed.InstanceMasks())
     assert batch["boxes"].values.shape == (0, 4)
@@ -111,7 +111,7 @@ def test_a_batch_whose_every_box_is_gone():
     assert [len(labels) for labels in batch["labels"].unbind()] == [0, 0]
 
 
-def test_limits_of_size():
+def test_minimum_box_size():
     boxes = [[0, 0, 3, 3], [0, 0, 4, 2], [0, 0, 9, 9]]
     keep = lambda **rule: collated(
         photo(9, 9, boxes=boxes, labels=[0, 1, 2]), boxes=pinfeed.Boxes(**rule)
@@ -123,7 +123,7 @@ def test_limits_of_size():
 
 
 @pytest.mark.parametrize("size", [(4, 4), (37, 12), (90, 144)], ids=str)
-def test_masks_are_resized_as_pil_resizes_them(size):
+def test_masks_are_resized_like_pil(size):
     masks = np.random.default_rng(0).integers(0, 256, (2, 61, 80), dtype=np.uint8)
     view = {"augment": augment.Resize(size)}
     sample = photo(61, 80, masks=masks, scene=masks[0])
@@ -140,7 +140,7 @@ def test_masks_are_resized_as_pil_resizes_them(size):
     assert torch.equal(batch["masks"].values, exact[0])
 
 
-PAIR = [[0, 0, 4, 4], [6, 6, 14, 14]]  # a crop of the middle drops the first box
+PAIR = [[0, 0, 4, 4], [6, 6, 14, 14]]  # the center crop drops the first box
 PARTIAL = {
     "lists": ({}, lambda values: list(values)),
     "arrays": ({}, np.array),
@@ -150,7 +150,7 @@ PARTIAL = {
 
 
 @pytest.mark.parametrize(("fields", "kind"), PARTIAL.values(), ids=PARTIAL)
-def test_values_of_boxes_that_are_dropped(fields, kind):
+def test_values_of_dropped_boxes_are_dropped(fields, kind):
     samples = [photo(20, 20, boxes=PAIR, labels=[1, 2], iscrowd=kind([0, 1]))] * 2
     view = {"augment": augment.CenterCrop(10)}
     hint = "Boxes(labels=('labels', 'iscrowd'))"
@@ -168,7 +168,7 @@ def test_values_of_boxes_that_are_dropped(fields, kind):
 
 
 @pytest.mark.parametrize(("key", "column"), [("size", [20, 20]), ("input_ids", [5, 6])])
-def test_two_numbers_beside_two_boxes(key, column):
+def test_two_numbers_for_two_boxes(key, column):
     sample = photo(20, 20, boxes=PAIR, labels=[0, 0]) | {key: np.array(column)}
     batch = collated(sample, {"augment": augment.CenterCrop(10)}, boxes=pinfeed.Boxes())
     assert batch[key].tolist() == [column]
@@ -206,7 +206,7 @@ def test_batches_without_any_image(missing, is_optional):
         )
 
 
-def test_labels_are_of_one_type_with_boxes_or_without():
+def test_labels_have_one_type_with_and_without_boxes():
     fields = {"image": pinfeed.Image(), "boxes": pinfeed.Boxes().allow_missing()}
     for more in ({}, {"boxes": None}, {"boxes": PAIR}):
         batch = pinfeed.Collate(fields)([photo(20, 20, labels=[1, 2], **more)] * 2)
@@ -242,7 +242,7 @@ def test_a_mask_and_its_box_agree(seed, geometry):
     assert np.abs(batch["boxes"].values[0].numpy() - around).max() <= 1
 
 
-def test_objects_end_where_a_crop_does_whatever_is_shown_around_it():
+def test_objects_end_at_the_image_not_at_its_padding():
     zoom = augment.RandomZoomOut(side_range=(3, 3), p=1)
     view = augment.Compose([augment.CenterCrop(4), augment.Resize((8, 8)), zoom])
     points = [[[1, 5, 2], [5, 5, 2]]]
@@ -301,7 +301,7 @@ def loader_of(sampler, **options):
 @pytest.mark.parametrize(
     ("context", "persistent"), [("fork", False), ("fork", True), ("spawn", True)]
 )
-def test_workers_do_not_matter(context, persistent):
+def test_workers_give_equal_batches(context, persistent):
     samplers = [pinfeed.samplers.ShuffleSampler(12, 4, seed=1) for _ in range(2)]
     options = {"num_workers": 2, "multiprocessing_context": context}
     loaders = (
@@ -329,7 +329,7 @@ def by_index(*samplers):
     return found
 
 
-def test_ranks_batches_and_resumes_do_not_matter():
+def test_samples_do_not_depend_on_ranks_batches_or_resuming():
     one, resumed = (pinfeed.samplers.ShuffleSampler(12, 4, seed=1) for _ in range(2))
     ranks = [
         pinfeed.samplers.ShuffleSampler(12, 3, seed=1, rank=rank, world_size=2) for rank in (0, 1)
@@ -371,7 +371,7 @@ def test_rows_of_a_dataset():
     assert_same(batch, other)
 
 
-def test_fields_pickle_and_show_themselves():
+def test_fields_pickle_and_have_a_repr():
     fields = pickle.loads(pickle.dumps(recipe()))
     assert repr(fields["boxes"]) == "Boxes()"
     field = pinfeed.Boxes("pixels", format="xywh", labels=("a", "b"))
@@ -379,7 +379,7 @@ def test_fields_pickle_and_show_themselves():
     assert repr(pinfeed.InstanceMasks(dtype=torch.bool)) == "InstanceMasks(dtype=torch.bool)"
 
 
-def test_another_name_for_images_and_optional_boxes():
+def test_another_image_key_and_optional_boxes():
     fields = {
         "pixel_values": pinfeed.Image().from_key("image"),
         "boxes": pinfeed.Boxes("pixel_values", labels=()).allow_missing(),
@@ -391,7 +391,7 @@ def test_another_name_for_images_and_optional_boxes():
     assert list(collate([photo(4, 4, boxes=None)])) == ["pixel_values"]
 
 
-def test_bool_masks_of_any_bytes_hold_0_and_1():
+def test_bool_masks_of_any_bytes_become_0_and_1():
     masks = np.array([[[0, 255], [7, 0]]], np.uint8)
     sample = photo(2, 2, masks=masks)
     values = collated(sample, masks=pinfeed.InstanceMasks(dtype=torch.bool))["masks"].values
@@ -403,7 +403,7 @@ BOX, BOXES, MASKS = [[0, 0, 4, 4]], pinfeed.Boxes(), pinfeed.InstanceMasks()
 ONE = {"boxes": BOX, "labels": [1]}
 MASK = np.tri(8, dtype=np.uint8)[None].repeat(2, 0)
 
-# What the message says of the second sample of a batch, and what that has beside its image of (8, 8).
+# The message about the second sample of a batch, and that sample's entries for its (8, 8) image.
 BAD_SAMPLES = {
     "entry ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
     "entry ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
@@ -416,7 +416,7 @@ BAD_SAMPLES = {
         "masks": torch.zeros(0, 9, 9, dtype=torch.bool),
     },
     "entry ['masks'] of sample 1: expected masks of (8, 8), the size of their image in entry ['image'], got (9, 8)": {
-        "boxes": [[9, 9, 9, 9]],  # none remains
+        "boxes": [[9, 9, 9, 9]],  # all boxes are dropped
         "labels": [0],
         "masks": np.ones((1, 9, 8), np.uint8),
     },
@@ -450,7 +450,7 @@ def test_bad_samples(message):
         ([*MASK], np.stack, "np.stack(masks) converts a list"),
     ],
 )
-def test_masks_of_other_kinds(wrong, way, hint):
+def test_other_mask_types(wrong, way, hint):
     check(lambda: collated([photo(8, 8, masks=wrong)], masks=MASKS), ValueError, hint)
     batch = collated([photo(8, 8, masks=way(wrong))], masks=MASKS)
     assert np.array_equal(batch["masks"].values, MASK)
@@ -461,7 +461,7 @@ def made(fields, **sample):
 
 
 def followed(more=None, /, **fields):
-    """Collates an image without objects, with these additional fields."""
+    """Returns the batch of an image without objects, with these additional fields."""
     sample = photo(2, 2, boxes=[], **{"labels": []} if more is None else more)
     return lambda: collated(sample, **fields)
 
@@ -496,11 +496,11 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [(c, e, w) for c, e, *w in ERRORS])
-def test_errors(call, error, words):
+def test_bad_fields(call, error, words):
     check(call, error, *words)
 
 
-def test_what_takes_masks_of_pil():
+def test_fields_that_accept_pil_masks():
     masks = [PIL.Image.fromarray(np.full((2, n), n, np.uint8)).convert("P") for n in (2, 3)]
     pad = pinfeed.Pad(pad_value=255, axes=(0, 1), dtype=torch.int64)
     check(lambda: pinfeed.Collate(pad)(masks), TypeError, "Mask() if their pixels are classes")
@@ -526,7 +526,7 @@ def test_names_of_boxes_that_are_dropped():
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_labels_that_are_kept_lose_those_of_dropped_boxes(kind):
+def test_kept_values_of_boxes_lose_dropped_boxes(kind):
     none = photo(20, 20, boxes=[], labels=[], outlines=kind([]))
     samples = [none, photo(20, 20, boxes=PAIR, labels=[0, 1], outlines=kind([[1], [2]])), none]
     fields = {"boxes": pinfeed.Boxes(labels=("labels", "outlines")), "outlines": pinfeed.Keep()}
@@ -547,7 +547,7 @@ def objects(counts, **columns):
     ]
 
 
-# Batches, the fields beside images and boxes, and what the error says.
+# Batches, the fields besides images and boxes, and the error.
 OF_BOXES = {
     "rows": ([objects((2, 1), feature=lambda n: np.ones((n, 8)))], {"feature": pinfeed.Jagged()}, "['feature'] has a value for each box"),
     "numbers in small batches": ([objects((n,), depth=np.ones) for n in (2, 1, 1, 2)], {"depth": pinfeed.Jagged()}, "['depth'] has a value for each box"),
@@ -560,20 +560,20 @@ OF_BOXES = {
 
 
 @pytest.mark.parametrize(("batches", "fields", "message"), OF_BOXES.values(), ids=OF_BOXES)
-def test_values_of_boxes_by_their_number(batches, fields, message):
+def test_columns_whose_counts_match_the_boxes_raise(batches, fields, message):
     image = pinfeed.Image(augment=augment.CenterCrop(10))
     collate = pinfeed.Collate({"image": image, "boxes": pinfeed.Boxes()} | fields)
     check(lambda: [collate(samples) for samples in batches], ValueError, message)
 
 
-def test_columns_that_have_as_many_values_as_boxes_by_chance():
+def test_columns_that_match_the_boxes_by_chance():
     image = pinfeed.Image(augment=augment.CenterCrop(10))
     fields = {"image": image, "boxes": pinfeed.Boxes(), "tags": pinfeed.Jagged()}
     fields |= {"captions": pinfeed.Pad(), "more": {"size": pinfeed.Stack()}}
     collate = pinfeed.Collate(fields)
     more = {"more": lambda n: {"size": np.ones(2)}, "captions": np.ones}
     collate(objects((2, 1), tags=lambda n: np.ones(3 - n), **more))
-    for _ in range(9):  # the column has shown that it is about something else
+    for _ in range(9):  # the column turned out to be unrelated
         batch = collate(objects((2, 1, 1, 2), tags=np.ones, **more))
         assert len(batch["tags"].values) == 6
         assert len(batch["boxes"].values) == 2

@@ -1,4 +1,4 @@
-"""Images and targets compared with torchvision, using the same random draws."""
+"""Images and targets compared with torchvision, using equal random draws."""
 
 import contextlib
 import re
@@ -34,7 +34,7 @@ def around(size, least):
     return [columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2]
 
 
-# What stands for each of our steps there: its arguments, which may depend on the image's size.
+# The torchvision equivalent of each step, with arguments that can depend on the image's size.
 FILL_OF_IMAGES = {tv_tensors.Image: 7, "others": 0}
 STEPS = {
     "crop": lambda: (augment.RandomCrop((20, 40)), "RandomCrop", lambda size: {"size": at_most(size, (20, 40))}),
@@ -69,7 +69,7 @@ STEPS = {
 
 
 def composes(names):
-    """Whether Compose accepts these steps in this order."""
+    """Returns whether Compose accepts these steps in this order."""
     try:
         augment.Compose([STEPS[name]()[0] for name in names])
     except ValueError:
@@ -185,9 +185,9 @@ def samples(draw):
     count = draw(st.integers(1, 6))
     corners = rng.uniform(-0.2, 1.2, (count, 2, 2)) * [width, height]
     boxes = np.concatenate([corners.min(1), corners.max(1)], 1)
-    boxes[rng.random(count) < 0.1] = np.tile(corners[:1, 0], 2)  # of no size
-    boxes[0] = [-9, -9, width + 9, height + 9]  # inside in no other format
-    boxes = np.round(boxes * 8) / 8  # so that float32 has what a crop around boxes compares
+    boxes[rng.random(count) < 0.1] = np.tile(corners[:1, 0], 2)  # empty
+    boxes[0] = [-9, -9, width + 9, height + 9]  # invalid in every other format
+    boxes = np.round(boxes * 8) / 8  # so that float32 equals the arithmetic of a crop around boxes
     masks = rng.integers(0, 2, (count, height, width), dtype=np.uint8)
     return {
         "image": rng.integers(0, 256, (height, width, 3), dtype=np.uint8),
@@ -215,7 +215,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
     except (RuntimeError, ZeroDivisionError) as error:
         if not re.match("Input and output sizes should be|division by zero", str(error)):
             raise
-        assume(False)  # torchvision takes no side that vanishes
+        assume(False)  # torchvision rejects empty sides
     assume(all(0 not in target["image"].shape for target in expected))
     rows = IndexedDataset(samples).__getitems__(range(len(samples)))
     batch = Collate(fields, seed=seed)(rows)
@@ -240,8 +240,8 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
 
 
 @pytest.mark.parametrize("lacking", range(9))
-def test_boxes_of_center_crop_go_with_the_image(lacking):
-    """torchvision's crops are a pixel too far if 3, 7, … pixels are missing."""
+def test_boxes_move_with_a_center_crop(lacking):
+    """torchvision's crops are off by a pixel if 3, 7, … pixels are missing."""
     box = torch.tensor([[2.0, 1, 6, 4]])
     sample = {"image": np.ones((9, 9, 3), np.uint8), "boxes": box, "labels": [0]}
     fields = {"image": Image(augment=augment.CenterCrop((9, 9 + lacking))), "boxes": Boxes()}

@@ -176,7 +176,7 @@ class DictOf(Dataset[Any]):
         return made
 
 
-def test_flat_marks_count_through_all_rows():
+def test_flat_ids_count_through_all_rows():
     tokens = RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])
     sampler = PackSampler(tokens, batch_size=2, seq_length=4, shuffle=False)
     collate = Collate({"entry": Pack(seq_length=4, flat=True, **ALL_MARKS)})
@@ -195,7 +195,7 @@ def test_flat_marks_count_through_all_rows():
     }
 
 
-def test_tokens_that_are_more_than_a_number():
+def test_tokens_with_several_values():
     frames = RaggedArray(np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.array([0, 2, 3, 6]))
     (indices,) = PackSampler(frames, batch_size=2, seq_length=4, shuffle=False)
     batch = Collate(Pack(seq_length=4, pad_value=0.5, first_token=9))(
@@ -245,7 +245,7 @@ def hugging_face():
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("name", [*datasets(), "arrow", "hugging face"])
-def test_any_dataset_hands_its_rows_on(name, workers):
+def test_any_dataset_keeps_its_rows(name, workers):
     dataset = datasets().get(name)
     if dataset is None:
         found = hugging_face()
@@ -264,7 +264,7 @@ def test_any_dataset_hands_its_rows_on(name, workers):
         assert [int(str(key).split()[-1]) for key in batch["id"]] == indices
 
 
-def test_samples_that_do_not_know_their_rows():
+def test_samples_without_row_information():
     arrays = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     sampler = PackSampler([*map(len, TOKENS)], batch_size=2, seq_length=5)
     collate = Collate(Pack(seq_length=5))
@@ -286,7 +286,7 @@ def test_samples_that_do_not_know_their_rows():
 
 
 @pytest.mark.parametrize("as_rows", [True, False])
-def test_lengths_that_are_not_those_of_the_samples(as_rows):
+def test_lengths_that_differ_from_the_samples(as_rows):
     lengths = [*map(len, TOKENS)]
     lengths[4] += 1
     sampler = PackSampler(lengths, batch_size=8, seq_length=5, shuffle=False)
@@ -296,7 +296,7 @@ def test_lengths_that_are_not_those_of_the_samples(as_rows):
     check(lambda: next(iter(loader)), ValueError, "Collate: sample ", words)
 
 
-def test_a_source_that_changes_under_the_plan():
+def test_a_source_that_changes_after_planning():
     ragged = RaggedArray.from_sequences(TOKENS)
     (indices,) = PackSampler(ragged, batch_size=8, seq_length=5)
     ragged.offsets[2] -= 1
@@ -307,7 +307,7 @@ def test_a_source_that_changes_under_the_plan():
         Collate(Pack(seq_length=5))(ArrayDataset(ragged).__getitems__(indices))
 
 
-def test_another_seq_length_than_the_sampler_s():
+def test_a_seq_length_that_differs_from_the_sampler():
     data = ArrayDataset(RaggedArray.from_sequences(TOKENS))
     (indices,) = PackSampler([*map(len, TOKENS)], batch_size=8, seq_length=5)
     words = "expected seq_length=5 for Pack, like the PackSampler's, got 4"
@@ -347,8 +347,8 @@ def test_bad_arguments_and_samples(case):
 
 
 @pytest.mark.parametrize("damage", [{"max_documents": 1}, {"max_documents": -1}, {"rows": 1}])
-def test_a_plan_that_has_more_than_it_says(damage):
-    """Its documents were once written past the end of cu_seqlens."""
+def test_a_plan_with_more_documents_than_declared(damage):
+    """Regression: its documents were written past the end of cu_seqlens."""
     tokens = RaggedArray.from_sequences([[i] for i in range(4000)])
     dataset = ArrayDataset({"x": tokens})
     sampler = PackSampler(tokens, batch_size=2, seq_length=500, shuffle=False)
@@ -361,8 +361,8 @@ def test_a_plan_that_has_more_than_it_says(damage):
 
 @pytest.mark.parametrize("dtype", [None, "int64"])
 @pytest.mark.parametrize("kind", ["memory", "file", "list"])
-def test_many_tokens_by_several_threads(tmp_path, kind, dtype):
-    """Batches large enough for several threads and streaming stores, and rows of files."""
+def test_many_tokens_in_several_threads(tmp_path, kind, dtype):
+    """Batches are large enough for several threads and streaming stores; also rows of files."""
     rng = np.random.default_rng(0)
     lengths = rng.lognormal(6, 1, 4000).astype(int).clip(1, 60_000)
     values = rng.integers(0, 60_000, lengths.sum()).astype(np.uint16)

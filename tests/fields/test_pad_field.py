@@ -26,18 +26,18 @@ MASK = torch.tensor([[True, True, True], [True, False, False]])
 
 
 @given(batches())
-def test_a_field_means_what_the_function_means(batch):
+def test_a_field_equals_the_function(batch):
     result = Collate(Pad(**batch.keywords))(batch.samples)
     assert_same_padded(result, batch._replace(is_tensor=True))
 
 
-# An entry, with what stands in it.
+# An entry, and its expected content.
 
 
 @pytest.mark.parametrize(
     "wrap", [lambda x: x, lambda x: [x], lambda x: (x,), lambda x: Point(x, 1)]
 )
-def test_lengths_are_in_an_entry_that_is_in_no_dict(wrap):
+def test_lengths_of_entries_outside_dicts(wrap):
     fields = wrap(Pad())
     fields = fields._replace(y=None) if isinstance(fields, Point) else fields
     batch = Collate(fields)([wrap(sample) for sample in SAMPLES])
@@ -56,12 +56,12 @@ def test_lengths_are_in_an_entry_that_is_in_no_dict(wrap):
         ({"mask": True, "lengths": True}, pinfeed.Padded(VALUES, LENGTHS, MASK)),
     ],
 )
-def test_what_an_entry_of_a_dict_can_be_asked_for(keywords, entry):
+def test_outputs_of_an_entry_in_a_dict(keywords, entry):
     batch = Collate({"x": Pad(**keywords)})([{"x": sample} for sample in SAMPLES])
     assert_same(batch, {"x": entry})
 
 
-def test_one_field_in_several_places():
+def test_one_field_in_several_positions():
     field = Pad()
     collate = Collate({"a": field, "b": (field, Record(field, {"c": field}))})
     batch = collate([{"a": s, "b": (s, Record(s, {"c": s}))} for s in SAMPLES])
@@ -70,11 +70,11 @@ def test_one_field_in_several_places():
     assert_same(Collate(field)(SAMPLES), padded)
 
 
-# Keys beside an entry.
+# Extra keys.
 
 
 @pytest.mark.parametrize("kind", [dict, collections.OrderedDict, TaggedDict, Bag])
-def test_lengths_and_mask_beside_an_entry(kind):
+def test_lengths_and_mask_in_extra_keys(kind):
     fields = {"a": kind({"x": Pad(lengths="n", mask="where"), "y": Pad(lengths="m", mask=True)})}
     batch = Collate(fields)([{"a": kind({"x": s, "y": s, "z": 1})} for s in SAMPLES])["a"]
     assert type(batch) is kind
@@ -93,7 +93,7 @@ def test_dtypes_of_masks(dtype):
     assert f"mask_dtype={dtype}" in repr(field)
 
 
-def test_keys_stand_after_their_entry():
+def test_extra_keys_follow_their_entry():
     batch = Collate({"x": Pad(lengths="n", mask="m")})([{"w": 1, "x": [1], "y": 2}])
     assert list(batch) == ["w", "x", "n", "m", "y"]
 
@@ -118,12 +118,12 @@ NO_DICT = r"fields.* adds the keys \['[mn]'\], which needs a dict"
     ],
     ids=str,
 )
-def test_keys_that_have_no_place(fields, message):
+def test_extra_keys_outside_a_dict(fields, message):
     with pytest.raises(ValueError, match=message):
         Collate(fields)
 
 
-def test_a_key_that_samples_have():
+def test_an_extra_key_that_samples_have():
     collate = Collate({"x": Pad(mask="y")})
     message = r"entry \['x'\] adds the key 'y', but samples have an entry under that key"
     with pytest.raises(ValueError, match=message):
@@ -131,12 +131,12 @@ def test_a_key_that_samples_have():
     rows = pinfeed.ArrayDataset({"x": np.ones((3, 2)), "y": np.ones(3)}).__getitems__([0])
     with pytest.raises(ValueError, match=message):
         collate(rows)
-    # Elsewhere the key is free.
+    # In other dicts the key is free.
     batch = Collate({"a": {"x": Pad(mask="y")}})([{"a": {"x": [1]}, "y": 2}])
     assert list(batch["a"]) == ["x", "y"]
 
 
-# What Pad says of keywords before there are samples.
+# Errors of Pad about keywords, before any samples.
 BAD = [
     ({"side": "top"}, ValueError, "side"),
     ({"max_length": 0}, ValueError, "max_length"),
@@ -157,7 +157,7 @@ def test_keywords_are_checked_early(keywords, error, message):
         Pad(**keywords)
 
 
-# Rows of datasets, which are read where they lie.
+# Rows of datasets, which are read in place.
 
 
 def test_rows_of_single_values():
@@ -182,7 +182,7 @@ SEQUENCES = st.lists(st.integers(-9, 9), max_size=5)
     st.sampled_from([list, tuple, np.array, torch.tensor]),
 )
 def test_lists_of_sequences(samples, side, max_length, multiple_of, convert):
-    """Each is padded as its sequences are."""
+    """Each list is padded like its sequences."""
     keywords = {"side": side, "max_length": max_length, "multiple_of": multiple_of}
     field = Pad(pad_value=-1, **keywords, lengths="lengths", mask="mask", dtype=torch.int64)
     sequences = [sequence for sample in samples for sequence in sample]
@@ -212,11 +212,11 @@ BAD_CHOICES = {
 def test_lists_of_sequences_that_do_not_fit(case):
     samples, field, error, *words = BAD_CHOICES[case]
     check(lambda: Collate(field)(samples), error, "Collate: ", *words)
-    filled = Collate(Pad(lengths=False))([*CHOICES, [[1], []]])  # as the hint says
+    filled = Collate(Pad(lengths=False))([*CHOICES, [[1], []]])  # the suggested fix
     assert filled.tolist() == [[[1, 2], [3, 0]], [[4, 0], [0, 0]], [[1, 0], [0, 0]]]
 
 
-def test_empty_samples_are_as_wide_as_multiple_of_says():
+def test_empty_samples_are_padded_to_multiple_of():
     for options, width in (
         ({"max_length": 8, "multiple_of": 8}, 8),
         ({"multiple_of": 8}, 8),
@@ -230,7 +230,7 @@ class Text(NamedTuple):
     labels: Any
 
 
-# Fields of one dict, and words of the warning where all have the same lengths; None: there is none.
+# Fields of one dict, and words of the warning if all lengths are equal; None: no warning.
 PADDINGS = {
     "sides": ({"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}, "'ids' has side='left' and 'labels' has side='right'"),
     "the third": ({"ids": Pad(pad_value=0), "mask": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}, "'ids' has side='right' and 'labels' has"),
@@ -270,7 +270,7 @@ def tokens(fields, length):
 
 
 @pytest.mark.parametrize(("fields", "words"), PADDINGS.values(), ids=PADDINGS)
-def test_paddings_of_one_dict_that_differ(fields, words, recwarn):
+def test_different_paddings_in_one_dict(fields, words, recwarn):
     collate = Collate(fields)
     for lengths in ([5, 5], [3, 12], [4, 5]):
         collate([tokens(fields, length) for length in lengths])
@@ -303,7 +303,7 @@ def test_joined_labels_of_other_lengths(given):
         assert len(Collate(fields)(samples)) == 2
 
 
-# Two entries with paddings of different sides or limits, which are sequences of their own.
+# Two entries padded on different sides or to different limits: independent sequences.
 OWN = {
     "a prompt and its completion": {"prompt_ids": Pad(side="left"), "completion_ids": Pad()},
     "a decoder": {"input_ids": Pad(side="left"), "decoder_input_ids": Pad()},
@@ -315,7 +315,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("fields", OWN.values(), ids=OWN)
-def test_paddings_of_sequences_of_their_own(fields, recwarn):
+def test_different_paddings_of_independent_sequences(fields, recwarn):
     collate = Collate(fields)
     for lengths in ([(5, 5, 1), (5, 5, 1)], [(3, 12, 2), (8, 7, 9)], [(4, 2, 1), (4, 5, 2)]):
         collate([tokens(fields, dict(zip(fields, some, strict=False))) for some in lengths])
@@ -358,11 +358,11 @@ def test_labels_like_their_tokens(given, labels_first):
     check(
         lambda: collate(given(SHORTER)), ValueError, words, "-100 where it has none", "like=False"
     )
-    filled = [*TOKENS, {"input_ids": [8, 9], "labels": [-100, 9]}]  # as the hint says
+    filled = [*TOKENS, {"input_ids": [8, 9], "labels": [-100, 9]}]  # the suggested fix
     assert collate(given(filled))["labels"].shape == (3, 4)
 
 
-# Fields, and whether labels of other lengths than their tokens warn.
+# Fields, and whether labels with other lengths than their tokens warn.
 LABELS = {
     "of their own": ({"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100)}, True),
     "first": ({"labels": Pad(pad_value=-100), "input_ids": Pad(pad_value=0)}, True),
@@ -395,7 +395,7 @@ def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
     assert all(" of sample" in text and "like=False" in text for text in found)
 
 
-def test_labels_cut_shorter_than_their_tokens():
+def test_labels_truncated_shorter_than_their_tokens():
     same = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}]
     fields = {
         "input_ids": Pad(pad_value=0, max_length=3),
@@ -403,7 +403,7 @@ def test_labels_cut_shorter_than_their_tokens():
     }
     with pytest.warns(UserWarning, match="expected length 3 .* got 2; .* set the same max_length"):
         Collate(fields)(same)
-    Collate({**fields, "labels": Pad(pad_value=-100, max_length=3)})(same)  # as the hint says
+    Collate({**fields, "labels": Pad(pad_value=-100, max_length=3)})(same)  # the suggested fix
 
 
 def test_like_in_lists_of_sequences_and_batches_without_tokens():
@@ -429,7 +429,7 @@ def test_like_in_lists_of_sequences_and_batches_without_tokens():
     )
 
 
-# What raises, the error, and words of its message.
+# The call, the error, and words of its message.
 BAD_LIKES = {
     "a number": (lambda: Pad(like=1), TypeError, "like must be the key of another Pad, False or None, got 1"),
     "nothing": (lambda: Pad(like=""), TypeError, "got ''"),
@@ -444,7 +444,7 @@ BAD_LIKES = {
 
 
 @pytest.mark.parametrize("case", BAD_LIKES)
-def test_bad_likes(case):
+def test_bad_values_of_like(case):
     make, error, *words = BAD_LIKES[case]
     check(make, error, *words)
 
@@ -455,7 +455,7 @@ def test_frames_as_nested_lists():
         "expected 2 sequences as in sample 0, got 1; np.asarray(sample) makes an array of frames"
     )
     check(lambda: Collate(Pad(lengths=False))(samples), ValueError, words)
-    padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # as the hint says
+    padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # the suggested fix
     assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
     assert padded.lengths.tolist() == [2, 1]
 
@@ -477,7 +477,7 @@ def row(count, kind):
         pinfeed.Pack(seq_length=None),
     ],
 )
-def test_tokens_in_rows_of_their_own(kind, counts, field):
+def test_tokens_of_shape_1_by_length(kind, counts, field):
     collate = pinfeed.Collate({"input_ids": field})
     samples = [{"input_ids": row(count, kind)} for count in counts]
     with pytest.raises(
@@ -497,7 +497,7 @@ def test_tokens_in_rows_of_their_own(kind, counts, field):
 
 @pytest.mark.parametrize("pad", [pinfeed.functional.pad, pinfeed.Collate(pinfeed.Pad())])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
-def test_rows_of_their_own_without_keys(pad, kind):
+def test_rows_of_shape_1_by_length_without_keys(pad, kind):
     with pytest.warns(UserWarning, match=r"shape \(1, 3\); for tokens, pass sample\[0\].* axes=0"):
         assert pad([kind([[5, 6, 7]])] * 2).values.shape == (2, 1, 3)
     with pytest.raises(ValueError, match=r"a row of tokens, got shape \(1, 3\); pass sample\[0\]"):
@@ -505,7 +505,7 @@ def test_rows_of_their_own_without_keys(pad, kind):
     assert pad([kind([5, 6, 7]), kind([5, 6])]).values.shape == (2, 3)
 
 
-def test_rows_that_are_no_tokens():
+def test_rows_that_are_not_tokens():
     for samples in ([np.array([[1, 2]])] * 2, [np.arange(9)[None]], [np.ones((1, 9), "u1")] * 2):
         assert pinfeed.functional.pad(samples).values.ndim == 3
     rows = [np.arange(9)[None]] * 2

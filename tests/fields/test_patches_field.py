@@ -28,7 +28,7 @@ def field(**arguments):
     return pinfeed.Patches(7, MEAN, STD, **RULE | arguments)
 
 
-def test_lists_of_images_follow_each_other_in_the_order_of_the_samples():
+def test_lists_of_images_follow_the_order_of_samples():
     images = photos(5)
     samples = [images[:2], [], images[2], None, tuple(images[3:])]
     values, grid, ends = pinfeed.Collate(field(cu_seqlens=True))(samples)
@@ -40,7 +40,7 @@ def test_lists_of_images_follow_each_other_in_the_order_of_the_samples():
     assert ends.tolist() == [0, *np.cumsum([len(part) for part, _ in parts])]
 
 
-def test_keys_stand_beside_the_entry():
+def test_extra_keys_follow_the_entry():
     images = photos(3)
     fields = {
         "pixel_values": field(grid="image_grid_thw", cu_seqlens="cu_seqlens").from_key("image")
@@ -52,7 +52,7 @@ def test_keys_stand_beside_the_entry():
     assert_same_bits(bare, batch["pixel_values"].numpy())
 
 
-def test_clips_of_any_length_fill_up_with_their_last_frame():
+def test_clips_repeat_their_last_frame_as_padding():
     clips = [random_array((frames, 30, 50, 3), seed=frames) for frames in (1, 2, 5)]
     values, grid, ends = pinfeed.Collate(field(input="THWC", cu_seqlens=True))(clips)
     filled = [np.concatenate([clip, *[clip[-1:]] * (len(clip) % 2)]) for clip in clips]
@@ -63,7 +63,7 @@ def test_clips_of_any_length_fill_up_with_their_last_frame():
     assert ends[-1] == len(values)
 
 
-def test_padded_to_so_many_patches():
+def test_padding_to_a_number_of_patches():
     images = photos(4)
     most = 24
     options = {"order": "HWC", "max_patches": most, "interpolation": "bilinear"}
@@ -85,7 +85,7 @@ def test_pil_images_and_tensors():
         assert_same_bits(pinfeed.Collate(field())([form])[0], expected)
 
 
-def test_sizes_are_known_from_headers():
+def test_sizes_are_read_from_headers():
     images = photos(6)
     one = field()
     heights, widths = np.array([image.shape[:2] for image in images]).T
@@ -108,7 +108,7 @@ VIEWS = [
 
 @pytest.mark.parametrize("view", VIEWS, ids=repr)
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_seen_of_an_image_is_what_is_cut(view, seed):
+def test_patches_equal_the_crop_of_the_image(view, seed):
     images = pinfeed.IndexedDataset(photos(6, seed))
     samples = images.__getitems__([3, 1, 0, 5])
     seen = pinfeed.Image(
@@ -126,7 +126,7 @@ def test_what_is_seen_of_an_image_is_what_is_cut(view, seed):
     assert grid.tolist() == [grid.tolist()[0] for _, grid in expected]
 
 
-def test_the_images_of_a_sample_are_seen_alike_and_those_of_others_are_not():
+def test_images_of_one_sample_share_a_crop():
     view = augment.RandomCrop(35)
     image = photos(1)[0]
     clip = np.stack([image] * 3)
@@ -141,7 +141,7 @@ def test_the_images_of_a_sample_are_seen_alike_and_those_of_others_are_not():
     assert not torch.equal(frames[0], parts[4])
 
 
-def test_without_a_rule_a_geometry_may_resize():
+def test_a_geometry_can_resize_without_a_rule():
     view = augment.RandomResizedCrop(28)
     samples = pinfeed.IndexedDataset(photos(4)).__getitems__([0, 1, 2, 3])
     cut = pinfeed.Patches(7, MEAN, STD, merge=2, augment=view)
@@ -152,7 +152,7 @@ def test_without_a_rule_a_geometry_may_resize():
     assert grid.tolist() == [[1, 4, 4]] * 4
 
 
-# Fields, and the shapes of what a batch without images has of them.
+# Fields, and the shapes of their outputs in a batch without images.
 OF_TEXT = {
     "grid": (field(), [(0, 294), (0, 3)]),
     "ends": (field(cu_seqlens=True), [(0, 294), (0, 3), (1,)]),
@@ -179,11 +179,11 @@ def test_a_batch_without_images(patches, shapes, samples):
     for part, other in zip(parts, others, strict=True):
         assert part.shape[1:] == other.shape[1:]
         assert part.dtype == other.dtype
-        if part.numel():  # where the patches of the first image begin
+        if part.numel():  # offset of the first image's patches
             assert part[0] == other[0] == 0
 
 
-def test_none_beside_images_where_samples_may_lack_them():
+def test_none_beside_images_in_optional_entries():
     collate = pinfeed.Collate({"image": field(grid="grid").allow_missing()})
     image = photos(1)[0]
     for samples in ([None, image], [image, None], [[], image]):

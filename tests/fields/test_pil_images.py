@@ -35,7 +35,7 @@ def image_of(mode, seed=0, size=SIZE):
 
 @pytest.fixture(params=["one block", "blocks"])
 def blocks(request):
-    """Whether Pillow stores the rows of an image in several blocks, like those over 16 MB."""
+    """Returns whether Pillow stores the image's rows in several blocks, as it does above 16 MB."""
     size = PIL.Image.core.get_block_size()
     if request.param == "blocks":
         PIL.Image.core.set_block_size(4096)
@@ -45,7 +45,7 @@ def blocks(request):
 
 
 def collated(field, images):
-    """A batch of the field, with the same random draws each time."""
+    """Returns a batch of the field, with equal random draws each time."""
     collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=0, id_key="i")
     return collate([{"x": image, "i": i} for i, image in enumerate(images)])["x"]
 
@@ -80,13 +80,13 @@ def fields(mode):
 @pytest.mark.parametrize("mode", COLORS + MASKS)
 def test_images_of_every_mode_equal_arrays(mode, blocks, num_threads):
     images = [image_of(mode, seed) for seed in range(5)]
-    # In a mode of bits, true is a byte of 255, in arrays of bools too.
+    # In mode "1", true is byte 255, in bool arrays too.
     arrays = [np.array(image, np.uint8 if mode == "1" else None) for image in images]
     for field in fields(mode):
         assert_same_bits(collated(field, images), collated(field, arrays))
 
 
-def test_what_is_lent(blocks):
+def test_lent_memory(blocks):
     for mode in ["RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LA"]:
         image = image_of(mode)
         pixels = pil_pixels(image)
@@ -95,11 +95,11 @@ def test_what_is_lent(blocks):
             continue
         assert np.array_equal(pixels, np.asarray(image))
         assert not pixels.flags.writeable
-        image.putpixel((2, 1), (7,) * pixels.shape[2])  # the memory is the image's
+        image.putpixel((2, 1), (7,) * pixels.shape[2])  # the image owns the memory
         assert (pixels[1, 2] == 7).all()
 
 
-# Memory that is not Pillow's own, which 11.3 and 12 lend at the price of the process.
+# Memory that Pillow doesn't own, whose lending crashes 11.3 and 12.
 @pytest.mark.parametrize(
     "image",
     [
@@ -110,7 +110,7 @@ def test_what_is_lent(blocks):
     ],
     ids=["grey array", "RGBA array", "no columns", "no rows"],
 )
-def test_images_that_do_not_lend(image):
+def test_images_that_do_not_lend_memory(image):
     assert not isinstance(pil_pixels(image), np.ndarray)
     field = pinfeed.Image(input="HW" if image.mode == "L" else "HWC")
     assert_same_bits(collated(field, [image]), collated(field, [np.asarray(image)]))
@@ -129,7 +129,7 @@ def test_pixels_outlive_their_image():
     del others
 
 
-def test_batches_do_not_hold_on_to_images(blocks):
+def test_batches_do_not_keep_images_alive(blocks):
     images = [image_of("RGB", seed) for seed in range(3)]
     expected = torch.from_numpy(np.stack([np.array(image) for image in images]))
     batch = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))(images)
@@ -181,7 +181,7 @@ def test_truncated_files(format):
         pinfeed.Collate({"x": pinfeed.Image()})([{"x": good}, {"x": bad}])
 
 
-def test_files_that_are_closed_too_early(tmp_path):
+def test_files_closed_too_early(tmp_path):
     encoded_image = encoded("PNG")
     (tmp_path / "a.png").write_bytes(encoded_image)
     with PIL.Image.open(tmp_path / "a.png") as lazy:
@@ -203,7 +203,7 @@ def test_premultiplied_colors(mode):
     assert pinfeed.Collate(pinfeed.Image())([image.convert(mode.upper())]).shape[2:] == (3, 4)
 
 
-def test_palettes_are_no_colors():
+def test_palettes_are_not_colors():
     file = io.BytesIO(encoded("PNG", "P"))
     with pytest.raises(TypeError, match=r"sample 1: .*'P'.*convert"):
         pinfeed.Collate(pinfeed.Image())([image_of("RGB"), PIL.Image.open(file)])
@@ -268,7 +268,7 @@ def test_patches(blocks):
 
 def test_patches_convert_images_one_at_a_time():
     array = random_array((64, 64, 4))
-    images = [PIL.Image.fromarray(array) for _ in range(16)]  # of an array's memory: not lent
+    images = [PIL.Image.fromarray(array) for _ in range(16)]  # an array's memory, not lent
     collate = pinfeed.Collate(pinfeed.Patches(8, 0, 1))
     pinfeed.set_num_threads(1)
     collate(images)
@@ -294,7 +294,7 @@ def test_a_subclass_that_changes_while_it_is_read():
         pinfeed.Collate(pinfeed.Image())([image])
 
 
-def test_axes_that_no_pil_image_has():
+def test_axes_that_pil_images_lack():
     collate = pinfeed.Collate(pinfeed.Image(0.5, 0.25, input="CHW"))
     message = (
         "sample 0: expected an array or a tensor with the axes CHW, got a PIL image; leave input"

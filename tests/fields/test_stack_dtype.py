@@ -1,4 +1,4 @@
-"""Stack(dtype) compared with Tensor.to: pairs of dtypes, special values, strides; integers out of range."""
+"""Stack(dtype) compared with Tensor.to: dtype pairs, special values, strides, integers out of range."""
 
 import functools
 import itertools
@@ -29,7 +29,7 @@ def pairs(of):
 
 @functools.cache
 def special_values(dtype):
-    """Returns limits, halfway cases, infinities, subnormal numbers and random bits; an even number."""
+    """Returns limits, halfway cases, infinities, subnormal numbers and random bits; an even number of values."""
     rng = np.random.default_rng(0)
     random = torch.from_numpy(rng.integers(0, 256, 4096, np.uint8))
     if dtype == torch.bool:
@@ -89,7 +89,7 @@ def rows_of(arrays):
 @pairs(ALLOWED)
 def test_tensors(source, target):
     collate = pinfeed.Collate(pinfeed.Stack(target))
-    # Long enough for the native side: small tensors are torch's.
+    # Long enough for the native path; torch handles small tensors.
     batch = fitting(special_values(source), target).repeat(8).reshape(2, -1)
     assert_same_values(collate(list(batch)), batch.to(target))
     assert_same_values(collate(rows_of(batch)), batch.to(target))
@@ -160,14 +160,14 @@ def test_forbidden_casts_of_python_numbers():
 
 
 @pytest.mark.parametrize("target", [torch.complex32, torch.float8_e4m3fn])
-def test_rows_of_dtypes_that_cannot_be_cast_to(target):
+def test_rows_of_unsupported_target_dtypes(target):
     name = str(target).removeprefix("torch.")
     rows = rows_of(np.zeros((2, 3), np.float32))
     with pytest.raises(TypeError, match=rf"Collate: can't cast float32 to {name}$"):
         pinfeed.Collate(pinfeed.Stack(target))(rows)
 
 
-# A number that fits and one that doesn't: dtypes of samples and of the batch.
+# A number that fits and one that doesn't; dtypes of samples and of the batch.
 MISFITS = [
     (np.int64, torch.uint8, 255, 256),
     (np.int64, torch.uint8, 0, -1),

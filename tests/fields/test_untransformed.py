@@ -1,4 +1,4 @@
-"""Boxes, points and masks that are not transformed with their image: errors, warnings and their hints."""
+"""Boxes, points and masks that are not transformed with their image: errors, warnings, hints."""
 
 import pickle
 import re
@@ -29,8 +29,7 @@ def photo(**more):
     return {"image": PHOTO, **more}
 
 
-# Samples, the fields that something is wrong with, what the error names, and fields that do what it says,
-# with what they make of the entry.
+# Samples, the wrong fields, the entry in the error, and the suggested fields with their result.
 HINTS = {
     "boxes": ([photo(boxes=CORNERS), photo(boxes=CORNERS[:1])], {}, "boxes", "Boxes()",
         {"boxes": Boxes(labels=())}, torch.cat([MIRRORED, MIRRORED[:1]])),
@@ -92,7 +91,7 @@ def test_rows_of_a_dataset():
 
 
 @pytest.mark.parametrize("target", [CORNERS, {"boxes": CORNERS}])
-def test_a_pair_of_image_and_target(target):
+def test_pairs_of_image_and_target(target):
     samples = [(PHOTO, target)] * 2
     check(lambda: pinfeed.Collate((MOVED, None))(samples), ValueError, '{"image": image, **target}')
     samples = [photo(boxes=CORNERS)]
@@ -101,19 +100,19 @@ def test_a_pair_of_image_and_target(target):
 
 
 @pytest.mark.parametrize("field", [Jagged(), Pad()])
-def test_a_field_that_leaves_boxes_where_they_are(field):
+def test_a_field_that_keeps_boxes_unmoved(field):
     samples = [photo(boxes=CORNERS)] * 2
     random, fixed = ({"image": image, "boxes": field} for image in (RANDOM, MOVED))
     check(lambda: pinfeed.Collate(random)(samples), ValueError, "['boxes'] looks like", "Boxes()")
     with pytest.warns(UserWarning, match=r"\['boxes'\] looks like .* Keep\(\) leaves the") as seen:
-        pinfeed.Collate(fixed)(samples)  # who evaluates in pixels of the dataset may mean it
+        pinfeed.Collate(fixed)(samples)  # deliberate: evaluation in pixels of the dataset
     assert len(seen) == 1
     for meant in (Keep(), Stack()):
         for fields in (random, fixed):
             pinfeed.Collate(fields | {"boxes": meant})(samples)
 
 
-def test_another_key_of_the_images():
+def test_another_image_key():
     fields = {"pixel_values": MOVED.from_key("image")}
     collate = pinfeed.Collate(fields)
     check(lambda: collate([photo(boxes=CORNERS)]), ValueError, "Boxes('pixel_values')")
@@ -134,7 +133,7 @@ VECTORS = {
 
 @pytest.mark.parametrize("key", VECTORS)
 def test_values_that_change_with_the_geometry(key):
-    """Moving pixels isn't enough for them, so no field is suggested."""
+    """Moving pixels isn't enough, so no field is suggested."""
     sample = photo(**{key: VECTORS[key]})
     with pytest.raises(ValueError, match="transform both in the dataset, Stack") as error:
         pinfeed.Collate({"image": MOVED})([sample] * 2)
@@ -147,7 +146,7 @@ def test_values_that_change_with_the_geometry(key):
         pinfeed.Collate({"image": MOVED})([other] * 2)
 
 
-def test_what_has_nothing_to_do_with_the_image():
+def test_values_unrelated_to_the_image():
     rng = np.random.default_rng(0)
     samples = [
         photo(
@@ -157,7 +156,7 @@ def test_what_has_nothing_to_do_with_the_image():
             probabilities=rng.uniform(size=(2, 4)),
             points=rng.normal(size=(9, 3)) * 50,
             waypoints=rng.uniform(0, 20, (9, 2)),  # of a car, in meters
-            corners=np.array([[8.5, 2.25], [9.5, 3.5]]),  # of a satellite's picture, in degrees
+            corners=np.array([[8.5, 2.25], [9.5, 3.5]]),  # of a satellite image, in degrees
             mailbox=7,
             size=np.array([24, 32]),
             embedding=rng.normal(size=16),
@@ -177,7 +176,7 @@ def test_what_has_nothing_to_do_with_the_image():
     assert pinfeed.Collate(views)([photo()])["image"].shape == (1, 24, 32, 3)
 
 
-def test_arrays_that_only_look_like_boxes_are_stacked_if_asked():
+def test_arrays_that_resemble_boxes_are_stacked_on_request():
     image = np.zeros((32, 48, 3), np.uint8)
     sample = {"image": image, "tabular": np.array([[1.5, 2.5, 40.0, 30.0]])}
     fields = {"image": pinfeed.Image(augment=augment.RandomHorizontalFlip())}
@@ -187,7 +186,7 @@ def test_arrays_that_only_look_like_boxes_are_stacked_if_asked():
     assert batch["tabular"].tolist() == [[[1.5, 2.5, 40, 30]]] * 2
 
 
-# Samples, the field that leaves an entry where it is beside a random crop, and what the error says.
+# Samples, the field that keeps an entry unmoved beside a random crop, and the error.
 SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
 LEFT = {
     "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too, Stack() or Keep()'),
@@ -203,7 +202,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("sample", "field", "message"), LEFT.values(), ids=LEFT)
-def test_a_field_that_leaves_an_entry_where_it_is(sample, field, message):
+def test_fields_that_keep_an_entry_unmoved(sample, field, message):
     key = list(sample)[1]
     wrong = pinfeed.Collate({"image": RANDOM, key: field})
     check(lambda: wrong([sample] * 2), ValueError, f"['{key}'] looks like", "does not;", message)
@@ -226,7 +225,7 @@ def test_a_mask_read_as_an_image_beside_a_flip(kind):
     pinfeed.Collate((random, AS_IMAGE))([(PHOTO, gray)] * 2)
 
 
-def test_what_the_hints_say():
+def test_hints_of_errors_work():
     soft = Image(input="HW", augment=FLIP)
     batch = pinfeed.Collate({"image": MOVED, "mask": soft})([photo(mask=SCENE)])
     assert np.array_equal((batch["mask"][0, 0] * 255).round(), SCENE[:, ::-1])
@@ -240,7 +239,7 @@ def test_what_the_hints_say():
     assert batch["labels"].values.tolist() == [3, 0]
 
 
-def test_patches_move_nothing_along():
+def test_patches_move_no_other_entry():
     crop = augment.RandomCrop(16)
     sample = {"image": [PHOTO], "boxes": CORNERS}
     wrong = pinfeed.Collate({"image": pinfeed.Patches(8, augment=crop)})
@@ -263,11 +262,11 @@ def test_objects_in_late_samples():
     check(lambda: wrong(samples), ValueError, "['y'] looks like boxes", "Boxes()")
 
 
-def test_images_and_masks_that_stay_for_a_reason():
+def test_images_and_masks_that_need_not_move():
     """An entry of an augmented image's size, with its own field, need not belong to the image."""
     fields = {
         "image": RANDOM,
-        "reference": Image(),  # another view, as it is
+        "reference": Image(),  # another image, unmoved
         "gray": Image(input="HW", output="HW"),
         "edges": Image(input="HW"),
         "masked": Image(),
@@ -293,7 +292,7 @@ def test_images_and_masks_that_stay_for_a_reason():
     pinfeed.Collate(still | {"image": smaller})([photo(label=SCENE)])
 
 
-def test_a_map_is_resized_with_its_image():
+def test_a_dense_map_is_resized_with_its_image():
     half = augment.Resize((12, 16))
     ramp = np.tile(np.arange(32, dtype=np.float32), (24, 1))
     depth = Image(input="HW", output="HW", interpolation="bilinear", augment=half)
@@ -318,11 +317,11 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("key", OTHERS)
-def test_keys_that_contain_such_a_word(key):
+def test_keys_that_contain_a_target_name(key):
     pinfeed.Collate({"image": RANDOM})([photo(**{key: OTHERS[key]})] * 2)
 
 
-def test_numbers_that_look_like_boxes_in_some_samples():
+def test_numbers_that_resemble_boxes_in_some_samples():
     rng = np.random.default_rng(0)
     samples = [photo(history=rng.integers(0, 20, (2, 4))) for _ in range(32)]
     samples[3]["history"] = np.array([[1, 2, 3, 4], [2, 3, 7, 9]])
@@ -346,7 +345,7 @@ def test_points_in_one_row(count, width):
 HALF = augment.Resize((12, 16))
 CLASSES = SCENE % 5
 COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0], [0, 0, 128], [192, 64, 0]], np.uint8)
-# Masks beside a photo, the fields that blend their classes, and those classes.
+# Masks, the fields that blend their classes, and those classes.
 BLENDED = {
     "bytes": (CLASSES, Image(augment=HALF), "[0, 1, 2, 3]"),
     "many classes": (CLASSES * 37, Image(augment=HALF), "[0, 37, 74, 111]"),
@@ -370,14 +369,14 @@ BLENDED = {
 
 
 @pytest.mark.parametrize(("mask", "field", "classes"), BLENDED.values(), ids=BLENDED)
-def test_classes_that_are_blended(mask, field, classes):
+def test_blended_classes(mask, field, classes):
     sample = photo(mask=mask)
     wrong = pinfeed.Collate({"image": Image(augment=field.augment), "mask": field})
     with pytest.warns(UserWarning, match="looks like a mask of classes") as seen:
         wrong([sample] * 2)
     assert len(seen) == 1
     assert classes in str(seen[0].message)
-    wrong([sample] * 2)  # once
+    wrong([sample] * 2)  # one warning
     if np.asarray(CLASSES).dtype == getattr(mask, "dtype", None) and 3 not in mask.shape:
         right = pinfeed.Collate({"image": Image(augment=field.augment), "mask": Mask()})
         assert {*right([sample])["mask"].unique().tolist()} <= {*np.asarray(mask).ravel().tolist()}
@@ -399,7 +398,7 @@ def test_classes_that_are_blended_without_an_image(mask):
 
 RAMP = np.tile(np.arange(32, dtype=np.uint8), (24, 1))
 DARK = PHOTO[..., 1] // 6
-# Entries resized beside a photo that are not masks of classes, or that say what they are.
+# Resized entries that are not class masks, or whose field says what they are.
 PIXELS = {
     "a gray photo": (PHOTO[..., 0], Image(augment=HALF)),
     "a soft mask": (PHOTO[..., 0] / np.float32(255), Image(augment=HALF)),
@@ -426,15 +425,15 @@ PIXELS = {
 
 
 @pytest.mark.parametrize(("gray", "field"), PIXELS.values(), ids=PIXELS)
-def test_pixels_that_are_resized(gray, field):
-    for key in ("gray", "mask") if gray is not DARK else ("gray",):  # as if of 43 classes
+def test_resized_pixels_are_not_blended_classes(gray, field):
+    for key in ("gray", "mask") if gray is not DARK else ("gray",):  # values of 43 classes
         pinfeed.Collate({"image": Image(augment=HALF), key: field})([photo(**{key: gray})] * 2)
-    drawing = {"image": RAMP // 8, "other": RAMP // 9}  # nothing says that one is the other's mask
+    drawing = {"image": RAMP // 8, "other": RAMP // 9}  # neither is declared as the other's mask
     gray = Image(augment=HALF)
     pinfeed.Collate({"image": gray, "other": gray})([drawing] * 2)
 
 
-def test_a_resize_that_changes_nothing():
+def test_a_resize_to_the_same_size():
     boxes = {"boxes": CORNERS[:1]}
     for size in ((24, 32), [24, 32], 24):
         same = pinfeed.Collate({"image": Image(augment=augment.Resize(size))})
@@ -443,7 +442,7 @@ def test_a_resize_that_changes_nothing():
     check(lambda: smaller([photo(**boxes)] * 2), ValueError, "['boxes'] looks like boxes")
 
 
-def test_boxes_of_words():
+def test_word_boxes():
     """Layout models use a row per token, in thousandths of the page."""
     page = augment.Resize((12, 12))
     boxes = [[0, 0, 20, 9]] * 3
@@ -472,12 +471,12 @@ def test_squares_of_floats():
     )
 
 
-def test_boxes_beside_gray_images():
+def test_boxes_with_gray_images():
     check(lambda: pinfeed.Collate({"image": RANDOM})([{"image": SCENE, "boxes": CORNERS}]), ValueError, "looks like boxes")  # fmt: skip
 
 
 FIVE = np.array([[2, 4, 8, 10, 1], [0, 0, 32, 24, 0]])
-# Keys and arrays of an augmented image, and the field for them.
+# Keys and arrays of an augmented image, and their field.
 NAMED = {
     "gtBoxes": (CORNERS[:1], "Boxes() transforms boxes too"),
     "bbs": (CORNERS / 40, "Boxes() transforms boxes too"),
@@ -493,14 +492,14 @@ NAMED = {
 
 
 @pytest.mark.parametrize("key", NAMED)
-def test_names_and_columns_of_targets(key):
+def test_target_names_and_columns(key):
     array, message = NAMED[key]
     wrong = pinfeed.Collate({"image": RANDOM})
     check(lambda: wrong([photo(**{key: array})] * 2), ValueError, f"['{key}'] looks like", message)
     pinfeed.Collate({"image": RANDOM, key: Stack()})([photo(**{key: array})] * 2)
 
 
-def test_rows_that_increase_are_no_boxes():
+def test_increasing_rows_are_not_boxes():
     rng = np.random.default_rng(0)
     for width in (4, 5):
         for _ in range(50):
@@ -522,7 +521,7 @@ def test_rows_that_increase_are_no_boxes():
     ],
 )
 def test_none_for_an_image_without_objects(field, objects):
-    """Keep() would leave the other samples' objects where they were."""
+    """Keep() would leave the objects of other samples unmoved."""
     collate = pinfeed.Collate({"image": RANDOM, "objects": field})
     message = "pass (an empty list|a mask of the ignored value)"
     with pytest.raises(TypeError, match=message) as error:
@@ -534,7 +533,7 @@ SQUARE = [4.0, 4.0, 12.0, 4.0, 12.0, 12.0, 4.0, 12.0]
 BENT = [*SQUARE[:6], 8.0, 16.0, 4.0, 12.0]
 ROUND = (16 + np.stack([f(np.arange(9) * 0.7) for f in (np.cos, np.sin)], 1) * 7.5).ravel()
 CODES = {"counts": [9, 4, 755], "size": [24, 32]}
-# Polygons and encoded masks beside an image, with their keys.
+# Polygons and encoded masks, with their keys.
 OUTLINES = {
     "COCO's": ("segmentation", [SQUARE]),
     "of several parts": ("segmentation", [SQUARE, BENT]),
@@ -571,7 +570,7 @@ def test_polygons(key, value):
     assert still(samples)[key] == [value] * 2
 
 
-def test_what_the_hint_about_polygons_says():
+def test_the_polygon_hint_works():
     from pycocotools import mask as coding
 
     codes = coding.merge(coding.frPyObjects([SQUARE, BENT], 24, 32))
@@ -586,7 +585,7 @@ def test_what_the_hint_about_polygons_says():
         assert batch["polygon"].values.tolist() == [[32 - x, y] for x, y in sample["polygon"]]
 
 
-def test_numbers_that_are_no_polygons():
+def test_numbers_that_are_not_polygons():
     rng = np.random.default_rng(0)
     spans = np.sort(rng.uniform(0, 24, (9, 2)), 1)
     for i in range(20):
@@ -622,7 +621,7 @@ def test_lists_of_masks(kind):
 
 
 @pytest.mark.filterwarnings("ignore:.*interpolates between classes")
-def test_masks_of_numbers_and_of_colors_in_one_batch():
+def test_class_masks_and_color_masks_in_one_batch():
     fields = {"image": Image(augment=HALF), "label": Image(augment=HALF)}
     samples = [photo(label=one) for one in (CLASSES, COLORS[CLASSES])]
     message = "sample 1: expected 2 axes as in sample 0"
@@ -630,7 +629,7 @@ def test_masks_of_numbers_and_of_colors_in_one_batch():
 
 
 FAR = np.random.default_rng(0).integers([12, 10, 24, 18], [21, 15, 33, 25], (48, 4))
-# Samples that a first batch, or the first batches together, show to be wrong; fields, and the message.
+# Samples that are wrong in the first batch, or in the first batches together; fields, and the message.
 FIRST = {
     "boxes": ([photo(boxes=CORNERS)] * 48, {"image": RANDOM}, "['boxes'] looks like boxes"),
     "polygons": ([photo(segmentation=[SQUARE])] * 48, {"image": RANDOM}, "looks like polygons"),

@@ -24,7 +24,7 @@ def save(path, batches, **options):
     RaggedArray.from_sequences(batches).save(path, **options)
 
 
-# Where each writes, and what writes batches there.
+# The path of each, and the call that writes batches there.
 WRITERS = {
     "to_numpy, file": ("x.npy", lambda path, batches, **o: to_numpy(batches, path, **o)),
     "to_numpy, directory": ("x", lambda path, batches, **o: to_numpy(batches, path, **o)),
@@ -36,7 +36,7 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 
 @every_writer
-def test_what_exists_stays_unless_it_is_to_be_overwritten(name, write, tmp_path):
+def test_existing_files_stay_unless_overwrite_is_set(name, write, tmp_path):
     path, asked = tmp_path / name, []
 
     def batches():
@@ -58,7 +58,7 @@ def test_what_exists_stays_unless_it_is_to_be_overwritten(name, write, tmp_path)
 
 @every_writer
 @pytest.mark.parametrize("make", ["notes.txt", "deep/x.npy", "tokens/more.npy", "link"])
-def test_what_others_wrote_is_never_replaced(make, name, write, tmp_path):
+def test_files_of_others_are_never_replaced(make, name, write, tmp_path):
     folder = tmp_path / name
     (folder / make).parent.mkdir(parents=True)
     if make == "link":
@@ -75,7 +75,7 @@ def test_what_others_wrote_is_never_replaced(make, name, write, tmp_path):
 
 
 @every_writer
-def test_a_path_that_is_taken_meanwhile(name, write, tmp_path):
+def test_a_path_that_another_process_creates_meanwhile(name, write, tmp_path):
     def batches():
         yield ONES
         (tmp_path / name).write_text("mine")
@@ -87,7 +87,7 @@ def test_a_path_that_is_taken_meanwhile(name, write, tmp_path):
 
 @every_writer
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_failure_leaves_what_was_there(error, name, write, tmp_path):
+def test_a_failure_keeps_the_earlier_files(error, name, write, tmp_path):
     def batches():
         yield from [np.ones(100)] * 5000  # more than waits in memory
         raise error
@@ -105,8 +105,8 @@ def test_a_failure_leaves_what_was_there(error, name, write, tmp_path):
 
 @every_writer
 @pytest.mark.parametrize("limit", [5000, 1 << 20])
-def test_a_disk_that_fills(limit, name, write, tmp_path):
-    """A limit on the size of files fails where a full disk does, and needs no disk."""
+def test_a_full_disk(limit, name, write, tmp_path):
+    """Simulated by a limit on file sizes."""
     resource = pytest.importorskip("resource")
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     write(tmp_path / name, [ZEROS])
@@ -124,7 +124,7 @@ def test_a_disk_that_fills(limit, name, write, tmp_path):
 
 @pytest.mark.parametrize("renamed", ["x", "result"])
 @pytest.mark.parametrize("writer", [writer for writer in WRITERS if WRITERS[writer][0] == "x"])
-def test_an_interrupt_behind_either_rename_leaves_a_complete_directory(
+def test_an_interrupt_after_either_rename_leaves_a_complete_directory(
     writer, renamed, tmp_path, monkeypatch
 ):
     _, write = WRITERS[writer]
@@ -155,7 +155,7 @@ def test_a_link_stays_a_link(name, write, tmp_path):
 
 
 @every_writer
-def test_a_folder_that_does_not_exist(name, write, tmp_path):
+def test_a_missing_folder(name, write, tmp_path):
     path = tmp_path / "nowhere" / name
     with pytest.raises(FileNotFoundError, match=rf": .*nowhere/{name}'$") as caught:
         write(path, [ONES])
@@ -182,7 +182,7 @@ LAZY = [writer for writer in WRITERS if WRITERS[writer][1] is not save]
 
 @pytest.mark.parametrize("writer", LAZY)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_one_process_writes_a_path_at_a_time(writer, method, tmp_path):
+def test_only_one_process_writes_a_path(writer, method, tmp_path):
     name, write = WRITERS[writer]
     context, asked = multiprocessing.get_context(method), []
 
@@ -198,13 +198,13 @@ def test_one_process_writes_a_path_at_a_time(writer, method, tmp_path):
         with pytest.raises(FileExistsError, match=r"another process or .*f'part-\{rank\}'.*/x"):
             write(tmp_path / name, batches(), **options)
     assert asked == []
-    write(tmp_path / f"1{name}", [ZEROS])  # the way out
-    other.kill()  # what it has forked holds nothing
+    write(tmp_path / f"1{name}", [ZEROS])  # the suggested fix
+    other.kill()  # the fork doesn't hold the lock
     other.join()
-    replaced = tmp_path / f".{name}.0123abcd" / "old"  # of a process killed between two renames
+    replaced = tmp_path / f".{name}.0123abcd" / "old"  # from a process killed between two renames
     replaced.mkdir(parents=True)
     hidden = {path for path in os.listdir(tmp_path) if path.startswith(".")}
-    assert len(hidden) == 3  # with the lock and what it had written
+    assert len(hidden) == 3  # with the lock and the partial result
     write(tmp_path / name, batches())
     assert {*os.listdir(tmp_path)} == {replaced.parent.name, name, f"1{name}"}
 
@@ -218,7 +218,7 @@ def write_at_once(path, barrier, results):
         results.put("taken")
 
 
-def test_of_processes_that_begin_at_once_one_writes(tmp_path):
+def test_one_of_several_simultaneous_processes_writes(tmp_path):
     context = multiprocessing.get_context("fork")
     for trial in range(10):
         barrier, results = context.Barrier(3), context.SimpleQueue()
@@ -235,7 +235,7 @@ def test_of_processes_that_begin_at_once_one_writes(tmp_path):
 
 
 @pytest.mark.parametrize("writer", LAZY)
-def test_one_thread_writes_a_path_at_a_time(writer, tmp_path):
+def test_only_one_thread_writes_a_path(writer, tmp_path):
     (name, write), refused = WRITERS[writer], []
 
     def other():

@@ -1,4 +1,4 @@
-"""Rows that lie in files: read at once when they are cold, looked at in memory when they are not."""
+"""Rows in files: read directly if uncached, accessed through the map if cached."""
 
 import os
 import pickle
@@ -19,18 +19,18 @@ from samples import assert_same
 pytestmark = pytest.mark.kernels
 
 
-# torch says once per process that it can't mark a tensor over a read-only array as such.
+# torch warns once per process about tensors over read-only arrays.
 ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
 
 
-def test_parts_whose_rows_are_in_memory_are_mapped(tmp_path):
+def test_parts_with_cached_rows_are_mapped(tmp_path):
     array = random_array((1000, 50), np.float64)
     path = saved(tmp_path, array)
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray([path])), pinfeed.Collate()
     for batch in range(8):
         assert_same_bits(collate(dataset.__getitems__(range(75))).numpy(), array[:75])
         mapped = path.name in Path("/proc/self/maps").read_text(errors="surrogateescape")
-        assert mapped == (batch >= 4)  # after 256 rows that were in memory
+        assert mapped == (batch >= 4)  # after 256 cached rows
 
 
 @every_temperature
@@ -49,7 +49,7 @@ def test_every_field(field, kind, temperature, tmp_path):
         assert_same(collate(dataset.__getitems__(indices)), collate(memory.__getitems__(indices)))
 
 
-# Views of the memmap of an array of shape (40, 6, 5): with gaps, mirrored, across.
+# Views of the memmap of an array of shape (40, 6, 5): with gaps, mirrored, transposed.
 VIEWS = {
     "whole": lambda a: a,
     "some rows": lambda a: a[3:37],
@@ -95,7 +95,7 @@ def test_views(view, temperature, folder, data):
 
 
 @every_temperature
-def test_ragged_values_are_read_too(temperature, tmp_path):
+def test_ragged_values_are_read_directly_too(temperature, tmp_path):
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 40, 500)
     ragged = pinfeed.RaggedArray.from_sequences([rng.integers(0, 99, n) for n in lengths])
@@ -112,7 +112,7 @@ def test_ragged_values_are_read_too(temperature, tmp_path):
 
 
 @every_temperature
-def test_writes_through_the_memmap_are_seen(temperature, tmp_path):
+def test_writes_through_the_memmap_are_visible(temperature, tmp_path):
     path = saved(tmp_path, np.zeros((10, 3)))
     memmap = np.load(path, mmap_mode="r+")
     dataset = pinfeed.ArrayDataset(memmap)
@@ -121,14 +121,14 @@ def test_writes_through_the_memmap_are_seen(temperature, tmp_path):
     assert pinfeed.Collate()(dataset.__getitems__([4, 3])).tolist() == [[7, 7, 7], [0, 0, 0]]
 
 
-def test_changes_of_a_copy_on_write_map_are_seen(tmp_path):
+def test_changes_of_a_copy_on_write_map_are_visible(tmp_path):
     memmap = np.load(saved(tmp_path, np.zeros((10, 3))), mmap_mode="c")
     memmap[4] = 7
     dataset = pinfeed.ArrayDataset(memmap)
     assert pinfeed.Collate()(dataset.__getitems__([4]))[0].tolist() == [7, 7, 7]
 
 
-def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path):
+def test_unrequested_rows_stay_on_disk(tmp_path):
     path = tmp_path / "x.npy"
     mapped = np.lib.format.open_memmap(path, "w+", np.uint8, (64, 1 << 20))
     mapped[:] = 1
@@ -141,7 +141,7 @@ def test_rows_that_nobody_asks_for_stay_on_the_disk(tmp_path):
     assert printed == "False"
 
 
-def test_file_names_that_are_no_text(tmp_path):
+def test_file_names_that_are_not_utf_8(tmp_path):
     path = tmp_path / os.fsdecode(b"\xff.npy")
     array = random_array((20, 3), np.int16)
     np.save(path, array)

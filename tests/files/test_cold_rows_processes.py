@@ -52,7 +52,7 @@ def test_memory_stays_bounded(tmp_path):
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("place", ["main", "thread"])
-def test_forks_beside_threads_that_gather(place, tmp_path):
+def test_forks_while_threads_gather(place, tmp_path):
     assert run_program("forks_beside_gathers", str(tmp_path), place, timeout=120).split() == [
         "done"
     ]

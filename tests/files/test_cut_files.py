@@ -1,4 +1,4 @@
-"""Files that are cut, replaced or deleted after they were opened: an error that names the file; no crash."""
+"""Files that are truncated, replaced or deleted after they were opened raise, and name the file."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ kernels = pytest.mark.kernels
 @every_temperature
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 @pytest.mark.parametrize("kind", ["path", "memmap"])
-def test_the_file_that_was_opened_counts(how, kind, temperature, tmp_path):
+def test_an_opened_file_is_not_replaced_by_another(how, kind, temperature, tmp_path):
     array = random_array((50, 30), np.int32)
     path = saved(tmp_path, array)
     dataset = ArrayDataset(path if kind == "path" else np.load(path, mmap_mode="r"))
@@ -36,7 +36,7 @@ def test_the_file_that_was_opened_counts(how, kind, temperature, tmp_path):
 @every_temperature
 @pytest.mark.parametrize("field", ["Stack", "Stack cast", "Image", "Pad", "Jagged"])
 @pytest.mark.parametrize("kept", [0, 1, 128, 4096, 20_127])
-def test_a_file_cut_short_is_an_error(kept, field, temperature, tmp_path):
+def test_a_truncated_file_raises(kept, field, temperature, tmp_path):
     path = saved(tmp_path, random_array((200, 20, 5), np.uint8))  # 128 bytes of header, 20,000
     dataset = ArrayDataset(path)
     bring_to(temperature, dataset, path)
@@ -48,7 +48,7 @@ def test_a_file_cut_short_is_an_error(kept, field, temperature, tmp_path):
 @kernels
 @every_temperature
 @pytest.mark.parametrize("view", ["windows", "strided", "memoryview", "frombuffer"])
-def test_views_that_hide_their_file(view, temperature, tmp_path):
+def test_views_without_a_file_name(view, temperature, tmp_path):
     path = saved(tmp_path, random_array((500,), np.int64))
     mapped = np.load(path, mmap_mode="r")
     if view == "windows":
@@ -85,5 +85,5 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_call_is_an_error(case, tmp_path):
+def test_every_call_raises(case, tmp_path):
     run_program("cut_files", str(tmp_path), case)

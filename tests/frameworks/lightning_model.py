@@ -1,6 +1,6 @@
-"""A model of sequences for Lightning that remembers its batches; as a program, one of two ranks.
+"""A sequence model for Lightning that records its batches; as a program, one of two ranks.
 
-``python lightning_model.py STRATEGY FOLDER SAMPLER...`` leaves a file per sampler and rank.
+``python lightning_model.py STRATEGY FOLDER SAMPLER...`` writes a file per sampler and rank.
 """
 
 import os
@@ -66,7 +66,7 @@ def train(loader, kind=Model, **options):
 
 
 def loader_of(sampler, **options):
-    """Returns a loader by name: with Lightning's sampler, or a pinfeed sampler, which shards by itself."""
+    """Returns a loader by name: with Lightning's sampler, or with a pinfeed sampler, which shards its samples."""
     if sampler == "from_numpy":
         fields = {"tokens": pinfeed.Pad(lengths="lengths")}
         arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
@@ -102,11 +102,11 @@ if __name__ == "__main__":
     strategy, folder, *samplers = sys.argv[1:]
     for sampler in samplers:
         train(
-            loader_of(sampler),  # for the first, before there are ranks
+            loader_of(sampler),  # for the first one, before ranks exist
             strategy=strategy,
             devices=2,
             callbacks=[Save(folder, sampler)],
             use_distributed_sampler=sampler == "DistributedSampler",
         )
-    if torch.distributed.is_initialized():  # gloo's threads abort a process that ends without
+    if torch.distributed.is_initialized():  # gloo's threads abort a process that exits without this
         torch.distributed.destroy_process_group()

@@ -1,6 +1,6 @@
 """A rank of `test_lightning.py`: the samples of a stream before or after a checkpoint.
 
-``torchrun lightning_resume.py save FOLDER``, then with any number of ranks ``resume``.
+``torchrun lightning_resume.py save FOLDER``, then ``resume`` with any number of ranks.
 """
 
 import json

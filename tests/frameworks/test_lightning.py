@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("lightning_model.py")
 
 
 def assert_true_batches(seen):
-    """Asserts that each batch has the rows of its rank."""
+    """Asserts that each batch contains the rows of its rank."""
     for _, batch in seen:
         values, lengths, _ = reference.pad([TOKENS[i] for i in batch["id"]], 0)
         assert_same(batch["tokens"], torch.from_numpy(values))
@@ -59,7 +59,7 @@ def rows(batches):
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
-# How ranks are started: Python's arguments, Lightning's strategy, and the samplers to try.
+# How ranks are started: Python's arguments, Lightning's strategy, and the tested samplers.
 LAUNCHES = {
     "torchrun": (
         TORCHRUN,
@@ -72,11 +72,11 @@ LAUNCHES = {
 
 @pytest.fixture(scope="module", params=LAUNCHES)
 def ranks(request, tmp_path_factory):
-    """The samples and weights of each of two ranks, by sampler."""
+    """Returns the samples and weights of each of two ranks, by sampler."""
     folder = tmp_path_factory.mktemp(request.param)
     launcher, strategy, samplers = LAUNCHES[request.param]
     command = [sys.executable, *launcher, str(PROGRAM), strategy, str(folder), *samplers]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun has it: ranks share the CPUs
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun does: ranks share CPUs
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, check=False, env=one_thread
     )
@@ -96,11 +96,11 @@ def assert_shared(sampler, result, other_result):
     assert ids_by_epoch(seen)[0] != ids_by_epoch(seen)[1]
     for batches, others in zip(ids_by_epoch(seen), ids_by_epoch(other), strict=True):
         assert len(batches) == len(others)
-        if sampler != "LengthBucketSampler":  # repeats a row, for they don't divide evenly
+        if sampler != "LengthBucketSampler":  # repeats a row: ranks don't divide ROWS
             everything = rows(batches + others)
             assert set(everything) == set(range(ROWS))
             assert len(everything) == ROWS + 1
-        else:  # repeats a batch, if their number is odd
+        else:  # repeats a batch if their number is odd
             distinct = set(map(tuple, batches + others))
             assert sorted(rows(distinct)) == list(range(ROWS))
             assert len(batches) == -(-len(distinct) // 2)
@@ -114,9 +114,7 @@ LATE = pytest.mark.xfail(strict=True, reason="Lightning calls set_epoch after wo
     ("behind_device_loader", "first"),
     [(False, 0), (True, 0), (True, 2), pytest.param(False, 2, marks=LATE)],
 )
-def test_each_epoch_has_the_order_of_its_number(
-    loader_class, behind_device_loader, first, tmp_path
-):
+def test_each_epoch_has_its_own_order(loader_class, behind_device_loader, first, tmp_path):
     """With workers, from the beginning and from a checkpoint at the end of an epoch."""
 
     def new_loader():
@@ -138,7 +136,7 @@ def test_each_epoch_has_the_order_of_its_number(
         assert batches == [batch.tolist() for batch in sampler]
 
 
-def test_predicting_takes_no_batch_sampler():
+def test_predict_rejects_batch_samplers():
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)
     model = Model()
     packed = pinfeed.samplers.PackSampler(TEXTS, seq_length=64)
@@ -149,7 +147,7 @@ def test_predicting_takes_no_batch_sampler():
     assert torch.cat(trainer.predict(model, loader)).tolist() == list(range(ROWS))
 
 
-def test_overfitting_takes_loaders_that_are_not_shuffled():
+def test_overfitting_uses_unshuffled_loaders():
     arrays = {"id": np.arange(ROWS), "tokens": TEXTS}
     fields = {"tokens": pinfeed.Pad(lengths="lengths")}
     for loader in (
@@ -190,7 +188,7 @@ def test_resuming_within_an_epoch(workers, stop, tmp_path):
 
 
 class Scheduled(Model):
-    """A model whose schedule asks Lightning for the number of steps, after which Lightning loads no loader state."""
+    """A model whose schedule requests the number of steps, after which Lightning loads no loader state."""
 
     def configure_optimizers(self):
         optimizer = super().configure_optimizers()
@@ -206,7 +204,7 @@ def ids_of(model):
 
 
 def saved_after(steps, loader, kind, folder, callback):
-    """Returns the samples trained on, and the path of a checkpoint."""
+    """Returns the trained samples, and the path of a checkpoint."""
     saving = lightning.pytorch.callbacks.ModelCheckpoint(folder, every_n_train_steps=1)
     options = {"callbacks": [*callback, saving], "enable_checkpointing": True}
     return train(loader, kind, max_steps=steps, **options), saving.best_model_path
@@ -228,7 +226,7 @@ SAMPLED = ["from_numpy", "DeviceLoader", "Stateful", "DeviceLoader, Stateful"]
 
 
 @pytest.mark.parametrize("kind", SAMPLED)
-@pytest.mark.parametrize("stop", [5, 13, 18])  # in an epoch, at its end, in the next
+@pytest.mark.parametrize("stop", [5, 13, 18])  # in an epoch, at its end, in the next one
 def test_resuming_with_a_schedule(kind, stop, tmp_path):
     whole = ids_of(train(sampled(kind), Scheduled))
     assert len(whole) == 26
@@ -240,7 +238,7 @@ def test_resuming_with_a_schedule(kind, stop, tmp_path):
 
 
 def is_installed():
-    """Whether Lightning finds the callback through its entry point."""
+    """Returns whether Lightning finds the callback through its entry point."""
     found = importlib.metadata.entry_points(group="lightning.pytorch.callbacks_factory")
     return any(one.name == "pinfeed" for one in found)
 
@@ -259,7 +257,7 @@ def test_the_entry_point_adds_the_callback(tmp_path, monkeypatch):
     assert any(type(callback) is ResumeLoaders for callback in trainer.callbacks)
 
 
-def test_states_that_are_not_taken_after_every_batch(tmp_path):
+def test_states_saved_less_often_than_every_batch(tmp_path):
     def new_loader():
         sampler = pinfeed.samplers.ShuffleSampler(ROWS, 8)
         options = {"collate_fn": COLLATE, "num_workers": 1, "snapshot_every_n_steps": 3}
@@ -274,7 +272,7 @@ def test_states_that_are_not_taken_after_every_batch(tmp_path):
 
 @pytest.mark.parametrize("kind", ["from_numpy", "DeviceLoader, Stateful"])
 @pytest.mark.parametrize(("world_size", "size"), [(1, 8), (3, 8), (2, 4), (2, 16)])
-def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp_path):
+def test_a_checkpoint_of_two_ranks_resumes_on_other_ranks(kind, world_size, size, tmp_path):
     callback = [ResumeLoaders()]
     seen = []
     for rank in reversed(range(2)):  # Lightning saves rank 0's
@@ -291,7 +289,7 @@ def test_a_checkpoint_of_two_ranks_goes_on_elsewhere(kind, world_size, size, tmp
 
 
 class OfAnySize(lightning.LightningModule):
-    """Counts the samples of each loader by epoch, and records the steps before each validation."""
+    """A model that counts the samples of each loader by epoch, and records the steps before validations."""
 
     def __init__(self):
         super().__init__()
@@ -315,17 +313,17 @@ class OfAnySize(lightning.LightningModule):
     [
         (1.0, 3, 4, [(80, 80), (80, 80)], [3 + 14, 17 + 20]),
         (1.0, 3, 16, [(80, 80), (80, 72)], [3 + 4, 7 + 5]),
-        (1.0, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),  # the other loader's second pass
+        (1.0, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),  # the second pass of the other loader
         (100, 7, 4, [(80, 80), (80, 80)], [7 + 6, 13 + 20]),
         (0.5, 3, 4, [(40, 40), (40, 40)], [3 + 4, 7 + 10]),
-        (0.5, 4, 16, [(48, 40), (32, 32)], [4 + 1, 5 + 2]),  # more than half is over: one batch
-        (0.5, 5, 8, [(40, 40), (40, 40)], [5 + 5]),  # the limit has been reached
+        (0.5, 4, 16, [(48, 40), (32, 32)], [4 + 1, 5 + 2]),  # more than half is done: one batch
+        (0.5, 5, 8, [(40, 40), (40, 40)], [5 + 5]),  # the limit is reached
         (0.5, 5, 4, [(40, 40), (40, 40)], [5 + 10]),
-        (5, 3, 4, [(32, 32), (20, 20)], [5, 10]),  # numbers of batches, regardless of their sizes
-        (5, 3, 32, [(80, 72), (80, 72)], [3 + 2, 5 + 3]),  # no limit any more
+        (5, 3, 4, [(32, 32), (20, 20)], [5, 10]),  # numbers of batches of any size
+        (5, 3, 32, [(80, 72), (80, 72)], [3 + 2, 5 + 3]),  # no limit
     ],
 )
-def test_two_loaders_with_other_batch_sizes(limit, stop, size, counts, validated, tmp_path):
+def test_two_loaders_with_different_batch_sizes(limit, stop, size, counts, validated, tmp_path):
     def fit(size, **options):
         loaders = {
             name: pinfeed.from_numpy(np.arange(count), size, shuffle=True, seed=1, device="cpu")
@@ -370,7 +368,7 @@ def test_a_stream_resumes_anywhere(kind, workers, buffer, stops, tmp_path):
 
 
 @pytest.mark.parametrize("kind", [Model, Scheduled])
-def test_a_stream_counts_epochs_after_the_checkpoint_of_an_epoch(kind, tmp_path):
+def test_a_stream_counts_epochs_after_an_epoch_checkpoint(kind, tmp_path):
     def new_loader():
         return pinfeed.DeviceLoader(streamed(0, 20), "cpu")
 

@@ -27,7 +27,7 @@ MNIST = """
             return self.transform(image) if self.transform else image, index % 10
 """
 
-# As examples/pytorch/basics/autoencoder.py: a data module with four loaders.
+# Like examples/pytorch/basics/autoencoder.py: a data module with four loaders.
 AUTOENCODER = (
     MNIST
     + """
@@ -111,7 +111,7 @@ AUTOENCODER_CHANGES = {
     )
 }
 
-# As examples/fabric/image_classifier/train_fabric.py.
+# Like examples/fabric/image_classifier/train_fabric.py.
 FABRIC = (
     MNIST
     + """
@@ -156,7 +156,7 @@ FABRIC_CHANGES = {
     ),
 }
 
-# Script, changes, maximum number of changed lines, and how far weights may be apart.
+# Script, changes, maximum number of changed lines, and tolerance for weights.
 SCRIPTS = {
     "autoencoder.py": (AUTOENCODER, AUTOENCODER_CHANGES, 8, 1e-5),
     "train_fabric.py": (FABRIC, FABRIC_CHANGES, 5, 1e-5),

@@ -43,7 +43,7 @@ for run, collate_fn, *folder in (
 
 
 def test_epochs_of_frameworks(tmp_path):
-    """Each epoch has its own crops, the same as in a plain loop."""
+    """Each epoch has its own crops, equal to a plain loop's."""
     here = Path(__file__).parent
     paths = (here, here.parent, here.parent / "fields")
     printed = run_python(FRAMEWORKS, str(tmp_path), *map(str, paths))

@@ -45,7 +45,7 @@ def in_chunks(array, cuts):
 
 @st.composite
 def layouts(draw):
-    """Draws the rows of a column in the batch, and the ends of its chunks."""
+    """Draws the rows of a column in the batch, and its chunk boundaries."""
     start = draw(st.integers(0, ROWS - 1))
     stop = draw(st.integers(start + 1, ROWS))
     return slice(start, stop), draw(st.lists(st.integers(0, stop - start), max_size=4))
@@ -64,7 +64,7 @@ VARIOUS = ArrowVariableShapedTensorArray.from_numpy
 def of_one_shape(tensors, form):
     """Returns a column in one of Ray's tensor formats."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # Ray's own, of itself
+        warnings.simplefilter("ignore")  # Ray's own warning about itself
         patch.setattr(DataContext.get_current(), "arrow_fixed_shape_tensor_format", form)
         return ArrowTensorArray.from_numpy(tensors)
 
@@ -138,7 +138,7 @@ def test_columns(column, field, expected):
     check()
 
 
-def test_tensors_of_various_shapes_that_happen_to_be_alike():
+def test_tensors_of_variable_shape_with_equal_shapes():
     tensors = [numbers("int16", (2, 3)) for _ in range(ROWS)]
     tensors[-1] = numbers("int16", (3, 2))
     column = ArrowVariableShapedTensorArray.from_numpy(tensors)
@@ -148,7 +148,7 @@ def test_tensors_of_various_shapes_that_happen_to_be_alike():
         batch_of(column, WHOLE)
 
 
-def test_everything_else_is_as_collate_takes_it():
+def test_other_inputs_equal_collate():
     names = [f"photo {i}" for i in range(ROWS)]
     table = pa.table({"name": names, "kept": names})
     fields = {"kept": Keep()}
@@ -156,11 +156,11 @@ def test_everything_else_is_as_collate_takes_it():
     batch = RayCollate(fields)(table)
     assert_same(batch, Collate(fields)(samples))
     assert batch["name"] == names
-    assert not is_tensor_batch_type(batch)  # which Ray leaves as it is
+    assert not is_tensor_batch_type(batch)  # which Ray leaves unchanged
 
 
-def test_rows_are_read_where_they_lie(monkeypatch):
-    """Numbers, lists and tensors reach the fields as views of Arrow's own buffers."""
+def test_rows_are_read_in_place(monkeypatch):
+    """Fields receive numbers, lists and tensors as views of Arrow's buffers."""
     images = numbers("uint8", (ROWS, 4, 4, 3))
     sequences = [numbers("int64", 1 + i % 5) for i in range(ROWS)]
     table = pa.table(
@@ -197,13 +197,13 @@ def test_a_batch_outlives_its_table():
     images = numbers("uint8", (ROWS, 8, 8, 3))
     table = pa.table({"x": ArrowTensorArray.from_numpy(images.copy())})
     batch = RayCollate()(table)
-    batch["x"] += 0  # and it is nobody else's memory
+    batch["x"] += 0  # in memory of its own
     del table
     gc.collect()
     assert_same(batch, {"x": torch.from_numpy(images)})
 
 
-def test_columns_are_collate_s_leaves():
+def test_columns_become_entries():
     table = pa.table({"x": [1, 2], "y": [[1], [2, 3]]})
     with pytest.raises(ValueError, match=r"Collate: fields: expected keys .*'x', 'y'.*, got 'z'"):
         RayCollate({"z": Stack()})(table)
@@ -249,7 +249,7 @@ def test_nulls(column, message):
         (Image(pad_value=0, mask=True), r"fields\['x'\].*Image\(mask='mask'\)"),
     ],
 )
-def test_what_ray_would_join_is_refused(field, message):
+def test_columns_that_ray_would_concatenate_raise(field, message):
     with pytest.raises(ValueError, match=message):
         RayCollate({"x": field})
     with pytest.raises(ValueError, match=r"fields\['s'\]\['x'\]"):
@@ -284,6 +284,6 @@ def test_ray_knows_it_and_it_pickles():
         (None, {"x": np.zeros(3)}, TypeError, r"RayCollate: expected a pyarrow\.Table.*got dict"),
     ],
 )
-def test_what_is_no_spec_and_no_table(fields, table, error, message):
+def test_bad_specs_and_tables(fields, table, error, message):
     with pytest.raises(error, match=message):
         RayCollate(fields)(table)

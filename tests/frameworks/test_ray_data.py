@@ -27,7 +27,7 @@ BOXES = [rng.random((count, 4), dtype=np.float32) for count in rng.integers(1, 5
 
 
 def make_rows(batch):
-    """Returns columns of tensors and lists, as Ray Data workers create from files."""
+    """Returns columns of tensors and lists, like Ray Data workers that read files."""
     ids = batch["id"]
     # Ray uses another column type if all rows of a batch have one shape.
     boxes = np.empty(len(ids), object)
@@ -56,7 +56,7 @@ def expected_batch(ids):
 
 @pytest.fixture(scope="module")
 def dataset(cluster):
-    """Blocks of 20 rows, so that batches span several, in the object store."""
+    """Returns a dataset in the object store with blocks of 20 rows, so that batches span several."""
     ids = cluster.data.range(ROWS, override_num_blocks=5)
     return ids.map_batches(make_rows, batch_size=None).materialize()
 
@@ -81,12 +81,12 @@ def test_shuffled(dataset):
         assert_same(batch, expected_batch(batch["id"].tolist()))
 
 
-def test_every_tensor_goes_to_the_device(dataset):
+def test_every_tensor_moves_to_the_device(dataset):
     for batch in collated(dataset, device="meta"):
         assert {tensor.device.type for tensor in batch.values()} == {"meta"}
 
 
-def test_device_loader_around_it(dataset):
+def test_ray_loader_in_a_device_loader(dataset):
     """Strings keep Ray from moving a batch; DeviceLoader moves the tensors in it."""
     named = dataset.add_column("name", lambda table: [f"row {i}" for i in table["id"]])
     collate = RayCollate({"image": None, "tokens": SPEC["tokens"], "boxes": SPEC["boxes"]})

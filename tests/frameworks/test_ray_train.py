@@ -1,4 +1,4 @@
-"""`RayCollate` in two workers of Ray Train, each with its share of a dataset, under DDP."""
+"""`RayCollate` in two workers of Ray Train, each with a shard of a dataset, under DDP."""
 
 import itertools
 from pathlib import Path
@@ -16,7 +16,7 @@ EPOCHS = 2
 
 
 def train(config):
-    """Trains a linear model, and leaves its batches and weights in a file."""
+    """Trains a linear model, and writes its batches and weights to a file."""
     from pinfeed.integrations.ray import RayCollate
 
     torch.manual_seed(0)

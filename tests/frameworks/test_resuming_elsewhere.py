@@ -1,4 +1,4 @@
-"""accelerate and Hugging Face's Trainer resume with other ranks and batch sizes, as the guide shows it."""
+"""accelerate and Hugging Face's Trainer resume with other rank counts and batch sizes, as in the guide."""
 
 from collections import Counter
 from pathlib import Path
@@ -47,7 +47,7 @@ KINDS = ["from_numpy", "DeviceLoader", "StatefulDataLoader"]
 @ELSEWHERE
 def test_accelerate(kind, world_size, size, tmp_path):
     seen = []
-    for rank in reversed(range(2)):  # accelerate saves what rank 0 has
+    for rank in reversed(range(2)):  # accelerate saves rank 0's state
         accelerator = accelerate.Accelerator(cpu=True)
         loader = rows_loader(kind, rank, 2, 4)
         accelerator.register_for_checkpointing(loader)
@@ -64,8 +64,8 @@ def test_accelerate(kind, world_size, size, tmp_path):
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1), (2, 2)])
-def test_other_workers_of_torchdata(before, after):
-    """StatefulDataLoader itself asserts an equal number of workers."""
+def test_torchdata_resumes_with_other_worker_counts(before, after):
+    """StatefulDataLoader itself requires an equal number of workers."""
     seen, states = [], []
     for rank in range(2):
         loader = rows_loader("StatefulDataLoader", rank, 2, 4, before)
@@ -90,8 +90,8 @@ def test_other_workers_of_torchdata(before, after):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("as_list", [False, True])
-def test_states_after_an_epoch_of_torchdata(workers, as_list):
-    """Workers take the sampler's last batch before the loop ends."""
+def test_torchdata_states_at_the_end_of_an_epoch(workers, as_list):
+    """Workers use up the sampler before the loop ends."""
     loaders = [rows_loader("StatefulDataLoader", rank, 2, 4, workers) for rank in range(2)]
     assert len([batch for loader in loaders for batch in loader]) == 2 * 13
     states = [loader.state_dict() for loader in loaders]
@@ -121,7 +121,7 @@ class Passes:
 
     def __iter__(self):
         is_empty = True
-        while is_empty:  # nothing was left of a pass
+        while is_empty:  # an empty pass
             for batch in self.loader:
                 is_empty = False
                 yield batch
@@ -174,7 +174,7 @@ def test_trainer(kind, world_size, size, tmp_path):
 
 
 @pytest.mark.parametrize("stop", [5, 13, 18])
-def test_trainer_skips_batches_of_a_sampler_of_the_same_size(stop, tmp_path):
+def test_trainer_skips_batches_of_a_sampler_with_equal_batch_size(stop, tmp_path):
     def run(steps, checkpoint=None):
         arguments = transformers.TrainingArguments(
             tmp_path,

@@ -60,11 +60,11 @@ def loss_by_hand(model):
 
 
 @pytest.mark.parametrize("trains", [False, True])
-def test_evaluation_takes_a_collate_of_its_own(trains, tmp_path):
+def test_evaluation_with_a_separate_collate(trains, tmp_path):
     trainer = trainer_in(tmp_path, eval_strategy="epoch" if trains else "no")
     without = trainer.evaluate()["eval_loss"]
     assert without != pytest.approx(loss_by_hand(trainer.model), rel=1e-3)  # random crops
-    # As the guide shows it:
+    # As in the guide:
     evaluation = trainer.accelerator.prepare(DataLoader(DATASET, 5, collate_fn=EVALUATION))
     trainer.get_eval_dataloader = lambda dataset=None: evaluation
     if trains:

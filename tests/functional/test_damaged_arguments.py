@@ -1,6 +1,6 @@
-"""Native calls with invalid arguments raise, and write nowhere outside their output.
+"""Native calls with invalid arguments raise, and write only into their output.
 
-`make sanitize` runs this under AddressSanitizer, which detects reads out of bounds too.
+`make sanitize` runs this under AddressSanitizer, which also detects out-of-bounds reads.
 """
 
 import ast
@@ -44,7 +44,7 @@ from pinfeed.samplers import PackSampler, ShuffleSampler, WeightedSampler
 pytestmark = pytest.mark.kernels
 
 REFUSALS = (TypeError, ValueError, IndexError, OverflowError, MemoryError, OSError)
-REFUSALS += (AttributeError,)  # of a plan that is none
+REFUSALS += (AttributeError,)  # of an invalid plan
 
 INTEGERS = [-(2**63), -(2**31), -1, 0, 1, 2, 3, 5, 17, 255, 2**62, 2**63 - 1, 2**64, 1.5, None, "1"]
 REALS = [float("nan"), float("inf"), -1.0, 0.0, 0.5, 1.0, 40.0, 1e18, 1e300, None]
@@ -108,7 +108,7 @@ def damaged_array(draw, array):
     array = array.copy()
     way = draw.randrange(9)
     if way <= 2 and array.size and array.dtype.kind in "iuf":
-        # Through Python's numbers: what the dtype lacks, it wraps.
+        # Wraps Python numbers that the dtype can't represent.
         number = draw.choice([-1, 0, 1, 2, 3, 17, 255, -(2**62), 2**62, 2**63 - 1])
         array.flat[draw.randrange(array.size)] = np.array(number).astype(array.dtype)
     elif way <= 2 and array.size and array.dtype.kind == "b":
@@ -155,12 +155,12 @@ def damaged(draw, value):
     return draw.choice(INTEGERS)
 
 
-# Valid arguments: those that our own code passes.
+# Valid arguments, as our own code passes them.
 
 FUNCTIONS = {
     name for name, value in vars(_core).items() if isinstance(value, types.BuiltinFunctionType)
 }
-#: They take nothing that says where memory is; or other tests call them.
+#: They don't receive memory positions, or other tests call them.
 OTHERS = {"active_isa", "available_cpus", "available_isas", "compiled_isas", "create_shared_file"}
 OTHERS |= {"memmap_under", "require_whole_file"}
 NATIVE = sorted(FUNCTIONS - OTHERS)
@@ -304,7 +304,7 @@ def rows_of_file(path):
 
 def rows_of_parts(path):
     def call(rows, columns, **arguments):
-        # In memory, unlike a ConcatArray's arrays, because pybind11's messages show the array.
+        # In memory, because pybind11's messages print a ConcatArray's arrays.
         file = _core.FileArray.of_parts(np.zeros((rows, columns), np.int32), **arguments)
         indices = np.array([99, 0, 160])
         return _core.gather(file, indices, None, None, torch.Tensor, "name", 1)
@@ -348,7 +348,7 @@ def slots():
 
 def try_damaged(name, call, arguments, kept=("target", "name", "threads")):
     """Calls a function with valid arguments, then with one to three damaged parts."""
-    # torch's own checks of types raise RuntimeError.
+    # torch's type checks raise RuntimeError.
     expected = (*REFUSALS, RuntimeError) if name.endswith(" op") else REFUSALS
     count = 4 * hypothesis.settings().max_examples
     worked = refused = 0
@@ -370,14 +370,14 @@ def try_damaged(name, call, arguments, kept=("target", "name", "threads")):
 
 
 @pytest.mark.parametrize("name", [*NATIVE, *(f"{op} op" for op in op_cases.OPS)])
-def test_a_call(name, calls, num_threads_of_torch):
+def test_a_damaged_call(name, calls, num_threads_of_torch):
     module = torch.ops.pinfeed if name.endswith(" op") else _core
 
     def arguments(draw, target):
         given = {key: copied(value) for key, value in draw.choice(calls[name]).items()}
         if callable(given.get("target")):
             given["target"] = target
-        if "batch" in given:  # which is written in place
+        if "batch" in given:  # written in place
             given["batch"] = target(given["batch"].shape, "float32")
         return given
 
@@ -394,15 +394,15 @@ def num_threads_of_torch():
 
 
 @pytest.mark.parametrize("make", [rows_of_file, rows_of_parts])
-def test_rows_of_files(make, numbers):
+def test_damaged_rows_of_files(make, numbers):
     try_damaged(make.__name__, *make(numbers), kept=("paths",))
 
 
-def test_slots():
+def test_damaged_slots():
     try_damaged("slots", *slots(), kept=())
 
 
-def test_parts():
+def test_damaged_parts():
     def call(values, offsets, indices):
         parts = _core.PartArrays(values, offsets)
         return _core.join(parts, None, indices, torch.Tensor, "name", 1)
@@ -432,14 +432,14 @@ def test_parts_whose_arrays_change_later():
 
 
 def test_strides_of_lent_pixels():
-    """(channels - 1) * step overflowed."""
+    """Regression: (channels - 1) * step overflowed."""
     lent = PIL.Image.fromarray(PHOTOS[0][..., 0]).copy().im.__arrow_c_array__()
     for channels, step in ((2**62 + 1, 2), (5, 0), (1, 2**62)):
         with pytest.raises(ValueError, match="lend_pixels: expected sizes that match"):
             _core.lend_pixels(lent, 9, 7, channels, step, np.dtype(np.uint8))
 
 
-def test_options_are_checked_when_they_are_unpickled():
+def test_options_are_checked_when_unpickled():
     step = _core.GeometryStep(kind="resize_to_one_of", sizes=(4, 5))
     state = [*state_of(copy.deepcopy(step))]
     state[state.index([4, 5])] = []

@@ -1,4 +1,4 @@
-"""Batches with empty samples, which must not determine how other samples are read."""
+"""Batches with empty samples, which must not change how other samples are read."""
 
 import functools
 import itertools
@@ -49,7 +49,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("source", DTYPES, ids=str)
-def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source):
+def test_an_empty_sample_at_any_position_leaves_the_others_unchanged(way, source):
     empties = [np.zeros(0), np.zeros(0, source), []]
     for dtype, empty in itertools.product(DTYPES, empties):
         full = [np.array([1, 0, 1], source), np.array([1], source)]
@@ -73,14 +73,14 @@ def test_an_empty_sample_in_any_place_leaves_the_others_as_they_are(way, source)
                 np.testing.assert_array_equal(got, expected, case)
 
 
-def test_a_large_batch_begins_with_an_empty_sample():
+def test_a_large_batch_that_begins_with_an_empty_sample():
     values = np.ones(6_000_000, np.float16)
     batch = pinfeed.functional.pad([np.zeros(0, np.float16), values], dtype=np.float64)
     assert batch.values[1].sum() == len(values)
     assert batch.values[0].sum() == 0
 
 
-def test_tables_without_rows_stand_before_others():
+def test_tables_without_rows_before_others():
     tables = [np.zeros((0, 4)), np.full((2, 4), 1.5)]
     batch = pinfeed.functional.pad(tables, dtype=np.float32)
     assert batch.values.tolist() == [np.zeros((2, 4)).tolist(), tables[1].tolist()]
@@ -90,7 +90,7 @@ def test_tables_without_rows_stand_before_others():
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float16", "complex64"])
 @pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()], ids=repr)
-def test_without_a_dtype_it_is_that_of_the_others(empty, dtype):
+def test_the_dtype_comes_from_samples_with_values(empty, dtype):
     full = [np.ones(1, dtype), np.ones(2, dtype)]
     for place in range(3):
         samples = [*full[:place], empty, *full[place:]]
@@ -103,7 +103,7 @@ def test_without_a_dtype_it_is_that_of_the_others(empty, dtype):
     assert only.values.dtype == getattr(torch, dtype)
 
 
-def test_floats_behind_an_empty_array_are_not_taken_for_integers():
+def test_floats_after_an_empty_array_stay_floats():
     with pytest.raises(TypeError, match="sample 1: can't cast float64 to int64"):
         pinfeed.functional.pad([np.zeros(0), np.array([1.5])], dtype=np.int64)
     assert pinfeed.functional.pad([np.zeros(0), np.zeros(0)], dtype=np.int64).values.shape == (2, 0)

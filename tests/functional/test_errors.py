@@ -31,7 +31,7 @@ def test_normalize_images(bad):
     images, error, *words = bad
     check(lambda: pinfeed.functional.normalize(images), error, "normalize", "images", *words)
     out = torch.full((2, 3, 4, 5), 7.0)
-    # Either of two faults may be reported; nothing may be written.
+    # Either of two errors can be raised; nothing may be written.
     with pytest.raises((TypeError, ValueError)):
         pinfeed.functional.normalize(
             images, out=out if isinstance(images, torch.Tensor) else out.numpy()

@@ -58,7 +58,7 @@ def test_any_number_of_threads(case, num_threads):
 
 
 @every_function
-def test_the_result_is_of_the_kind_of_the_input(case, tmp_path):
+def test_the_result_has_the_type_of_the_input(case, tmp_path):
     expected = case.expected(case.array)
     fixed = case.array.view()
     fixed.flags.writeable = False
@@ -79,15 +79,15 @@ def test_out(case, kind):
     before = getattr(out, "_version", 0)
     assert case.call(array, out=out) is out
     assert_same_bits(out, expected)
-    assert kind == "ndarray" or out._version > before  # so autograd notices
-    if case.argument != "sequences":  # and of the other kind
+    assert kind == "ndarray" or out._version > before  # so autograd detects the change
+    if case.argument != "sequences":  # and of the other type
         other = case.array if kind == "tensor" else torch.from_numpy(case.array)
         again = unwritten(kind, expected.shape, expected.dtype.name)
         assert case.call(other, out=again) is again
         assert_same_bits(again, expected)
 
 
-# Errors of `out`, regardless of the other arguments.
+# Errors about `out`, for any other arguments.
 BAD_OUT = {
     "longer": (lambda out: np.concatenate([out, out]), ValueError, ["shape"]),
     "shorter": (lambda out: out[:1], ValueError, ["shape"]),
@@ -122,7 +122,7 @@ def test_bad_out(case, bad):
 @every_function
 @pytest.mark.parametrize("bad", ["read-only", "byte-swapped", "mirrored", "longer", "steps"])
 def test_bad_arrays_as_out_of_tensors(case, bad):
-    """Read-only files and bytes are not written to."""
+    """Read-only files and bytes stay unchanged."""
     if case.call.__name__ == "pad":
         return  # of sequences
     expected = case.expected(case.array)
@@ -168,7 +168,7 @@ def test_out_that_overlaps_the_input(case, shift):
     assert_same_bits(beside, case.expected(array))
 
 
-# Arrays that no function takes: they have no numbers, or no memory of ours.
+# Arrays without numbers or without host memory.
 
 
 REFUSED = {
@@ -191,7 +191,7 @@ REFUSED = {
 
 @every_function
 @pytest.mark.parametrize("bad", REFUSED.values(), ids=REFUSED)
-def test_what_no_function_takes(case, bad):
+def test_inputs_that_no_function_accepts(case, bad):
     make, word = bad
     array = make(case.array)
     with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
@@ -208,12 +208,12 @@ def test_an_empty_tensor_needs_no_memory():
     assert pinfeed.functional.gather(torch.empty(3, 0), [0, 2]).shape == (2, 0)
 
 
-# The pool that results lie in. It leaves small ones to malloc.
+# The pool of results; small ones come from malloc.
 
 
 @every_function
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_memory_of_a_dropped_result_serves_again(case, convert):
+def test_memory_of_a_dropped_result_is_reused(case, convert):
     array = convert(large(case.array))
     place = np.asarray(case.call(array)).ctypes.data
     assert np.asarray(case.call(array)).ctypes.data == place
@@ -223,7 +223,7 @@ def test_memory_of_a_dropped_result_serves_again(case, convert):
     for result in results:
         assert_same_bits(result, results[0])
     del result
-    thread = threading.Thread(target=results.clear)  # they die on any thread
+    thread = threading.Thread(target=results.clear)  # they can be freed on any thread
     thread.start()
     thread.join()
     assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
@@ -234,9 +234,8 @@ def test_memory_of_a_dropped_result_serves_again(case, convert):
 
 
 @pytest.mark.processes
-def test_results_are_the_same_in_poisoned_memory(monkeypatch):
-    # Every function writes all of its output, so the poison itself is never seen from here; the
-    # native tests of the pool look at it.
+def test_results_do_not_depend_on_earlier_memory(monkeypatch):
+    # Functions write all of their output, so they overwrite the poison. The native tests check the pool itself.
     expected = run_program("digest_of_results")
     monkeypatch.setenv("PINFEED_DEBUG", "1")
     assert run_program("digest_of_results", fresh=True) == expected

@@ -1,4 +1,4 @@
-"""pinfeed.functional.gather compared with fancy indexing: dtypes, strides, kinds of indices."""
+"""pinfeed.functional.gather compared with fancy indexing: dtypes, strides, types of indices."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_indices_of_every_integer_dtype(dtype):
 @pytest.mark.parametrize(
     "indices", [range(5), range(9, 0, -2), range(-3, 0), range(0), [], (), [3] * 50], ids=str
 )
-def test_indices_of_other_kinds(indices):
+def test_indices_of_other_types(indices):
     array = random_array((10, 4), np.float32)
     assert_same_bits(pinfeed.functional.gather(array, indices), reference.gather(array, indices))
     assert pinfeed.functional.gather(array[:0], np.empty(0, np.uint8)).shape == (0, 4)
@@ -116,7 +116,7 @@ class Failing:
         raise KeyboardInterrupt
 
 
-def test_what_an_index_raises_is_not_swallowed():
+def test_errors_of_indices_pass_through():
     with pytest.raises(KeyboardInterrupt):
         pinfeed.functional.gather(np.arange(3), [0, Failing()])
 

@@ -19,7 +19,7 @@ OUTPUTS = ["NCHW", "NHWC"]
 DTYPES = ["float32", "float16", "bfloat16"]
 KINDS = ["ndarray", "read-only", "tensor"]
 
-# What the arithmetic can do wrong, and the constants that would show it.
+# Possible arithmetic errors, and constants that show them.
 CONSTANTS = {
     "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},
     "none": {},
@@ -44,7 +44,7 @@ def shape_of(layout, n, h, w, c):
 
 
 def every_byte(layout, channels):
-    """Two images with all 256 values in each channel; no vector width divides their sizes."""
+    """Returns two images with all 256 values in each channel; no vector width divides their sizes."""
     height, width = 19, 27
     pixel = np.arange(2 * height * width).reshape(2, height, width, 1)
     batch = (pixel * 7 + np.arange(channels) * 31).astype(np.uint8)
@@ -91,7 +91,7 @@ def test_every_byte_with_difficult_constants(constants, output, dtype):
 
 
 def test_reference_rounds_like_a_fused_multiply_add():
-    # 3 * (1/3 rounded) - 1 is 0 when the product is rounded first, 2^-25 when it is not.
+    # 3 * (1/3 rounded) - 1 is 0 if the product is rounded first, otherwise 2^-25.
     third = float(np.float32(1 / 3))
     assert reference.fused_multiply_add(third, -1.0)[3] == 2.0**-25
     assert np.signbit(reference.fused_multiply_add(-1.0, -0.0)[0])
@@ -147,7 +147,7 @@ def test_extreme_shapes(shape, output, dtype):
     expected = reference.images(images, 0.5, 0.25, dtype=dtype, output=output)
     assert_same_bits(normalized(images, dtype, mean=0.5, std=0.25, **layouts), expected)
     mirrored = images[:, :, ::-1, ::-1]
-    if dtype != "bfloat16":  # a tensor has no negative strides
+    if dtype != "bfloat16":  # tensors have no negative strides
         expected = reference.images(mirrored, 0.5, 0.25, dtype=dtype, output=output)
         assert_same_bits(normalized(mirrored, dtype, mean=0.5, std=0.25, **layouts), expected)
 
@@ -198,14 +198,14 @@ def test_streaming(view, offset, dtype, output):
     ],
     ids=repr,
 )
-def test_forms_of_mean_and_std(mean, std):
+def test_types_of_mean_and_std(mean, std):
     images = random_array((2, 4, 5, 3))
     assert_same_bits(
         pinfeed.functional.normalize(images, mean, std), reference.images(images, 0.5, 0.25)
     )
 
 
-def test_a_changed_mean_is_seen():
+def test_changes_of_a_mean_array_take_effect():
     images = random_array((2, 4, 5, 3))
     for kind in (list, np.array, torch.tensor):
         mean = kind([0.1, 0.2, 0.3])
@@ -221,16 +221,16 @@ def test_a_changed_mean_is_seen():
         assert_same_bits(pinfeed.functional.normalize(images, means), reference.images(images, 0.5))
 
 
-def test_signs_of_zero_are_kept_apart():
+def test_signs_of_zero_are_cached_separately():
     images = np.zeros((1, 1, 1, 1), np.uint8)
     for mean in (0.0, -0.0, 0.0):
-        for form in (mean, [mean]):  # kept for the next call, while an array is not
+        for form in (mean, [mean]):  # cached for the next call, unlike an array
             expected = pinfeed.functional.normalize(images, np.array(form), scale=-1)
             assert_same_bits(pinfeed.functional.normalize(images, form, scale=-1), expected)
             assert np.signbit(expected).all() != np.signbit(mean)
 
 
-def test_constants_that_are_equal_and_no_numbers_are_still_refused():
+def test_cached_constants_that_equal_non_numbers_still_raise():
     images = np.zeros((1, 2, 2, 3), np.uint8)
     pinfeed.functional.normalize(images, mean=1, std=1)
     with pytest.raises(TypeError, match="mean must be a number"):
@@ -238,7 +238,7 @@ def test_constants_that_are_equal_and_no_numbers_are_still_refused():
 
 
 @pytest.mark.parametrize("dtype", ["float16", np.float16, np.dtype("f2"), torch.float16], ids=repr)
-def test_forms_of_dtype(dtype):
+def test_names_of_dtypes(dtype):
     images = random_array((2, 4, 5, 3))
     expected = reference.images(images, dtype="float16")
     assert_same_bits(pinfeed.functional.normalize(images, dtype=dtype), expected)
@@ -267,7 +267,7 @@ def test_no_images(make, input, output):
             pinfeed.functional.normalize(images, [0.5, 0.5], input=input, output=output)
 
 
-def test_integers_that_float16_has_not():
+def test_integers_beyond_float16():
     """Casts raise, as in `pad`; results of arithmetic become infinite."""
     images = np.full((2, 9, 7, 3), 65519, np.uint16)
     batch = pinfeed.functional.normalize(images, scale=1, dtype="float16")
@@ -294,7 +294,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["ndarray", "view", "read-only", "tensor"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_into_the_other_kind(place, kind, dtype):
+def test_arrays_into_tensors_and_back(place, kind, dtype):
     if dtype == "bfloat16" and place == "an ndarray":
         return
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
@@ -307,7 +307,7 @@ def test_into_the_other_kind(place, kind, dtype):
     assert torch.equal(torch.as_tensor(out), expected)
 
 
-def test_others_into_the_other_kind():
+def test_other_functions_into_the_other_type():
     images = np.arange(24, dtype=np.uint8).reshape(2, 2, 2, 3)
     for source, make in ((images, torch.empty), (torch.from_numpy(images), np.empty)):
         uint8 = torch.uint8 if make is torch.empty else np.uint8
@@ -328,6 +328,6 @@ def test_others_into_the_other_kind():
         (np.zeros((1, 2, 2, 3), np.uint8), [[1]], "out: expected a NumPy array or a torch tensor, got list"),
     ],
 )  # fmt: skip
-def test_places_that_do_not_fit(source, out, message):
+def test_outputs_that_do_not_fit(source, out, message):
     with pytest.raises(TypeError, match=f"^normalize: {message}"):
         pinfeed.functional.normalize(source, out=out)

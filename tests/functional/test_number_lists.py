@@ -1,4 +1,4 @@
-"""Lists of numbers as samples: their dtypes, and hostile numbers."""
+"""Lists of numbers as samples: dtypes, and numbers whose conversion runs code."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ def padded(*lists, **keywords):
     return pinfeed.functional.pad(list(lists), lengths=False, **keywords)
 
 
-# float32 has no more, but for infinities and NaNs.
+# float32 represents all of them, except infinities and NaNs.
 _LARGEST = float(np.finfo(np.float32).max)
 FLOATS = st.one_of(st.floats(-_LARGEST, _LARGEST), st.sampled_from([math.inf, -math.inf, math.nan]))
 
@@ -61,7 +61,7 @@ def test_bools_among_integers_are_integers():
     assert padded([True, False], dtype=np.int8).dtype == torch.int8
 
 
-def test_nothing_but_empty_lists():
+def test_only_empty_lists():
     for value, dtype in [(0, torch.int64), (0.0, torch.float32)]:
         values, lengths, _ = pinfeed.functional.pad([[], ()], value)
         assert values.dtype == dtype
@@ -83,7 +83,7 @@ NUMPY_SCALARS = [
 
 
 @pytest.mark.parametrize(("scalar", "dtype"), NUMPY_SCALARS, ids=lambda x: type(x).__name__)
-def test_scalars_of_numpy(scalar, dtype):
+def test_numpy_scalars(scalar, dtype):
     values = padded([scalar, scalar])
     assert values.dtype == dtype
     assert values.tolist() == [[scalar.item()] * 2]
@@ -109,7 +109,7 @@ def test_scalars_of_numpy(scalar, dtype):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Casting complex values:numpy.exceptions.ComplexWarning")
-def test_what_is_no_number(bad):
+def test_entries_that_are_not_numbers(bad):
     for position in (0, 2):
         numbers = [1, 2, 3]
         numbers[position] = bad
@@ -185,7 +185,7 @@ class Float(Calls):
 
 @pytest.mark.parametrize("kind", [Index, Float])
 @pytest.mark.parametrize("nonsense", ["7", None, 1j, [1], object()])
-def test_conversions_that_return_nonsense(kind, nonsense):
+def test_conversions_that_return_other_types(kind, nonsense):
     with pytest.raises(TypeError, match=f"expected a list of numbers, got {kind.__name__}"):
         padded([1, kind(lambda: nonsense)])
 
@@ -199,7 +199,7 @@ def test_conversions_that_return_numbers():
 
 @pytest.mark.parametrize("kind", [Index, Float])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ZeroDivisionError, SystemExit])
-def test_errors_of_conversions_are_not_swallowed(kind, error):
+def test_conversion_errors_pass_through(kind, error):
     def fail():
         raise error("mine")
 
@@ -218,7 +218,7 @@ def test_conversions_that_change_their_list(change, before):
 
 
 @pytest.mark.parametrize("rest", [[], range(1000, 3000)])
-def test_a_number_whose_end_changes_its_list(rest):
+def test_a_number_whose_finalizer_changes_its_list(rest):
     class Last:
         def __index__(self):
             numbers[1] = 7
@@ -233,8 +233,8 @@ def test_a_number_whose_end_changes_its_list(rest):
         padded(numbers)
 
 
-def test_references_are_counted():
-    token = 2**70 // 2**40  # of its own
+def test_reference_counts():
+    token = 2**70 // 2**40  # a separate object
     numbers = [token, 0.5, Big(3)]
     before = [sys.getrefcount(number) for number in numbers]
     for _ in range(100):

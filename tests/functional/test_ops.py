@@ -26,7 +26,7 @@ every_call = pytest.mark.parametrize(
 )
 
 
-def test_every_op_is_there():
+def test_every_op_exists():
     assert set(dir(P)) >= set(op_cases.OPS)
     for name in op_cases.OPS:
         assert getattr(P, name).overloads() == ["default"]
@@ -35,7 +35,7 @@ def test_every_op_is_there():
 
 
 @every_call
-# torch looks at it itself and hides the warning where it is shown, later than "error" raises it.
+# torch hides this warning too late for the "error" filter.
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not an entry:UserWarning"
 )
@@ -87,8 +87,7 @@ def test_inference_mode():
 
 
 def test_use_isa_forces_the_ops_too(isa):
-    # Forcing fails loudly where the library doesn't know the name, and what the two libraries
-    # compute is compared wherever the fixture is used.
+    # An unknown name raises. Tests that use the `isa` fixture compare the results of both libraries.
     images = op_cases.images()
     batch = P.normalize_images(images, op_cases.MEAN, op_cases.STD)
     assert torch.equal(batch, pinfeed.functional.normalize(images, op_cases.MEAN, op_cases.STD))
@@ -149,7 +148,7 @@ def test_a_cuda_library_that_cannot_be_loaded(cuda_library, tmp_path):
 
 @pytest.mark.skipif(not library._CUDA_LIBRARY.exists(), reason="built without nvcc")
 def test_kernels_that_a_device_cannot_run(monkeypatch):
-    """A driver that is too old behaves like a missing one: no device, and no crash."""
+    """A driver that is too old counts as no device."""
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     if ctypes.util.find_library("cuda"):
         assert library._can_run.__wrapped__(0)
@@ -163,7 +162,7 @@ def test_kernels_that_a_device_cannot_run(monkeypatch):
 
 
 def test_torch_without_cuda(monkeypatch):
-    monkeypatch.setattr(torch.version, "cuda", None)  # ROCm's too
+    monkeypatch.setattr(torch.version, "cuda", None)  # also ROCm
     assert library._load_cuda() == "this torch was built without CUDA"
 
 

@@ -12,7 +12,7 @@ import pinfeed
 P = torch.ops.pinfeed
 MEAN, STD = op_cases.MEAN, op_cases.STD
 
-# Inductor imports what warns about itself.
+# Inductor's imports warn about themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 every_backend = pytest.mark.parametrize(
     "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]

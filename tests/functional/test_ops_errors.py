@@ -10,7 +10,7 @@ import op_cases
 pytestmark = pytest.mark.kernels
 
 P = torch.ops.pinfeed
-# What torch makes of std::invalid_argument.
+# torch's error for std::invalid_argument.
 INVALID = RuntimeError if torch.__version__ >= "2.15" else ValueError
 IMAGES = op_cases.images()
 VALUES, OFFSETS = op_cases.jagged()
@@ -47,7 +47,7 @@ def test_normalize_images(message):
     assert str(raised.value).startswith("normalize_images: ")
 
 
-def test_many_images_without_a_pixel_cost_nothing():
+def test_many_images_without_pixels_are_fast():
     assert P.normalize_images(IMAGES.new_empty(2**40, 0, 7, 3)).shape == (2**40, 3, 0, 7)
 
 
@@ -95,7 +95,7 @@ def test_unpad_to_jagged(message):
 
 
 @pytest.mark.parametrize("padded", [PADDED, PADDED[..., :0]], ids=["no rows", "empty rows"])
-def test_unpad_to_jagged_of_nothing(padded):
+def test_unpad_to_jagged_of_no_samples(padded):
     total = 0 if padded.numel() else 4
     message = f"from 0 to {total}, the number of rows, got 5 at position 0"
     with pytest.raises(INVALID, match=message):
@@ -115,8 +115,8 @@ def test_permute(letters, message):
         P.permute(IMAGES, *letters)
 
 
-def test_fakes_check_what_shapes_depend_on():
-    """The ops check the rest when they run."""
+def test_fakes_check_arguments_that_determine_shapes():
+    """The ops check the others at run time."""
     meta = IMAGES.to("meta")
     for wrong in ({"images": meta[0]}, {"images": meta, "input": "HWC"}):
         with pytest.raises(ValueError, match="normalize_images: input must be one of"):
@@ -143,7 +143,7 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize("shape", TOO_LARGE, ids=str)
-def test_outputs_that_no_memory_can_hold(shape):
+def test_outputs_larger_than_any_memory(shape):
     op, args, kwargs = TOO_LARGE[shape]
     aside = ", sizes of 0 aside" if 0 in shape else ""
     message = f": an output of shape {shape} is too large for any memory{aside}"
@@ -152,7 +152,7 @@ def test_outputs_that_no_memory_can_hold(shape):
     assert str(raised.value).startswith(op._qualified_op_name[9:] + ":")
 
 
-def test_an_output_that_fits_nowhere():
+def test_outputs_with_too_many_bytes():
     message = f"pad_jagged: out could not be allocated: float32 (4, {2**44}, 2) on cpu"
     with pytest.raises(RuntimeError, match=re.escape(message)):
         P.pad_jagged(VALUES, OFFSETS, 2**44)

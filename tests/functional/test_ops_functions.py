@@ -1,4 +1,4 @@
-"""The functions through the torch ops, as for CUDA tensors, but in host memory."""
+"""The functions through the torch ops, as for CUDA tensors, in host memory."""
 
 import itertools
 
@@ -78,7 +78,7 @@ def calls():
         yield pinfeed.JaggedBatch.from_padded, (padded,), {}
 
 
-def test_the_bits_are_those_of_the_functions(use_torch_ops):
+def test_results_equal_the_functions_bit_for_bit(use_torch_ops):
     expected = [function(*args, **options) for function, args, options in calls()]
     use_torch_ops()
     for (function, args, options), one in zip(calls(), expected, strict=True):
@@ -104,7 +104,7 @@ def test_out(use_torch_ops, mask):
         assert_same(out, one)
 
 
-def test_whatever_the_default_device_offsets_are_made_in_host_memory(use_torch_ops):
+def test_offsets_stay_in_host_memory_for_any_default_device(use_torch_ops):
     use_torch_ops()
     with torch.device("meta"):
         batch = pinfeed.JaggedBatch.from_padded(torch.ones(3, 4, device="cpu"), [1, 0, 4])
@@ -139,8 +139,8 @@ def test_errors(use_torch_ops, bad):
     check(*bad)
 
 
-def test_out_of_memory_is_torch_s_own_error(use_torch_ops):
-    """Not the stable ABI's generic error."""
+def test_too_little_memory_raises_torchs_own_error(use_torch_ops):
+    """It isn't the stable ABI's generic error."""
     use_torch_ops()
     images = torch.zeros(1, 1, 1, 3, dtype=torch.uint8).expand(1 << 26, 1 << 10, 1 << 10, 3)
     padded = torch.zeros(1, 1, 1).expand(1, 1 << 22, 1 << 23)

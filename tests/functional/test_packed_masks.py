@@ -1,6 +1,6 @@
 """Packed documents give the same results as separate ones: masks, and a decoder with random weights.
 
-The guide does the same with a decoder of transformers.
+The guide does the same with a transformers decoder.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ SEQ_LENGTH = 32
 
 
 @given(st.lists(st.lists(st.integers(-1, 3), min_size=6, max_size=6), min_size=1, max_size=3))
-def test_both_masks_are_the_rule(ids):
+def test_both_masks_equal_the_definition(ids):
     document_ids = torch.tensor(ids, dtype=torch.int32)
     expected = [
         [[[row[q] == row[k] and q >= k for k in range(6)] for q in range(6)]] for row in ids
@@ -93,7 +93,7 @@ def causal(query, key, value):
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("multiple", [1, 4])
 @pytest.mark.parametrize("kind", ["sdpa", "flex"])
-def test_a_decoder_of_plain_torch(kind, multiple):
+def test_a_plain_torch_decoder(kind, multiple):
     torch.manual_seed(0)
     model = Decoder()
     batch, documents = packed_batch(documents_multiple_of=multiple)
@@ -117,7 +117,7 @@ def test_a_decoder_of_plain_torch(kind, multiple):
             alone = model(tokens[None], torch.arange(len(tokens)), causal)[0]
             here = slice(begin, begin + len(tokens))
             torch.testing.assert_close(packed[row, here], alone)
-            if begin > 0:  # positions alone don't keep documents apart
+            if begin > 0:  # positions alone don't separate documents
                 assert (naive[row, here] - alone).abs().max() > 1e-3
             total += cross_entropy(alone[:-1], tokens[1:], reduction="sum")
     assert packed.isfinite().all()

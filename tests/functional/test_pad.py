@@ -24,7 +24,7 @@ def test_every_keyword(isa, batch):
 
 
 @given(batches(), st.data())
-def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
+def test_out_gets_the_values_of_a_new_array_and_padding_beyond(batch, data):
     shape = list(batch.expected()[0].shape)
     axes = batch.keywords.get("axes")
     chosen = axes if isinstance(axes, tuple) else [0 if axes is None else axes]
@@ -41,7 +41,7 @@ def test_out_gets_what_a_new_array_would_and_padding_beyond(batch, data):
     assert_same_padded(result, batch._replace(is_tensor=kind == "tensor"), room)
 
 
-# What the definition doesn't say, since it knows ndarrays only.
+# Beyond the reference, which supports ndarrays only.
 
 
 class Samples(list):
@@ -61,7 +61,7 @@ def test_any_sequence_of_samples(container):
 
 
 def joined(as_tensor, offsets_dtype):
-    """Returns values and offsets with a gap before and after, and the samples as a list."""
+    """Returns values and offsets with gaps before and after, and the samples as a list."""
     values = random_array((40, 3), np.int16)
     offsets = np.array([2, 9, 9, 30, 38], offsets_dtype)
     samples = [values[start:end] for start, end in itertools.pairwise(offsets)]
@@ -83,13 +83,13 @@ def test_samples_in_one_array(as_tensor, offsets_dtype, keywords):
             assert_same_bits(got, part)
 
 
-def test_a_part_of_a_ragged_array():
+def test_a_slice_of_a_ragged_array():
     values, offsets, samples = joined(False, np.int64)
     ragged = pinfeed.RaggedArray(values, offsets)
     np.testing.assert_array_equal(
         pinfeed.functional.pad(ragged[1:3], lengths=False), reference.pad(samples[1:3], 0)[0]
     )
-    # Values in any order of memory.
+    # Values in any memory order.
     fortran = pinfeed.RaggedArray(np.asfortranarray(values), offsets)
     np.testing.assert_array_equal(
         pinfeed.functional.pad(fortran, lengths=False), reference.pad(samples, 0)[0]
@@ -116,9 +116,9 @@ def test_many_axes():
         )
 
 
-# Batches that are cut into parts for threads, and those that are written around the cache.
+# Batches that are split for threads, or written with streaming stores.
 
-# Shapes of samples that make more than 16 MiB, with odd sizes; keywords.
+# Shapes of samples that need more than 16 MiB, with odd sizes; keywords.
 LARGE = {
     "tokens": ([(8191,), (0,), (100,), (8190,)] * 70, "i8", {"multiple_of": 3}),
     "tokens, left": ([(8191,), (0,), (100,), (8190,)] * 70, "i8", {"side": "left"}),
@@ -142,7 +142,7 @@ def test_large_batches(large):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3, 60])
-def test_large_batches_in_memory_that_is_not_aligned_to_items(offset):
+def test_large_batches_of_unaligned_memory(offset):
     samples = [random_array((size,), np.float64, size) for size in (700_001, 900_000, 3)]
     memory = np.zeros(100 + 8 * 3 * 900_000, np.uint8)
     out = np.ndarray((3, 900_000), np.float64, memory, offset)

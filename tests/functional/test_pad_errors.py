@@ -119,7 +119,7 @@ def test_bad_input(bad):
         assert out.tobytes() == before
 
 
-def test_out_may_be_longer_along_axes_only():
+def test_out_can_be_longer_along_axes_only():
     samples = [np.ones((2, 3)), np.ones((1, 3))]
     for axes, shape in [(None, (2, 2, 4)), (0, (2, 2, 4)), (1, (2, 3, 3)), ((0,), (3, 2, 3))]:
         with pytest.raises(ValueError, match=re.escape("pad: out must have shape (2, 2, 3)")):
@@ -147,14 +147,14 @@ def test_out_that_overlaps_the_input():
     np.testing.assert_array_equal(out, [[6, 7, 8], [23, 0, 0]])
 
 
-def test_out_may_hold_what_is_cut_off_and_what_is_empty():
+def test_out_can_contain_truncated_and_empty_samples():
     memory = np.arange(24, dtype=np.int64)
     out = memory[:12].reshape(2, 6)
     pinfeed.functional.pad([memory[6:], memory[3:4][:0]], -1, max_length=6, side="left", out=out)
     np.testing.assert_array_equal(out, [range(18, 24), [-1] * 6])
 
 
-def test_nothing_times_more_than_memory():
+def test_empty_samples_times_more_than_memory():
     for sample in (np.zeros((0, 1, 1), np.uint8), torch.zeros(0, 1, 1, dtype=torch.uint8)):
         with pytest.raises(ValueError, match="too large for any memory"):
             pinfeed.functional.pad([sample], axes=(0, 1, 2), multiple_of=2**62)
@@ -165,19 +165,17 @@ def test_more_axes_than_numpy_has():
     place = pinfeed.functional.pad([large], lengths=False).ctypes.data
     with pytest.raises(ValueError, match="number of dimensions"):
         pinfeed.functional.pad([large.reshape((1,) * 63 + (100_000,))])
-    assert (
-        pinfeed.functional.pad([large], lengths=False).ctypes.data == place
-    )  # no memory was left behind
+    assert pinfeed.functional.pad([large], lengths=False).ctypes.data == place  # no memory leaked
 
 
 @pytest.mark.parametrize("keyword", ["lengths", "mask"])
 @pytest.mark.parametrize("value", ["name", 1, None, np.True_])
-def test_flags_are_true_or_false(keyword, value):
+def test_flags_must_be_bool(keyword, value):
     with pytest.raises(TypeError, match=f"pad: {keyword} must be True or False, got"):
         pinfeed.functional.pad([[1]], **{keyword: value})
 
 
-def test_integers_of_lists_that_float16_has_not():
+def test_list_integers_beyond_float16():
     assert pinfeed.functional.pad([[65519, -65519]], dtype="float16", lengths=False).tolist() == [
         [65504.0, -65504.0]
     ]
@@ -186,7 +184,7 @@ def test_integers_of_lists_that_float16_has_not():
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "float16", "bfloat16", "complex64"])
-def test_floats_of_lists_that_would_become_infinite(dtype):
+def test_list_floats_that_would_become_infinite(dtype):
     with pytest.raises(
         ValueError, match=r"sample 1: expected numbers that \w+ can hold, got 1e\+300"
     ):
@@ -236,7 +234,7 @@ def test_casts(source, target):
         assert (row[length:] == 1).all()
 
 
-def test_a_dtype_lets_samples_differ_in_theirs():
+def test_with_a_dtype_samples_can_have_different_dtypes():
     samples = [np.array([1, 2], np.int8), np.array([0.5], np.float16), [3], [True], [0.25], []]
     values = pinfeed.functional.pad(samples, dtype=np.float64, lengths=False)
     assert values.dtype == np.float64
@@ -246,7 +244,7 @@ def test_a_dtype_lets_samples_differ_in_theirs():
 @pytest.mark.parametrize(
     "bad", [torch.complex32, torch.float8_e4m3fn, "longdouble", "U3", object, 3]
 )
-def test_dtypes_that_are_none(bad):
+def test_invalid_dtypes(bad):
     with pytest.raises(TypeError, match="pad: dtype must be"):
         pinfeed.functional.pad([[1]], dtype=bad)
     for field in (pinfeed.Pad, pinfeed.Jagged):
@@ -254,23 +252,23 @@ def test_dtypes_that_are_none(bad):
             field(dtype=bad)
 
 
-def test_numpy_has_no_bfloat16():
+def test_bfloat16_of_ndarrays():
     with pytest.raises(TypeError, match=r"pad: .*NumPy has no bfloat16"):
         pinfeed.functional.pad([np.ones(3, np.float32)], dtype=torch.bfloat16)
     field = pinfeed.Pad(dtype=torch.bfloat16)  # its batches are always tensors
     assert pinfeed.Collate(field)([np.ones(3, np.float32)]).values.dtype == torch.bfloat16
 
 
-def test_complex_numbers_of_two_float16_are_refused():
+def test_complex_numbers_of_two_float16_raise():
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls them experimental
+        warnings.simplefilter("ignore")  # experimental in torch
         sample = torch.zeros(1, dtype=torch.complex32)
     for dtype in (None, torch.complex64):
         with pytest.raises(TypeError, match=r"pad: .*complex32"):
             pinfeed.functional.pad([sample], dtype=dtype)
 
 
-# Values. Each dtype with what fits it, as an item of the batch, and what doesn't.
+# Values that fit each dtype, as an item of the batch, and values that don't.
 
 FITS = {
     "bool": [(True, True), (0, False), (1.0, True)],
@@ -332,7 +330,7 @@ def test_values_that_do_not_fit(dtype, value):
 
 
 @pytest.mark.parametrize("value", [None, "0", [0], np.zeros(1), torch.zeros(1), np.longdouble(1)])
-def test_values_that_are_no_number(value):
+def test_values_that_are_not_numbers(value):
     for function in (
         lambda: pinfeed.functional.pad([[1]], value),
         lambda: pinfeed.Pad(pad_value=value),

@@ -1,4 +1,4 @@
-"""Padding compared with torch's, and code that takes Padded and JaggedBatch apart."""
+"""Padding compared with torch's, and code that unpacks Padded and JaggedBatch."""
 
 import copy
 import pickle
@@ -79,7 +79,7 @@ BATCHES = {
 
 
 class Pinned(NamedTuple):
-    """Pinned memory without an accelerator."""
+    """A stand-in for pinned memory without an accelerator."""
 
     tensor: torch.Tensor
 
@@ -101,7 +101,7 @@ def test_fields(batch):
     assert all(f"{field}=" in repr(batch) for field in names)
 
 
-def test_what_was_not_asked_for_is_none():
+def test_unrequested_outputs_are_none():
     assert BATCHES["lengths"].mask is BATCHES["mask"].lengths is None
     assert BATCHES["neither"][1:] == (None, None)
 
@@ -118,7 +118,7 @@ def test_pickles_and_copies(batch):
         assert_same(again, batch)
 
 
-def test_other_code_keeps_its_type(batch):
+def test_other_libraries_keep_the_type(batch):
     """torch's trees and pinning, and accelerate."""
     entries, spec = tree_flatten({"a": [batch]})
     assert len(entries) == len(batch)

@@ -17,7 +17,7 @@ MEAN, STD = (0.5, 0.25, 0.125), (0.3, 0.5, 0.2)
 
 
 @given(sides, sides, st.sampled_from([14, 16]), st.integers(1, 3), st.data())
-def test_the_grid_by_pixels_is_that_of_qwen(height, width, patch, merge, data):
+def test_grids_by_pixels_equal_qwen(height, width, patch, merge, data):
     smart_resize = pytest.importorskip("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl")
     low = data.draw(st.integers(1, 10**6))
     high = data.draw(st.integers(low, 2 * 10**6))
@@ -33,7 +33,7 @@ def test_the_grid_by_pixels_is_that_of_qwen(height, width, patch, merge, data):
 
 
 @given(sides, sides, st.sampled_from([14, 16]), st.integers(1, 1024))
-def test_the_grid_by_patches_is_that_of_siglip(height, width, patch, most):
+def test_grids_by_patches_equal_siglip(height, width, patch, most):
     siglip = pytest.importorskip("transformers.models.siglip2.image_processing_pil_siglip2")
     size = siglip.get_image_size_for_max_num_patches(height, width, patch, most)
     expected = tuple(side // patch for side in size)
@@ -86,7 +86,7 @@ def expected_patches(images, patch, mean, std, dtype="float32", **how):
 
 @kernels
 @given(clips(), st.sampled_from(["float32", "float16", "bfloat16", "uint8"]), st.integers(1, 3))
-def test_patches_are_normalized_images_cut(isa, case, dtype, threads):
+def test_patches_equal_slices_of_normalized_images(isa, case, dtype, threads):
     images, patch, how = case
     constants = (None, None) if dtype == "uint8" else (0.5, 0.3)
     expected, grid = expected_patches(images, patch, *constants, dtype=dtype, **how)
@@ -107,7 +107,7 @@ def test_patches_are_normalized_images_cut(isa, case, dtype, threads):
 @kernels
 @pytest.mark.parametrize("patch", [14, 16, 40])
 @pytest.mark.parametrize("temporal", [1, 2])
-def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
+def test_streamed_large_batches_have_equal_bits(isa, patch, temporal):
     side = 4 * patch * (5 if patch == 40 else 12)
     images = [random_array((side, side, 3), seed=seed) for seed in range(2)]
     how = {"merge": 2, "temporal": temporal}
@@ -121,7 +121,7 @@ def test_large_batches_are_streamed_with_the_same_bits(isa, patch, temporal):
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
 @pytest.mark.parametrize("interpolation", ["bicubic", "nearest"])
 @pytest.mark.parametrize("order", ["CHW", "HWC"])
-def test_resized_patches_are_those_of_the_resized_image(isa, dtype, interpolation, order):
+def test_resized_patches_equal_patches_of_the_resized_image(isa, dtype, interpolation, order):
     rng = np.random.default_rng(1)
     for _ in range(4):
         height, width = rng.integers(20, 300, 2)
@@ -209,7 +209,7 @@ def test_bad_arguments(arguments, error, words):
     )
 
 
-def test_sizes_that_can_not_be_cut():
+def test_sizes_that_cannot_be_cut():
     sizes = np.array([40, 40, 9000]), np.array([40, 42, 40])
     check(
         lambda: pinfeed.functional.patch_grid(*sizes, 4, merge=2),
@@ -255,7 +255,7 @@ def test_sizes_that_can_not_be_cut():
     check(lambda: pinfeed.functional.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
 
 
-def test_messages_count_clips_and_not_their_frames():
+def test_messages_count_clips_not_frames():
     clips = [np.zeros((3, 8, 8, 3), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)]
     check(
         lambda: pinfeed.functional.patchify(clips, 4, input="THWC", temporal=2),

@@ -12,7 +12,7 @@ import pinfeed
 from arrays import assert_same_bits, random_array
 from pinfeed import _core
 
-# Outputs of this batch are large enough for the pool, which entries small ones to malloc.
+# Large enough for the pool, which leaves small outputs to malloc.
 IMAGES = random_array((4, 64, 96, 3))
 
 
@@ -24,14 +24,14 @@ def normalize(kind="ndarray", images=IMAGES):
 
 @pytest.fixture
 def as_torch_has_it():
-    """pinfeed's default number of threads; restored after the test."""
+    """Uses pinfeed's default number of threads; restores it after the test."""
     pinfeed.set_num_threads(None)
     yield torch.get_num_threads()
     pinfeed.set_num_threads(None)
 
 
 class TestThreads:
-    def test_follow_torch_until_set(self, as_torch_has_it):
+    def test_threads_follow_torch_until_set(self, as_torch_has_it):
         assert pinfeed.get_num_threads() == as_torch_has_it
         pinfeed.set_num_threads(5)
         assert pinfeed.get_num_threads() == 5
@@ -39,7 +39,7 @@ class TestThreads:
         assert pinfeed.get_num_threads() == as_torch_has_it
 
     @pytest.mark.parametrize("count", [0, -1, 2**70, 1.5, "2", [1]], ids=repr)
-    def test_at_least_one_and_a_sane_number(self, count, as_torch_has_it):
+    def test_thread_counts_must_be_positive_and_sane(self, count, as_torch_has_it):
         error = ValueError if isinstance(count, int) else TypeError
         message = f"count must be .* got {count}" if error is ValueError else "integer"
         with pytest.raises(error, match=message):
@@ -47,12 +47,12 @@ class TestThreads:
         assert pinfeed.get_num_threads() == as_torch_has_it
 
     @pytest.mark.usefixtures("as_torch_has_it")
-    def test_more_than_there_are(self):
+    def test_more_threads_than_cpus(self):
         expected = normalize()
         pinfeed.set_num_threads(10_000)
         assert_same_bits(normalize(), expected)
 
-    def test_one_in_a_worker(self):
+    def test_one_thread_in_a_worker(self):
         loader = torch.utils.data.DataLoader(
             range(2), batch_size=None, num_workers=1, collate_fn=_num_threads_here
         )
@@ -60,8 +60,8 @@ class TestThreads:
 
 
 def lets_go_of_the_gil(run, calls=100):
-    """Whether a thread that waits for the GIL gets it during this number of calls of `run`."""
-    run()  # what is imported, and looked up, at first
+    """Returns whether a thread that waits for the GIL gets it during this number of calls of `run`."""
+    run()  # first imports and lookups
     interval, go, has_run = sys.getswitchinterval(), threading.Lock(), threading.Event()
 
     def wait():
@@ -70,13 +70,13 @@ def lets_go_of_the_gil(run, calls=100):
 
     go.acquire()
     thread = threading.Thread(target=wait)
-    sys.setswitchinterval(1000)  # nobody is made to let go of it
+    sys.setswitchinterval(1000)  # nobody has to release it
     try:
         thread.start()
         go.release()
         start = time.perf_counter()
         while time.perf_counter() < start + 0.02:
-            pass  # the thread wakes up meanwhile
+            pass  # meanwhile the thread wakes up
         for _ in range(calls):
             run()
             if has_run.is_set():
@@ -89,13 +89,13 @@ def lets_go_of_the_gil(run, calls=100):
 
 @pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL")
 class TestGil:
-    # np.arange lets go of it too, and so does torch where a tensor dies.
+    # np.arange also releases the GIL, and so does torch when it frees a tensor.
     SMALL, ORDER = np.zeros((512, 256), np.float32), np.arange(512)  # 512 KiB
 
-    def test_is_kept_for_a_small_batch(self):
+    def test_the_gil_is_held_for_a_small_batch(self):
         assert not lets_go_of_the_gil(lambda: pinfeed.functional.gather(self.SMALL, self.ORDER))
 
-    def test_is_kept_for_a_small_batch_of_a_file_in_memory(self, tmp_path):
+    def test_the_gil_is_held_for_a_small_batch_of_a_file_in_memory(self, tmp_path):
         np.save(tmp_path / "rows.npy", self.SMALL)
         dataset, collate = pinfeed.ArrayDataset(tmp_path / "rows.npy"), pinfeed.Collate()
         batches = []
@@ -103,8 +103,8 @@ class TestGil:
             lambda: batches.append(collate(dataset.__getitems__(self.ORDER)))
         )
 
-    def test_is_let_go_of_for_a_large_batch(self):
-        images = np.zeros((64, 64, 64, 3), np.uint8)  # which become 3 MiB
+    def test_the_gil_is_released_for_a_large_batch(self):
+        images = np.zeros((64, 64, 64, 3), np.uint8)  # 3 MiB after normalization
         assert lets_go_of_the_gil(lambda: normalize(images=images), 10_000)
 
 
@@ -113,13 +113,13 @@ def _num_threads_here(_):
 
 
 class TestIsa:
-    def test_the_best_is_active_and_scalar_is_always_there(self):
+    def test_the_best_isa_is_active_and_scalar_always_exists(self):
         available = _core.available_isas()
         assert _core.active_isa() == available[0]
         assert available[-1] == "scalar"
         assert set(available) <= set(_core.compiled_isas())
 
-    def test_the_one_before_comes_back(self):
+    def test_the_previous_isa_is_restored(self):
         before = _core.active_isa()
         with pinfeed.testing.use_isa("scalar"):
             with pinfeed.testing.use_isa(before):
@@ -131,7 +131,7 @@ class TestIsa:
         assert _core.active_isa() == before
 
     @pytest.mark.parametrize("name", ["sse9", "", "SCALAR", "scalar "])
-    def test_unknown(self, name):
+    def test_unknown_isa(self, name):
         before = _core.active_isa()
         with (
             pytest.raises(ValueError, match=f"use_isa: name must be one of .*'scalar'.*{name!r}"),

@@ -73,11 +73,11 @@ def test_samples_of_several_dtypes_and_large_numbers_in_lists():
     values = pinfeed.functional.pad(
         samples, -1, scale=torch.tensor(0.25), dtype="float16", lengths=False
     )
-    assert values.tolist() == [[75], [-1], [24_992], [-1]]  # float16 has every 16th there
+    assert values.tolist() == [[75], [-1], [24_992], [-1]]  # float16 can represent every 16th
 
 
 class Elsewhere(torch.Tensor):
-    """A tensor that the native side rejects, as if it were on a device."""
+    """A tensor that the native code rejects, as if it were on a device."""
 
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
@@ -98,7 +98,7 @@ CLIPS = [np.array([1, 2], np.int16), np.array([3, 4], np.int16)]
 FLOATS = [clip.astype(np.float32) for clip in CLIPS]
 LONG = "must be finite and not 0 in float32"
 
-# What is done, the error, and words of its message.
+# The call, the error, and words of its message.
 BAD = {
     "0": (lambda: Pad(scale=0), ValueError, f"Pad: scale {LONG}", "leave it out to cast"),
     "nan": (lambda: Stack(scale=float("nan")), ValueError, f"Stack: scale {LONG}, got nan"),
@@ -128,8 +128,8 @@ def test_bad_calls(kind):
     check(*BAD[kind])
 
 
-def test_what_the_hints_say():
+def test_hints_of_errors_work():
     expected = torch.tensor([[0.5, 1.0], [1.5, 2.0]])
     assert_same(Collate(Stack(scale=0.5))(CLIPS), expected)
-    assert_same(Collate(Stack())(FLOATS) * 0.5, expected)  # leave it out and multiply the batch
-    assert_same(Collate(Stack(torch.float32))(CLIPS), 2 * expected)  # to cast without scaling
+    assert_same(Collate(Stack())(FLOATS) * 0.5, expected)  # multiply the batch instead
+    assert_same(Collate(Stack(torch.float32))(CLIPS), 2 * expected)  # a cast without scaling

@@ -13,7 +13,7 @@ from pinfeed import Collate, Jagged, JaggedBatch, Keep, Pad, Padded, Stack
 from pinfeed.functional import unbind
 from samples import STRUCTURES, Bag, Couple, FrozenRecord, Point, Record
 
-# What an entry is in sample i, and its field.
+# An entry of sample i, and its field.
 ENTRIES = {
     "number": (lambda i: i, None),
     "vector": (lambda i: np.full(3, i), None),
@@ -70,8 +70,8 @@ def as_batched(node):
 )
 @example(structure=("dict", ("tuple", "text", "number"), "number"), count=2)
 @example(structure=("tuple", "text", "number"), count=2)
-def test_samples_come_back_or_an_ambiguity_is_refused(structure, count):
-    # A batch that is a list as a whole is a structure if it can be.
+def test_samples_come_back_or_an_ambiguity_raises(structure, count):
+    # A batch that is a list as a whole is a structure if possible.
     assume(structure not in ("kept array", "kept list", "kept dict"))
     samples = [build(structure, partial(entry, sample=i)) for i in range(count)]
     batch = Collate(build(structure, lambda name: ENTRIES[name][1]))(samples)
@@ -111,7 +111,7 @@ def test_samples_come_back(samples):
     ],
     ids=str,
 )
-def test_what_may_be_read_in_two_ways(batch):
+def test_ambiguous_batches_raise(batch):
     with pytest.raises(
         ValueError, match=r"^unbind: (entry .* no other entry tells which|batch is empty)"
     ):
@@ -165,7 +165,7 @@ def test_unbind_of_entries_that_disagree():
 
 @pytest.mark.parametrize("lengths", [[1, 2], [3, 1], [1, 1]], ids=str)
 @pytest.mark.parametrize("more", [{}, {"y": 1}], ids=str)
-def test_offsets_under_a_key_of_their_own(lengths, more):
+def test_offsets_under_another_key(lengths, more):
     """Both samples have three items."""
     samples = [{"ids": [5] * length, **more} for length in lengths]
     batch = Collate({"ids": Jagged(offsets="cu_seqlens")})(samples)
@@ -188,15 +188,15 @@ def test_errors_about_padded_samples():
             unbind({"x": Padded(np.zeros((2, 3)), lengths, None)})
 
 
-def test_numbers_that_look_like_offsets():
+def test_numbers_that_resemble_offsets():
     for key in ("image_id", "label", "start"):
         batch = {"x": torch.zeros(3, 2), key: torch.tensor([0, 1, 2])}
         assert [sample[key] for sample in unbind(batch)] == [0, 1, 2]
     assert len(unbind({"x": torch.zeros(2, 2), "label": torch.tensor([0, 2])})) == 2
 
 
-def test_unbind_of_objects_where_nothing_else_tells():
-    """A list of arrays can have one per sample; the other entries tell the number of samples."""
+def test_unbind_of_objects_without_other_entries():
+    """A list of arrays can have one per sample; other entries determine the number of samples."""
     arrays = [np.arange(3), np.arange(3)]
     with pytest.raises(
         ValueError,
@@ -208,7 +208,7 @@ def test_unbind_of_objects_where_nothing_else_tells():
         True
     ] * 2
     assert [sample["name"] for sample in samples] == ["x", "y"]
-    pairs = unbind(arrays)  # of tuples, which are lists in batches
+    pairs = unbind(arrays)  # tuples become lists in batches
     assert pairs == [[i, i] for i in range(3)]
 
 

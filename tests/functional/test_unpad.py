@@ -19,7 +19,7 @@ PADDED = np.arange(24).reshape(2, 3, 4)
 
 @st.composite
 def padded_batches(draw):
-    """Draws a padded array of any strides and kind, lengths in some form, and keywords."""
+    """Draws a padded array of any strides and type, lengths in some form, and keywords."""
     shape = draw(st.lists(st.integers(0, 5), min_size=2, max_size=4))
     kind = draw(st.sampled_from(["ndarray", "read-only", "tensor"]))
     array = draw(views(shape, np.int32, mirrored=kind != "tensor"))
@@ -76,13 +76,13 @@ def test_gradients_flow(is_contiguous, lengths):
     torch.testing.assert_close(entry.grad, expected)
 
 
-def test_a_gradient_that_stays_in_the_padding_is_zero():
+def test_gradients_of_padding_are_zero():
     padded = torch.ones(1, 4, requires_grad=True)
     pinfeed.functional.unpad(padded, [0])[0].sum().backward()
     assert padded.grad.tolist() == [[0] * 4]
 
 
-def test_nothing():
+def test_empty_batches():
     assert pinfeed.functional.unpad(np.zeros((0, 3)), []) == []
     assert pinfeed.functional.unpad(torch.zeros((0, 3, 2)), np.zeros((0, 2), np.int32)) == []
     for padded in (np.zeros((2, 0, 3)), torch.zeros((2, 0, 3)), torch.zeros((2, 3, 0))):
@@ -125,7 +125,7 @@ def test_bad_input(bad, convert):
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("axes", [0, 1, -1, (1,), (0, 2), (1, 2), (-3, -1)])
-def test_axes_are_those_of_pad(convert, side, axes):
+def test_axes_equal_the_axes_of_pad(convert, side, axes):
     chosen = axes if isinstance(axes, tuple) else (axes,)
     rng = np.random.default_rng(0)
     sizes = np.full((6, 3), 4)
@@ -138,7 +138,7 @@ def test_axes_are_those_of_pad(convert, side, axes):
         np.testing.assert_array_equal(view, sample)
 
 
-def test_views_may_be_changed_in_place_with_gradients():
+def test_views_can_be_changed_in_place_with_gradients():
     weight = torch.ones((), requires_grad=True)
     values = torch.ones(2, 3)
     pinfeed.functional.unpad(values, [1, 2])[1].mul_(2 * weight)
@@ -160,7 +160,7 @@ def test_matrices_and_masked_arrays():
 @pytest.mark.parametrize("mask", [False, True])
 def test_axes_of_images_are_known(output, mask):
     rng = np.random.default_rng(0)
-    # The second one is smaller than its channels, which the sizes would fit, too.
+    # The second one is smaller than its channels, which the sizes would also fit.
     images = [rng.integers(0, 256, (*size, 4), np.uint8) for size in ((2, 3), (1, 2))]
     field = pinfeed.Image(pad_value=-1, sizes=True, mask=mask, multiple_of=4, output=output)
     batch = pinfeed.Collate(field)(images)
@@ -180,7 +180,7 @@ def test_axes_of_images_are_known(output, mask):
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("mask", [False, True])
-def test_the_side_of_padding_is_known(side, mask):
+def test_the_padding_side_is_known(side, mask):
     samples = [[1, 2], [3], [], [4, 5, 6]]
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     batches = [
@@ -199,7 +199,7 @@ def test_the_side_of_padding_is_known(side, mask):
             again.unbind(),
         ):
             assert [part.tolist() for part in parts] == samples
-    # Who says a side is right, and one that is made by hand doesn't know.
+    # An explicit side is right; a Padded built by hand has no side.
     by_hand = pinfeed.Padded(*batches[0])
     for batch in (by_hand, batches[0]):
         assert [part.tolist() for part in pinfeed.functional.unpad(batch, side=side)] == samples
@@ -207,7 +207,7 @@ def test_the_side_of_padding_is_known(side, mask):
         assert again.values.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_parts_of_a_jagged_batch_are_views_and_a_mask_tells_no_lengths():
+def test_parts_of_a_jagged_batch_are_views_and_a_mask_has_no_lengths():
     samples = [torch.arange(3), torch.arange(0), torch.arange(5)]
     jagged = pinfeed.Collate(pinfeed.Jagged())(samples)
     jagged.unbind()[2][0] = 7

@@ -1,7 +1,7 @@
-"""Tests on a GPU, which `make test-gpu` runs: without one they fail, and none is skipped.
+"""Fixtures for tests on a GPU, which `make test-gpu` runs; without one they fail, and none is skipped.
 
-They need nothing beyond torch, NumPy, pytest and Hypothesis, and no other conftest.py.
-``--device cpu`` looks whether the tests themselves are in order, as far as a CPU can tell.
+They need only torch, NumPy, pytest and Hypothesis, and no other conftest.py.
+``--device cpu`` checks the tests themselves on a CPU.
 """
 
 import faulthandler
@@ -57,7 +57,7 @@ def device(pytestconfig):
 
 @pytest.fixture(autouse=True)
 def watchdog():
-    """A test that hangs ends with the stacks of all threads. Sanitizers are slow."""
+    """Ends a test that hangs, with the stacks of all threads. Sanitizers are slow."""
     faulthandler.dump_traceback_later(600, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -68,4 +68,4 @@ def errors_belong_to_their_test():
     yield
     gc.collect()
     if torch.cuda.is_available():
-        torch.cuda.synchronize()  # raises what a kernel did wrong
+        torch.cuda.synchronize()  # raises errors of kernels

@@ -1,4 +1,4 @@
-"""DeviceLoader on a device, with copies and kernels that take long."""
+"""DeviceLoader on a device, with slow copies and kernels."""
 
 import gc
 import threading
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from pinfeed import ArrayDataset, Collate, DeviceLoader, Image, Jagged, Pad, RaggedArray, from_numpy
 from samples import assert_same
 
-LONG = 100_000_000  # cycles: some hundredths of a second
+LONG = 100_000_000  # cycles: a few hundredths of a second
 
 
 class Batch(NamedTuple):
@@ -49,7 +49,7 @@ def no_thread_is_left():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_batches_arrive_as_they_were(depth, device):
+def test_batches_arrive_unchanged(depth, device):
     batches = DeviceLoader([batch_of(i) for i in range(20)], device, prefetch=depth)
     for _ in range(2):
         for i, batch in enumerate(batches):
@@ -58,7 +58,7 @@ def test_batches_arrive_as_they_were(depth, device):
         assert i == 19
 
 
-def test_what_is_computed_with_batches_that_were_dropped(device):
+def test_computations_with_dropped_batches_are_right(device):
     """The consumer's stream is far behind its thread, and the memory is requested again."""
     sums = []
     for batch in DeviceLoader([batch_of(i) for i in range(30)], device):
@@ -68,8 +68,8 @@ def test_what_is_computed_with_batches_that_were_dropped(device):
     assert [int(total) for total in sums] == [i * (200_000 + 7 + 6) for i in range(30)]
 
 
-def test_slots_are_not_written_while_they_are_copied(device):
-    """The copy stream is kept waiting, and the loader is not."""
+def test_slots_are_not_overwritten_during_their_copy(device):
+    """The copy stream waits; the loader doesn't."""
     kept = []
     for batch in DeviceLoader((batch_of(i, 2_000_000) for i in range(12)), device, prefetch=6):
         kept.append(batch.image)
@@ -78,7 +78,7 @@ def test_slots_are_not_written_while_they_are_copied(device):
 
 
 @pytest.mark.gpu_only
-def test_a_consumer_on_streams_of_its_own():
+def test_a_consumer_with_its_own_streams():
     streams = [torch.cuda.Stream() for _ in range(3)]
     batches = iter(DeviceLoader([batch_of(i) for i in range(12)], "cuda"))
     sums = []
@@ -145,7 +145,7 @@ def test_a_batch_too_large_for_the_device():
 
 
 @pytest.mark.gpu_only
-def test_devices_that_are_not_there():
+def test_missing_devices():
     count = torch.cuda.device_count()
     batches = DeviceLoader([torch.ones(1)], f"cuda:{count}")
     with pytest.raises(ValueError, match=rf"'cuda:{count}' is not available; torch finds {count}"):
@@ -165,7 +165,7 @@ def test_a_loader_that_yields_nothing(device):
 
 
 @pytest.mark.parametrize("stop", [0, 1, 5])
-def test_loops_that_are_left(stop, device):
+def test_leaving_a_loop(stop, device):
     for i, _ in enumerate(DeviceLoader((batch_of(i) for i in range(100)), device)):
         if i == stop:
             break

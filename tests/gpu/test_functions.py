@@ -1,4 +1,4 @@
-"""Functions and ops on the device: the bits of the CPU."""
+"""Functions and ops on the device return the bits of the CPU."""
 
 import itertools
 

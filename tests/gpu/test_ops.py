@@ -19,14 +19,14 @@ pytestmark = pytest.mark.gpu_only
 P = torch.ops.pinfeed
 DEVICE = torch.device("cuda:0")
 MEAN, STD = op_cases.MEAN, op_cases.STD
-# Not on the device when tests are collected, which would fail there and say less.
+# Created late, because a missing device would fail during collection, with a worse message.
 CALLS = list(op_cases.calls())
 
 
 def test_every_op_has_a_kernel():
     for name in op_cases.OPS:
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"pinfeed::{name}", "CUDA")
-    # Else fields would run on the CPU, whose results have the same bits.
+    # Otherwise fields run on the CPU, whose results have the same bits.
     assert has_kernels(DEVICE)
 
 
@@ -43,7 +43,7 @@ def assert_same_tensors(got, expected):
 @pytest.mark.parametrize(
     ("op", "args", "kwargs"), [c[1:] for c in CALLS], ids=[c[0] for c in CALLS]
 )
-# torch looks at it itself and hides the warning where it is shown, later than "error" raises it.
+# torch hides this warning too late for the "error" filter.
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not an entry:UserWarning"
 )
@@ -142,7 +142,7 @@ def test_pad_of_a_jagged_batch(value, side, dtype):
             assert_same_tensors(back.offsets, batch.offsets)
 
 
-def test_fields_are_applied_by_the_ops():
+def test_fields_use_the_ops():
     images = op_cases.images()
     for field in (Image(MEAN, STD, channels_last=True, dtype=torch.bfloat16),):
         expected = field.apply(images, images, FieldContext("batch"))
@@ -162,7 +162,7 @@ def test_gradients():
         )
 
 
-# torch 2.11's inductor uses what torch 2.11 deprecates.
+# torch 2.11's inductor uses functions that torch 2.11 deprecates.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
 def test_compile():
     def step(images, values, offsets):
@@ -202,7 +202,7 @@ def test_capture_into_a_graph(channels):
         assert torch.equal(got, expected)
 
 
-def test_runs_on_the_current_stream():
+def test_ops_run_on_the_current_stream():
     images = op_cases.images(DEVICE, (64, 224, 224, 3))
     expected = P.normalize_images(images, MEAN, STD)
     out = torch.zeros_like(expected)
@@ -212,7 +212,7 @@ def test_runs_on_the_current_stream():
         torch.cuda._sleep(200_000_000)  # about a tenth of a second
         pinfeed.functional.normalize(images, MEAN, STD, out=out)
     assert not stream.query()
-    assert (out == 0).all()  # on the default stream, ahead of the other
+    assert (out == 0).all()  # on the default stream, ahead of the other one
     stream.synchronize()
     assert torch.equal(out, expected)
 
@@ -226,10 +226,10 @@ def test_nothing_waits_for_the_device():
         P.unpad_to_jagged(padded, offsets, 12)
         P.permute(images)
 
-    calls()  # what is loaded at the first call may wait
+    calls()  # loading at the first call can wait
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, that the mode is a prototype
+            warnings.simplefilter("ignore")  # torch's warning that the mode is a prototype
             torch.cuda.set_sync_debug_mode("error")
         calls()
     finally:

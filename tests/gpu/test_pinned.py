@@ -36,7 +36,7 @@ def workers(dataset=SAMPLES, **options):
     return DataLoader(dataset, multiprocessing_context=method, timeout=120, **options)
 
 
-# Of this process.
+# In this process.
 
 
 def test_outputs_are_pinned():
@@ -45,7 +45,7 @@ def test_outputs_are_pinned():
     assert not Collate(SPEC, pin_memory=False)(MIXED)["image"].is_pinned()
 
 
-def test_dataloader_has_nothing_left_to_copy():
+def test_dataloader_copies_no_pinned_batch_again():
     for batch in DataLoader(MIXED, 4, collate_fn=Collate({"tokens": Pad(lengths=False)})):
         for entry in batch.values():
             assert entry.pin_memory().data_ptr() == entry.data_ptr()
@@ -61,15 +61,15 @@ assert pinfeed.Collate()([np.zeros(1000)] * 100).is_pinned()
 """
 
 
-def test_no_device_is_started_for_it():
+def test_pinning_in_collate_starts_no_device():
     subprocess.run([sys.executable, "-c", NOT_STARTED], check=True, timeout=300)
 
 
-# Of workers.
+# In workers.
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_batches_of_workers_are_pinned_when_dataloader_is_asked_to(pin_memory):
+def test_batches_of_workers_are_pinned_on_request(pin_memory):
     for batch in workers(pin_memory=pin_memory):
         assert batch.is_pinned() == pin_memory
 
@@ -100,7 +100,7 @@ class _Initialized:
         return np.array(torch.cuda.is_initialized())
 
 
-def test_no_warning_comes_of_it():
+def test_pinning_gives_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*fork.*")

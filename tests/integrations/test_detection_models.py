@@ -1,4 +1,4 @@
-"""Batches of images and their objects, as torchvision's detectors train on them."""
+"""Batches of images and their objects for training torchvision's detectors."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ pytestmark = [
 
 
 def nms(boxes, scores, iou_threshold):
-    """Boxes that overlap none of a better score too much, the best first."""
+    """Returns the boxes, best first, that overlap no better box too much."""
     order, kept = scores.argsort(descending=True), []
     while len(order):
         best, order = order[0], order[1:]
@@ -28,7 +28,7 @@ def nms(boxes, scores, iou_threshold):
 
 @pytest.fixture
 def operators(monkeypatch):
-    """torchvision's operator nms, if its own can't be loaded with this torch."""
+    """Replaces torchvision's operator nms if it can't be loaded with this torch."""
     if torchvision.extension._has_ops():
         yield
         return

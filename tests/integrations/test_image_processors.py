@@ -1,4 +1,4 @@
-"""pinfeed.Image.from_processor against transformers' own image processors."""
+"""pinfeed.Image.from_processor compared with transformers' image processors."""
 
 import importlib
 import random
@@ -38,7 +38,7 @@ def processor_of(family, backend="", **settings):
 
 
 def photos(*sizes):
-    """Smooth pictures, because Pillow rounds between rows and columns."""
+    """Returns smooth images, because Pillow rounds between rows and columns."""
     for height, width in sizes:
         rows, columns = np.arange(height)[:, None, None], np.arange(width)[:, None]
         waves = np.sin(rows / 17 + np.arange(3)) * np.cos(columns / 23 + np.arange(3))
@@ -52,7 +52,7 @@ def compare(family, backend, sizes=SIZES, **settings):
     processor = processor_of(family, backend, **settings)
     image = pinfeed.Image.from_processor(processor)
     names = vars(pinfeed) | vars(pinfeed.augment) | {"torch": torch}
-    assert repr(eval(repr(image), names)) == repr(image)  # it can be pasted
+    assert repr(eval(repr(image), names)) == repr(image)  # the repr evaluates
     samples = [*photos(*sizes)]
     step = 1 / 255 / min(processor.image_std) if processor.do_normalize else 1 / 255
     step *= 1 if processor.do_rescale else 255
@@ -63,7 +63,7 @@ def compare(family, backend, sizes=SIZES, **settings):
         )
         found, expected = ours["pixel_values"].float(), theirs["pixel_values"].float()
         assert found.shape == expected.shape
-        # torch resizes bilinear bytes in float32 where the CPU has AVX-512; Pillow rounds otherwise.
+        # torch resizes bilinear bytes in float32 on CPUs with AVX-512; Pillow rounds differently.
         levels = (found - expected).abs() / step
         assert levels.max() <= (2.02 if backend else 1.02)
         assert (levels > 1.02).float().mean() <= 2e-3
@@ -86,7 +86,7 @@ def test_any_settings(number):
     edge = draw.randint(20, 60)
     sizes = [{"height": edge, "width": draw.randint(20, 60)}, {"shortest_edge": edge}]
     settings = {
-        # Where centers lie between two pixels, Pillow's nearest adds up and errs.
+        # If centers lie between two pixels, Pillow's nearest accumulates rounding errors.
         "resample": draw.choice([2, 3] if backend else [0, 2, 3]),
         "do_rescale": draw.random() < 0.8,
         "do_normalize": draw.random() < 0.8,
@@ -109,8 +109,8 @@ def test_any_settings(number):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("resample", [0, 2, 3])
-def test_photos_of_noise(backend, resample):
-    """Smooth ones could hide which weights a resize has."""
+def test_images_of_noise(backend, resample):
+    """Smooth images could hide wrong weights of a resize."""
     noise = np.random.default_rng(0).integers(0, 256, (97, 143, 3), np.uint8)
     for size in ({"height": 40, "width": 61}, {"height": 150, "width": 160}):
         processor = processor_of("ViT", backend, size=size, resample=resample, do_normalize=False)
@@ -181,7 +181,7 @@ def test_segmentation_maps(backend, number):
 
 
 def test_odd_rests_and_long_images():
-    """Where transformers rounds otherwise than torchvision."""
+    """Transformers rounds these differently from torchvision."""
     for size in [(32, 32 + spare) for spare in range(8)]:
         compare(
             "CLIP", "", [size], size={"shortest_edge": 32}, crop_size={"height": 29, "width": 29}
@@ -199,7 +199,7 @@ def test_odd_rests_and_long_images():
         assert found["pixel_values"].shape[2:] == expected
 
 
-def test_a_processor_that_has_one():
+def test_a_processor_with_an_image_processor():
     class Processor:
         image_processor = processor_of("ViT")
 
@@ -229,5 +229,5 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_not_covered_is_refused_by_name(case):
+def test_unsupported_settings_are_named(case):
     check(*BAD[case])

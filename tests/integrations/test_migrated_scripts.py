@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("torchvision")
 pytest.importorskip("PIL")
 
-# As torchvision's references/classification: presets, a loop for training and one for evaluation.
+# Like torchvision's references/classification: presets, and loops for training and evaluation.
 CLASSIFICATION = """
     import PIL.Image, numpy as np, torch
     from torch.utils.data import DataLoader, Dataset
@@ -68,7 +68,7 @@ CLASSIFICATION_CHANGES = {
     ),
 }
 
-# As transformers' run_image_classification.py: a transform set on the dataset, and a collate_fn.
+# Like transformers' run_image_classification.py: a transform set on the dataset, and a collate_fn.
 IMAGES = """
     import datasets, numpy as np, torch, transformers
     from torchvision.transforms import CenterCrop, Compose, Normalize, ToTensor
@@ -112,7 +112,7 @@ IMAGES_CHANGES = {
     ),
 }
 
-# The end of its scripts.
+# The common end of transformers' scripts.
 TRAIN = """
     arguments = transformers.TrainingArguments(
         folder, num_train_epochs=2, use_cpu=True, report_to="none", save_strategy="no",
@@ -123,7 +123,7 @@ TRAIN = """
     weights = [*model.parameters()]
 """
 
-# As transformers' run_glue.py.
+# Like transformers' run_glue.py.
 GLUE = """
     import datasets, torch, transformers
     from transformers import DataCollatorWithPadding
@@ -145,7 +145,7 @@ GLUE_CHANGES = {
     )
 }
 
-# As transformers' run_mlm.py: texts in blocks of one length, masked as batches are made.
+# Like transformers' run_mlm.py: texts in blocks of one length, masked per batch.
 MLM = """
     import datasets, torch, transformers
     from transformers import DataCollatorForLanguageModeling
@@ -166,7 +166,7 @@ MLM_CHANGES = {
     )
 }
 
-# As transformers' run_ner.py: a label for the first token of each word.
+# Like transformers' run_ner.py: a label for the first token of each word.
 NER = """
     import datasets, torch, transformers
     from transformers import DataCollatorForTokenClassification
@@ -198,7 +198,7 @@ NER_CHANGES = {
     )
 }
 
-# As nanoGPT's train.py: windows that begin anywhere in a file of tokens.
+# Like nanoGPT's train.py: random slices of a token file.
 GPT = """
     import os
     import numpy as np
@@ -240,7 +240,7 @@ GPT_CHANGES = {
     ),
 }
 
-# As timm's train.py, whose loader makes the transforms; they draw nothing here.
+# Like timm's train.py, whose loader creates the transforms; they draw nothing here.
 TIMM = """
     import io
     import numpy as np
@@ -310,7 +310,7 @@ TIMM_CROPS = {
     ),
 }
 
-# Script, changes, maximum number of changed lines, and how far weights may be apart.
+# Script, changes, maximum number of changed lines, and tolerance for weights.
 SCRIPTS = {
     "references/classification": (CLASSIFICATION, CLASSIFICATION_CHANGES, 6, 1e-5),
     "run_image_classification.py": (IMAGES, IMAGES_CHANGES, 8, 1e-5),
@@ -327,7 +327,7 @@ SCRIPTS = {
 def test_a_script(name, tmp_path):
     if "timm" in name:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of how it imports torchvision
+            warnings.simplefilter("ignore")  # about its import of torchvision
             pytest.importorskip("timm.loss")
     theirs, ours = run_both(*SCRIPTS[name], tmp_path)
     if "evaluated" in theirs:

@@ -8,7 +8,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 import pinfeed
 
-START, IMAGE, END, TEXT = 1, 2, 3, 4  # tokens; from TEXT on, text
+START, IMAGE, END, TEXT = 1, 2, 3, 4  # tokens; text from TEXT on
 LENGTH = 64
 
 

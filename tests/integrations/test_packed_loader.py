@@ -12,7 +12,7 @@ from messages import check
 from pinfeed.integrations.transformers import DataCollatorWithFlattening, packed_loader
 
 pytestmark = [
-    # Of what TRL does.
+    # TRL's warnings about itself.
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing. is deprecated"),
     pytest.mark.filterwarnings("ignore:This sequence already has"),
 ]
@@ -57,7 +57,7 @@ def arguments_of(folder, kind=transformers.TrainingArguments, **options):
 
 @torch.no_grad()
 def loss_of_documents(model, batch):
-    """The mean over all labels, of one document at a time."""
+    """Returns the mean loss over all labels, one document at a time."""
     losses = []
     for ids, positions, labels in zip(
         batch["input_ids"], batch["position_ids"], batch["labels"], strict=True
@@ -72,7 +72,7 @@ def loss_of_documents(model, batch):
 
 
 def watched(kind):
-    """A Trainer that compares the loss of each step with the loss of separate documents."""
+    """Returns a Trainer that compares the loss of each step with the loss of separate documents."""
 
     class Watched(kind):
         def compute_loss(self, model, inputs, *args, **options):
@@ -109,9 +109,9 @@ def test_the_loss_of_trainer(model, workers, tmp_path):
         assert sorted(tokens) == sorted(np.concatenate(DOCUMENTS))
 
 
-def test_a_run_that_is_resumed(tmp_path):
+def test_a_resumed_run(tmp_path):
     whole = train(tmp_path, ARRAYS, save_strategy="steps", save_steps=1)
-    assert len(whole) == 10  # so that one state is of the end of an epoch
+    assert len(whole) == 10  # so that one state is at the end of an epoch
     for steps in (2, 5):
         assert train(tmp_path, ARRAYS, resume=f"{tmp_path}/checkpoint-{steps}") == whole[steps:]
 
@@ -141,7 +141,7 @@ def trainer_of(folder, dataset=ARRAYS):
     return transformers.Trainer(model_of(), arguments_of(folder, seed=3), train_dataset=dataset)
 
 
-def test_what_flash_attention_takes(tmp_path):
+def test_arguments_of_flash_attention(tmp_path):
     trainer = trainer_of(tmp_path)
     trainer.model.config._attn_implementation = "flash_attention_2"
     batch = next(iter(packed_loader(trainer, 32, overflow="truncate", batch_size=2)))
@@ -152,7 +152,7 @@ def test_what_flash_attention_takes(tmp_path):
     assert batch["cu_seq_lens_q"].unique().tolist() == [*starts, 64]
 
 
-def test_which_seed(tmp_path):
+def test_the_seed(tmp_path):
     trainer = trainer_of(tmp_path)
     first = lambda: next(iter(packed_loader(trainer, 32)))["input_ids"].tolist()
     of_seed = first()
@@ -166,7 +166,7 @@ HALVES = [[0] * (len(ids) // 2) + [1] * (len(ids) - len(ids) // 2) for ids in DO
 
 
 def labels_of(loader):
-    """The labels that count of each document, by its tokens; each has other tokens."""
+    """Returns the counted labels of each document, by its tokens, which are unique to it."""
     found = {}
     for batch in loader:
         rows = zip(batch["input_ids"], batch["position_ids"], batch["labels"], strict=True)
@@ -203,7 +203,7 @@ def test_tokens_that_do_not_count(key, kind, has_labels, tmp_path):
         assert found[tuple(ids)] == expected
 
 
-def test_what_trl_says_of_completions(tmp_path):
+def test_trl_completion_masks(tmp_path):
     dataset = table_of({"input_ids": DOCUMENTS, "completion_mask": HALVES}, "dataset")
     for only, counted in (None, False), (True, False), (False, True):
         arguments = arguments_of(
@@ -245,7 +245,7 @@ LOST = {
 
 @pytest.mark.parametrize("kind", ["arrays", "dataset", "table"])
 @pytest.mark.parametrize("key", LOST)
-def test_columns_that_would_be_lost(key, kind, tmp_path):
+def test_columns_that_would_be_lost_raise(key, kind, tmp_path):
     table = table_of({"input_ids": DOCUMENTS, key: LOST[key]}, kind)
     check(
         lambda: packed_loader(trainer_of(tmp_path, table), 32),
@@ -259,7 +259,7 @@ def test_columns_that_would_be_lost(key, kind, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["prompt_length", "sample_weight"])
-def test_numbers_that_would_be_lost(key, tmp_path):
+def test_numbers_that_would_be_lost_raise(key, tmp_path):
     table = table_of({"input_ids": DOCUMENTS, key: [1] * len(DOCUMENTS)}, "dataset")
     check(
         lambda: packed_loader(trainer_of(tmp_path, table), 32), ValueError, f"'{key}'", "leave it"
@@ -275,7 +275,7 @@ def test_a_file(tmp_path):
     assert found[tuple(longest)][1] == -100 != found[tuple(longest)][-1]
 
 
-def test_what_is_refused(tmp_path):
+def test_bad_arguments(tmp_path):
     load = lambda dataset, length=32: packed_loader(trainer_of(tmp_path), length, dataset)
     arrays = pinfeed.ArrayDataset({"tokens": ARRAYS["input_ids"]})
     check(lambda: load(arrays), KeyError, "expected a key of its samples, got 'input_ids'")

@@ -1,4 +1,4 @@
-"""pinfeed.Patches.from_processor against transformers' own image processors, made of settings."""
+"""pinfeed.Patches.from_processor compared with transformers' image processors, built from settings."""
 
 import importlib
 from pathlib import Path
@@ -38,7 +38,7 @@ def images():
 
 
 def compare(module, name, settings, suffix, tolerance):
-    """Asserts that grids are equal, and values, in steps of a byte, but for hardly any of PIL's."""
+    """Asserts that grids are equal, and that values are, in steps of a byte, except for a few of PIL's."""
     infix = "pil_" if suffix == "Pil" else ""
     path = f"transformers.models.{module}.image_processing_{infix}{module}"
     processor = getattr(importlib.import_module(path), f"{name}ImageProcessor{suffix}")(**settings)
@@ -59,13 +59,13 @@ def compare(module, name, settings, suffix, tolerance):
 
 
 @pytest.mark.parametrize("label", [label for label in PROCESSORS if "MiniMax" not in label])
-def test_values_are_those_of_processors_that_resize_by_pil(label):
+def test_values_equal_processors_that_resize_with_pil(label):
     module, name = label.split()
     compare(module, name, PROCESSORS[label], "Pil", 1.01)
 
 
-# torch resizes bicubic bytes as we do, so only the normalization rounds differently; bilinear ones
-# in float32, where the CPU has AVX-512.
+# torch resizes bicubic bytes like pinfeed, so only the normalization rounds differently. It resizes bilinear
+# bytes in float32 on CPUs with AVX-512.
 PROGRAM = """
 import sys
 sys.path[:0] = sys.argv[1:3]
@@ -79,7 +79,7 @@ for label, settings in tests.PROCESSORS.items():
 """
 
 
-def test_bits_of_bytes_are_those_of_processors_that_resize_by_torch():
+def test_bytes_equal_processors_that_resize_with_torch():
     here = Path(__file__).parent
     printed = run_python(PROGRAM, str(here), str(here.parent))
     assert printed.split("\n")[:-1] == list(PROCESSORS)
@@ -91,7 +91,7 @@ def processor_of(label, **settings):
     return getattr(importlib.import_module(path), f"{name}ImageProcessorPil")(**settings)
 
 
-def test_what_is_not_covered_is_refused_by_name():
+def test_unsupported_settings_are_named():
     make = pinfeed.Patches.from_processor
     check(lambda: make(object()), TypeError, "Qwen2VLImageProcessor", "got object")
     processor = processor_of("qwen2_vl Qwen2VL", resample=1)
@@ -100,7 +100,7 @@ def test_what_is_not_covered_is_refused_by_name():
     check(lambda: make(processor), ValueError, "temporal_patch_size=3", "powers of 2")
 
 
-def test_settings_that_leave_steps_out():
+def test_settings_that_disable_steps():
     processor = processor_of(
         "qwen2_vl Qwen2VL", do_resize=False, do_rescale=False, do_normalize=False
     )

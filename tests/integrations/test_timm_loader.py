@@ -1,4 +1,4 @@
-"""timm's create_loader with ``Collate()`` in place of its ``fast_collate``."""
+"""timm's create_loader with ``Collate()`` instead of its ``fast_collate``."""
 
 import warnings
 
@@ -10,7 +10,7 @@ import pinfeed
 
 PIL = pytest.importorskip("PIL.Image")
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of how it imports torchvision
+    warnings.simplefilter("ignore")  # about its import of torchvision
     timm = pytest.importorskip("timm.data")
 
 
@@ -27,7 +27,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 def losses(workers, **options):
-    """Of a few steps of training."""
+    """Returns the losses of a few training steps."""
     torch.manual_seed(0)
     loader = timm.create_loader(
         Photos(),

@@ -1,4 +1,4 @@
-"""The classes that take the place of transformers' data collators, beside those."""
+"""The replacements for transformers' data collators, compared with the originals."""
 
 import functools
 import importlib
@@ -18,7 +18,7 @@ from pinfeed.integrations import transformers as ours
 from programs import run_python
 
 NAMES = [name for name in ours.__all__ if name.startswith("DataCollator")]
-TOKENS = st.integers(0, 9)  # 0 is the padding token, which may stand in a text
+TOKENS = st.integers(0, 9)  # 0 is the padding token, which a text can contain
 
 
 def tokenizer_of(side="right", **options):
@@ -50,16 +50,17 @@ CONVERTERS = {
 def features_of(
     draw, labels, least=1, columns=("attention_mask", "token_type_ids", "special_tokens_mask")
 ):
-    """Features with entries that a tokenizer makes, and ``labels``: for a number of tokens, and a
-    number that is the same for all features."""
+    """Returns features with the entries of a tokenizer and ``labels``; each takes a number of tokens, and a
+    number that is the same for all features.
+    """
     keys = draw(st.sets(st.sampled_from(columns))) if columns else ()
     kind = draw(st.sampled_from([*CONVERTERS]))
     convert = CONVERTERS[kind]
     same = draw(st.integers(1, 3))
-    # transformers makes float32 of tokens if there are none at all.
+    # transformers returns float32 tokens if all features are empty.
     lengths = draw(st.lists(st.integers(least, 6), min_size=1, max_size=5).filter(any))
     if kind != "lists" and lengths[0] == 0:
-        lengths.sort(reverse=True)  # and it can't tell what the first one is
+        lengths.sort(reverse=True)  # or if it can't infer the type of the first one
     features = []
     for length in lengths:
         entries = {"input_ids": draw(st.lists(TOKENS, min_size=length, max_size=length))}
@@ -121,7 +122,7 @@ def test_token_classification(data, name, side, options):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_pad_cuts_where_a_tokenizer_truncates(side):
+def test_pad_truncates_like_a_tokenizer(side):
     texts = ["a longer text", "b", "three"]
     tokenizer = tokenizer_of(side, truncation_side=side)
     expected = tokenizer(
@@ -144,7 +145,7 @@ def test_pad_cuts_where_a_tokenizer_truncates(side):
 
 
 class Decoder:
-    """What prepares decoder_input_ids."""
+    """A model that prepares decoder_input_ids."""
 
     def prepare_decoder_input_ids_from_labels(self, labels):
         return labels.clamp(min=0)
@@ -245,7 +246,7 @@ def test_flattening(data, options, has_labels, call):
         numbers = st.lists(TOKENS, min_size=length, max_size=length)
         return st.fixed_dictionaries({"labels": numbers} if has_labels else {})
 
-    # An empty feature gets a label without a token from transformers.
+    # transformers gives an empty feature a label without a token.
     features = data.draw(features_of(labels, columns=()))
     if data.draw(st.booleans(), "a mask"):
         features = [{**f, "attention_mask": [1] * len(f["input_ids"])} for f in features]
@@ -254,7 +255,7 @@ def test_flattening(data, options, has_labels, call):
     assert_same_batch(batch, expected)
 
 
-def test_columns_that_change_nothing_are_left_out():
+def test_columns_without_effect_are_dropped():
     features = [
         {
             "input_ids": ids,
@@ -294,7 +295,7 @@ TEXTS = [[3 + (i * j) % 29 for j in range(1 + i % 5)] for i in range(1, 9)]
 
 
 def trained(kind, config, dataset, collator, folder, **options):
-    """The batches that a model of theirs gets of their Trainer, and its loss."""
+    """Returns the batches that a model gets from transformers' Trainer, and its loss."""
     arguments = transformers.TrainingArguments(
         folder,
         max_steps=2,
@@ -319,7 +320,7 @@ def trained(kind, config, dataset, collator, folder, **options):
 
 
 class WatchedCollate(pinfeed.Collate):
-    """Notes whether it got rows; of a worker's nobody learns."""
+    """A Collate that records whether it received rows; the records of workers are lost."""
 
     got_rows = None
 
@@ -331,13 +332,13 @@ class WatchedCollate(pinfeed.Collate):
 def assert_same_training(found, expected):
     for batch, own in zip(found[0], expected[0], strict=True):
         assert batch.keys() == own.keys()
-        for key, entry in own.items():  # masks may be bool
+        for key, entry in own.items():  # masks can be bool
             assert torch.equal(batch[key].to(entry.dtype), entry), key
     assert found[1] == expected[1]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_their_trainer(workers, tmp_path):
+def test_transformers_trainer(workers, tmp_path):
     features = [{"input_ids": ids, "labels": ids} for ids in TEXTS]
     expected, found = (
         trained(
@@ -350,7 +351,7 @@ def test_their_trainer(workers, tmp_path):
     assert_same_training(found, expected)
 
 
-ROWS = {"remove_unused_columns": False}  # else the Trainer makes a list of dicts of them
+ROWS = {"remove_unused_columns": False}  # otherwise the Trainer makes a list of dicts of them
 
 
 @pytest.mark.parametrize(
@@ -359,7 +360,7 @@ ROWS = {"remove_unused_columns": False}  # else the Trainer makes a list of dict
     ids=["dicts", "samples", "rows", "workers"],
 )
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_collate_in_their_trainer(side, options, got_rows, tmp_path):
+def test_a_collate_in_transformers_trainer(side, options, got_rows, tmp_path):
     kind, config = transformers.LlamaForCausalLM, DECODER
     features = [{"input_ids": ids, "labels": ids} for ids in TEXTS]
     own = transformers.DataCollatorForSeq2Seq(tokenizer_of(side), pad_to_multiple_of=8)
@@ -376,8 +377,8 @@ def test_a_collate_in_their_trainer(side, options, got_rows, tmp_path):
     assert_same_training(found, trained(kind, config, features, own, tmp_path))
 
 
-def test_a_collate_where_the_mask_matters(tmp_path):
-    """Every token of Bert looks at every other."""
+def test_a_collate_for_a_model_that_needs_the_mask(tmp_path):
+    """Every token of BERT attends to every other."""
     kind, config = transformers.BertForSequenceClassification, transformers.BertConfig(**SIZES)
     features = [{"input_ids": ids, "labels": len(ids) % 2} for ids in TEXTS]
     masked = [feature | {"attention_mask": [1] * len(feature["input_ids"])} for feature in features]
@@ -430,7 +431,7 @@ def test_a_feature_extractor():
 @pytest.mark.parametrize(
     "name", ["DataCollatorForTokenClassification", "DataCollatorForLanguageModeling"]
 )
-def test_what_a_subclass_overrides(name):
+def test_overridden_methods_of_a_subclass(name):
     kind = getattr(ours, name)
 
     class Own(kind):
@@ -478,13 +479,13 @@ def test_masks_of_more_axes_are_stacked():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("key", ["label", "labels"])
-def test_labels_that_are_none(name, key):
+def test_labels_of_none(name, key):
     features = [{"input_ids": ids} for ids in IDS]
     expected = collator_of(name)(features)
     assert_same_batch(collator_of(name)([feature | {key: None} for feature in features]), expected)
 
 
-def test_nothing_but_empty_features():
+def test_only_empty_features():
     batch = collator_of("DataCollatorWithPadding", padding="max_length", max_length=3)(
         [{"input_ids": []}] * 2
     )
@@ -540,7 +541,7 @@ def test_tokens_that_do_not_count(name, key, kind):
 
 
 @pytest.mark.parametrize("kind", [list, torch.tensor])
-def test_padding_that_samples_bring_is_no_label(kind):
+def test_padding_in_samples_has_no_label(kind):
     features = [
         {"input_ids": kind([5, 6, 9]), "attention_mask": kind([1, 1, 0])},
         {"input_ids": kind([8]), "attention_mask": kind([1])},
@@ -566,7 +567,7 @@ COLUMNS = {
 @pytest.mark.parametrize("name", [*NAMES, "masked"])
 @pytest.mark.parametrize("is_even", [False, True])
 def test_no_column_is_lost(name, key, is_even):
-    """Each is applied, passed on to the model, or refused by its name."""
+    """Each column is used, passed on to the model, or named in an error."""
     options = {}
     if name == "masked":
         tokenizer = tokenizer_of(mask_token="<extra_id_0>")
@@ -604,7 +605,7 @@ def test_no_column_is_lost(name, key, is_even):
         ("messages", [{"role": "user", "content": "c"}], False),
     ],
 )
-def test_numbers_that_say_which_tokens_count_are_refused(key, value, is_lost):
+def test_columns_that_mark_tokens_raise(key, value, is_lost):
     collator = collator_of("DataCollatorWithFlattening")
     features = [{"input_ids": [5, 6, 7], key: value}]
     if is_lost:
@@ -616,7 +617,7 @@ def test_numbers_that_say_which_tokens_count_are_refused(key, value, is_lost):
 
 TEXT = [feature | {"text": "a"} for feature in FEATURES]
 
-# What is done, the error, and words of its message.
+# The call, the error, and words of its message.
 BAD = {
     "no tokens": (padding([{"ids": [1]}]), ValueError, "expected 'input_ids'", "got ['ids']"),
     "no padding token": (padding(tokenizer=without_padding_token()), ValueError, "tokenizer.pad_token = tokenizer.eos_token"),
@@ -645,11 +646,11 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_refused(case):
+def test_bad_features_and_arguments(case):
     check(*BAD[case])
 
 
-def test_what_the_hints_say():
+def test_hints_of_errors_work():
     tokenizer = without_padding_token()
     tokenizer.pad_token = tokenizer.eos_token
     ids = [{"input_ids": feature["input_ids"]} for feature in FEATURES]

@@ -23,13 +23,13 @@ from samples import STRUCTURES
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_batches_are_the_loaders_own(structure):
+def test_batches_are_the_loaders_objects(structure):
     batch = STRUCTURES[structure](torch.arange(3), np.arange(2))
     (result,) = on_cpu([batch])
     assert result is batch
 
 
-def test_samples_that_nobody_collated_are_the_entries():
+def test_uncollated_samples_are_the_entries():
     dataset = pinfeed.ArrayDataset({"x": torch.arange(8)})
     (rows,) = DataLoader(dataset, batch_size=8, collate_fn=lambda samples: samples)
     assert [int(entry) for _, entry in entries(rows)] == list(range(8))
@@ -39,7 +39,7 @@ def test_samples_that_nobody_collated_are_the_entries():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_no_more_than_depth_ahead(depth):
+def test_at_most_prefetch_batches_ahead(depth):
     loader = Generated(30)
     for received, _ in enumerate(on_cpu(loader, prefetch=depth), 1):
         deadline = time.monotonic() + 60
@@ -49,7 +49,7 @@ def test_no_more_than_depth_ahead(depth):
         assert loader.asked == min(received + depth, 30)
 
 
-def test_batches_are_let_go():
+def test_batches_are_released():
     alive = weakref.WeakSet()
 
     def loader():
@@ -61,11 +61,11 @@ def test_batches_are_let_go():
     for batch in on_cpu(loader(), prefetch=2):
         time.sleep(0.002)
         del batch
-        assert len(alive) <= 3  # two ahead, and the one that the generator is at
+        assert len(alive) <= 3  # two ahead, and the one in the generator
     assert len(alive) == 0
 
 
-def test_a_batch_is_let_go_while_the_loader_works_on_the_next():
+def test_a_batch_is_released_while_the_loader_builds_the_next():
     def loader():
         for _ in range(3):
             yield torch.zeros(3)
@@ -79,7 +79,7 @@ def test_a_batch_is_let_go_while_the_loader_works_on_the_next():
     loop.close()
 
 
-# What the loader sees.
+# Modes and threads of the loader.
 
 
 class Modes:
@@ -123,7 +123,7 @@ BFLOAT16, HALF = torch.bfloat16, torch.float16
         ([lambda: torch.device("meta"), lambda: torch.device("cpu")], {}),
     ],
 )  # fmt: skip
-def test_the_loader_sees_the_modes_and_the_thread_of_the_consumer(modes, changes):
+def test_the_loader_runs_with_the_modes_and_threads_of_the_consumer(modes, changes):
     token, loader = VARIABLE.set("something"), Modes()
     with contextlib.ExitStack() as stack:
         for mode in modes:
@@ -138,7 +138,7 @@ def test_the_loader_sees_the_modes_and_the_thread_of_the_consumer(modes, changes
 
 
 def test_the_order_follows_from_the_seed():
-    """A sampler draws its seed from the global generator first, and so does the loop later on."""
+    """First a sampler draws its seed from the global generator, later the loop does."""
 
     def epoch(wrap):
         torch.manual_seed(0)
@@ -150,10 +150,10 @@ def test_the_order_follows_from_the_seed():
         assert epoch(on_cpu) == expected
 
 
-# What it says of itself.
+# Length, attributes and repr.
 
 
-def test_length_and_attributes_are_the_loaders():
+def test_length_and_attributes_come_from_the_loader():
     dataset = TensorDataset(torch.arange(10))
     sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
     loader = DataLoader(dataset, 2, sampler=sampler)
@@ -174,7 +174,7 @@ def test_length_and_attributes_are_the_loaders():
 
 
 class Repeated(DeviceLoader):
-    """With arguments of its own."""
+    """A subclass with its own arguments."""
 
     def __init__(self, *, times):
         super().__init__([1, 2] * times, "cpu", prefetch=3)
@@ -202,7 +202,7 @@ def test_repr():
     assert text.endswith("prefetch=4)")
 
 
-# What does not fit.
+# Invalid arguments.
 
 
 DATASET = pinfeed.ArrayDataset(np.zeros((4, 2)))
@@ -225,12 +225,12 @@ NO_LOADER, NO_DEVICE = "loader must be an iterable of batches, got", "device mus
         (([], None, None, True), TypeError, ["prefetch must be an integer"]),
     ],
 )  # fmt: skip
-def test_what_does_not_fit(arguments, error, words):
+def test_bad_arguments(arguments, error, words):
     check(lambda: DeviceLoader(*arguments), error, *words)
 
 
 @pytest.mark.parametrize("device", ["meta", "cuda:99", "xpu:99"])
-def test_devices_that_are_not_there(device):
+def test_missing_devices(device):
     loader = Generated()
     words = f"device '{device}' is not available", "or pass 'cpu'"
     check(lambda: iter(DeviceLoader(loader, device)), ValueError, *words)
@@ -239,7 +239,7 @@ def test_devices_that_are_not_there(device):
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
 @pytest.mark.parametrize("reason", ["no NVIDIA driver", "the NVIDIA driver is too old\nUpdate it."])
-def test_why_a_device_can_not_be_used(reason, monkeypatch):
+def test_errors_explain_why_a_device_cannot_be_used(reason, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError(reason)
 

@@ -1,4 +1,4 @@
-"""DeviceLoader's way to a device, held against one that does its work as late as it may."""
+"""Copies of DeviceLoader, on a fake device that works as late as possible."""
 
 import collections
 import dataclasses
@@ -44,7 +44,7 @@ def fake(monkeypatch, is_eager):
 
 
 def arrived(fake, batch):
-    """The batch as the consumer's stream sees it once it gets to its place."""
+    """Returns the batch as the consumer's stream sees it."""
     fake.current_stream().run()
     return batch
 
@@ -59,7 +59,7 @@ def batch_of(number):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])
-def test_batches_arrive_as_they_were_and_stay_so(fake, depth):
+def test_batches_arrive_and_stay_unchanged(fake, depth):
     expected = [batch_of(i) for i in range(12)]
     batches = DeviceLoader(expected, prefetch=depth)
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_batches_arrive_as_they_were_and_stay_so(fake, depth):
 
 
 @late_only
-def test_a_batch_is_there_only_after_its_event(fake):
+def test_a_batch_is_ready_only_after_its_event(fake):
     batches = iter(DeviceLoader([batch_of(1), batch_of(2)], prefetch=1))
     batch = next(batches)
     assert bits(batch["label"]) == bytes([POISON]) * batch["label"].nbytes
@@ -88,7 +88,7 @@ class Loss:
 
     def add(self, batch):
         address, count = batch["label"].data_ptr(), batch["label"].nbytes
-        for piece in self._fake.memory.pieces:  # by address: streams hold no tensors
+        for piece in self._fake.memory.pieces:  # by address, because streams hold no tensors
             start = address - piece.ctypes.data
             if 0 <= start < piece.size:
                 value = piece[start : start + count].view(np.int64)
@@ -100,7 +100,7 @@ class Loss:
 @late_only
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_memory_waits_for_the_consumers_stream(fake, is_kept, monkeypatch):
-    if not is_kept:  # then the test has to see it
+    if not is_kept:  # otherwise the test must fail
         monkeypatch.setattr(fake, "keep_for", lambda *_: None)
     loss = Loss(fake)
     for batch in DeviceLoader([batch_of(i) for i in range(6)]):
@@ -110,7 +110,7 @@ def test_memory_waits_for_the_consumers_stream(fake, is_kept, monkeypatch):
     assert (loss.values == list(range(6))) == is_kept
 
 
-def test_a_consumer_with_streams_of_its_own(fake):
+def test_a_consumer_with_its_own_streams(fake):
     own = FakeStream(fake)
     batches = iter(DeviceLoader([batch_of(i) for i in range(4)]))
     for i, stream in enumerate([own, fake.default, own, own]):
@@ -119,7 +119,7 @@ def test_a_consumer_with_streams_of_its_own(fake):
 
 
 class Computed(torch.Tensor):
-    """A tensor of the device that the current stream has yet to compute."""
+    """A tensor of the device that the current stream hasn't computed yet."""
 
     def __new__(cls, fake, compute):
         self = torch.zeros(1).as_subclass(cls)
@@ -129,7 +129,7 @@ class Computed(torch.Tensor):
 
 
 @late_only
-def test_what_the_loader_does_on_the_device_comes_first(fake):
+def test_device_work_of_the_loader_comes_first(fake):
     own = FakeStream(fake)
     batches = iter(DeviceLoader(Computed(fake, lambda i=i: i) for i in range(1, 4)))
     assert arrived(fake, next(batches)).value == 1
@@ -139,18 +139,18 @@ def test_what_the_loader_does_on_the_device_comes_first(fake):
 
 
 @late_only
-def test_fields_wait_for_what_the_loader_does_on_the_device(fake):
+def test_fields_wait_for_device_work_of_the_loader(fake):
     class Doubled(pinfeed.Stack):
         def apply(self, batch, host, context):
             return Computed(fake, lambda: 2 * batch.value)
 
     loader = (Computed(fake, lambda i=i: i) for i in range(1, 4))
     for i, batch in enumerate(DeviceLoader(loader, fields=Doubled()), 1):
-        fake.copies.run()  # before any other stream does its work
+        fake.copies.run()  # before any other stream works
         assert arrived(fake, batch).value == 2 * i
 
 
-def test_batches_on_their_way_need_no_host_memory(fake):
+def test_batches_in_transit_need_no_host_memory(fake):
     def loader():
         for _ in range(5):
             batch = torch.zeros(3)
@@ -168,7 +168,7 @@ def test_batches_on_their_way_need_no_host_memory(fake):
     batches.close()
 
 
-def test_batches_of_workers_may_be_written_again_before_they_are_copied(fake):
+def test_batches_of_workers_can_be_overwritten_before_their_copy(fake):
     samples = [{"x": np.full(40_000, i, np.float32), "y": i} for i in range(24)]
     workers = DataLoader(
         samples, 2, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=1, timeout=60,
@@ -176,7 +176,7 @@ def test_batches_of_workers_may_be_written_again_before_they_are_copied(fake):
     )  # fmt: skip
     batches = list(DeviceLoader(workers, prefetch=12))
     grown = pinfeed.testing.worker_memory_stats()["grows"]
-    assert grown < 2 * len(batches)  # their memory has served again
+    assert grown < 2 * len(batches)  # their memory was reused
     assert_same(arrived(fake, batches), list(DataLoader(samples, 2, collate_fn=pinfeed.Collate())))
 
 
@@ -189,14 +189,14 @@ def test_small_entries_share_a_copy(fake):
     assert_same(arrived(fake, result), batch)
     assert len(fake.copied) == 2
     assert fake.copied[1] == batch[-1].nbytes
-    # Each begins where a tensor of its own could, and all lie in one piece of memory.
+    # Each begins at an alignment of tensors, and all are in one allocation.
     starts = [entry.storage_offset() * entry.itemsize for entry in result[:7]]
     assert [start % 512 for start in starts] == [0] * 7
     assert len({entry.untyped_storage().data_ptr() for entry in result[:7]}) == 1
     assert result[-1].storage_offset() == 0
 
 
-def test_strides_are_those_of_torch(fake):
+def test_strides_equal_torch(fake):
     rng = np.random.default_rng(0)
     whole = random_tensor(rng, torch.float32, (4, 6, 30, 50))
     batch = {
@@ -231,7 +231,7 @@ OTHER_ENTRIES = [
 
 
 @pytest.mark.parametrize("entry", OTHER_ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_what_is_no_tensor_stays_the_same_object(entry, fake):
+def test_other_objects_stay_the_same(entry, fake):
     (result,) = DeviceLoader([{"tensor": torch.ones(2), "other": entry}])
     assert result["other"] is entry
     (result,) = DeviceLoader([entry])
@@ -240,7 +240,7 @@ def test_what_is_no_tensor_stays_the_same_object(entry, fake):
 
 @dataclasses.dataclass
 class Graph:
-    """Opaque but for its own methods, as graphs are."""
+    """An object with its own transfer methods, like a graph."""
 
     inside: Any
     moves: int = 0
@@ -259,7 +259,7 @@ class InPlace(Graph):
     [Graph([torch.ones(2)]), Graph((None, object())), InPlace(None)],
     ids=["of a list", "of a tuple", "in place"],
 )
-def test_objects_that_move_themselves_are_asked_once(entry, fake):
+def test_objects_that_move_themselves_are_moved_once(entry, fake):
     entry = dataclasses.replace(entry)
     batches = list(DeviceLoader([{"graph": entry, "label": torch.ones(2)}]))
     (result,) = arrived(fake, batches)
@@ -287,7 +287,7 @@ def test_a_batch_of_a_tokenizer(fake):
     (result,) = DeviceLoader([batch])
     assert type(result) is transformers.BatchEncoding
     assert_same(dict(arrived(fake, result)), dict(batch))
-    assert len(fake.copied) == 1  # and not one for each, as its own .to would
+    assert len(fake.copied) == 1  # unlike its own .to, which copies each entry
 
 
 UNEVEN = [torch.ones(2), torch.ones(3)]
@@ -306,7 +306,7 @@ TENSORS = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor.*")
 @pytest.mark.filterwarnings("ignore:.*torch.ao.quantization.*")
-def test_tensors_that_are_more_than_bytes(kind, fake):
+def test_tensor_subclasses(kind, fake):
     entry = TENSORS[kind]()
     (result,) = DeviceLoader([[entry, torch.ones(2)]])
     assert type(result[0]) is type(entry)
@@ -318,7 +318,7 @@ def test_tensors_that_are_more_than_bytes(kind, fake):
 # Fields.
 
 
-@pytest.mark.parametrize("is_eager", [True])  # the host's fields can't wait for a stream
+@pytest.mark.parametrize("is_eager", [True])  # host fields can't wait for a stream
 def test_fields_are_applied_after_the_copy(fake):
     images = torch.randint(0, 256, (20, 40, 30, 3), dtype=torch.uint8)
     loader = DeviceLoader([{"image": images, "label": torch.arange(20)}], fields={"image": Image()})
@@ -340,11 +340,11 @@ def test_fields_are_applied_before_the_copy_to_a_device_without_kernels(fake, mo
     assert not has_kernels(torch.device("meta"))
 
 
-# A device that does everything in one order.
+# A device with a single order of work.
 
 
-def test_a_device_of_one_stream(monkeypatch):
-    meta = torch.device("meta")  # has memory of no kind, and .to goes there
+def test_a_device_with_one_stream(monkeypatch):
+    meta = torch.device("meta")  # has no pinned memory; .to copies there
     monkeypatch.setattr(device_loader, "_available", lambda _: meta)
     pair, sequence = (torch.ones(4, device=meta), np.ones(2)), packed(torch.arange(3.0), None)[0]
     batch = {"image": torch.ones(2, 3), "name": "text", "pair": pair, "p": sequence}
@@ -377,7 +377,7 @@ def test_slots_grow_a_few_times(fake):
 
 
 @pytest.mark.parametrize("gap", [0, LARGE[1]])
-def test_pinned_tensors_without_gaps_are_copied_from_where_they_are(fake, gap):
+def test_contiguous_pinned_tensors_are_copied_in_place(fake, gap):
     def loader():
         for i in range(6):
             width = LARGE[1] + gap
@@ -389,7 +389,7 @@ def test_pinned_tensors_without_gaps_are_copied_from_where_they_are(fake, gap):
     assert len(fake.pinned_sizes) == (8 if gap else 6)  # two slots, or none
 
 
-def test_a_loop_leaves_no_pinned_memory(fake):
+def test_a_loop_releases_its_pinned_memory(fake):
     batches = DeviceLoader([batch_of(i) for i in range(8)])
     for stop in range(9):
         for i, _ in enumerate(batches):
@@ -399,7 +399,7 @@ def test_a_loop_leaves_no_pinned_memory(fake):
         assert fake.pinned_bytes == 0
 
 
-def test_no_more_than_depth_batches_are_on_the_device(fake):
+def test_at_most_prefetch_batches_are_on_the_device(fake):
     size = 100 * KIB
     for depth in (1, 2, 5):
         highest = 0
@@ -408,12 +408,12 @@ def test_no_more_than_depth_batches_are_on_the_device(fake):
             arrived(fake, batch)
             for _ in range(50):
                 highest = max(highest, fake.used_bytes)
-        assert highest <= (depth + 2) * size  # the one in use, and the one it replaces
+        assert highest <= (depth + 2) * size  # the current one, and the one it replaces
         del batch
         assert fake.used_bytes == 0
 
 
-# What goes wrong.
+# Failures.
 
 
 def test_a_batch_too_large_for_the_device(fake):
@@ -425,12 +425,12 @@ def test_a_batch_too_large_for_the_device(fake):
         next(batches)
     assert caught.value.__notes__ == ["DeviceLoader: raised while batch 1 was moved to the device"]
     assert fake.pinned_bytes == 0
-    assert fake.used_bytes == 0  # though the error is still here
+    assert fake.used_bytes == 0  # although the error still exists
     assert_same(arrived(fake, list(batches)), [batch_of(2)])
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_pinned_memory_that_is_refused(fake, left):
+def test_failing_pinned_allocations(fake, left):
     fake.pinned_left = left
     expected = [batch_of(i) for i in range(6)]
     loader = DeviceLoader(expected)
@@ -441,7 +441,7 @@ def test_pinned_memory_that_is_refused(fake, left):
     assert len(fake.pinned_sizes) == left
 
 
-def test_an_object_that_can_not_move(fake):
+def test_an_object_that_cannot_move(fake):
     class Stuck:
         def to(self, device):
             raise NotImplementedError("stuck")
@@ -454,8 +454,8 @@ def test_an_object_that_can_not_move(fake):
     assert_same(arrived(fake, next(batches)), batch_of(2))
 
 
-def test_loops_share_a_stream_but_no_object(monkeypatch):
-    """torch keeps on the object what was current before ``with``; threads of two loops enter it."""
+def test_loops_share_a_stream_but_no_context(monkeypatch):
+    """torch stores the previous stream on the context object; threads of two loops enter it."""
     stream = torch.Stream(stream_id=3, device_index=0, device_type=1)  # of CUDA, without a device
     monkeypatch.setattr(staging, "_copy_stream", lambda device: stream)
     one, other = (staging.Accelerator(torch.device("cuda:0")) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Fields on whole batches: what they would have made of the samples, natively and by the ops."""
+"""Fields on whole batches equal fields on samples, natively and with the ops."""
 
 import functools
 import itertools
@@ -21,7 +21,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @pytest.fixture(params=["native", "ops"])
 def way(request, monkeypatch):
-    """How fields are applied; "ops" as on CUDA, but in host memory."""
+    """Sets how fields are applied; "ops" as on CUDA, but in host memory."""
     if request.param == "ops":
 
         def image(field, batch, host, entry):
@@ -42,7 +42,7 @@ def applied(fields, batch):
 
 
 def steps(tensor):
-    """The strides that matter."""
+    """Returns the strides of axes longer than 1."""
     if tensor.numel() == 0:
         return []
     return [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
@@ -58,7 +58,7 @@ def tokens(dtype=np.int64, shape=(), empty=False):
     return [RNG.integers(0, 100, (length, *shape)).astype(dtype) for length in lengths]
 
 
-# Fields, and samples for them, by what is special about them.
+# Fields, and samples for them, by their feature.
 
 
 def layouts_of_images():
@@ -126,7 +126,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("cases", CASES)
-def test_applying_fields_to_a_batch_is_collating_with_them(cases, way):
+def test_fields_on_a_batch_equal_collating_with_them(cases, way):
     for fields, samples in cases():
         before = Stack() if isinstance(fields, Image) else Jagged()
         before = {"ids": before} if isinstance(fields, dict) else before
@@ -162,7 +162,7 @@ def test_no_images(layout, way):
         applied(Image(input=layout), some[:0].float())
 
 
-def test_modes_of_the_consumer_are_not_for_fields(way):
+def test_fields_ignore_the_modes_of_the_consumer(way):
     pixels = torch.from_numpy(np.stack(images("HWC")))
     texts = Collate(Jagged())([np.arange(n) / 3 for n in (3, 1, 6)])
     for field, batch in [
@@ -202,7 +202,7 @@ def test_fields_mirror_the_batch():
         assert all(entry is label for entry in others)
 
 
-# What does not fit.
+# Invalid fields and batches.
 
 
 IMAGE = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
@@ -219,7 +219,7 @@ NO_FIELD = r"must be a Field such as Image\(\), or None"
     ],
     ids=repr,
 )
-def test_what_is_no_field_for_whole_batches(field, message):
+def test_fields_that_do_not_support_batches(field, message):
     with pytest.raises(TypeError, match=rf"fields\['x'\] {message}"):
         DeviceLoader([], fields={"x": field})
 
@@ -278,7 +278,7 @@ ONLY_BY_OPS = {
 
 
 @pytest.mark.parametrize("kind", MISFITS | ONLY_NATIVE | ONLY_BY_OPS)
-def test_entries_that_a_field_can_not_take(kind, way):
+def test_entries_that_a_field_rejects(kind, way):
     field, entry, error, words = (MISFITS | ONLY_NATIVE | ONLY_BY_OPS)[kind]
     if way == "native" and kind in ("two axes", "more than a float64"):
         assert len(applied(field, entry).values) == 2
@@ -289,7 +289,7 @@ def test_entries_that_a_field_can_not_take(kind, way):
         assert caught.value.__notes__ == [note]
 
 
-# Padding keeps the value that the Collate was given, or nothing is made.
+# Padding keeps the value that the Collate wrote, or the field raises.
 
 SMALL, LARGE = np.full((2, 3, 3), 200, np.uint8), np.full((4, 5, 3), 100, np.uint8)
 padded = functools.partial(Image, dtype=torch.uint8, pad_value=0)
@@ -337,13 +337,13 @@ def test_fields_that_would_normalize_padding(kind):
         assert str(caught.value).startswith(f"DeviceLoader: fields{place} must")
 
 
-def test_what_normalized_padding_becomes_is_told():
+def test_errors_show_the_value_of_normalized_padding():
     with pytest.raises(ValueError, match=r"turns pad_value=0 .* into -2\.12; normalize in the Co"):
         DeviceLoader(padded_loader(BYTES), fields=NORMAL)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_two_ways_to_normalize_images_that_are_padded(workers):
+def test_two_fixes_for_normalizing_padded_images(workers):
     one, other = (
         DeviceLoader(padded_loader({"x": field}, in_a_dict, num_workers=workers), "cpu")
         for field in (Image(MEAN, STD, pad_value=0, mask="mask"), padded(mask="mask"))
@@ -377,7 +377,7 @@ def test_padding_that_keeps_its_value(before, fields):
 
 
 @pytest.mark.parametrize("pad_value", [114, 255])
-def test_padding_of_another_byte_is_a_pixel(pad_value):
+def test_padding_with_another_byte_counts_as_pixels(pad_value):
     loader = padded_loader(padded(pad_value=pad_value))
     (batch, _) = DeviceLoader(loader, "cpu", fields=NORMAL)
     pixel = np.full((1, 1, 1, 3), pad_value, np.uint8)
@@ -385,7 +385,7 @@ def test_padding_of_another_byte_is_a_pixel(pad_value):
     assert (batch[0, :, 2:] == expected).all()
 
 
-def test_images_beside_padding_are_normalized():
+def test_images_with_other_padded_entries_are_normalized():
     wrap = lambda image: {"x": image, "y": image[:2, :3], "ids": image[0, 0]}
     fields = {"x": BYTES, "y": Image(dtype=torch.uint8), "ids": Pad()}
     loader = padded_loader(fields, wrap)

@@ -1,4 +1,4 @@
-"""Every way to leave a loop over a DeviceLoader: nothing stays behind, and nothing hangs."""
+"""Every exit from a loop over a DeviceLoader: nothing stays behind, and nothing hangs."""
 
 import contextlib
 import gc
@@ -24,7 +24,7 @@ from samples import FrozenError, assert_same
 
 @contextlib.contextmanager
 def no_garbage_collection():
-    """Nobody can wait for it to end a loader's workers."""
+    """Turns the garbage collector off, because users can't wait for it to end workers."""
     gc.disable()
     try:
         yield
@@ -51,7 +51,7 @@ def test_an_error_in_the_loader(number, depth):
 
 
 class FailsOften:
-    """An iterator that continues after an error, as a DataLoader with workers does."""
+    """An iterator that continues after an error, like a DataLoader with workers."""
 
     def __init__(self):
         self.number = -1
@@ -69,8 +69,8 @@ class FailsOften:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_going_on_after_an_error(depth):
-    """Nothing is asked of a loader that failed until the consumer asks."""
+def test_continuing_after_an_error(depth):
+    """After a failure, the loader is called only when the consumer requests a batch."""
     loader = FailsOften()
     batches = iter(on_cpu(loader, prefetch=depth))
     results = []
@@ -87,7 +87,7 @@ def test_going_on_after_an_error(depth):
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_an_error_that_is_dropped_leaves_nothing(number):
+def test_a_dropped_error_releases_everything(number):
     source = iter(Generated(fail_at=number))
     gone = weakref.ref(source)
     with no_garbage_collection():
@@ -101,7 +101,7 @@ def test_an_error_that_is_dropped_leaves_nothing(number):
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), FrozenError(1)]
 )
 @pytest.mark.parametrize("number", [0, 1])
-def test_errors_that_are_no_exceptions_or_take_no_note(error, number):
+def test_errors_that_are_not_exceptions_or_reject_notes(error, number):
     def loader():
         yield from range(number)
         raise error
@@ -111,7 +111,7 @@ def test_errors_that_are_no_exceptions_or_take_no_note(error, number):
     assert caught.value is error
 
 
-def test_garbage_that_the_thread_itself_collects():
+def test_garbage_collection_in_the_loaders_thread():
     def loader():
         yield 0
         gate.wait(10)
@@ -123,7 +123,7 @@ def test_garbage_that_the_thread_itself_collects():
     assert next(kept[0]) == 0
     (thread,) = feeding_threads()
     gate.set()
-    while thread.is_alive():  # without the GIL the iterator ends in this thread, between two lines
+    while thread.is_alive():  # without the GIL, the iterator can end in this thread
         thread.join(0.01)
 
 
@@ -160,7 +160,7 @@ def test_a_loader_that_blocks_does_not_block_a_break():
         break
     assert time.monotonic() - start > 0.9
     (thread,) = feeding_threads()
-    with no_garbage_collection():  # when it returns, with an error that nobody gets
+    with no_garbage_collection():  # it returns with an error that nobody receives
         gate.set()
         thread.join()
         del source, thread
@@ -171,7 +171,7 @@ def test_a_new_loop_waits_until_the_old_one_has_left_the_loader(monkeypatch):
     monkeypatch.setattr(Prefetcher.close, "__defaults__", (0.1,))
 
     class Exclusive:
-        """Not thread-safe, like many datasets."""
+        """A dataset that is not thread-safe, like many."""
 
         users = most = 0
 
@@ -211,7 +211,7 @@ def test_an_interrupt_while_a_loop_begins(monkeypatch):
 
 
 class Failing(Dataset[Any]):
-    """0, 1, ..., 39, at one of which it fails."""
+    """Samples 0 to 39, one of which raises."""
 
     def __init__(self, at, fail):
         self.at, self.fail = at, fail
@@ -239,12 +239,12 @@ def test_an_error_in_a_worker(missing):
     assert f"for batch {missing // 4} of this iteration" in caught.value.__notes__[0]
     assert "__getitem__" in str(caught.value)  # the worker's own traceback
     del caught
-    gc.collect()  # errors hold frames, and these the loader's iterator
+    gc.collect()  # errors hold frames, which hold the loader's iterator
     assert multiprocessing.active_children() == []
 
 
 def killed(index):
-    time.sleep(0.3)  # the batches before are through
+    time.sleep(0.3)  # the batches before it arrived
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -253,12 +253,12 @@ def test_a_worker_that_is_killed():
         list(with_workers(20, killed, 2))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and feeding_threads():
-        time.sleep(0.01)  # the thread looks after the workers once in a timeout
+        time.sleep(0.01)  # the thread checks the workers once per timeout
     gc.collect()
     assert multiprocessing.active_children() == []
 
 
-# Programs, whose output is all that they print: Python prints complaints while a process ends.
+# Programs, because Python prints complaints at exit.
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_process_ends_in_the_middle_of_a_loop(kind, how):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
-def test_the_loader_uses_as_many_threads_as_torch_was_told_to():
+def test_the_loader_uses_torchs_configured_number_of_threads():
     run_program("threads_of_the_loader")
 
 

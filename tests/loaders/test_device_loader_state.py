@@ -36,7 +36,7 @@ def test_stats():
     assert 0.1 < stats.waiting_for_loader <= sum(stats[2:5]) <= elapsed
     assert 0.1 < stats.waited <= elapsed
     assert str(stats).startswith("10 batches in 0.")
-    assert batches.stats() == stats  # time that passes after the loop is nobody's
+    assert batches.stats() == stats  # time after the loop doesn't count
 
     batches = on_cpu([1, 2, 3])
     list(batches)
@@ -45,7 +45,7 @@ def test_stats():
     assert batches.stats().batches == 1  # of the last loop
 
 
-def test_stats_of_a_loop_that_stands_still():
+def test_stats_of_a_loop_that_waits():
     batches = on_cpu(range(10))
     loop = iter(batches)
     next(loop)
@@ -69,7 +69,7 @@ def test_stats_in_one_line():
 
 
 class Stateful:
-    """A loader that can go on where it was."""
+    """A loader that can resume."""
 
     def __init__(self, count=10):
         self.count, self.position = count, 0
@@ -101,7 +101,7 @@ def test_a_rank_without_batches_has_a_state():
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("depth", [1, 5])
 @pytest.mark.parametrize("received", range(11))
-def test_the_state_counts_what_was_received(received, depth, levels):
+def test_the_state_counts_received_batches(received, depth, levels):
     def wrapped(loader):
         for _ in range(levels):
             loader = on_cpu(loader, prefetch=depth)
@@ -115,7 +115,7 @@ def test_the_state_counts_what_was_received(received, depth, levels):
     state = batches.state_dict()
     assert state == {"position": received}
     loop.close()
-    assert batches.state_dict() == state  # fetched ahead, and never received
+    assert batches.state_dict() == state  # prefetched, and never received
 
     resumed = wrapped(Stateful())
     resumed.load_state_dict(state)
@@ -126,7 +126,7 @@ def test_the_state_counts_what_was_received(received, depth, levels):
 
 
 @pytest.mark.parametrize("received", [0, 5])
-def test_an_interrupt_while_the_first_batch_is_made_loses_no_batch(received):
+def test_an_interrupt_during_the_first_batch_loses_no_batch(received):
     class Interrupted(torch.utils.data.Dataset):
         is_interrupted = False
 
@@ -158,7 +158,7 @@ def test_an_interrupt_while_the_first_batch_is_made_loses_no_batch(received):
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_state_that_is_loaded_during_a_loop(goes_on):
+def test_loading_a_state_during_a_loop(goes_on):
     batches = on_cpu(Stateful(), prefetch=1)
     loop = iter(batches)
     next(loop)
@@ -173,8 +173,8 @@ def test_a_state_that_is_loaded_during_a_loop(goes_on):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
-    """A loop whose thread prefetches, and requests states from the loader until it ends."""
+def test_loading_a_torchdata_state_during_a_loop(workers):
+    """The loop's thread prefetches, and requests states from the loader until it ends."""
     sampler = ShuffleSampler(80, 4)
     loader = StatefulDataLoader(np.arange(80), batch_sampler=sampler, num_workers=workers)
     batches = on_cpu(loader, prefetch=3)
@@ -192,7 +192,7 @@ def test_a_state_of_torchdata_that_is_loaded_during_a_loop(workers):
     assert [batch.tolist() for batch in batches] == following
 
 
-def test_a_state_that_fails_is_an_error_when_it_is_asked_for():
+def test_a_failing_state_raises_when_requested():
     class Broken(Stateful):
         def state_dict(self):
             if self.position == 3:
@@ -221,7 +221,7 @@ def test_a_state_in_a_signal_handler(place, saved):
     "a_copy", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
 )
 @pytest.mark.parametrize("levels", [1, 2])
-def test_copies_of_one_with_a_loaded_state(levels, a_copy):
+def test_copies_with_a_loaded_state(levels, a_copy):
     batches = Stateful()
     for _ in range(levels):
         batches = on_cpu(batches)
@@ -234,7 +234,7 @@ def test_copies_of_one_with_a_loaded_state(levels, a_copy):
 
 
 def test_a_loader_without_a_state():
-    """The object that the message names has a state."""
+    """The object named in the message has a state."""
     loader = pinfeed.DeviceLoader(DataLoader(np.arange(8), 4, shuffle=True), "cpu")
     for name in ("state_dict", "load_state_dict"):
         assert not hasattr(loader, name)

@@ -1,4 +1,4 @@
-"""Exceptions of a user's dataset name the sample that a class of pinfeed was fetching."""
+"""Exceptions of a user's dataset name the sample that pinfeed was fetching."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def test_the_note_names_the_sample(loader, note):
         assert note in caught.value.__notes__
 
 
-def test_one_sample_a_worker_and_an_error_that_takes_no_note():
+def test_one_sample_per_worker_and_an_error_that_rejects_notes():
     with pytest.raises(KeyError, match="damaged") as caught:
         pinfeed.IndexedDataset(OneByOne())[BAD]
     assert caught.value.__notes__ == [NOTE]

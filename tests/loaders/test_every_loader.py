@@ -1,4 +1,4 @@
-"""Common to all loaders in DeviceLoader: batches in order, and an end for every way to leave a loop."""
+"""Tests of all loaders in DeviceLoader: batches in order, and every exit from a loop."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from loaders import COUNT, Generated, feeding_threads, on_cpu
 
 
 class Items:
-    """Only the old protocol."""
+    """A dataset with __getitem__ only."""
 
     def __getitem__(self, index):
         if index >= COUNT:
@@ -23,7 +23,7 @@ class Items:
 
 
 class Restarts:
-    """Its own iterator, which begins again."""
+    """An iterator of itself, which starts again."""
 
     def __iter__(self):
         self.numbers = iter(range(COUNT))
@@ -67,7 +67,7 @@ def numbers(batches):
 @pytest.mark.parametrize(
     ("kind", "depth"), [*itertools.product(LOADERS, [1, 2, 100]), ("spawn", 2)]
 )
-def test_all_batches_in_order_again_and_again(kind, depth):
+def test_all_batches_in_order_in_every_epoch(kind, depth):
     batches = on_cpu((LOADERS | SPAWN)[kind](), prefetch=depth)
     assert numbers(batches) == list(range(COUNT))
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_all_batches_in_order_again_and_again(kind, depth):
             assert numbers(batches) == list(range(COUNT))
 
 
-def test_an_iterator_that_others_have_begun_or_used_up():
+def test_an_iterator_that_is_started_or_used_up():
     used_up = (number for number in range(5))
     assert len([*used_up]) == 5
     with pytest.raises(RuntimeError, match=USED_UP):
@@ -99,13 +99,13 @@ def test_a_loader_that_yields_nothing(empty):
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_two_iterators_at_once(kind):
-    """Of a loader that has one for all, as workers that stay do, the later one ends the other."""
+    """If the loader has one iterator, as with persistent workers, the later loop ends the earlier one."""
     batches = on_cpu(LOADERS[kind]())
     if kind in ONCE or kind in ("iterator that restarts", "workers that stay"):
         first = iter(batches)
         next(first)
         rest = numbers(batches)
-        assert rest == list(range(COUNT))[-len(rest) :]  # but for what was fetched ahead
+        assert rest == list(range(COUNT))[-len(rest) :]  # except for prefetched batches
         assert kind in ONCE or len(rest) == COUNT
         with pytest.raises(RuntimeError, match=r"ended when a later one began.*drop one first"):
             next(first)
@@ -132,7 +132,7 @@ def test_other_workers_start_during_a_loop():
             assert numbers(validation) == list(range(COUNT))
 
 
-# How a loop is left after a number of batches. What they return is still there.
+# How a loop ends after a number of batches; the returned objects still exist.
 
 
 def broken_off(batches, count):
@@ -164,7 +164,7 @@ def closed(batches, count):
     return loop
 
 
-# The loader, and how many batches it is ahead.
+# The loader, and the number of batches it fetches ahead.
 AHEAD = {
     "one": (Generated, 1),
     "three": (Generated, 3),
@@ -180,7 +180,7 @@ def is_left(workers):
 
 @pytest.mark.parametrize("leave", [broken_off, failed, dropped, closed])
 @pytest.mark.parametrize("kind", AHEAD)
-def test_a_loop_that_is_left_leaves_nothing(kind, leave):
+def test_a_loop_that_ends_early_leaves_nothing(kind, leave):
     make, depth = AHEAD[kind]
     loader = make()
     batches = on_cpu(loader, prefetch=depth)
@@ -188,7 +188,7 @@ def test_a_loop_that_is_left_leaves_nothing(kind, leave):
     for count in (1, 3, COUNT) if kind == "workers" else range(1, COUNT + 1):
         before = getattr(loader, "asked", 0)
         kept = leave(batches, count)
-        deadline = time.monotonic() + 60 * ("workers" in kind)  # a batch of theirs may take long
+        deadline = time.monotonic() + 60 * ("workers" in kind)  # workers can be slow
         while is_left(others) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not is_left(others)

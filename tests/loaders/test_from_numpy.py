@@ -1,4 +1,4 @@
-"""pinfeed.from_numpy: the loader one would build by hand."""
+"""pinfeed.from_numpy equals a loader built by hand."""
 
 import json
 
@@ -29,7 +29,7 @@ def by_hand(arrays, batch_size, *, shuffle=False, fields=None, **options):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_is_the_loader_by_hand(workers, drop_last):
+def test_equals_the_loader_built_by_hand(workers, drop_last):
     arrays = {"image": IMAGES, "label": LABELS, "tokens": TOKENS}
     tokens = pinfeed.Pad(pad_value=-1, lengths="lengths")
     options = {"shuffle": True, "fields": {"image": pinfeed.Image(0.5, 0.25), "tokens": tokens}}
@@ -48,7 +48,7 @@ def test_is_the_loader_by_hand(workers, drop_last):
     assert len(again) == len({*again}) == (48 if drop_last else 50)
 
 
-def test_bare_arrays_and_attributes():
+def test_plain_arrays_and_attributes():
     loader = pinfeed.from_numpy(LABELS, 20, device="cpu")
     assert batches(loader) == [[*range(20)], [*range(20, 40)], [*range(40, 50)]]
     assert isinstance(loader.dataset, pinfeed.ArrayDataset)
@@ -59,7 +59,7 @@ def test_bare_arrays_and_attributes():
 
 # Orders.
 
-# That start once; in a loop over others nothing else happens in this process.
+# These start once; nothing else happens in this process during their loops.
 WORKERS = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
 
 
@@ -72,13 +72,13 @@ def shuffled(count=40, **options):
 @pytest.mark.parametrize(
     "options", [{"seed": 7}, {"seed": 7, "rank": 1, "world_size": 3}, {"rank": 1, "world_size": 2}]
 )
-def test_orders_with_a_seed_or_a_rank_are_those_of_the_sampler(workers, drop_last, options):
+def test_orders_with_a_seed_or_rank_equal_the_sampler(workers, drop_last, options):
     uneven = "drop" if drop_last else "repeat"
     sampler = ShuffleSampler(41, 4, uneven=uneven, drop_last=drop_last, **options)
     loader = shuffled(41, drop_last=drop_last, **options, **(WORKERS if workers else {}))
     assert len(loader) == len(sampler)
     for epoch in (0, 1, 2, 9, 10, 1):
-        torch.rand(1)  # which moves on what a single process without a seed draws from
+        torch.rand(1)  # advances the default generator
         if epoch == 9:
             loader.batch_sampler.set_epoch(9)
         if epoch == 1:
@@ -100,7 +100,7 @@ def test_orders_without_a_seed_follow_from_the_default_generator():
     assert batches(loader) == batches(sampler)
 
 
-def test_crops_without_a_seed_do_not_depend_on_what_the_loop_draws():
+def test_crops_without_a_seed_do_not_depend_on_draws_of_the_loop():
     fields = pinfeed.Image(augment=pinfeed.augment.RandomCrop(2))
 
     def pixels(draws):
@@ -120,7 +120,7 @@ def test_crops_without_a_seed_do_not_depend_on_what_the_loop_draws():
 @pytest.mark.parametrize(
     ("taken", "workers"), [*((taken, 0) for taken in (0, 1, 3, 10, 11)), (1, 2), (11, 2)]
 )
-def test_a_loop_goes_on_where_a_state_was_taken(seed, taken, workers):
+def test_a_loop_resumes_where_a_state_was_saved(seed, taken, workers):
     options = {"seed": seed} | (WORKERS if workers else {})
     loader = shuffled(**options)
     batches(loader)
@@ -130,8 +130,8 @@ def test_a_loop_goes_on_where_a_state_was_taken(seed, taken, workers):
     state = json.loads(json.dumps(loader.state_dict()))
     rest = batches(expected)
     if taken == 0 and seed is None and not workers:
-        return  # the epoch is drawn with the first batch
-    begun = state["epoch"] + (taken == 0)  # a loop without requests has not begun
+        return  # the first batch draws the epoch
+    begun = state["epoch"] + (taken == 0)  # a loop without requests hasn't started
     assert loader.state_dict() == state | {"epoch": begun, "consumed": 40, "finished": True}
     following = batches(loader)
     for resumed in (shuffled(**options), loader):
@@ -155,8 +155,8 @@ def test_ranks_come_from_the_environment(monkeypatch):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_processes_of_one_rank_get_the_same_batches(shuffle, monkeypatch):
-    """As ranks of a tensor-parallel group do: they say the same ranks, and share no generator."""
+def test_processes_of_one_rank_get_equal_batches(shuffle, monkeypatch):
+    """Like ranks of a tensor-parallel group, which have one rank number and separate generators."""
     images = np.random.default_rng(0).integers(0, 256, (10, 9, 9, 1), np.uint8)
 
     def process(number, **options):
@@ -183,7 +183,7 @@ def test_processes_of_one_rank_get_the_same_batches(shuffle, monkeypatch):
 
 
 def test_rows_that_a_subclass_changes_keep_their_indices():
-    """So what is random follows from a seed for them too."""
+    """So their random draws follow from a seed too."""
 
     class Doubled(pinfeed.ArrayDataset):
         def __getitems__(self, indices):
@@ -238,7 +238,7 @@ class Negative(TensorDataset):
         return -super().__getitem__(index)[0]
 
 
-def test_datasets_with_samples_of_their_own_are_refused():
+def test_datasets_with_custom_samples_raise():
     tensors = TensorDataset(torch.arange(6))
     for dataset in (
         TenTimes(pinfeed.ArrayDataset(np.arange(6)), [1, 2]),
@@ -287,12 +287,12 @@ ARRAYS = [
     [(LABELS, given, error, f"from_numpy: {words}") for given, error, words in OPTIONS]
     + [(arrays, {}, error, words) for arrays, error, words in ARRAYS],
 )
-def test_what_does_not_fit(arrays, options, error, words):
+def test_bad_arguments(arrays, options, error, words):
     check(lambda: pinfeed.from_numpy(arrays, **{"batch_size": 4} | options), error, words)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_a_state_with_another_drop_last_names_it_alone(drop_last):
+def test_a_state_with_another_drop_last_names_only_that(drop_last):
     state = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=drop_last).state_dict()
     other = pinfeed.from_numpy(np.arange(9), 2, shuffle=True, drop_last=not drop_last)
     message = (

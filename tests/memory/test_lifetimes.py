@@ -1,4 +1,4 @@
-"""A batch that is still referenced, in any form, is never overwritten; others are reused."""
+"""A batch that is referenced in any form is never overwritten; other batches are reused."""
 
 import copy
 import hashlib
@@ -25,7 +25,7 @@ def dataset():
     return pinfeed.ArrayDataset({"image": images, "row": np.arange(len(images))})
 
 
-# 196 kB and 49 kB: a buffer of the pool, and one that is left to malloc.
+# 196 kB and 49 kB: a buffer of the pool, and one from malloc.
 COLLATES = {
     "Image": pinfeed.Collate({"image": pinfeed.Image(0.5, 0.25)}),
     "channels_last": pinfeed.Collate({"image": pinfeed.Image(channels_last=True)}),
@@ -64,7 +64,7 @@ HOLDS = {
 
 
 @pytest.mark.parametrize("hold", HOLDS)
-def test_what_is_held_survives_1000_batches(hold, batch_at):
+def test_held_batches_survive_1000_batches(hold, batch_at):
     held = HOLDS[hold](batch_at(0))
     parts = held if isinstance(held, tuple) else [held]
     before = [digest(part) for part in parts]
@@ -73,11 +73,11 @@ def test_what_is_held_survives_1000_batches(hold, batch_at):
     assert [digest(part) for part in parts] == before
 
 
-def test_holding_through_a_graph(dataset):
+def test_autograd_graphs_hold_batches(dataset):
     weight = torch.ones(3, requires_grad=True)
     batch = COLLATES["Image"](dataset.__getitems__(range(BATCH)))["image"]
     expected = batch.sum((0, 2, 3))
-    loss = (batch * weight[:, None, None]).sum()  # the graph is all that holds the batch now
+    loss = (batch * weight[:, None, None]).sum()  # now only the graph holds the batch
     del batch
     for i in range(100):
         COLLATES["Image"](dataset.__getitems__(range(i, i + BATCH)))
@@ -125,11 +125,11 @@ def test_batches_copy_pickle_and_move_to_shared_memory(dataset):
     assert_same(copy.deepcopy(batch), batch)
     assert_same(pickle.loads(pickle.dumps(batch)), batch)
     before = digest(batch)
-    batch.share_memory_()  # gives the pool's buffer up
+    batch.share_memory_()  # moves the batch out of the pool's buffer
     assert batch.is_shared()
     COLLATES["Image"](dataset.__getitems__(range(50, 50 + BATCH)))
     assert digest(batch) == before
 
 
-def test_batches_that_live_until_the_process_ends():
+def test_batches_that_live_until_the_process_exits():
     run_program("batches_at_exit")

@@ -1,6 +1,6 @@
-"""Batches that Collate writes into pinned memory, without a device that could pin any.
+"""Batches that Collate writes into pinned memory, without a device.
 
-Memory is recorded where torch would have pinned it; `tests/gpu` has the device.
+The tests record allocations instead of pinning; `tests/gpu` uses a device.
 """
 
 import pickle
@@ -22,11 +22,11 @@ from worker_memory import in_worker_memory
 
 
 class PinnedMemory:
-    """Stands for torch's allocator of pinned memory.
+    """Replaces torch's allocator of pinned memory.
 
     Attributes:
-        tensors: All that it gave, which keeps them alive.
-        left: How many more it has. None: no limit.
+        tensors: All allocations, which stay alive.
+        left: Number of allocations that still succeed. None: no limit.
     """
 
     def __init__(self):
@@ -105,7 +105,7 @@ def test_rows_of_arrays_are_pinned(memory):
 
 
 @pytest.mark.parametrize("left", [0, 1, 5])
-def test_memory_that_is_refused(left, memory):
+def test_failing_allocations(left, memory):
     memory.left = left
     collate = Collate(SPEC)
     with pytest.warns(RuntimeWarning, match=r"could not be pinned.*out of memory") as caught:
@@ -116,12 +116,12 @@ def test_memory_that_is_refused(left, memory):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert_same(collate(SAMPLES), batch)
-    memory.left = None  # it is not requested again
+    memory.left = None  # no second request
     collate(SAMPLES)
     assert len(memory.tensors) == left
 
 
-def test_not_unless_asked(memory):
+def test_nothing_is_pinned_by_default(memory):
     Collate(SPEC, pin_memory=False)(SAMPLES)
     pinfeed.functional.pad([[1], [2, 3]])
     pinfeed.functional.normalize(torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
@@ -150,12 +150,12 @@ def test_pinning_without_an_accelerator():
 
 
 @pytest.mark.parametrize("pin", [None, "yes", 2, "True"])
-def test_no_such_way_to_pin(pin):
+def test_invalid_values_of_pin(pin):
     with pytest.raises(ValueError, match="pin_memory must be True, False or 'auto'"):
         Collate(pin_memory=pin)
 
 
-def test_pin_is_kept():
+def test_pin_is_stored():
     assert pickle.loads(pickle.dumps(Collate(pin_memory=True))).pin_memory is True
     assert repr(Collate(Stack(), pin_memory=False)) == "Collate(Stack(), pin_memory=False)"
     assert repr(Collate(pin_memory="auto")) == "Collate()"

@@ -1,4 +1,4 @@
-"""Numbers that processes share."""
+"""Integers that processes share."""
 
 import multiprocessing
 
@@ -17,7 +17,7 @@ def count(cells):
             pass
 
 
-def test_no_step_of_several_processes_is_lost():
+def test_no_increment_of_several_processes_is_lost():
     cells = SharedIntegers([7, -1, 7], "test")
     fork = multiprocessing.get_context("fork")
     jobs = [fork.Process(target=count, args=(cells,)) for _ in range(4)]
@@ -31,7 +31,7 @@ def test_no_step_of_several_processes_is_lost():
     assert cells.values.tolist() == [8, 4 * STEPS - 1, 7]
 
 
-def test_arrays_of_another_kind():
+def test_arrays_of_other_types():
     with pytest.raises(IndexError):
         _core.compare_exchange(np.zeros(2, np.int64), 2, 0, 1)
     with pytest.raises(TypeError):

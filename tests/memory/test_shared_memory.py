@@ -1,6 +1,6 @@
-"""A small /dev/shm: batches of workers don't need it, and what does need it names the remedy.
+"""A small /dev/shm: batches of workers don't need it, and errors of code that does suggest a fix.
 
-In a mount namespace of its own, so that nobody else's files are there and it can be small.
+Runs in its own mount namespace, so that /dev/shm can be small and contains no other files.
 """
 
 import shutil
@@ -16,7 +16,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "small_shared_memory.py"
 
 
 def in_small_shared_memory(size, *command):
-    """Runs a command that has a /dev/shm of this size for itself."""
+    """Runs a command with a private /dev/shm of this size."""
     unshare = ["unshare", "--mount", "--map-root-user", "sh", "-c", MOUNT, size]
     return subprocess.run(
         [*unshare, *command],
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_batches_lie_elsewhere_and_what_fills_it_names_the_remedy():
+def test_batches_are_stored_elsewhere_and_errors_suggest_a_fix():
     done = in_small_shared_memory("1m", sys.executable, PROGRAM)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     of_stream, of_batch = done.stdout.splitlines()

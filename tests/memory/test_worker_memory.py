@@ -1,4 +1,4 @@
-"""Batches from DataLoader workers, in memory that the main process has mapped too.
+"""Batches from DataLoader workers, in memory that the main process maps too.
 
 Loaders have a timeout, so that nothing hangs. `test_workers.py` compares the batches themselves.
 """
@@ -33,14 +33,14 @@ SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i
 
 @pytest.fixture(autouse=True)
 def everything_is_let_go():
-    """Also the memory of workers that have ended."""
+    """Checks that all worker memory is released, including that of ended workers."""
     yield
     gc.collect()
     deadline = time.monotonic() + 10
     while (stats := pinfeed.testing.worker_memory_stats())["workers"]:
         if time.monotonic() > deadline:
             break
-        active_children()  # waits for those that ended; torch before 2.13 does not
+        active_children()  # waits for ended workers; torch before 2.13 doesn't
         time.sleep(0.01)
     assert (stats["workers"], stats["live_slots"], stats["resident_bytes"]) == (0, 0, 0)
 
@@ -56,7 +56,7 @@ def expected(dataset=SAMPLES, **options):
 
 
 def memories_of_threads(_):
-    """The number of memories that the threads of a worker get when they all ask at once."""
+    """Returns the number of memories that a worker's threads get from simultaneous requests."""
     sys.setswitchinterval(1e-6)
     together = threading.Barrier(8)
 
@@ -73,7 +73,7 @@ def test_the_threads_of_a_worker_share_a_memory():
     assert list(counts) == [1] * 24
 
 
-def test_a_slot_is_used_again_when_the_last_view_dies():
+def test_a_slot_is_reused_when_the_last_view_dies():
     iterator = iter(loader(SAMPLES * 3, num_workers=1, prefetch_factor=1))
     first = next(iterator)["x"]
     row, array, values = first[1], first.numpy()[2:3], first.clone()
@@ -96,7 +96,7 @@ def test_the_memory_stops_growing():
     for _ in range(20):
         for batch in batches:
             assert in_worker_memory(batch["x"])
-    # 2 × 2 batches are prefetched, one is being used and one dropped, two are being made.
+    # 2 × 2 prefetched batches, one in use, one dropped, two being built.
     assert pinfeed.testing.worker_memory_stats()["grows"] <= 8
 
 
@@ -113,7 +113,7 @@ class Views(NamedTuple):
 
 
 class Viewing:
-    """A user's wrapper may change a batch before it leaves the worker."""
+    """A user's wrapper that changes a batch in the worker."""
 
     def __init__(self):
         self.collate = pinfeed.Collate()
@@ -139,7 +139,7 @@ def test_views_of_a_batch():
 
 
 class Caching:
-    """Returns the same tensor for ever."""
+    """Returns the same tensor forever."""
 
     def __init__(self):
         self.collate = pinfeed.Collate()
@@ -150,7 +150,7 @@ class Caching:
         return self.batch
 
 
-def test_a_worker_may_keep_what_it_sent():
+def test_a_worker_can_keep_a_sent_batch():
     batches = list(loader(SAMPLES * 4, num_workers=1, collate_fn=Caching()))
     assert len({batch.data_ptr() for batch in batches}) == 1
     assert all(torch.equal(batch, batches[0]) for batch in batches)
@@ -214,13 +214,13 @@ def test_an_iterator_dropped_in_mid_epoch(persistent):
     assert torch.equal(kept, expected()[0]["x"])
 
 
-def test_memory_goes_back_when_the_workers_end():
+def test_memory_is_released_when_workers_end():
     iterator = iter(loader(SAMPLES * 4, prefetch_factor=4))
     kept = [next(iterator)["x"] for _ in range(3)]
     descriptors = [worker._descriptor for worker in main_process._workers.values()]
     assert len(descriptors) == 2
     assert sum(map(bytes_in_memory, descriptors)) > 6 * 80_000
-    del iterator  # what was sent and never read goes at once, the rest with its last view
+    del iterator  # unread batches are freed immediately, the others with their last view
     assert 3 * 80_000 < sum(map(bytes_in_memory, descriptors)) < 3 * 110_000
     assert_same(kept, [batch["x"] for batch in expected()[:3]])
     del kept
@@ -233,7 +233,7 @@ def bytes_in_memory(descriptor):
 
 @pytest.mark.filterwarnings("ignore")  # accelerate's own
 @pytest.mark.parametrize("library", ["torchdata", "accelerate"])
-def test_loaders_of_others(library):
+def test_loaders_of_other_libraries(library):
     if library == "torchdata":
         collate = pinfeed.Collate({"name": pinfeed.Keep()})
         other = StatefulDataLoader(SAMPLES, 4, num_workers=2, collate_fn=collate)
@@ -246,7 +246,7 @@ def test_loaders_of_others(library):
 
 
 class Elsewhere:
-    """Puts each batch into a queue of its own too, which is not the loader's."""
+    """Also puts each batch into a second queue, which isn't the loader's."""
 
     def __init__(self, queue):
         self.collate, self.queue = pinfeed.Collate(), queue
@@ -257,7 +257,7 @@ class Elsewhere:
         return x
 
 
-def test_what_goes_elsewhere_goes_through_shared_memory():
+def test_batches_in_other_queues_use_shared_memory():
     queue = Queue()
     for batch in loader(collate_fn=Elsewhere(queue), num_workers=1, persistent_workers=True):
         other = queue.get(timeout=60)
@@ -280,8 +280,8 @@ def limited():
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_batches_that_are_kept_reach_the_limit(method, limited, monkeypatch):
-    monkeypatch.setattr(worker, "PATIENCE", 0.5)  # of those that are forked
+def test_held_batches_reach_the_limit(method, limited, monkeypatch):
+    monkeypatch.setattr(worker, "PATIENCE", 0.5)  # of forked workers
     kept = []
     collate = pinfeed.Collate()
     options = {"collate_fn": collate, "prefetch_factor": 30, "multiprocessing_context": method}
@@ -297,7 +297,7 @@ def test_batches_that_are_kept_reach_the_limit(method, limited, monkeypatch):
     del iterator
 
 
-def test_a_limit_below_the_need_slows_down_only(limited):
+def test_a_limit_below_the_need_only_slows_down(limited):
     for batch in loader(SAMPLES * 20, prefetch_factor=30, in_order=False):
         assert batch["x"].shape == (4, 50, 100)
         assert pinfeed.testing.worker_memory_stats()["resident_bytes"] <= 2**20
@@ -306,7 +306,7 @@ def test_a_limit_below_the_need_slows_down_only(limited):
     assert waits > 0
 
 
-def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
+def test_a_batch_larger_than_the_limit_and_its_fix(limited):
     options = {"batch_size": 144, "num_workers": 1}
     with pytest.raises(MemoryError, match=r"memory for 2,880,000 bytes.*allow more bytes with"):
         next(iter(loader(SAMPLES * 6, **options)))
@@ -315,7 +315,7 @@ def test_a_batch_larger_than_the_limit_and_the_way_out(limited):
 
 
 class Collated(torch.utils.data.Dataset):
-    """Collates views of each sample, and keeps them all or none."""
+    """Collates views of each sample, and keeps all or none of them."""
 
     def __init__(self, keeps=True):
         self.kept, self.keeps = [], keeps
@@ -361,13 +361,13 @@ def test_a_batch_of_several_entries_waits_for_the_main_process(limited):
     assert first["x"][:, 0, 0].tolist() == [0, 1]
 
 
-def test_running_workers_obey_the_limit():
+def test_running_workers_follow_a_changed_limit():
     iterator = iter(loader(SAMPLES * 20, num_workers=1, prefetch_factor=10))
     kept = [next(iterator)["x"] for _ in range(20)]
     try:
         pinfeed.set_worker_memory_limit(2**20)
         assert pinfeed.testing.worker_memory_stats()["resident_bytes"] > 2**20
-        assert_same(kept[:6], [batch["x"] for batch in expected()])  # what is in use stays
+        assert_same(kept[:6], [batch["x"] for batch in expected()])  # memory in use stays
         del kept
         for _ in range(40):
             next(iterator)
@@ -383,7 +383,7 @@ def test_running_workers_obey_the_limit():
         (2**63, ValueError), (2**64, ValueError),
     ],
 )  # fmt: skip
-def test_wrong_limits(wrong, error, limited):
+def test_bad_limits(wrong, error, limited):
     with pytest.raises(error, match=r"^set_worker_memory_limit: max_bytes must be"):
         pinfeed.set_worker_memory_limit(wrong)
     assert pinfeed.testing.worker_memory_stats()["max_bytes"] == 2**20
@@ -392,15 +392,14 @@ def test_wrong_limits(wrong, error, limited):
 def test_ranks_share_the_default_limit(monkeypatch):
     alone = pinfeed.testing.worker_memory_stats()["max_bytes"]
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert (
-        0.05 < pinfeed.testing.worker_memory_stats()["max_bytes"] / alone < 0.25
-    )  # others take memory
+    # Not exactly an eighth, because other processes use memory.
+    assert 0.05 < pinfeed.testing.worker_memory_stats()["max_bytes"] / alone < 0.25
     for text in ("", "0", "x", "-1"):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", text)
         assert pinfeed.testing.worker_memory_stats()["max_bytes"] > 0.4 * alone
 
 
-def test_sizes_that_vary_and_nothing():
+def test_varying_sizes_and_empty_batches():
     rng = np.random.default_rng(0)
     sequences = [rng.integers(0, 9, rng.integers(1, 3000)) for _ in range(400)]
     for samples, field in ((sequences, pinfeed.Pad(mask=True)), ([np.ones((0, 3))] * 8, None)):
@@ -412,12 +411,12 @@ def test_slots_grow_with_the_batches():
     samples = [np.full(5_000 + 50 * i, i) for i in range(1000)]
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
         assert (batch == i).all()
-        # Eight slots of up to 450 kB, not one of each size.
+        # Eight slots of up to 450 kB, not one per size.
         assert pinfeed.testing.worker_memory_stats()["resident_bytes"] < 8 * 2**19
         del batch
 
 
-def test_many_batches_kept_for_a_while():
+def test_many_held_batches():
     kept = deque(maxlen=50)
     samples = [np.full(5_000, i) for i in range(500)]
     for i, batch in enumerate(loader(samples, collate_fn=pinfeed.Collate(), batch_size=1)):
@@ -427,5 +426,5 @@ def test_many_batches_kept_for_a_while():
         assert stats["resident_bytes"] < 3 * 50 * 2**16  # at most 2**16 bytes for each array
 
 
-def test_info_says_where_batches_go():
+def test_info_shows_where_batches_are_stored():
     assert configuration.facts()["workers"].startswith("reused shared memory")

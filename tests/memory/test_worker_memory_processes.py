@@ -1,4 +1,4 @@
-"""Worker memory under forks, kills and limits of the system; each test in a process of its own."""
+"""Worker memory under forks, kills and system limits; each test in its own process."""
 
 import sys
 
@@ -9,26 +9,26 @@ from programs import run_program
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker memory")
 
 
-def test_torch_s_shared_memory_serves_without_memfd():
+def test_without_memfd_torchs_shared_memory_is_used():
     logged = run_program("batches_without_memfd")
-    assert logged.count("WARNING this worker can't share memory") == 2  # once in each worker
+    assert logged.count("WARNING this worker can't share memory") == 2  # once per worker
     assert "memfd_create" in logged
 
 
-def test_memory_that_the_system_refuses_is_not_written_to():
-    """A write could end the process by SIGBUS."""
+def test_memory_that_the_system_refuses_is_not_written():
+    """Writing to it could end the process with SIGBUS."""
     assert run_program("batches_without_fallocate") == "True\n"
 
 
-def test_many_batches_are_kept():
+def test_many_held_batches():
     assert run_program("batches_of_many_batches") == ""
 
 
-def test_a_device_that_tensors_are_made_on_by_default():
+def test_another_default_device_of_tensors():
     run_program("batches_default_device")
 
 
-def test_batches_open_no_file_whatever_they_are_made_of():
+def test_batches_open_no_files():
     assert run_program("batches_of_every_kind") == ""
 
 
@@ -60,6 +60,6 @@ def test_ranks_that_start_workers(method):
         "batches_killed_while_a_worker_waits",
     ],
 )
-def test_a_main_process_that_is_killed_takes_its_workers_along(program, tmp_path):
-    """run_program waits while one of them can write."""
+def test_a_killed_main_process_ends_its_workers(program, tmp_path):
+    """run_program waits until all of them have closed its pipe."""
     assert run_program(program, str(tmp_path / "gone"), timeout=60).split()

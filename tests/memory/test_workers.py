@@ -1,6 +1,6 @@
-"""DataLoader workers, forks, threads and interrupts: same bits everywhere, and nothing hangs.
+"""DataLoader workers, forks, threads and interrupts: equal bits everywhere, and nothing hangs.
 
-Loaders have a timeout, and what could hang elsewhere runs in a process of its own that has one.
+Loaders have a timeout; other code that could hang runs in its own process with a timeout.
 """
 
 import multiprocessing
@@ -35,7 +35,7 @@ COLLATE = pinfeed.Collate(
 
 @pytest.fixture(scope="module", autouse=True)
 def modules_in_the_fork_server():
-    """Workers of a fork server then start in no time, as forks of a process that knows pinfeed."""
+    """Preloads pinfeed, so that workers of the fork server start as fast as forks."""
     multiprocessing.set_forkserver_preload(["pinfeed", "samples"])
 
 
@@ -76,7 +76,7 @@ def expected(dataset):
 
 @pytest.fixture(autouse=True)
 def threads_that_the_parent_used():
-    """The parent has native threads and used buffers when workers start."""
+    """Makes the parent use native threads and buffers before workers start."""
     pinfeed.set_num_threads(2)
     pinfeed.functional.normalize(np.ones((32, 128, 128, 3), np.uint8))
     yield
@@ -100,17 +100,17 @@ def loader(dataset, method, workers, **options):
         ("spawn", 1, True),
     ],
 )
-def test_same_batches_for_any_workers(method, workers, persistent, dataset, expected):
+def test_batches_do_not_depend_on_workers(method, workers, persistent, dataset, expected):
     loaded = loader(dataset, method, workers, persistent_workers=persistent)
     for _ in range(2):
         batches = list(loaded)
         assert_same(batches, expected)
-        if workers > 0:  # the main process reads where the worker wrote
+        if workers > 0:  # the main process reads the worker's memory
             assert all(in_worker_memory(batch["image"]) for batch in batches)
 
 
 def facts(_):
-    """Inside a worker: its number of threads, and which entries are in its slots, or too small."""
+    """Returns, in a worker, its number of threads, and the entries in its slots or too small for them."""
     memory = worker_memory()
     samples = get_worker_info().dataset.__getitems__(range(BATCH))
     batch = COLLATE(samples)
@@ -157,7 +157,7 @@ def test_batches_outlive_their_workers(dataset, expected):
     assert_same(kept, expected)
 
 
-def test_errors_of_a_worker_arrive():
+def test_worker_errors_arrive():
     shapes = [np.ones((3, 2))] * 4 + [np.ones((3, 1))]
     batches = loader([{"x": x} for x in shapes], "fork", 1, collate_fn=pinfeed.Collate())
     with pytest.raises(ValueError, match=r"entry \['x'\] of sample 4: expected shape \(3, 2\)"):
@@ -189,8 +189,8 @@ def test_an_interrupt_during_a_batch(how, tmp_path):
     assert run_program("interrupted_batch", how, str(tmp_path / "x.npy")) == "interrupted\n"
 
 
-def test_threads_that_work_for_a_loader_belong_to_the_trainer(dataset, monkeypatch):
-    """Torch's thread workers have a worker info of their own, each in its thread."""
+def test_worker_threads_of_a_loader_belong_to_the_main_process(dataset, monkeypatch):
+    """torch's thread workers have their own worker info, one per thread."""
     info = threading.local()
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: getattr(info, "value", None))
 
@@ -208,7 +208,7 @@ def test_threads_that_work_for_a_loader_belong_to_the_trainer(dataset, monkeypat
         pinfeed.set_num_threads(None)
 
 
-def test_no_warning_of_its_own(dataset):
+def test_workers_give_no_warning(dataset):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         COLLATE(dataset.__getitems__([0, 1]))

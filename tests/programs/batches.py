@@ -1,4 +1,4 @@
-"""The beginning of programs about worker memory: warnings print nothing, and the log is printed."""
+"""Common beginning of programs about worker memory: hides warnings, and prints the log."""
 
 import gc
 import logging

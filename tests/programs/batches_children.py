@@ -37,7 +37,7 @@ class Samples:
     def __getitem__(self, i):
         for context in map(multiprocessing.get_context, sys.argv[1].split(",")):
             here, there = context.Pipe()
-            multiprocessing.current_process()._config["daemon"] = False  # as some users do
+            multiprocessing.current_process()._config["daemon"] = False  # like some users
             child = context.Process(target=work, args=(self.collate, i, there))
             child.start()
             assert here.poll(60)

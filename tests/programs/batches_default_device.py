@@ -1,4 +1,4 @@
-"""Tensors are made on another device by default while batches come."""
+"""The default device of tensors changes while batches arrive."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The main process is killed before a worker makes its first batch, when memory is full."""
+"""The main process is killed before a worker builds its first batch, while memory is full."""
 
 import os
 import signal
@@ -28,11 +28,11 @@ class Samples:
         return [np.zeros(60_000)] * 4
 
 
-pinfeed.set_worker_memory_limit(2**20)  # less than a batch, for which nobody will make room
+pinfeed.set_worker_memory_limit(2**20)  # less than a batch, and never freed
 iterator = iter(
     DataLoader(Samples(), 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32)
 )
 print(*[worker.pid for worker in iterator._workers], flush=True)
-while not os.path.exists(sys.argv[1] + ".begun"):  # before that torch's own worker would stay
+while not os.path.exists(sys.argv[1] + ".begun"):  # before that, torch's own worker would stay
     time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)

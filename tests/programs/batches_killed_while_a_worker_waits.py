@@ -1,4 +1,4 @@
-"""The main process is killed while a worker waits for room."""
+"""The main process is killed while a worker waits for memory."""
 
 import os
 import signal
@@ -20,6 +20,6 @@ iterator = iter(
 )
 kept = next(iterator)
 print(*[worker.pid for worker in iterator._workers], flush=True)
-while pinfeed.testing.worker_memory_stats()["waits"] == 0:  # behind a batch that nobody will read
+while pinfeed.testing.worker_memory_stats()["waits"] == 0:  # after a batch that nobody reads
     time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Workers are killed at random; argv: the seed, and how many."""
+"""Workers are killed at random; argv: the seed, and the number of kills."""
 
 import faulthandler
 import gc
@@ -28,7 +28,7 @@ def resources():
 
 def nothing_was_added(before):
     deadline = time.monotonic() + 30
-    while True:  # the threads that fed the queues of dead workers end when they get to it
+    while True:  # threads that fed the queues of dead workers end with a delay
         after = resources()
         if after["files"] <= before["files"] + 2 and after["mappings"] <= before["mappings"] + 20:
             return
@@ -36,18 +36,16 @@ def nothing_was_added(before):
         time.sleep(0.1)
 
 
-# One kill in some hundred makes the stock DataLoader hang, whatever its collate_fn, in two ways that are
-# kept out of here: its signal handler raises between the taking of a lock and the block that gives it
-# back; and a worker dies while it holds the lock of the event that tells it to end.
-_MultiProcessingDataLoaderIter._try_get_data.__defaults__ = (0.2,)  # so often it looks for the dead
+# One kill in several hundred makes the stock DataLoader hang, with any collate_fn. This test avoids both causes:
+# its signal handler raises between taking a lock and the block that releases it; and a worker dies while it
+# holds the lock of the event that tells it to end.
+_MultiProcessingDataLoaderIter._try_get_data.__defaults__ = (0.2,)  # checks for dead workers
 
 
 def kill(worker, iterator):
     with iterator._workers_done_event._cond:
         worker.kill()
-        multiprocessing.connection.wait(
-            [worker.sentinel]
-        )  # doesn't reap it: torch wants to do that
+        multiprocessing.connection.wait([worker.sentinel])  # leaves reaping to torch
 
 
 random.seed(int(sys.argv[1]))
@@ -86,10 +84,10 @@ for run in range(int(sys.argv[2])):
     else:
         raise AssertionError("nobody noticed that a worker was killed")
     assert time.monotonic() - began < 10, "the loader took long to notice"
-    for batch in kept:  # what was received stays what it was
+    for batch in kept:  # received batches are unchanged
         assert np.array_equal(batch["x"].numpy(), arrays[batch["row"].numpy()])
     killer.join()
-    for worker in workers:  # in a loader that died, DataLoader waits for seconds for the other one
+    for worker in workers:  # after a failure, DataLoader waits for seconds for the other worker
         kill(worker, iterator)
     del iterator, loader, kept, worker, workers, killer
     batch = None

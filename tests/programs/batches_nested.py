@@ -5,8 +5,8 @@ import multiprocessing
 import numpy as np
 import torch
 
-# What pickles a tensor imports this. Imported first by the thread that pickles the first batch, it
-# would be half imported in a worker that is forked meanwhile.
+# Pickling tensors imports this. If the thread that pickles the first batch imported it first, a worker forked
+# meanwhile would have half of it.
 import torch.nested._internal.nested_tensor
 from torch.utils.data import DataLoader
 

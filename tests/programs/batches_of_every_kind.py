@@ -1,4 +1,4 @@
-"""Batches of every kind open no file, and nothing is left of them."""
+"""Batches of every kind open no file, and leave nothing behind."""
 
 import os
 

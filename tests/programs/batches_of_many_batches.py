@@ -1,4 +1,4 @@
-"""The main process keeps many batches."""
+"""The main process holds many batches."""
 
 import numpy as np
 from torch.utils.data import DataLoader

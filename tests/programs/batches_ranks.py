@@ -49,7 +49,7 @@ if __name__ == "__main__":
     ranks = [context.Process(target=train, args=(i, collate, method, results)) for i in range(2)]
     for rank in ranks:
         rank.start()
-    assert [results.get(timeout=100) for _ in range(3)] == [2] * 3  # each has workers of its own
+    assert [results.get(timeout=100) for _ in range(3)] == [2] * 3  # each has its own workers
     for rank in ranks:
         rank.join(60)
         assert rank.exitcode == 0, rank.exitcode

@@ -1,4 +1,4 @@
-"""A file is cut, then each call that needs it has to raise; argv: a folder, and the case."""
+"""Every call that needs a truncated file must raise; argv: a folder, and the case."""
 
 import copy
 import os
@@ -34,7 +34,7 @@ def dataset(source):
     )
     assert len(list(workers)) > 0
     pickled = pickle.dumps(dataset)
-    os.truncate("rows.npy", 4096)  # the last rows are gone
+    os.truncate("rows.npy", 4096)  # the last rows are missing
     last = dataset.__getitems__([0, -1])
     return "rows.npy", [
         lambda: dataset[-1],

@@ -1,4 +1,4 @@
-"""A member of an .npz file that says it is longer than the file; argv: the path."""
+"""A member of an .npz file that declares more bytes than the file has; argv: the path."""
 
 import struct
 import sys

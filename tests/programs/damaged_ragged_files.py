@@ -1,4 +1,4 @@
-"""A saved RaggedArray, damaged byte by byte; argv: its folder, and which file."""
+"""A saved RaggedArray, damaged byte by byte; argv: its folder, and the file."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 
 from pinfeed.sources.ragged import RaggedArray
 
-warnings.simplefilter("ignore")  # NumPy's, about headers that it guesses at
+warnings.simplefilter("ignore")  # NumPy's warnings about headers that it guesses
 folder, name = sys.argv[1:]
 ends = np.array([0, 3, 3, 4, 9])
 RaggedArray(np.arange(18, dtype=np.int16).reshape(9, 2), ends).save(folder)
@@ -32,7 +32,7 @@ def attempt(content):
     try:
         ragged = RaggedArray.open(folder)
     except (OSError, ValueError) as error:
-        # Values that are too few by their header are an error of the first offset past them.
+        # If the header declares too few values, the first offset beyond them raises.
         past_the_end = name == "values" and re.search("offsets.npy.*number of values", str(error))
         assert path in str(error) or past_the_end, error
         assert expected is None or expected in str(error), (expected, error)

@@ -14,7 +14,7 @@ def diagnose(rank, file):
     torch.distributed.init_process_group("gloo", f"file://{file}", rank=rank, world_size=2)
     sampler = DistributedSampler(range(100), shuffle=False)
     loader = DataLoader(range(100), batch_size=5, sampler=sampler)
-    if rank == 0:  # the other waits for nobody
+    if rank == 0:  # the other rank waits for nobody
         with pytest.warns(
             UserWarning, match="different numbers of times.*pass a step that trains model.module"
         ):

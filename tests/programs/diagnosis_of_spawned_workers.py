@@ -1,4 +1,4 @@
-"""A diagnosis without a main guard of a loader whose workers are spawned."""
+"""A diagnosis without a main guard, of a loader with spawned workers."""
 
 import torch
 from torch.utils.data import DataLoader

@@ -1,4 +1,4 @@
-"""A diagnosis without a main guard, where workers would be spawned."""
+"""A diagnosis without a main guard, on a platform that spawns workers."""
 
 import torch
 from torch.utils.data import DataLoader

@@ -1,4 +1,4 @@
-"""A process that ends in the middle of a loop; argv: its loader, and how. Nothing may be written then."""
+"""A process that exits in the middle of a loop, and must print nothing then; argv: its loader, and the exit."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A process that ends while TensorFlow has iterators; argv: held, failed or slow."""
+"""A process that exits while TensorFlow has iterators; argv: held, failed or slow."""
 
 import gc
 import sys

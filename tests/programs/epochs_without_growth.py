@@ -1,4 +1,4 @@
-"""Many epochs; argv: workers, epochs, whether workers persist, whether a DeviceLoader runs ahead."""
+"""Many epochs; argv: workers, epochs, whether workers persist, whether a DeviceLoader prefetches."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ images = np.ones((512, 24, 24, 3), np.uint8)
 dataset = pinfeed.ArrayDataset({"image": images, "label": np.arange(len(images))})
 options = {"persistent_workers": bool(persistent), "timeout": 60} if workers else {}
 if workers:
-    options["multiprocessing_context"] = "fork"  # others import torch in each epoch, for seconds
+    options["multiprocessing_context"] = "fork"  # others import torch in each epoch
 collate = pinfeed.Collate({"image": pinfeed.Image(0.5)})
 
 
@@ -52,7 +52,7 @@ for epoch in range(epochs):
 del batch
 deadline = time.monotonic() + 30
 while (after := resources())[3] > before[3] and time.monotonic() < deadline:
-    time.sleep(0.1)  # those that fed the queues of the last workers, or a loop, may be ending
+    time.sleep(0.1)  # threads that fed the queues of the last workers or a loop can be ending
 most = 4e6 if ahead else 8e6
 assert after[0] - before[0] < most, f"memory grew: {before[0]} to {after[0]} bytes"
 assert after[1] <= before[1] + min(workers, 2), f"open files grew: {before[1]} to {after[1]}"

@@ -1,4 +1,4 @@
-"""An erased batch has no memory; argv: what is written."""
+"""Memory is too small for an erased batch; argv: the value."""
 
 import resource
 import sys
@@ -15,7 +15,7 @@ erase = pinfeed.augment.RandomErasing(
 dtype = torch.float32 if is_random else torch.uint8
 collate = pinfeed.Collate(pinfeed.Image(augment=erase, dtype=dtype))
 image = np.zeros((4, 30_000_000, 1), np.uint8)
-collate([image])  # its memory serves the batches after it
+collate([image])  # later batches reuse its memory
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 8 * 2**20, -1))
 try:

@@ -1,4 +1,4 @@
-"""Whether a diagnosis names the files that samples and the step keep open; argv: their paths."""
+"""A diagnosis names the files that samples and the step keep open; argv: their paths."""
 
 import functools
 import sys

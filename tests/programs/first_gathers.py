@@ -1,4 +1,4 @@
-"""Several threads gather for the first time at once."""
+"""Several threads call gather for the first time at once."""
 
 import faulthandler
 import sys

@@ -1,4 +1,4 @@
-"""A main process in a fork, whose parent creates the file argv[1] when the fork has been killed."""
+"""A main process in a fork; its parent creates the file argv[1] when the fork was killed."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import torch
 
 
 def go_on_in_a_fork():
-    # How often workers look for the main process.
+    # The interval at which workers check the main process.
     torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 0.5
     if pid := os.fork():
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL

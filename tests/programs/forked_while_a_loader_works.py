@@ -1,4 +1,4 @@
-"""Loops in a process that was forked while the loader made a batch."""
+"""Loops in a process that was forked while the loader built a batch."""
 
 import os
 import signal

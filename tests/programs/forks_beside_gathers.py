@@ -1,4 +1,4 @@
-"""Forks beside threads that gather; argv: a folder, and who forks."""
+"""Forks while threads gather; argv: a folder, and the forking process."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import numpy as np
 
 import pinfeed
 
-signal.alarm(60)  # hangs don't last
+signal.alarm(60)  # ends a hang
 folder = sys.argv[1]
 array = np.arange(4000 * 500).reshape(4000, 500)
 np.save(f"{folder}/one.npy", array)
@@ -21,7 +21,7 @@ datasets = [pinfeed.ArrayDataset(s) for s in (f"{folder}/one.npy", pinfeed.Conca
 collate = pinfeed.Collate()
 images = np.random.default_rng(0).integers(0, 256, (64, 96, 96, 3), np.uint8)
 in_memory, normalize = pinfeed.ArrayDataset(images), pinfeed.Collate(pinfeed.Image(0.5, 0.25))
-pinfeed.set_num_threads(2)  # new ones start in each fork, which has none of those here
+pinfeed.set_num_threads(2)  # each fork starts new threads, because it has none
 normalized = normalize(in_memory.__getitems__(range(64))).numpy()
 
 
@@ -30,7 +30,7 @@ def gather(seed):
     batch = collate(datasets[seed % 2].__getitems__(indices))
     assert np.array_equal(batch.numpy(), array[indices])
     if seed % 3 == 0:
-        # By NumPy: threads of torch's own don't survive a fork.
+        # Filled by NumPy, because torch's own threads don't survive a fork.
         assert np.array_equal(normalize(in_memory.__getitems__(range(64))).numpy(), normalized)
     if seed % 5 == 0:
         descriptor = os.open(parts[seed % 400] if seed % 2 else f"{folder}/one.npy", os.O_RDONLY)
@@ -46,7 +46,7 @@ def keep_gathering(number):
         rounds[number] += 1
 
 
-gather(0), gather(1)  # what is imported late is imported now: a fork may not come in between
+gather(0), gather(1)  # complete late imports now, so that no fork interrupts them
 stop, rounds = threading.Event(), [0, 0, 0]
 threads = [threading.Thread(target=keep_gathering, args=(i,)) for i in range(3)]
 for thread in threads:

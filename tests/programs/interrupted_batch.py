@@ -1,4 +1,4 @@
-"""Ctrl-C during a batch; argv: what the batch is made of, and a path."""
+"""Ctrl-C during a batch; argv: the samples, and a path."""
 
 import os
 import signal

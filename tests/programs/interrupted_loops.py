@@ -1,4 +1,4 @@
-"""An interrupt ends a loop wherever it comes: in the loader, in the queue, in the thread's start."""
+"""An interrupt ends a loop at any point: in the loader, in the queue, while the thread starts."""
 
 import itertools
 import os
@@ -8,7 +8,6 @@ import threading
 from pinfeed.loaders.device_loader import DeviceLoader
 
 
-# An interrupt ends a loop, wherever it comes: in the loader, in the queue, in the thread's start.
 def interrupt():
     while not done.wait(0.0005):
         os.kill(os.getpid(), signal.SIGINT)
@@ -48,8 +47,6 @@ while interrupts < 300:
 done.set()
 thread.join()
 for thread in threading.enumerate():
-    if (
-        thread.name == "pinfeed" and thread.is_alive()
-    ):  # or it came while the thread was being started
-        thread.join(30)  # an interrupt may have come while its end was waited for
+    if thread.name == "pinfeed" and thread.is_alive():  # or it arrived at the thread's start
+        thread.join(30)  # an interrupt can arrive while the thread's end is awaited
         assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""Ctrl-C during a loop over a dataset; argv: how many batches it prefetches."""
+"""Ctrl-C during a loop over a dataset; argv: the number of prefetched batches."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Ctrl-C during a loop over workers' batches."""
+"""Ctrl-C during a loop over batches of workers."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def loop():
 
 
 def interrupt():
-    while not interrupted.wait(1.0):  # one that comes in a finalizer is lost, as Python does it
+    while not interrupted.wait(1.0):  # Python drops an interrupt in a finalizer
         os.kill(os.getpid(), signal.SIGINT)
 
 

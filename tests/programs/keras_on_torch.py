@@ -1,4 +1,4 @@
-"""A model that Keras trains on torch learns the same from each loader; prints its number of losses."""
+"""A Keras model on torch learns the same from each loader; prints the number of losses."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Selections of a RaggedArray that no memory holds."""
+"""Selections of a RaggedArray that are larger than any memory."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Rows and lists that are written one by one take little memory; argv: a folder."""
+"""Rows and lists written one by one need little memory; argv: a folder."""
 
 import re
 import resource
@@ -8,7 +8,7 @@ import numpy as np
 
 import pinfeed
 
-pinfeed.write_array(f"{sys.argv[1]}/small.npy", np.zeros(9))  # what is loaded at first use
+pinfeed.write_array(f"{sys.argv[1]}/small.npy", np.zeros(9))  # loads modules at first use
 used = int(re.search(r"VmData:\s+(\d+)", open("/proc/self/status").read())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + 24_000_000,) * 2)
 rows = (np.full((1 << 20,), i, np.uint8) for i in range(60))

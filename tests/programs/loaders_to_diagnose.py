@@ -1,4 +1,4 @@
-"""A loader, what makes one, and what does not, for the command that diagnoses."""
+"""Loaders, functions that return one, and invalid objects for the diagnose command."""
 
 import time
 

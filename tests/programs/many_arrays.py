@@ -1,4 +1,4 @@
-"""Several ConcatArrays share what may be open; argv: a folder, how many files, and how many are open."""
+"""Several ConcatArrays share the limit of open files; argv: a folder, the number of files, and the limit."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Memory that making a RaggedArray takes; argv: how many sequences, and of what kind."""
+"""Peak memory of RaggedArray construction; argv: the number of sequences, and their type."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ def in_use(key):
 make = lambda: (np.full(count, i, np.int32) for i in range(20_000_000 // count))
 count, kind = int(sys.argv[1]), sys.argv[2]
 sequences = list(make()) if kind == "list" else make()
-open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
+open("/proc/self/clear_refs", "w").write("5")  # resets the peak
 before = in_use("VmRSS")
 ragged = RaggedArray.from_sequences(sequences)
 data = ragged.values.nbytes + ragged.offsets.nbytes

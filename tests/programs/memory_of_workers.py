@@ -1,6 +1,6 @@
-"""How often the data of a dataset lies in memory while three workers read it.
+"""Number of copies of a dataset in memory while three workers read it.
 
-argv: how workers are started, what holds the data, and whether this program holds it too.
+argv: the start method, the type of the data, and whether this program also holds the data.
 """
 
 import multiprocessing
@@ -41,7 +41,7 @@ def table(count):
         return pa.ipc.open_file(source).read_all()
 
 
-#: What holds the data, and the dataset of it.
+#: Types of data, and their dataset.
 KINDS = {
     "list": (records, lambda data: data),
     "SharedList": (records, pinfeed.SharedList),
@@ -57,7 +57,7 @@ KINDS = {
 
 
 def read(samples):
-    """How many samples there are, once all of their values were looked at."""
+    """Returns the number of samples after reading all of their values."""
     for sample in samples:
         for value in sample.values() if isinstance(sample, dict) else [sample]:
             if isinstance(value, np.ndarray | torch.Tensor):
@@ -66,9 +66,9 @@ def read(samples):
 
 
 def held_bytes():
-    """The memory of this process and its children, what they share divided among them.
+    """Returns the memory of this process and its children, with shared memory divided among them.
 
-    Mapped files, such as libraries, are left out: who else has mapped them would change the number.
+    Mapped files such as libraries are excluded, because other processes that map them change the number.
     """
     processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
     texts = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
@@ -82,7 +82,7 @@ def held_in_an_epoch(method, dataset):
     size = 4 if len(dataset) <= COUNT else 100
     loader = DataLoader(dataset, size, collate_fn=read, multiprocessing_context=method, **options)
     assert sum(loader) == len(dataset)
-    read(dataset)  # shared memory counts once a process has read it
+    read(dataset)  # shared memory counts after a process has read it
     return held_bytes()
 
 

@@ -1,4 +1,4 @@
-"""Whether a batch initializes a device."""
+"""A batch initializes no device."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Pipes are refused at once; argv: a folder."""
+"""Pipes raise immediately; argv: a folder."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import numpy as np
 
 import pinfeed
 
-signal.alarm(20)  # hangs don't last
+signal.alarm(20)  # ends a hang
 os.chdir(sys.argv[1])
 os.mkfifo("pipe.npy"), os.mkfifo("pipe.npz")
 np.save("0.npy", np.arange(3)), np.save("1.npy", np.arange(3))

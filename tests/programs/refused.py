@@ -1,4 +1,4 @@
-"""A filter of system calls, as containers have."""
+"""A filter of system calls, like those of containers."""
 
 import ctypes
 import os

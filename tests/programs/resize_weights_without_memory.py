@@ -1,4 +1,4 @@
-"""A resize has no memory for its weights, then it has."""
+"""A resize without enough memory for its weights, then with it."""
 
 import resource
 

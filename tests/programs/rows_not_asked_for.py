@@ -1,4 +1,4 @@
-"""Whether rows that were not requested are read; argv: the path."""
+"""Prints whether unrequested rows were read; argv: the path."""
 
 import ctypes
 import mmap
@@ -9,7 +9,7 @@ import numpy as np
 import pinfeed
 
 
-def at_hand(row):  # without asking for it, as a read would
+def at_hand(row):  # without requesting it, unlike a read
     found = ctypes.c_ubyte()
     address = ctypes.c_void_p(mapped.ctypes.data + (row << 20))
     assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(1), ctypes.byref(found)) == 0

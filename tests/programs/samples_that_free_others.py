@@ -1,4 +1,4 @@
-"""Conversions free the memory of other samples."""
+"""Conversions that free the memory of other samples."""
 
 import functools
 import itertools
@@ -31,7 +31,7 @@ for position, make in itertools.product((0, 1), (torch.arange, np.arange)):
     samples.insert(position, [Index(functools.partial(freed, array))])
     try:
         values, lengths, _ = pinfeed.functional.pad(samples)
-        # What was there before or after, never memory of somebody else.
+        # The value before or after, never other memory.
         assert values.shape[1] == max(lengths)
         assert 7 in values
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A loader whose spawned workers run this file, too."""
+"""A loader whose spawned workers run this file too."""
 
 import argparse
 
@@ -8,7 +8,7 @@ print("imported")
 argparse.ArgumentParser().parse_args()
 
 
-class Samples(list):  # which a worker finds in this file
+class Samples(list):  # a worker finds it in this file
     pass
 
 

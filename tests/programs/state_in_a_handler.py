@@ -1,4 +1,4 @@
-"""A signal handler asks for a state; argv: where the signal comes."""
+"""A signal handler requests a state; argv: the point where the signal arrives."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""How much memory epochs over a file take; argv: the path."""
+"""Memory of epochs over a file; argv: the path."""
 
 import sys
 
@@ -7,7 +7,7 @@ import numpy as np
 import pinfeed
 
 
-def anonymous():  # what the system can't take back, as it can the pages of a file
+def anonymous():  # memory that the system can't reclaim, unlike pages of a file
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
 

@@ -1,4 +1,4 @@
-"""The thread of a DeviceLoader computes with torch's configured number of threads."""
+"""A DeviceLoader's thread computes with torch's configured number of threads."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""How much memory to_numpy takes beyond its result, and what it says where there is too little."""
+"""Memory of to_numpy beyond its result, and its error if memory is too small."""
 
 import resource
 from pathlib import Path
@@ -27,7 +27,7 @@ ways = {
 to_numpy([rows, rows])
 next(iter(loader))
 for name, way in ways.items():
-    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     result = way()
     peak = status("VmHWM") - before

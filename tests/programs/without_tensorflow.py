@@ -1,4 +1,4 @@
-"""to_tensorflow where TensorFlow is not installed."""
+"""to_tensorflow without TensorFlow."""
 
 import sys
 

@@ -54,7 +54,7 @@ def ahead():
 def from_numpy():
     fields = {"image": pinfeed.Image(MEAN, STD)}
     loader = pinfeed.from_numpy(array_dataset(), BATCH, shuffle=True, fields=fields, device="cpu")
-    return loader, lambda epoch: None  # a new order by itself
+    return loader, lambda epoch: None  # a new order without set_epoch
 
 
 def prepared(kind):
@@ -185,7 +185,7 @@ def cut_batches():
         ):
             name = f"{type(sampler).__name__}, {split}, {dispatches}"
             if "Length" in name and not split and not accelerator.is_main_process:
-                continue  # the first process reads for all
+                continue  # the first process reads for all ranks
             try:
                 loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
                 found[name] = torch.cat(list(accelerator.prepare(loader))).tolist()
@@ -210,17 +210,17 @@ def prepare_streams():
     dealt_out = {}
     for dispatches in (None, False):
         accelerator.dataloader_config.dispatch_batches = dispatches
-        # Workers that aren't forked get a pickled stream, which says so before one has started.
+        # Workers that aren't forked get a pickled stream, which raises before one has started.
         for workers, method in ((0, None), (2, "fork"), (1, "spawn")):
             for ranks in ({}, me):
                 stream = pinfeed.StreamDataset(range(SAMPLES), **ranks)
-                # Where accelerate dispatches, the first process reads for all.
+                # If accelerate dispatches, the first process reads for all ranks.
                 if dispatches is False or accelerator.is_main_process:
                     try:
                         next(iter(loader_of(stream, workers, method)))
                     except RuntimeError as error:
                         errors.append(str(error))
-            if method != "spawn":  # whose start takes seconds
+            if method != "spawn":  # slow to start
                 stream = pinfeed.StreamDataset(range(SAMPLES), **alone)
                 batches = list(loader_of(stream, workers, method))
                 dealt_out[f"{dispatches}, {workers}"] = torch.cat(batches).tolist()
@@ -235,7 +235,7 @@ def prepare_streams():
 
 
 def warnings_of_loaders():
-    """Returns the warnings about loaders that may give every rank all samples."""
+    """Returns the warnings about loaders that can give every rank all samples."""
     dataset = array_dataset()
     sampler = DistributedSampler(dataset)
     plain = DataLoader(dataset, BATCH, shuffle=True)
@@ -280,7 +280,7 @@ def ranks_without_environment():
 
 def main(folder):
     torch.set_num_threads(1)
-    # torch waits that long for workers of a loop that an error has left.
+    # How long torch waits for workers of a loop that an error has ended.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.5
     before = pinfeed.StreamDataset(range(10))
     torch.distributed.init_process_group("gloo")

@@ -57,7 +57,7 @@ def epochs_of(results, job):
         ("stream in turn", 0),
         ("stream with workers", 0),
         ("accelerate, from_numpy", 0),
-        ("accelerate, DataLoader", 2),  # which fills up the last batch
+        ("accelerate, DataLoader", 2),  # they fill up the last batch
         ("accelerate, DeviceLoader", 2),
     ],
 )
@@ -81,7 +81,7 @@ def test_samplers_that_accelerate_prepares(count, results):
     for name in found[0]["split"]:
         epochs = epochs_of([rank["split"] for rank in found], name)
         for samples in epochs:
-            # accelerate evens the ranks out with what came first.
+            # accelerate evens the ranks out with the first samples.
             assert len(samples) <= count + 2 * 32
             if count == 640 and name not in ("pack", "max_tokens"):
                 assert len(samples) == count
@@ -91,7 +91,7 @@ def test_samplers_that_accelerate_prepares(count, results):
 
 
 def test_batches_that_accelerate_cuts(results):
-    """Ranks of one size get each sample once; with differing sizes samples would be lost."""
+    """Ranks of equal size get each sample once; with different sizes samples would be lost."""
     found = [result["cut batches"] for result in results]
     for name, samples in found[0].items():
         if name.startswith("ShuffleSampler"):
@@ -117,7 +117,7 @@ def test_streams_that_accelerate_prepares(results):
         assert len(every) <= SAMPLES + 2 * distributed_job.BATCH  # accelerate evens the ranks out
 
 
-def test_a_loader_that_is_not_split_says_so_once(results):
+def test_an_unsharded_loader_warns_once(results):
     for rank, result in enumerate(results):
         said = result["warnings"]
         for name in ("shuffled", "in order", "torchdata", "prepared outside", "nested"):
@@ -131,7 +131,7 @@ def test_uneven_shards(uneven, results):
     """Ranks don't wait for each other, so the job ended."""
     for samples in epochs_of(results, f"stream, uneven shards, {uneven}"):
         assert set(samples) <= set(range(SAMPLES))
-        assert abs(len(samples) - SAMPLES) <= 2  # one for each worker but the first rank's
+        assert abs(len(samples) - SAMPLES) <= 2  # one per worker, except the first rank's
         if uneven == "drop":
             assert len(set(samples)) == len(samples)
         else:
@@ -145,8 +145,8 @@ def test_ranks_come_from_the_process_group(results):
         assert result["without environment"] == [mine] * 4 + [list(range(10))] * 2
 
 
-def test_what_accelerate_and_torch_put_together():
-    """Batches of tensors alone: None instead of unrequested lengths or masks is Accelerate's error."""
+def test_results_that_accelerate_and_torch_concatenate():
+    """Batches contain only tensors: None in place of unrequested lengths or masks is an error in accelerate."""
     samples = [[1, 2], [3]]
     both = Collate(Pad(lengths=True, mask=True))(samples)
     for joined in (concatenate([both, both]), default_collate([both, both])):

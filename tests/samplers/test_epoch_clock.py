@@ -22,7 +22,7 @@ class Table:
 
     def __init__(self):
         self.state = ("counted", 0)
-        self.running_epoch = None  # the epoch of the pass that began last
+        self.running_epoch = None  # the epoch of the latest pass
         self.ignored = self.repeats = None
 
     def next(self):
@@ -65,7 +65,7 @@ class Table:
 
 @pytest.mark.parametrize("owner", [None, "test"])
 def test_every_sequence_of_events_follows_the_table(owner):
-    length = 4 if owner is None else 3  # shared memory takes longer
+    length = 4 if owner is None else 3  # shared memory is slower
     for events in itertools.product(EVENTS, repeat=length):
         clock, table = EpochClock(owner), Table()
         assert clock.next == table.next() == 0
@@ -82,7 +82,7 @@ def test_every_sequence_of_events_follows_the_table(owner):
             assert clock.is_set == (table.state[0] == "set"), events
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     for owner in (None, "test"):
         clock = EpochClock(owner)
         clock.set(3)
@@ -94,7 +94,7 @@ def test_a_copy_goes_its_own_way():
         assert clock.begin() == (7, "start")
 
 
-def test_an_epoch_that_is_drawn():
+def test_a_drawn_epoch():
     clock = EpochClock()
     assert clock.begin(lambda: 2**63 - 1) == (2**63 - 1, None)
     clock.set(4)

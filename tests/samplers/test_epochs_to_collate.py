@@ -1,4 +1,4 @@
-"""The epoch of a batch on its way from the sampler to `Collate`, also in workers, and the warning if it is lost."""
+"""The epoch of a batch from the sampler to `Collate`, also in workers, and the warning if it is lost."""
 
 import sys
 import warnings
@@ -31,7 +31,7 @@ def assert_epochs(loops, crops):
 )
 def test_the_epoch_travels_with_the_indices(kind, workers, method):
     crops = crops_of_epochs()
-    for make in [*SAMPLERS.values()][: workers or None]:  # starting workers takes long
+    for make in [*SAMPLERS.values()][: workers or None]:  # starting workers is slow
         loader = DataLoader(
             DATASETS[kind],
             batch_sampler=make(),
@@ -46,7 +46,7 @@ def test_the_epoch_travels_with_the_indices(kind, workers, method):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_subset_hands_the_epoch_on(workers):
+def test_a_subset_passes_the_epoch_on(workers):
     """A ``Subset`` of `random_split`, and a dataset without ``__getitems__`` whose samples have a key."""
     crops = crops_of_epochs()
     half = Subset(ARRAYS, range(COUNT // 2))
@@ -66,7 +66,7 @@ def test_a_subset_hands_the_epoch_on(workers):
         assert_epochs((by_index(loader) for _ in range(3)), crops[:3])
 
 
-def test_an_epoch_is_for_one_batch():
+def test_an_epoch_applies_to_one_batch():
     """A batch without an epoch doesn't get the epoch of the previous batch."""
     half = Subset(ARRAYS, range(COUNT // 2))
     collate = new_collate()
@@ -78,7 +78,7 @@ def test_an_epoch_is_for_one_batch():
     assert by_index([plain]) == {index: expected[index] for index in range(7)}
 
 
-# Copies of a sample within an epoch
+# Repeated samples within an epoch
 
 COPIED = torch.tensor([1.0] * (COUNT - 1) + [50.0]).tolist()
 
@@ -105,16 +105,16 @@ def views_of_copies(dataset, workers=0, state=None, **options):
         (ARRAYS, 2),
     ],
 )
-def test_each_copy_of_a_sample_is_another_draw(dataset, workers):
+def test_each_copy_of_a_sample_has_its_own_draws(dataset, workers):
     seen = views_of_copies(dataset, workers)
     assert len(seen) == 100
     of_last = [image for index, image in seen if index == COUNT - 1]
     assert len(of_last) > 40
     views = {str(image) for image in of_last}
-    # A view of 8×8 within 14×14, mirrored or not: some are drawn twice.
+    # Crops of 8×8 within 14×14, mirrored or not: some are drawn twice.
     assert len(views) > 0.6 * len(of_last)
     assert by_index_of(seen) == {i: crops_of_epochs()[0][i] for i in by_index_of(seen)}
-    # On other ranks, in other batches, and after a resume it is the same one.
+    # On other ranks, in other batches, and after resuming it is the same one.
     ranks = [views_of_copies(dataset, rank=rank, world_size=2, batch_size=5) for rank in range(2)]
     assert sorted(ranks[0] + ranks[1]) == sorted(seen)
     sampler = WeightedSampler(COPIED, batch_size=9, num_samples=100, seed=1)
@@ -131,7 +131,7 @@ def by_index_of(seen):
     return found
 
 
-# Where nothing can tell it
+# Loaders without any epoch
 
 
 def warned(loops, capfd):
@@ -160,8 +160,8 @@ def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, 
     def passes(count):
         return lambda: [list(loader) for _ in range(count)]
 
-    torch.manual_seed(0)  # the sample of the look must not come last in the pass
-    if workers == 0:  # which fetch ahead
+    torch.manual_seed(0)  # the probed sample must not be last in the pass
+    if workers == 0:  # which prefetch
         next(iter(loader))  # reading the first batch alone is not a pass
         assert warned(passes(1), capfd) == 0
     collate.set_epoch(0)
@@ -171,15 +171,15 @@ def test_the_second_pass_over_an_epoch_warns_once(dataset, workers, persistent, 
 
 
 @pytest.mark.parametrize(("workers", "shuffle"), [(0, True), (0, False), (2, True)])
-def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
+def test_loaders_of_unknown_length(workers, shuffle, capfd):
     """With a key, and for a Subset, the second pass warns if no epoch was set."""
     fields = {"image": Image(dtype=torch.uint8, augment=VIEW)}
     for dataset, key in ((Photos(), "index"), (Subset(ARRAYS, range(COUNT // 2)), None)):
         loader = DataLoader(
             dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, id_key=key), num_workers=workers
         )
-        if workers == 0:  # which fetch ahead
-            torch.manual_seed(0)  # the look must not come again in the first batch
+        if workers == 0:  # which prefetch
+            torch.manual_seed(0)  # the probed sample must not be in the first batch again
             next(iter(loader))  # reading the first batch alone is not a pass
         assert warned(lambda loader=loader: [*loader], capfd) == 0
         assert warned(lambda loader=loader: [*loader], capfd) == 1
@@ -202,7 +202,7 @@ def test_where_the_number_of_samples_is_not_known(workers, shuffle, capfd):
         assert warned(passes, capfd) == 0
 
 
-def test_what_is_no_second_pass(capfd):
+def test_loops_that_are_not_a_second_pass(capfd):
     collate = new_collate()
     training = DataLoader(ARRAYS, 7, shuffle=True, collate_fn=collate)
     validation = DataLoader(IndexedDataset(Subset(Photos(), range(9))), 3, collate_fn=collate)
@@ -224,7 +224,7 @@ def test_what_is_no_second_pass(capfd):
     assert warned(loops, capfd) == 0
 
 
-def test_the_indices_of_an_earlier_loop_tell_nothing():
+def test_indices_of_an_earlier_loop_are_ignored():
     """A direct call uses the epoch that was set, not the epoch of a batch read before."""
 
     def collated():
@@ -248,7 +248,7 @@ def views(loader):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_copies_that_nobody_counts_warn_once(workers, capfd):
+def test_uncounted_copies_warn_once(workers, capfd):
     crop = pinfeed.Image(augment=pinfeed.augment.RandomResizedCrop(4), dtype=torch.uint8)
     collate = pinfeed.Collate({"image": crop}, seed=0)
     weights = [1.0] + [1e-9] * 31
@@ -268,14 +268,14 @@ def test_copies_that_nobody_counts_warn_once(workers, capfd):
 
 
 @pytest.mark.parametrize("sampler", ["random", "distributed", "own"])
-def test_ordinary_samplers_are_not_warned_of(sampler, recwarn):
+def test_ordinary_samplers_give_no_warning(sampler, recwarn):
     crop = pinfeed.Image(augment=pinfeed.augment.RandomResizedCrop(4), dtype=torch.uint8)
     collate = pinfeed.Collate({"image": crop}, seed=0)
     dataset = pinfeed.ArrayDataset(IMAGES)
     given = {
         "random": torch.utils.data.RandomSampler(dataset),
         "distributed": torch.utils.data.DistributedSampler(dataset, 3, 1),
-        "own": [3, *range(15)],  # the first fills up what is missing
+        "own": [3, *range(15)],  # the first samples fill the last batch
     }
     views(DataLoader(dataset, 16, sampler=given[sampler], collate_fn=collate))
     assert [str(warning.message) for warning in recwarn] == []

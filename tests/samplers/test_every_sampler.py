@@ -20,7 +20,7 @@ COUNT = 40
 ARRAYS = ArrayDataset({"index": np.arange(COUNT)})
 LENGTHS = np.random.default_rng(1).integers(1, 20, COUNT)
 
-# What they are made for, then each with other settings.
+# Typical arguments, then each sampler with other settings.
 DATA = {
     "shuffle": (pinfeed.samplers.ShuffleSampler, COUNT, {"batch_size": 7}),
     "buckets": (pinfeed.samplers.LengthBucketSampler, LENGTHS, {"max_tokens": 60, "bucket_batches": 2}),
@@ -74,15 +74,15 @@ def loader_of(sampler, workers=0, **options):
 
 
 @every_sampler
-def test_each_pass_is_of_the_next_epoch(make):
+def test_each_pass_starts_the_next_epoch(make):
     expected = epochs(make, 6)
     assert len({str(batches) for batches in expected}) == 6
     sampler = make()
     for epoch in range(3):
         assert sampler.epoch == epoch
         assert lists(sampler) == expected[epoch]
-    assert next(iter(sampler)) == expected[3][0]  # a pass that is broken off is one
-    iter(sampler)  # and one that nothing is taken of is none
+    assert next(iter(sampler)) == expected[3][0]  # an interrupted pass counts
+    iter(sampler)  # a pass without requests doesn't
     assert sampler.epoch == 4
     batches = list(sampler)
     assert lists(batches) == expected[4]
@@ -95,7 +95,7 @@ def test_each_pass_is_of_the_next_epoch(make):
 
 @every_sampler
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_loop_over_a_loader_is_of_the_next_epoch(make, workers):
+def test_each_loop_over_a_loader_starts_the_next_epoch(make, workers):
     expected = epochs(make, 4)
     for persistent in {False, workers > 0}:
         loader = loader_of(make(), workers, persistent_workers=persistent)
@@ -128,7 +128,7 @@ def test_attributes_are_read_only(make):
 
 
 @every_sampler
-def test_subclasses_have_attributes_of_their_own(make):
+def test_subclasses_can_have_attributes(make):
     class Counting(type(make())):
         total = property(
             lambda self: self._total, lambda self, value: setattr(self, "_total", value)
@@ -149,7 +149,7 @@ def test_subclasses_have_attributes_of_their_own(make):
 
 
 @every_sampler
-def test_epochs_and_seeds_differ_and_are_the_same_again(make):
+def test_epochs_and_seeds_differ_and_repeat(make):
     found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
     assert len(found) == 4
     for epoch, batches in enumerate(epochs(make, 3)):
@@ -165,7 +165,7 @@ def test_epochs_and_seeds_differ_and_are_the_same_again(make):
 @pytest.mark.parametrize(
     "changed", [{}, {"drop_last": True}, {"uneven": "keep"}, {"uneven": "drop"}, {"shuffle": False}]
 )
-def test_each_epoch_and_rank_has_as_many_batches(make, changed, world_size):
+def test_epochs_and_ranks_have_equal_batch_counts(make, changed, world_size):
     if not {*changed} <= {*type(make()).__init__.__annotations__}:
         return
     samplers = [make(rank=rank, world_size=world_size, **changed) for rank in range(world_size)]
@@ -190,7 +190,7 @@ def test_the_order_does_not_depend_on_ranks(make):
                 epochs(make, 2, rank=rank, world_size=world_size)[epoch]
                 for rank in range(world_size)
             ]
-            *steps, _ = zip(*ranks, strict=True)  # the last one repeats some
+            *steps, _ = zip(*ranks, strict=True)  # the last rank repeats some
             together = list(itertools.chain(*itertools.chain(*steps)))
             assert together == alone[: len(together)]
             assert len(together) > COUNT / 3
@@ -214,7 +214,7 @@ def test_set_epoch_while_iterating(make):
 
 
 @every_sampler
-def test_set_epoch_of_the_pass_that_goes_on(make):
+def test_set_epoch_during_a_running_pass(make):
     """Lightning calls it after the workers have started."""
     expected = epochs(make, 3)
     sampler = make()
@@ -230,7 +230,7 @@ def test_set_epoch_of_the_pass_that_goes_on(make):
     abandoned = iter(sampler)
     next(abandoned)
     sampler.set_epoch(2)
-    assert lists(sampler) == expected[2]  # if it doesn't go on, this is the next pass
+    assert lists(sampler) == expected[2]  # otherwise this is the next pass
 
 
 @every_sampler
@@ -264,12 +264,12 @@ def test_two_iterators_at_once(make):
     expected = epochs(make, 4)
     sampler = make()
     sampler.load_state_dict(at(sampler, 1, 2))
-    iter(sampler)  # which counts for nothing
+    iter(sampler)  # without requests, it doesn't count
     first, second = iter(sampler), iter(sampler)
     assert [list(next(first)) for _ in range(2)] == expected[1][2:4]
     assert sampler.state_dict() == at(make(), 1, 4)
     assert next(second) == expected[2][0]
-    assert sampler.state_dict() == at(make(), 2, 1)  # of the one that began last
+    assert sampler.state_dict() == at(make(), 2, 1)  # of the latest iterator
     assert lists(first) == expected[1][4:]
     assert sampler.state_dict() == at(make(), 2, 1)
     assert lists(second) == expected[2][1:]
@@ -281,7 +281,7 @@ def test_two_iterators_at_once(make):
 
 @every_sampler
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_a_state_goes_on_where_it_was_taken(make, world_size):
+def test_a_state_resumes_where_it_was_saved(make, world_size):
     ranks = {"rank": world_size - 1, "world_size": world_size}
     expected = epochs(make, 3, **ranks)
     sampler = make(**ranks)
@@ -307,7 +307,7 @@ def test_a_state_goes_on_where_it_was_taken(make, world_size):
 
 
 @every_sampler
-def test_the_state_is_that_of_all_ranks(make):
+def test_all_ranks_have_the_same_state(make):
     samplers = [make(rank=rank, world_size=2) for rank in range(2)]
     for sampler in samplers:
         next(iter(sampler))
@@ -320,7 +320,7 @@ def test_the_state_is_that_of_all_ranks(make):
 
 
 @every_sampler
-def test_the_usual_loop_resumes(make):
+def test_a_usual_loop_resumes(make):
     """set_epoch keeps the loaded position of the same epoch, and drops the position of another epoch."""
     expected = epochs(make, 3)
     sampler = make()
@@ -351,7 +351,7 @@ def test_load_while_iterating(make):
 
 
 @every_sampler
-def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
+def test_a_finished_epoch_keeps_set_epoch(make):
     """A StatefulDataLoader loads its state when iteration starts, after set_epoch."""
     expected = epochs(make, 3)
     sampler, last = make(), len(expected[1])
@@ -364,7 +364,7 @@ def test_an_epoch_that_is_over_does_not_take_set_epoch_back(make):
     sampler.load_state_dict(at(sampler, 1, 3))
     assert lists(sampler) == expected[1][3:]
     sampler.set_epoch(2)
-    sampler.load_state_dict(at(sampler, 1, 0))  # not begun
+    sampler.load_state_dict(at(sampler, 1, 0))  # not started
     assert lists(sampler) == expected[1]
     sampler.set_epoch(0)
     sampler.load_state_dict(at(sampler, 1, last))  # not later
@@ -390,7 +390,7 @@ def test_states_of_other_samplers(make):
         )
         with pytest.raises(ValueError, match=message):
             sampler.load_state_dict(other.state_dict())
-        sampler.set_epoch(3)  # the way out
+        sampler.set_epoch(3)  # the suggested fix
         assert len(list(sampler)) == len(sampler) > 0
 
 
@@ -445,7 +445,7 @@ def test_a_stateful_loader_resumes(make, workers):
 
 
 @every_sampler
-def test_whoever_trains_counts_where_workers_run_ahead(make):
+def test_the_loop_counts_if_workers_are_ahead(make):
     sampler = make()
     loader = loader_of(sampler, 1)
     expected = epochs(make, 2)[1]
@@ -460,7 +460,7 @@ def test_whoever_trains_counts_where_workers_run_ahead(make):
 
 @every_sampler
 @pytest.mark.parametrize("workers", [0, 2])
-def test_the_state_of_a_device_loader_counts_what_its_loop_got(make, workers):
+def test_the_state_of_a_device_loader_counts_received_batches(make, workers):
     def new_loader(levels):
         loader = loader_of(make(), workers)
         for _ in range(levels):
@@ -516,7 +516,7 @@ def test_accelerate_in_one_process(make):
     accelerate = pytest.importorskip("accelerate")
     loader = DataLoader(Strict(), batch_sampler=make(rank=0, world_size=1), collate_fn=list)
     prepared = accelerate.Accelerator(cpu=True).prepare(loader)
-    for batches in epochs(make, 3):  # which accelerate sets
+    for batches in epochs(make, 3):  # accelerate sets it
         assert list(prepared) == [[10 * i for i in batch] for batch in batches]
 
 
@@ -524,7 +524,7 @@ def test_accelerate_in_one_process(make):
 
 
 @every_sampler
-def test_a_batch_is_small_and_any_dataset_takes_it(make):
+def test_a_batch_is_small_and_works_with_any_dataset(make):
     pandas = pytest.importorskip("pandas")
     for batch in make():
         copied = pickle.loads(pickle.dumps(batch))
@@ -558,7 +558,7 @@ def test_as_sampler_instead_of_batch_sampler(make):
                 TypeError, match=r"write DataLoader\(dataset, batch_sampler=sampler\)"
             ):
                 next(iter(loader))
-    # As torch's bulk loading does it:
+    # torch's bulk loading:
     loader = DataLoader(ARRAYS, batch_size=None, sampler=make(), collate_fn=Collate())
     assert [batch["index"].tolist() for batch in loader] == lists(make())
 
@@ -600,19 +600,19 @@ def test_bad_arguments(make, changed, error, message):
 
 
 @every_sampler
-def test_another_sampler_in_the_place_of_its_data(make):
+def test_another_sampler_instead_of_data(make):
     """Lightning recreates samplers for its ranks, which must raise."""
     theirs = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)
     hint = "got a DistributedSampler.*use_distributed_sampler=False"
     with pytest.raises(TypeError, match=f"^{type(make()).__name__}: .*{hint}"):
         make(data=theirs)
     sampler = make()
-    sampler.sampler.set_epoch(3)  # as trainers do that know torch's batch samplers
+    sampler.sampler.set_epoch(3)  # like trainers that support torch's batch samplers
     assert sampler.epoch == 3
 
 
 @every_sampler
-def test_its_repr_tells_its_settings(make):
+def test_repr_shows_the_settings(make):
     sampler = make(seed=4)
     sampler.set_epoch(7)
     found = repr(sampler)
@@ -624,7 +624,7 @@ def test_its_repr_tells_its_settings(make):
             assert f"{name}={value!r}" in found
 
 
-# A number for each sample: lengths, weights, labels.
+# One number per sample: lengths, weights, labels.
 
 COLUMNS = {name: SAMPLERS[name] for name, (_, data, _) in DATA.items() if data is not COUNT}
 LABELS = LENGTHS % 3
@@ -633,7 +633,7 @@ every_column = pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
 
 
 @every_column
-def test_kinds_of_columns(make, tmp_path):
+def test_types_of_columns(make, tmp_path):
     column = LABELS if make is COLUMNS["balanced"] else LENGTHS
     expected = epochs(make, 1)
     np.save(tmp_path / "column.npy", column.astype(np.uint16))
@@ -679,14 +679,14 @@ def test_bad_columns(make, column, error, message):
 
 
 @every_column
-def test_the_column_is_not_asked_again(make):
+def test_the_column_is_read_once(make):
     column = np.array(LABELS if make is COLUMNS["balanced"] else LENGTHS)
     sampler = make(data=column)
     column[:] = 1
     assert lists(sampler) == epochs(make, 1)[0]
 
 
-def test_a_subclass_may_set_what_no_argument_of_ours_is():
+def test_a_subclass_can_set_unrelated_attributes():
     class Counted(pinfeed.samplers.ShuffleSampler):
         def __init__(self, dataset, batch_size, seed):
             self.seed = seed

@@ -42,7 +42,7 @@ LENGTHS = np.random.default_rng(0).lognormal(4, 0.8, 5000).astype(int).clip(1, 5
 
 
 def reference_plan(options):
-    """Returns the batches of every rank without shuffling, computed as the docstring describes.
+    """Returns the batches of every rank without shuffling, by the rule in the docstring.
 
     Plain Python that tries sample by sample.
     """
@@ -75,7 +75,7 @@ def reference_plan(options):
             batches.append([sample])
 
     if options["drop_last"]:
-        if fits([*batches[-1], batches[-1][0]]):  # there was room for another one
+        if fits([*batches[-1], batches[-1][0]]):  # another sample fitted
             del batches[-1]
         del batches[len(batches) - len(batches) % world_size :]
         groups = [batches[i : i + world_size] for i in range(0, len(batches), world_size)]
@@ -89,7 +89,7 @@ def reference_plan(options):
 
 
 @given(options(shuffle=False), st.integers(0, 3))
-def test_plan_is_the_reference(options, epoch):
+def test_plans_equal_the_reference(options, epoch):
     assert [list(sampler) for sampler in all_ranks(options, epoch)] == reference_plan(options)
 
 
@@ -121,8 +121,8 @@ def test_invariants(options, epoch):
 
 @pytest.mark.parametrize("world_size", [1, 4])
 @pytest.mark.parametrize(("max_tokens", "bucket_batches"), [(1024, 100), (4096, 100), (1024, 1)])
-def test_hardly_more_batches_than_need_be(max_tokens, bucket_batches, world_size):
-    """The fewest batches come from sorting all samples, the longest first."""
+def test_batch_counts_are_close_to_the_minimum(max_tokens, bucket_batches, world_size):
+    """Sorting all samples by decreasing length gives the fewest batches."""
     options = {"max_tokens": max_tokens, "bucket_batches": bucket_batches}
     sampler = LengthBucketSampler(LENGTHS, **options, rank=0, world_size=world_size)
     if bucket_batches > 1:
@@ -139,7 +139,7 @@ def test_hardly_more_batches_than_need_be(max_tokens, bucket_batches, world_size
 
 @pytest.mark.parametrize("bucket_batches", [10, 100])
 @pytest.mark.parametrize("kind", ["similar", "mixed"])
-def test_at_most_a_batch_in_a_thousand_more_than_if_their_number_varied(kind, bucket_batches):
+def test_a_fixed_batch_count_costs_at_most_one_in_a_thousand(kind, bucket_batches):
     lengths = np.resize(LENGTHS, 40_000)
     if kind == "mixed":
         lengths = np.where(np.arange(40_000) % 2, 37, lengths + 400)
@@ -164,7 +164,7 @@ def test_shuffled_batches_are_full(options):
 
 
 def test_the_plan_never_changes():
-    """It is the same on every machine and NumPy version; a changed plan needs a higher PLANNING."""
+    """Plans are equal on every machine and NumPy version; a changed plan needs a higher PLANNING."""
     lengths = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 0, 3, 5, 2, 6, 1, 8, 3]
     options = {"lengths": lengths, "batch_size": 4, "max_tokens": 20, "bucket_batches": 2}
     first, second = all_ranks(options | {"seed": 5, "world_size": 2}, epoch=3)
@@ -177,10 +177,10 @@ def test_the_order_of_the_batches_is_random_too():
     for seed in range(3):
         batches = list(LengthBucketSampler(LENGTHS, 16, seed=seed))
         longest = [LENGTHS[batch].max() for batch in batches]
-        assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7  # neither rising nor falling
+        assert 0.3 < np.mean(np.diff(longest) > 0) < 0.7  # neither increasing nor decreasing
 
 
-def test_few_samples_make_other_batches_in_each_epoch():
+def test_few_samples_still_give_different_batches_per_epoch():
     sampler = LengthBucketSampler(range(200), 4)
     seen = []
     for epoch in range(4):
@@ -194,7 +194,7 @@ def test_one_bucket_batch_is_random_order():
     first = [batch[0] for batch in sampler if len(batch) == 16]
     longest = [batch[np.argmax(LENGTHS[batch])] for batch in sampler]
     assert np.corrcoef(first, range(len(first)))[0, 1] < 0.2
-    assert len(set(first) & set(longest)) < len(first) / 4  # and nothing is sorted within
+    assert len(set(first) & set(longest)) < len(first) / 4  # without sorting inside
 
 
 @given(options(), st.integers(0, 3))
@@ -239,7 +239,7 @@ def test_ranks_have_similar_lengths_at_a_time():
 
 @given(options(max_tokens=None), st.integers(1, 9), st.integers(1, 25), st.integers(1, 60))
 @example({"lengths": [0, 0], "batch_size": 2, "world_size": 1}, 3, 1, 1)  # empty, and padded
-def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, budget):
+def test_the_budget_holds_for_padded_batches(options, multiple_of, max_length, budget):
     lengths = options["lengths"]
     longest = max(1, min(max(lengths), max_length))
     max_tokens = -(-longest // multiple_of) * multiple_of + budget
@@ -258,7 +258,7 @@ def test_the_budget_holds_for_what_pad_makes(options, multiple_of, max_length, b
     assert sampler.padding_fraction == pytest.approx(fraction, abs=1e-12)
 
 
-def test_sizes_of_pad_are_part_of_the_state():
+def test_padding_sizes_are_part_of_the_state():
     state = LengthBucketSampler([3, 9, 17], 2, multiple_of=8).state_dict()
     LengthBucketSampler([3, 9, 17], 2, multiple_of=8).load_state_dict(state)
     for other in ({}, {"multiple_of": 4}, {"multiple_of": 8, "max_length": 9}):
@@ -266,7 +266,7 @@ def test_sizes_of_pad_are_part_of_the_state():
             LengthBucketSampler([3, 9, 17], 2, **other).load_state_dict(state)
 
 
-def test_a_dataset_in_the_place_of_lengths():
+def test_a_dataset_instead_of_lengths():
     ragged = RaggedArray.from_sequences([[1] * n for n in (3, 1, 2, 1)])
     dataset = ArrayDataset({"tokens": ragged})
     hint = r"got the ArrayDataset itself; pass .* dataset\['tokens'\], .* \[len\(sample\) for sample in"
@@ -278,7 +278,7 @@ def test_a_dataset_in_the_place_of_lengths():
     assert list(LengthBucketSampler(counted, max_tokens=4)) == expected
 
 
-def test_nothing_left_after_drop_last():
+def test_drop_last_that_leaves_nothing():
     sampler = LengthBucketSampler([1] * 3, 4, drop_last=True)
     assert (len(sampler), list(sampler), sampler.padding_fraction) == (0, [], 0.0)
     sampler.load_state_dict(sampler.state_dict())
@@ -292,12 +292,12 @@ def all_batches(lengths, **options):
     return sorted(sorted(batch) for batch in sampler)
 
 
-def test_lengths_whose_sum_is_beyond_64_bits():
+def test_lengths_with_a_sum_beyond_64_bits():
     alone = [[0], [1], [2], [3]]
     assert all_batches([2**62] * 4, max_tokens=2**62) == alone
     assert all_batches([2**63 - 1] * 4, max_tokens=2**63 - 1) == alone
     assert all_batches([2**62] * 4, max_tokens=2**64) == [[0, 1, 2, 3]]
-    # Wrapped, the sum would be 5, all samples one bucket, and their order by length.
+    # With overflow, the sum would be 5, all samples in one bucket, and sorted by length.
     lengths = [2**62, 1, 2**62, 1, 2**62, 1, 2**62, 1, 1]
     options = {"max_tokens": 2**63, "shuffle": False, "bucket_batches": 2}
     assert list(LengthBucketSampler(lengths, **options)) == [[1, 3, 5, 7], [0, 2], [4, 6], [8]]

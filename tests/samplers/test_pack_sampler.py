@@ -60,7 +60,7 @@ def placed(lengths, order, most, is_better):
 
 
 @given(length_lists, st.integers(1, 4) | st.none(), st.integers(0, 9), st.integers(0, 3))
-def test_first_fit_is_the_rule(lengths, most, seed, epoch):
+def test_first_fit_equals_the_rule(lengths, most, seed, epoch):
     kept = PackSampler(
         lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False
     )
@@ -75,8 +75,8 @@ def test_first_fit_is_the_rule(lengths, most, seed, epoch):
 
 
 @given(length_lists, st.integers(0, 9), st.integers(0, 3))
-def test_best_fit_is_the_rule(lengths, seed, epoch):
-    """Rows with equal space are interchangeable, so row lengths equal the plain rule's."""
+def test_best_fit_equals_the_rule(lengths, seed, epoch):
+    """Rows with equal space are interchangeable, so only the row lengths are compared."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     expected = placed(lengths, order, 99, lambda room, row: room)
     for shuffle in (True, False):
@@ -88,9 +88,9 @@ def test_best_fit_is_the_rule(lengths, seed, epoch):
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20).filter(any), st.booleans())
-def test_wrapped_rows_are_the_stream(lengths, shuffle):
+def test_wrapped_rows_cover_the_stream(lengths, shuffle):
     sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, strategy="wrapped", shuffle=shuffle)
-    # In any row order: a piece that isn't the first continues where another ended.
+    # Rows are in any order: a piece that isn't the first continues where another one ended.
     rows = epoch_rows(sampler)
     taken = sorted(
         (document, token)
@@ -148,7 +148,7 @@ def test_every_document_once(lengths, settings, world_size, data):
     most = settings["max_documents"] or 99
     assert all(len(row) <= most for row in rows)
     times = Counter(tuple(row) for row in rows)
-    assert sum(times.values()) - len(times) < world_size  # rows that come again
+    assert sum(times.values()) - len(times) < world_size  # repeated rows
     once = [piece for row in times for piece in row]
     assert sorted(once) == [(i, 0, min(lengths[i], SEQ_LENGTH)) for i in kept]
     too_long = [n for n in lengths if n > SEQ_LENGTH]
@@ -234,11 +234,11 @@ def test_rows_of_many_tokens(lengths):
     """A table with an entry per token would be larger than the batch."""
     sampler = PackSampler(lengths, seq_length=2**31 - 1, strategy="first_fit", shuffle=False)
     assert next(iter(sampler)).indices.tolist()[0] == 0
-    few = PackSampler([5, 6], seq_length=2**31 - 1)  # tables of best fit end with the documents
+    few = PackSampler([5, 6], seq_length=2**31 - 1)  # best-fit tables end with the documents
     assert [len(batch.indices) for batch in few] == [2]
 
 
-def test_the_way_out_of_documents_that_are_too_long():
+def test_the_fix_for_documents_that_are_too_long():
     tokens = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [6], []])
     with pytest.raises(ValueError, match=r"RaggedArray\.split\(4\)"):
         PackSampler(tokens, seq_length=4)
@@ -280,7 +280,7 @@ def test_columns_of_documents():
     assert epoch_rows(PackSampler(column, seq_length=4)) == expected
 
 
-def test_made_anew_by_a_trainer():
+def test_a_sampler_that_a_trainer_recreates():
     sampler = SequentialSampler(range(3))
     with pytest.raises(
         TypeError, match=r"drop_last'; all .*use_distributed_sampler=False.*predict"

@@ -29,7 +29,7 @@ def ranks_of(make, world_size, epoch=None, state=None):
 
 
 def steps_of(samplers):
-    """Returns the batches of all ranks by step; some ranks may end a step early, if allowed."""
+    """Returns the batches of all ranks by step; some ranks can end a step early, if allowed."""
     steps = [*itertools.zip_longest(*samplers)]
     are_uneven = getattr(samplers[0], "uneven", "repeat") == "keep"
     assert all(None not in step for step in steps[: -1 if are_uneven else None])
@@ -53,7 +53,7 @@ def first_steps(samplers, count, ahead=0):
     if ahead:
         steps = steps[:count]
         states = [sampler.state_after(len(steps)) for sampler in samplers]
-    # A rank knows that it is finished once it has requested more than it has.
+    # A rank detects its end at the first request beyond it.
     assert len({str(state | {"finished": None}) for state in states}) == 1
     return steps, states
 
@@ -69,7 +69,7 @@ def moved(make_before, make_after, worlds, epoch, counts):
     return [batch for step in steps for batch in step]
 
 
-# Steps before each move, and how many batches workers have fetched ahead.
+# Steps before each move, and the number of prefetched batches.
 POSITIONS = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 5))
 
 
@@ -83,7 +83,7 @@ POSITIONS = st.tuples(st.integers(0, 12), st.integers(0, 6), st.integers(0, 5))
     st.integers(0, 3),
     POSITIONS,
 )
-# One rank has had all of its batches, or has none, and a sample is left.
+# One rank has received all of its batches, or has none, and a sample remains.
 @example(5, (1, 1), (2, 2, 2), "keep", True, False, 0, (2, 0, 0))
 @example(5, (1, 1), (2, 2, 2), "keep", True, False, 0, (3, 0, 0))
 @example(3, (2, 1), (4, 4, 4), "keep", True, False, 0, (1, 0, 0))
@@ -186,7 +186,7 @@ def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, pos
         assert sum(times.values()) - len(times) <= 20 * sum(worlds)
 
 
-# What can't move.
+# States that can't move.
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, pos
      ({"rank": 0, "world_size": 2}, "world_size is 1 in the state and 2 here")],
 )  # fmt: skip
 @pytest.mark.parametrize("balance", ["tokens", "attention"])
-def test_rows_that_are_balanced_over_ranks_stay_there(balance, here, message):
+def test_balanced_rows_resume_on_equal_rank_counts_only(balance, here, message):
     options = {"seq_length": 8, "batch_size": 2, "balance": balance}
     sampler = pinfeed.samplers.PackSampler([3, 5, 8, 2, 6, 7, 1], **options)
     next(iter(sampler))
@@ -246,9 +246,9 @@ def device_loader_of(rank, world_size, size, workers):
 @pytest.mark.parametrize("make", [arrays_of, device_loader_of])
 @pytest.mark.parametrize(("world_size", "size"), [(1, 4), (3, 4), (2, 2), (2, 8), (3, 8)])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_on_two_ranks_goes_on_elsewhere(make, world_size, size, workers):
+def test_a_loader_on_two_ranks_resumes_on_other_ranks(make, world_size, size, workers):
     if workers and (world_size, size) != (3, 8):
-        return  # starting workers takes long
+        return  # starting workers is slow
     seen, states = [], []
     for rank in range(2):
         loader = make(rank, 2, 4, workers)

@@ -37,7 +37,7 @@ def options(draw):
 
 
 def all_ranks(options, uneven, epoch):
-    """Returns the batches of each rank; no batches where a sampler would raise for having none."""
+    """Returns the batches of each rank; none if a sampler would raise for having none."""
     ranks = []
     for rank in range(options["world_size"]):
         try:
@@ -57,7 +57,7 @@ def test_ranks_share_the_order(options, epoch):
     samples = order(count, options["seed"], epoch) if options["shuffle"] else list(range(count))
     assert sorted(samples) == list(range(count))
     for uneven in ("repeat", "drop", "keep"):
-        # Of each step, one rank's batch after the other.
+        # In each step, one rank's batch after the other.
         taken = samples
         if uneven == "repeat":
             taken = (samples * world_size)[: -(-count // world_size) * world_size]
@@ -80,7 +80,7 @@ def test_orders_are_the_same_in_every_version():
     assert lists(ShuffleSampler(10, 4, seed=3)) == [[9, 3, 7, 6], [1, 0, 5, 2], [4, 8]]
 
 
-# Chance below one in a billion: seeds are fixed, so that this passes always or never.
+# The probability of a failure is below one in a billion, and seeds are fixed.
 def assert_likely(counts, weights=None):
     counts = np.asarray(counts, float).ravel()
     weights = np.ones(counts.size) if weights is None else np.asarray(weights).ravel()
@@ -93,7 +93,7 @@ def assert_likely(counts, weights=None):
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_every_permutation_of_few_is_as_likely(count):
+def test_all_permutations_of_few_samples_are_equally_likely(count):
     counts = dict.fromkeys(itertools.permutations(range(count)), 0)
     for seed in range(max(600, 50 * len(counts))):
         counts[tuple(order(count, seed))] += 1
@@ -113,7 +113,7 @@ def test_positions_and_pairs_are_uniform(count):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_neighbours_are_independent(seed):
+def test_neighbors_are_independent(seed):
     count = 200_003
     samples = np.array(order(count, seed))
     ascents = np.count_nonzero(np.diff(samples) > 0)
@@ -154,7 +154,7 @@ def test_bad_arguments(changed, kind, message):
         ShuffleSampler(**{"dataset": 10, "batch_size": 4} | changed)
 
 
-def test_hints_lead_to_batches():
+def test_hints_of_errors_work():
     for hint in ({"batch_size": 10}, {"drop_last": False}):
         (batch,) = ShuffleSampler(10, **{"batch_size": 11, "drop_last": True} | hint)
         assert len(batch) == 10

@@ -22,7 +22,7 @@ def drawn(sampler):
 
 
 @given(weight_lists, st.integers(0, 2**70), st.integers(0, 5))
-def test_zeros_are_never_drawn(weights, seed, epoch):
+def test_zero_weights_are_never_drawn(weights, seed, epoch):
     sampler = WeightedSampler(weights, num_samples=300, batch_size=64, seed=seed)
     sampler.set_epoch(epoch)
     indices = drawn(sampler)
@@ -36,7 +36,7 @@ def test_zeros_are_never_drawn(weights, seed, epoch):
 
 
 @given(weight_lists)
-def test_the_table_gives_each_weight_its_share(weights):
+def test_the_table_has_the_right_proportions(weights):
     table = _core.alias_table(np.array(weights))
     own = table[:, 0] / 2.0**64
     shares = (own + np.bincount(table[:, 1].astype(np.int64), 1 - own, len(table))) / len(table)
@@ -61,7 +61,7 @@ def test_draws_are_in_proportion(dtype):
     assert_likely(counts, weights / weights.sum())
 
 
-def test_draws_without_replacement_have_their_chances():
+def test_draws_without_replacement_have_the_right_probabilities():
     """For two draws out of three: P(i) = w_i / W, then P(j | i) = w_j / (W - w_i)."""
     weights = np.array([1.0, 2.0, 5.0])
     total = weights.sum()
@@ -90,7 +90,7 @@ def test_ranks_share_one_epoch(replacement, world_size):
     assert np.concatenate(steps).tolist() == expected.tolist()
 
 
-def test_classes_come_equally_often():
+def test_balanced_classes_are_equally_frequent():
     labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
     sampler = WeightedSampler.balanced(labels, num_samples=90_000, batch_size=1000, seed=2)
     names, counts = np.unique(labels[drawn(sampler)], return_counts=True)
@@ -99,7 +99,7 @@ def test_classes_come_equally_often():
     assert len(WeightedSampler.balanced([0, 1, 1], batch_size=1)) == 3
 
 
-def test_labels_of_any_kind():
+def test_labels_of_any_type():
     """Labels can be a column of strings of an ArrayDataset, or a part of one."""
     pyarrow = pytest.importorskip("pyarrow")
     texts = ["cat", "dog", "", "cat", "ämu", "cat"]

@@ -1,4 +1,4 @@
-"""Every kind of source that an ArrayDataset takes."""
+"""Every type of source that an ArrayDataset accepts."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-# torch says once per process that it can't mark a tensor over a read-only array as such.
+# torch warns once per process about tensors over read-only arrays.
 ignore_read_only = pytest.mark.filterwarnings("ignore:The given NumPy array is not writ")
 
 LENGTH = 11
@@ -80,7 +80,7 @@ ALL = ARRAYS | PATHS | TENSORS
 
 
 def opened(source):
-    """The array that a source stands for."""
+    """Returns the array of a source."""
     return np.load(source, mmap_mode="r") if isinstance(source, str | Path) else source
 
 

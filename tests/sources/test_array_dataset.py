@@ -1,4 +1,4 @@
-"""ArrayDataset and Rows: every structure, every kind of source, nothing copied; what travels; what is refused."""
+"""ArrayDataset and Rows: structures, sources, views without copies, pickling, and errors."""
 
 import io
 import math
@@ -80,7 +80,7 @@ def test_rows_are_a_sequence():
 
 
 def test_a_column_of_rows():
-    """As the message says."""
+    """As the error message suggests."""
     dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
     for indices in ([1, 2], np.array([1, 2])):
         message = "got 'y'; dataset.select(indices)['y'] is this entry of all of them"
@@ -96,7 +96,7 @@ def test_slices_of_rows_are_rows(part):
     assert_same(list(sliced), list(rows)[part])
 
 
-def test_bulk_loading_as_torch_documents_it():
+def test_bulk_loading_follows_torchs_documentation():
     dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
     sampler = torch.utils.data.BatchSampler(range(LENGTH), 3, drop_last=False)
     bulk = DataLoader(dataset, sampler=sampler, batch_size=None, collate_fn=pinfeed.Collate())
@@ -104,7 +104,7 @@ def test_bulk_loading_as_torch_documents_it():
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 2, 3)])
-def test_rows_of_a_bare_tensor_are_tensors_to_torch(shape):
+def test_rows_of_a_plain_tensor_are_tensors_to_torch(shape):
     array = torch.arange(math.prod(shape)).reshape(shape).to(torch.bfloat16)
     rows = pinfeed.ArrayDataset(array).__getitems__([4, 0, 4])
     expected = array[[4, 0, 4]]
@@ -134,13 +134,13 @@ class WithoutViews(TorchDispatchMode):
         return op(*args, **kwargs or {})
 
 
-def test_no_view_of_each_row_of_a_bare_tensor_is_made():
+def test_rows_of_a_plain_tensor_create_no_views():
     array = torch.arange(12).reshape(6, 2)
     rows = pinfeed.ArrayDataset(array).__getitems__([5, 0])
     with WithoutViews():
         batches = [pinfeed.Collate()(rows), torch.stack(rows)]
         with pytest.raises(AssertionError):
-            torch.stack(list(rows))  # the mode sees those that are made
+            torch.stack(list(rows))  # the mode records created views
     assert [batch.tolist() for batch in batches] == [array[[5, 0]].tolist()] * 2
 
 
@@ -195,7 +195,7 @@ def test_directories(tmp_path):
         assert pinfeed.ArrayDataset((path, np.arange(2)))[0][0].tolist() == [1, 2]
 
 
-# What travels to other processes.
+# Pickling for other processes.
 
 
 @pytest.mark.parametrize("kind", IN_FILES)
@@ -207,21 +207,21 @@ def test_pickled_arrays_in_files_keep_strides_and_protection(kind, tmp_path):
     assert array.flags.writeable == source.flags.writeable
 
 
-def test_changes_of_a_private_map_travel(tmp_path):
+def test_changes_of_a_private_map_are_pickled(tmp_path):
     source = raw_memmap(tmp_path, "c")
     source[3] = -1
     copy = pickle.loads(pickle.dumps(pinfeed.ArrayDataset(source)))
     np.testing.assert_array_equal(copy[3], np.full((4, 3), -1))
 
 
-def test_relative_paths_travel(tmp_path, monkeypatch):
+def test_relative_paths_are_pickled(tmp_path, monkeypatch):
     monkeypatch.chdir(npy(tmp_path, values()).parent)
     data = pickle.dumps(pinfeed.ArrayDataset("values.npy"))
     monkeypatch.chdir("/")
     np.testing.assert_array_equal(pickle.loads(data)[3], values()[3])
 
 
-def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path):
+def test_a_deleted_file_stays_open_but_does_not_pickle(tmp_path):
     path = npy(tmp_path, values())
     dataset = pinfeed.ArrayDataset(path)
     data = pickle.dumps(dataset)
@@ -231,16 +231,16 @@ def test_a_deleted_file_stays_open_but_does_not_travel(tmp_path):
         pickle.loads(data)
 
 
-def test_a_file_changed_after_pickling_is_refused(tmp_path):
+def test_a_file_changed_after_pickling_raises(tmp_path):
     path = npy(tmp_path, values())
     data = pickle.dumps(pinfeed.ArrayDataset(path))
-    time.sleep(0.02)  # some file systems' clocks tick as slowly as that
+    time.sleep(0.02)  # some file systems have clocks this slow
     npy(tmp_path, values() + 1)
     with pytest.raises(OSError, match=r"values\.npy: the file was replaced or changed after"):
         pickle.loads(data)
 
 
-def test_a_file_replaced_before_pickling_is_refused(tmp_path):
+def test_a_file_replaced_before_pickling_raises(tmp_path):
     path = npy(tmp_path, values())
     dataset = pinfeed.ArrayDataset(path)
     (tmp_path / "other.npy").write_bytes(path.read_bytes())
@@ -249,7 +249,7 @@ def test_a_file_replaced_before_pickling_is_refused(tmp_path):
         pickle.dumps(dataset)
 
 
-def test_a_file_being_written_travels(tmp_path):
+def test_a_file_being_written_is_pickled(tmp_path):
     source = np.load(npy(tmp_path, values()), mmap_mode="r+")
     for array in (source, read_only(source[:])):
         data = pickle.dumps(pinfeed.ArrayDataset(array))
@@ -265,7 +265,7 @@ def test_a_file_being_written_travels(tmp_path):
 
 
 def sparse_npy(path, shape):
-    """A .npy file of zeros that takes no room on the disk."""
+    """Returns a .npy file of zeros without blocks on disk."""
     with path.open("wb") as file:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -274,7 +274,7 @@ def sparse_npy(path, shape):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
-def test_a_file_larger_than_memory_is_not_touched(tmp_path):
+def test_a_file_larger_than_memory_is_not_read(tmp_path):
     path = sparse_npy(tmp_path / "huge.npy", (2_000_000, 50_000))  # 100 GB
     before = resident_bytes()
     dataset = pinfeed.ArrayDataset(path)
@@ -322,7 +322,7 @@ def written(folder, name, contents):
 
 
 def whole(save, array, **options):
-    """The bytes of a file that NumPy writes."""
+    """Returns the bytes of a file that NumPy writes."""
     file = io.BytesIO()
     save(file, array, **options)
     return file.getvalue()
@@ -359,7 +359,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("make", "error", "message"), REFUSED)
-def test_sources_that_are_refused(make, error, message, tmp_path):
+def test_bad_sources(make, error, message, tmp_path):
     source = make(tmp_path)
     with pytest.raises(error, match=message):
         pinfeed.ArrayDataset(source)
@@ -393,7 +393,7 @@ def test_bad_calls(case):
     check(*BAD_CALLS[case])
 
 
-def test_a_part_by_any_selection():
+def test_any_selection_of_rows():
     dataset = pinfeed.ArrayDataset({"x": np.arange(11) * 10})
     mask = np.arange(11) % 2 == 1
     bools = mask, torch.from_numpy(mask), mask.tolist(), [*mask]
@@ -420,7 +420,7 @@ def test_a_part_by_any_selection():
     "array", [np.zeros((4, 8, 3)), np.zeros((4, 8, 2), np.uint8), np.zeros((4, 8, 8, 3), np.uint8)]
 )
 def test_a_list_of_one_array(array):
-    """Which is an entry of a list in each sample, unless it is an image by itself."""
+    """It is an entry of a list in each sample, unless it is an image itself."""
     dataset = pinfeed.ArrayDataset({"views": [array]})
     assert len(dataset) == 4
     assert dataset[0]["views"][0].shape == array.shape[1:]

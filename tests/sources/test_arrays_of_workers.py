@@ -1,4 +1,4 @@
-"""Arrays in memory that workers map which were not forked: contents, independence, memory."""
+"""Arrays in memory that workers map without being forked: contents, independence, memory."""
 
 import gc
 import multiprocessing
@@ -29,7 +29,7 @@ def ragged(array):
     return RaggedArray(array.reshape(-1).copy(), np.arange(len(array) + 1) * WIDTH)
 
 
-#: What holds samples; each time another array, which nobody else holds.
+#: Types of data; each call creates a new array without other references.
 MAKERS = {
     "float64": lambda: FLOATS.copy(),
     "Fortran order": lambda: np.asfortranarray(FLOATS),
@@ -67,7 +67,7 @@ def contents(dataset):
 
 def child(given, connection):
     connection.send_bytes(pickle.dumps({name: contents(given[name]) for name in given}))
-    for name in ("float64", "ragged", "parts"):  # for itself
+    for name in ("float64", "ragged", "parts"):  # a copy of its own
         given[name][0]["x"][:] = -1
     connection.recv()
     connection.send_bytes(pickle.dumps((given["NaN"][1]["x"], given["parts"][0]["x"])))
@@ -85,7 +85,7 @@ def check_children(method):
         for name, dataset in expected.items():
             assert_same(found[name], contents(dataset))
             assert_same(contents(given[name]), contents(dataset))
-        # Whoever runs keeps what it got; whoever starts later gets what was changed since.
+        # Running processes keep their contents; later ones get the changes since.
         before = expected["NaN"][1]["x"].copy()
         for each in (given, expected):
             for name in ("float64", "NaN", "strides"):
@@ -140,7 +140,7 @@ def test_epochs(method):
     "kind", ["array", "dict", "tensor", "select", "concat", "ragged", "strings", "table"]
 )
 def test_memory_of_spawned_workers(kind):
-    """Three workers with a copy each would be four times the data."""
+    """Three workers with a copy each would hold four times the data."""
     if kind == "table":
         pytest.importorskip("pyarrow")
     found = float(run_program("memory_of_workers", "spawn", kind, "", fresh=True, timeout=300))
@@ -149,13 +149,13 @@ def test_memory_of_spawned_workers(kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_memory_of_an_array_that_is_kept(method):
+def test_memory_of_an_array_with_other_references(method):
     found = run_program("memory_of_workers", method, "array", "kept", fresh=True, timeout=300)
     assert float(found) < 2.6
 
 
 @pytest.mark.slow
-def test_more_arrays_than_a_forkserver_takes_descriptors():
+def test_more_arrays_than_a_forkserver_accepts_descriptors():
     columns = {f"{i}": np.full((COUNT, 500), i) for i in range(260)}
     options = {"num_workers": 1, "multiprocessing_context": "forkserver", "timeout": 60}
     batch = next(iter(DataLoader(ArrayDataset(columns), 4, collate_fn=Collate(), **options)))

@@ -1,4 +1,4 @@
-"""column_array: an entry for every kind of column, with the values that pyarrow itself reads."""
+"""column_array: an entry for every type of column, with the values that pyarrow reads."""
 
 import gc
 
@@ -34,7 +34,7 @@ NUMBERS = {
 
 @st.composite
 def columns(draw):
-    """Columns of every kind that is taken, as arrays or chunks, with slices anywhere."""
+    """Draws columns of every supported type, as arrays or chunks, with slices anywhere."""
     kind = draw(st.sampled_from(list(NUMBERS)))
     values = NUMBERS[kind]
     for _ in range(draw(st.integers(0, 2))):
@@ -57,7 +57,7 @@ def columns(draw):
 
 
 @given(columns())
-def test_values_dtypes_and_kinds(column):
+def test_values_dtypes_and_types(column):
     entry = column_array(column, "column 'x'")
     assert len(entry) == len(column)
     assert [entry[i].tolist() for i in range(len(entry))] == column.to_pylist()
@@ -186,7 +186,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(kind):
+def test_bad_columns(kind):
     make, error, message = REFUSED[kind]
     with pytest.raises(error, match=f"^column 'x': {message}"):
         column_array(make(), "column 'x'")
@@ -208,13 +208,13 @@ NO_LISTS = {
 
 
 @pytest.mark.parametrize("kind", NO_LISTS)
-def test_what_a_ragged_array_is_not_made_of(kind):
+def test_ragged_arrays_do_not_accept_columns(kind):
     make, error, message = NO_LISTS[kind]
     with pytest.raises(error, match=rf"^RaggedArray\.from_arrow: {message}"):
         RaggedArray.from_arrow(make())
 
 
-def test_the_ways_out_of_other_layouts():
+def test_fixes_for_other_layouts():
     views = pa.array([[1, 2], [3]], pa.list_view(pa.int8()))
     lists = column_array(pa.array(views.to_pylist(), pa.list_(views.type.value_type)), "x")
     assert [part.tolist() for part in lists] == [[1, 2], [3]]
@@ -231,7 +231,7 @@ def test_the_ways_out_of_other_layouts():
 
 
 def filled(array, value):
-    """Lists in whose values nulls are replaced, as the messages say."""
+    """Returns lists with their nulls replaced, as the messages suggest."""
     if pa.types.is_fixed_size_list(array.type):
         return pa.FixedSizeListArray.from_arrays(array.flatten().fill_null(value), 2)
     return type(array).from_arrays(array.offsets, array.values.fill_null(value))
@@ -240,7 +240,7 @@ def filled(array, value):
 NULLS, PAIRS = pa.array([1, None, 3]), pa.list_(pa.int64(), 2)
 LISTS_AND_NULL, WITH_NULL = pa.array([[1, 2], None, [3]]), pa.array([[1, None], [3]])
 
-# What the messages lead to, and its samples.
+# The suggested fix, and its samples.
 WAYS_OUT = [
     (NULLS.fill_null(0), [1, 0, 3]),
     (NULLS.drop_null(), [1, 3]),
@@ -262,7 +262,7 @@ WAYS_OUT = [
 
 
 @pytest.mark.parametrize(("column", "samples"), WAYS_OUT)
-def test_the_ways_out(column, samples):
+def test_fixes_in_messages_work(column, samples):
     makers = [lambda array: column_array(array, "x")]
     if pa.types.is_list(column.type):
         makers.append(RaggedArray.from_arrow)

@@ -46,11 +46,11 @@ def assert_same_samples(samples, expected):
     for sample, other in zip(samples, expected.with_format("numpy", COLUMNS), strict=True):
         assert list(sample) == COLUMNS
         for name in COLUMNS:
-            # Hugging Face makes one array of arrays without a row.
+            # Hugging Face returns one array for arrays without rows.
             assert np.array_equal(sample[name], np.reshape(other[name], sample[name].shape)), name
 
 
-def test_part_of_a_dataset(dataset):
+def test_a_part_of_a_dataset(dataset):
     part = dataset.select(range(3, 8))
     assert_same_samples(ArrayDataset.from_arrow(part, COLUMNS), part)
     joined = datasets.concatenate_datasets([part, dataset])
@@ -74,7 +74,7 @@ def test_a_dataset_on_disk(dataset, tmp_path):
         assert torch.equal(batch["image"][i], other["image"])
 
 
-def test_columns_that_a_format_shows(dataset):
+def test_columns_of_a_format(dataset):
     shown = dataset.with_format("torch", columns=["label", "box"])
     sample = ArrayDataset.from_arrow(shown)[3]
     assert list(sample) == ["label", "box"]
@@ -111,7 +111,7 @@ def test_rows_in_another_order(dataset):
             samples[[len(other)]]
 
 
-def test_what_is_refused(dataset):
+def test_bad_datasets(dataset):
     with pytest.raises(ValueError, match=r"has a transform, .*with_format\(None\)"):
         ArrayDataset.from_arrow(dataset.with_transform(lambda batch: batch))
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_what_is_refused(dataset):
         ArrayDataset.from_arrow(dataset.to_iterable_dataset())
 
 
-def test_arrays_of_another_shape_than_their_type():
+def test_arrays_of_another_shape_than_declared():
     kind = datasets.Features({"x": datasets.Array2D((2, 2), "int8")}).arrow_schema.field("x").type
     for lists, message in (
         ([[[1, 2], [3, 4]], [[1, 2], [3]]], "expected 2 items along axis 1 of each array, got 1"),
@@ -145,7 +145,7 @@ def test_no_rows():
     assert len(samples) == 0
 
 
-def test_rows_without_a_value():
+def test_rows_of_width_zero():
     dataset = datasets.Dataset.from_dict({"x": [1, None, 3]})
     with pytest.raises(ValueError, match=r"filter\(\.\.\.\)\.flatten_indices\(\)"):
         ArrayDataset.from_arrow(dataset)

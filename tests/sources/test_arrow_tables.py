@@ -1,4 +1,4 @@
-"""ArrayDataset.from_arrow: rows of tables as samples, from Arrow's own memory."""
+"""ArrayDataset.from_arrow: table rows as samples, in Arrow's own memory."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ NUMBERS = ["tokens", "label", "image"]
 
 
 def plain(node):
-    """A sample as pyarrow's ``to_pylist()`` has it."""
+    """Returns a sample as in pyarrow's ``to_pylist()``."""
     return {key: value.tolist() for key, value in node.items()}
 
 
@@ -88,14 +88,14 @@ def test_a_memory_mapped_file(tmp_path, workers):
     table = pa.ipc.open_file(pa.memory_map(path)).read_all()
     dataset = ArrayDataset.from_arrow(table, NUMBERS)
     del table
-    assert pa.total_allocated_bytes() <= before  # what other tests left may go meanwhile
+    assert pa.total_allocated_bytes() <= before  # files of other tests can disappear meanwhile
     collate = Collate({"tokens": Pad(lengths=False)})
     (batch,) = DataLoader(dataset, 4, collate_fn=collate, num_workers=workers)
     assert batch["tokens"].tolist() == [[1, 2, 0], [0, 0, 0], [3, 4, 5], [6, 0, 0]]
     assert batch["image"].flatten().tolist() == list(range(24))
 
 
-def test_a_class_of_ones_own():
+def test_custom_subclasses():
     class Own(ArrayDataset):
         pass
 
@@ -120,13 +120,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("table", "columns", "error", "message"), REFUSED)
-def test_what_is_refused(table, columns, error, message):
+def test_bad_tables(table, columns, error, message):
     with pytest.raises(error, match=rf"^ArrayDataset\.from_arrow: {message}"):
         ArrayDataset.from_arrow(table, columns)
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
-def test_the_ways_out_of_dictionary_columns(chunks):
+def test_fixes_for_dictionary_columns(chunks):
     words = [pa.array(part).dictionary_encode() for part in (["b", "a", "b"], ["c", "a"])]
     column = pa.chunked_array(words[:chunks])
     tags = pa.chunked_array([pa.ListArray.from_arrays([0, 2], part) for part in words[:chunks]])
@@ -170,7 +170,7 @@ def test_the_path_of_a_parquet_file(kind, tmp_path):
         ArrayDataset.from_arrow(path, ["x", "z"])
 
 
-def test_frames_come_without_their_index():
+def test_the_index_of_a_frame_is_dropped():
     frame = pd.DataFrame({"x": [1, 2], "name": ["a", "b"]}, index=[5, 9])
     dataset = ArrayDataset.from_arrow(frame[::-1])
     assert [dict(sample) for sample in dataset] == [{"x": 2, "name": "b"}, {"x": 1, "name": "a"}]

@@ -30,7 +30,7 @@ def in_files(folder, *arrays):
 
 @st.composite
 def parts_and_indices(draw):
-    """Parts with strides of all kinds, and indices into their concatenation."""
+    """Draws parts with strides of all kinds, and indices into their concatenation."""
     dtype = draw(st.sampled_from(NUMPY_DTYPES))
     shape = draw(st.lists(st.integers(0, 4), max_size=2))
     lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5).filter(any))
@@ -40,7 +40,7 @@ def parts_and_indices(draw):
 
 
 @given(case=parts_and_indices())
-def test_stacking_gathers_the_concatenation(case):
+def test_stacking_equals_the_concatenation(case):
     parts, indices = case
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(parts))
     batch = pinfeed.Collate()(dataset.__getitems__(indices))
@@ -110,7 +110,7 @@ def test_files_of_every_dtype(dtype, row, tmp_path):
     )
     rng = np.random.default_rng(0)
     for indices in (rng.integers(-507, 507, 400), np.arange(507), [306, 0, -1, 299, 300]):
-        for _ in range(2):  # the second time they are mapped
+        for _ in range(2):  # mapped the second time
             assert_same_bits(collate(dataset.__getitems__(indices)).numpy(), whole[indices])
     assert_same_bits(np.asarray(concat[301]), whole[301])
 
@@ -127,7 +127,7 @@ def test_relative_paths(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("limit", "others"), [(1024, 0), (64, 0), (400, 380)], ids=["usual", "low", "used up"]
 )
-def test_several_arrays_share_what_may_be_open(tmp_path, limit, others):
+def test_several_arrays_share_the_limit_of_open_files(tmp_path, limit, others):
     run_program("many_arrays", str(tmp_path), str(limit), str(others))
 
 
@@ -168,9 +168,9 @@ def test_parts_that_change_are_named(before, alter, message, tmp_path):
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     for _ in range({"not opened": 0, "read": 1, "mapped": 200}[before]):
         collate(dataset.__getitems__([0, 310, 600]))
-    time.sleep(0.02)  # the clock of file systems may be that slow
+    time.sleep(0.02)  # clocks of file systems can be this slow
     alter(paths[1])
-    # Row 310 is in the file even when that was cut.
+    # The file contains row 310 even after truncation.
     rows = [0, 599, 600] if before == "not opened" else [0, 310, 600]
     for field in (pinfeed.Stack(), pinfeed.Stack(torch.float32), pinfeed.Pad()):
         with pytest.raises(OSError, match=f"part-1.npy: .*{message}"):
@@ -178,7 +178,7 @@ def test_parts_that_change_are_named(before, alter, message, tmp_path):
     collate(dataset.__getitems__([0, 600]))
 
 
-def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path):
+def test_a_change_among_many_mapped_parts_is_detected_soon(tmp_path):
     paths = in_files(tmp_path, *(random_array((4, 64), np.int64, i) for i in range(300)))
     dataset, collate = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths)), pinfeed.Collate()
     every = np.arange(0, 1200, 4)
@@ -190,7 +190,7 @@ def test_a_change_among_many_hot_parts_is_seen_soon(tmp_path):
         collate(dataset.__getitems__(every))
 
 
-def test_pipes_are_refused_at_once(tmp_path):
+def test_pipes_raise_at_once(tmp_path):
     run_program("pipes", str(tmp_path))
 
 
@@ -223,15 +223,15 @@ def test_rows_find_their_part(sizes, tmp_path):
     everything = np.arange(sum(sizes))
     paths = in_files(tmp_path, *np.split(everything, np.cumsum(sizes)[:-1]))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(paths))
-    for _ in range(4):  # the last ones from where the files are mapped
+    for _ in range(4):  # the last ones through the map
         batch = pinfeed.Collate()(dataset.__getitems__(range(len(everything))))
         assert np.array_equal(batch.numpy(), everything)
 
 
-# Arrays in memory, which native code gathers from as if they were one.
+# Arrays in memory, which native code gathers from like one array.
 
 
-def test_a_part_that_is_cut_while_in_use(tmp_path):
+def test_a_part_that_is_truncated_while_in_use(tmp_path):
     paths = in_files(tmp_path, *np.zeros((2, 10, 10_000), np.uint8))
     dataset = pinfeed.ArrayDataset(pinfeed.ConcatArray(np.load(path, "r") for path in paths))
     os.truncate(paths[1], 50_000)
@@ -252,7 +252,7 @@ def test_sequences(data, lengths, kind, item):
         ends = np.cumsum([number, *counts])  # a part begins anywhere in its values
         values = random_array((ends[-1] + 1, *item), "i2", number)
         if number % 2:
-            values = np.repeat(values, 2, 0)[::2]  # other strides, and other offsets
+            values = np.repeat(values, 2, 0)[::2]  # other strides and offsets
             ends = ends.astype(np.int32)
         parts.append(pinfeed.RaggedArray(as_kind(kind, values), ends))
         sequences += [values[a:b] for a, b in itertools.pairwise(ends)]
@@ -275,7 +275,7 @@ def test_sequences(data, lengths, kind, item):
     assert_same_bits(stacked, np.stack([sequences[row] for row in same]).astype(np.int32))
 
 
-def test_sequences_whose_offsets_change_or_whose_file_is_cut(tmp_path):
+def test_sequences_whose_offsets_or_file_change(tmp_path):
     pinfeed.RaggedArray(np.arange(9000), np.arange(9001)).save(tmp_path / "x")
     ends = np.array([0, 2, 5])
     parts = [pinfeed.RaggedArray(np.arange(5), ends), pinfeed.RaggedArray.open(tmp_path / "x")]
@@ -303,7 +303,7 @@ def test_indices_are_checked_again():
     assert gather(None).tolist() == [0] * 5
 
 
-def test_files_of_one_sample_each_that_are_refused(tmp_path):
+def test_files_with_one_sample_each_raise(tmp_path):
     image = random_array((32, 32, 3), np.uint8)
     paths = in_files(tmp_path, image, image, image[:8])
     one_each = lambda: pinfeed.ConcatArray(paths, samples=True)
@@ -315,7 +315,7 @@ def test_files_of_one_sample_each_that_are_refused(tmp_path):
     np.save(paths[2], image)
     by_hint = pinfeed.ArrayDataset(one_each())
     assert_same_bits(by_hint[2], image)
-    # Whatever takes the rows of such files for samples says so.
+    # All functions that would treat rows of such files as samples raise.
     for arrays, error in (
         ({"image": list(map(str, paths))}, TypeError),
         ({"image": pinfeed.ConcatArray(paths), "label": np.arange(3)}, ValueError),
@@ -331,8 +331,8 @@ def test_files_of_one_sample_each_that_are_refused(tmp_path):
     check(lambda: pinfeed.ConcatArray([tmp_path / "scalar.npy"]), ValueError, words)
 
 
-def test_folders_of_several_entries_are_no_samples(tmp_path):
-    """Names that are not numbered, sizes that differ, or two of a kind."""
+def test_folders_of_several_entries_are_not_samples(tmp_path):
+    """Their names are not numbered, their sizes differ, or two are of one type."""
     for names in (["left", "right", "depth"], ["a0", "b1", "c2"], ["0", "1"]):
         folder = tmp_path / "-".join(names)
         pinfeed.write_array(folder, ({name: np.zeros((2, 3)) for name in names} for _ in range(4)))
@@ -356,7 +356,7 @@ def test_directories(tmp_path):
     check(lambda: pinfeed.ConcatArray(tokens, samples=True), ValueError, words)
 
 
-def test_arrays_that_are_no_list():
+def test_arrays_that_are_not_a_list():
     a, b = np.zeros(2), np.ones(3)
     for call, words in (
         (lambda: pinfeed.ConcatArray(a, b), "arrays go into one list: ConcatArray([a, b])"),

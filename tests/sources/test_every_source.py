@@ -1,4 +1,4 @@
-"""Common to every source: samples, batches, parts, and transfer to other processes."""
+"""Tests of all sources: samples, batches, parts, and transfer to other processes."""
 
 import os
 import pickle
@@ -82,7 +82,7 @@ def zipped(folder):
 
 
 def fields(kind):
-    """Batches of all samples of a source."""
+    """Returns batches of all samples of a source."""
     if kind in RAGGED:
         return [Jagged(), Pad(pad_value=7, mask=True), Keep()]
     if kind in STRINGS:
@@ -92,7 +92,7 @@ def fields(kind):
 
 @pytest.fixture(params=SOURCES)
 def case(request, tmp_path):
-    """A kind, the source, and its samples."""
+    """Returns a type, the source, and its samples."""
     source = SOURCES[request.param](tmp_path)
     array = source if isinstance(source, Source) else plain(opened(source))
     return request.param, source, [array[i] for i in range(len(array))]
@@ -126,7 +126,7 @@ def test_batches(case):
     assert_same(list(pickle.loads(pickle.dumps(rows))), chosen)
     for field in fields(kind):
         assert_same(Collate(field)(rows), Collate(field)(chosen))
-    if kind not in RAGGED | STRINGS and "mirrored" not in kind:  # which torch can't have
+    if kind not in RAGGED | STRINGS and "mirrored" not in kind:  # torch doesn't support it
         assert_same(Collate()(rows), default_collate(rows))
 
 
@@ -174,7 +174,7 @@ def test_in_workers(method, tmp_path):
 @pytest.mark.parametrize(
     "kind", ["Path", "np.load", "crops of a memmap", "a .npz file", "in files", "text in files"]
 )
-def test_a_file_that_is_cut(kind, tmp_path):
+def test_a_truncated_file(kind, tmp_path):
     dataset = ArrayDataset(SOURCES[kind](tmp_path))
     assert len(pickle.dumps(dataset)) < 1500
     for path in [*tmp_path.glob("*.*"), *tmp_path.glob("ragged/[uv]*.npy")]:
@@ -188,7 +188,7 @@ PAIRS = RaggedArray(np.zeros((5, 2)), np.array([0, 2, 5]))
 BFLOATS = RaggedArray(torch.zeros(15, dtype=torch.bfloat16), np.array([0, 15]))
 TEXT, BYTES = RaggedArray.from_strings(["a", "é"]), RaggedArray.from_strings([b"abc"])
 
-# What a source, or a dataset of such, shows of itself.
+# The repr of a source, or of a dataset of it.
 REPRS = {
     "RaggedArray(2 sequences of float64 (*, 2), 5 values)": PAIRS,
     "RaggedArray(1 sequences of bfloat16 (*,), 15 values)": BFLOATS,
@@ -203,5 +203,5 @@ REPRS = {
 
 
 @pytest.mark.parametrize("shown", REPRS)
-def test_what_it_shows(shown):
+def test_repr(shown):
     assert repr(REPRS[shown]) == shown

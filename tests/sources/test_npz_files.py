@@ -32,7 +32,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\\"), min_si
         max_size=4,
     )
 )
-def test_what_np_load_reads(tmp_path, members):
+def test_arrays_equal_np_load(tmp_path, members):
     arrays = {}
     for seed, (name, (shape, dtype, is_fortran)) in enumerate(members.items()):
         array = np.zeros(shape, dtype)
@@ -58,7 +58,7 @@ def test_in_a_dataset(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, image=images, weight=weights)
     dataset = pinfeed.ArrayDataset(path)
-    assert not dataset["weight"].flags.aligned  # or nothing is tested about that
+    assert not dataset["weight"].flags.aligned  # otherwise the test is empty
     pickled = pickle.dumps(dataset)
     assert len(pickled) < 2000
     collate = pinfeed.Collate({"image": pinfeed.Image(), "weight": pinfeed.Stack(torch.float64)})
@@ -78,7 +78,7 @@ def test_in_a_dataset(tmp_path):
     assert_same_bits(gathered, weights[[3, 1]])
 
 
-def test_one_descriptor_and_none_when_all_is_gone(tmp_path):
+def test_one_open_file_and_none_at_the_end(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, **{str(i): np.arange(3) for i in range(100)})
     opened = npz_arrays(str(path), "x")
@@ -88,8 +88,8 @@ def test_one_descriptor_and_none_when_all_is_gone(tmp_path):
     assert open_files().count(str(path)) == 0
 
 
-def test_large_members_and_many_bytes_before(tmp_path):
-    # zip64 as np.savez writes it, with something in front of the archive.
+def test_large_members_and_a_prefix_of_many_bytes(tmp_path):
+    # zip64 as np.savez writes it, after a prefix.
     path = tmp_path / "x.npz"
     path.write_bytes(b"#!/bin/sh\n" * 500)
     with zipfile.ZipFile(path, "a", allowZip64=True) as archive:
@@ -120,7 +120,7 @@ def member(contents, name="x.npy"):
 
 
 def replaced(old, new):
-    """A file whose first matching bytes are replaced."""
+    """Returns a file whose first matching bytes are replaced."""
 
     def write(path):
         write_zip(path)
@@ -150,7 +150,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(tmp_path, kind):
+def test_bad_files(tmp_path, kind):
     make, message = REFUSED[kind]
     make(tmp_path / "x.npz")
     with pytest.raises(ValueError, match=rf"^ArrayDataset: {tmp_path}/x\.npz.*{message}"):
@@ -167,7 +167,7 @@ def test_an_encrypted_member(tmp_path):
         npz_arrays(str(path), "x")
 
 
-def test_files_that_can_not_be_read(tmp_path):
+def test_unreadable_files(tmp_path):
     for path in (tmp_path / "none.npz", tmp_path):
         with pytest.raises(OSError, match=str(path)):
             npz_arrays(str(path), "x")
@@ -197,7 +197,7 @@ def test_damaged_bytes(tmp_path, changes, cut, left_out):
     path.write_bytes(damaged[:cut] if left_out % 3 else damaged[left_out:])
     with contextlib.suppress(ValueError, OSError):
         for array in npz_arrays(str(path), "x").values():
-            array.tobytes()  # what is mapped, is there
+            array.tobytes()  # mapped bytes exist
 
 
 def test_damaged_bytes_at_the_end_of_a_page(tmp_path):

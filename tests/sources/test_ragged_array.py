@@ -1,4 +1,4 @@
-"""RaggedArray: views, slices and selections, its place in a dataset, and wrong offsets."""
+"""RaggedArray: views, slices and selections, use in a dataset, and wrong offsets."""
 
 import pickle
 import re
@@ -28,7 +28,7 @@ def values():
 
 
 def parts(array):
-    """The sequences, by definition."""
+    """Returns the sequences, by definition."""
     ends = offsets()
     return [array[ends[i] : ends[i + 1]] for i in range(COUNT)]
 
@@ -79,7 +79,7 @@ def test_sequences_are_views(kind, tmp_path):
             assert view.flags.writeable == array.flags.writeable
 
 
-def test_no_sequences_and_no_values():
+def test_empty_arrays():
     for ragged in (RaggedArray(np.arange(3), np.array([1])), RaggedArray(values(), offsets())[:0]):
         assert len(ragged) == 0
         assert list(ragged) == []
@@ -126,7 +126,7 @@ def test_selections(kind, tmp_path_factory, index):
             assert not np.shares_memory(chosen.values, ragged.values)
 
 
-def test_selections_larger_than_what_is_copied_in_one_go():
+def test_selections_larger_than_one_copied_block():
     rng = np.random.default_rng(0)
     lengths = rng.choice([0, 1, 30, 3000, 100_000], 500)
     ends = np.cumsum([5, *lengths])
@@ -186,7 +186,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("array", "ends", "error", "message"), REFUSED)
-def test_what_is_refused(array, ends, error, message):
+def test_bad_offsets_and_values(array, ends, error, message):
     with pytest.raises(error, match=f"^RaggedArray: .*{message}"):
         RaggedArray(array, ends)
 

@@ -1,4 +1,4 @@
-"""RaggedArray in files: complete or absent, and damage that raises, never crashes."""
+"""RaggedArray in files: complete or absent; damage raises and never crashes."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ def names(folder):
 
 
 @pytest.mark.parametrize("kind", [str, Path, lambda path: f"{path}/", os.fsencode])
-def test_what_is_saved_opens_again(kind, tmp_path):
+def test_a_saved_array_opens_again(kind, tmp_path):
     path = kind(tmp_path / "ragged")
     example().save(path)
     ragged = RaggedArray.open(path)
@@ -68,7 +68,7 @@ def test_every_dtype_and_shape(dtype, inner, tmp_path):
         RaggedArray(np.zeros(1, np.uint8), np.repeat([0, 1], 3_000_000)),
     ],
 )
-def test_only_what_is_used_is_saved_and_from_0(ragged, tmp_path):
+def test_only_used_values_are_saved_with_offsets_from_0(ragged, tmp_path):
     ragged.save(tmp_path / "ragged")
     again = RaggedArray.open(tmp_path / "ragged")
     assert len(again) == len(ragged)
@@ -95,11 +95,11 @@ def test_tensors(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_saving_needs_no_copy(tmp_path):
+def test_saving_copies_no_data(tmp_path):
     run_program("saving_without_a_copy", str(tmp_path / "ragged"))
 
 
-def test_overwriting_what_is_open(tmp_path):
+def test_overwriting_an_open_array(tmp_path):
     path = tmp_path / "ragged"
     example().save(path)
     ragged = RaggedArray.open(path)
@@ -113,7 +113,7 @@ def save_forever(path):
     example().save(path)
 
 
-def test_a_process_that_is_killed_leaves_no_half_directory(tmp_path):
+def test_a_killed_process_leaves_no_partial_directory(tmp_path):
     context = multiprocessing.get_context("fork")
     process = context.Process(target=save_forever, args=(tmp_path / "ragged",))
     process.start()
@@ -167,7 +167,7 @@ def test_damaged_files(damage, message, tmp_path):
     assert str(folder) in str(caught.value)
 
 
-def test_a_file_is_no_directory(tmp_path):
+def test_a_file_is_not_a_directory(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     with pytest.raises(OSError, match=r"x\.npy is not a directory that RaggedArray\.save wrote"):
         RaggedArray.open(tmp_path / "x.npy")

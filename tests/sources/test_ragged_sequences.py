@@ -1,4 +1,4 @@
-"""RaggedArray.from_sequences: what it takes, what it makes of it, and that it holds it once."""
+"""RaggedArray.from_sequences: inputs, results, and peak memory."""
 
 import array
 import collections
@@ -17,7 +17,7 @@ from samples import assert_same
 
 
 @given(st.data())
-def test_sequences_come_back(data):
+def test_sequences_are_unchanged(data):
     dtype = data.draw(st.sampled_from(NUMPY_DTYPES))
     inner = data.draw(st.sampled_from([(), (3,), (2, 2), (0,)]))
     lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=12))
@@ -58,7 +58,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_what_is_taken(kind):
+def test_types_of_input(kind):
     sequences, dtype, expected = TAKEN[kind]
     ragged = RaggedArray.from_sequences(sequences)
     assert ragged.dtype == dtype
@@ -164,18 +164,18 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("sequences", "dtype", "error", "message"), REFUSED)
-def test_what_is_refused(sequences, dtype, error, message):
+def test_bad_sequences(sequences, dtype, error, message):
     with pytest.raises(error, match=rf"^RaggedArray\.from_sequences: sequence {message}"):
         RaggedArray.from_sequences(sequences, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16", object, str, "M8[s]", 5, "nonsense"])
-def test_dtypes_that_are_refused(dtype):
+def test_bad_dtypes(dtype):
     with pytest.raises(TypeError, match=r"^RaggedArray\.from_sequences: dtype must be"):
         RaggedArray.from_sequences([[1]], dtype=dtype)
 
 
-def test_an_error_of_the_iterable_passes_through():
+def test_errors_of_the_iterable_pass_through():
     def sequences():
         yield [1]
         raise KeyError("from the generator")
@@ -195,7 +195,7 @@ def test_the_data_is_never_held_twice(count, kind):
 
 
 class Meters:
-    """A quantity, as pint has it."""
+    """A quantity, as in pint."""
 
     units = "m"
 
@@ -206,7 +206,7 @@ class Meters:
         return 3
 
 
-def test_a_unit_is_not_dropped():
+def test_a_unit_raises():
     with pytest.raises(
         TypeError, match=r"sequence 1: expected an array .*, got Meters; np.asarray"
     ):

@@ -13,7 +13,7 @@ from pinfeed.samplers import PackSampler
 
 
 def pieces_of(sequence, max_length, overlap):
-    """Piece by piece, until one reaches the end."""
+    """Returns the pieces one by one, until one reaches the end."""
     pieces = [sequence[:max_length]]
     start = 0
     while start + max_length < len(sequence):
@@ -28,7 +28,7 @@ sizes = st.integers(1, 9).flatmap(lambda most: st.tuples(st.just(most), st.integ
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12), sizes, st.booleans(), st.data())
 def test_pieces(lengths, size, as_tensor, data):
     max_length, overlap = size
-    values = np.arange(3 + sum(lengths))  # three of them belong to nobody
+    values = np.arange(3 + sum(lengths))  # three of them belong to no sequence
     offsets = np.cumsum([3, *lengths])
     ragged = RaggedArray(torch.from_numpy(values) if as_tensor else values, offsets)
     expected = [pieces_of(list(sequence), max_length, overlap) for sequence in ragged]
@@ -75,7 +75,7 @@ def test_as_an_entry_of_a_dataset():
 
 
 def test_pieces_of_many_files(tmp_path):
-    """A corpus in several files is cut file by file, and packed as one."""
+    """A corpus in several files is split per file, and packed together."""
     documents = [[1, 2, 3, 4, 5], [6], [], [7, 8, 9], [10, 11, 12, 13]]
     for name, part in (("a", documents[:2]), ("b", documents[2:])):
         RaggedArray.from_sequences(part).save(tmp_path / name)
@@ -95,7 +95,7 @@ def test_pieces_of_many_files(tmp_path):
         ConcatArray([files[0], files[1].split(2, 1)])
 
 
-def test_some_of_the_pieces(tmp_path):
+def test_selections_of_pieces(tmp_path):
     pieces = RaggedArray.from_sequences([[1, 2, 3, 4, 5], [], [6]]).split(2)
     for part, numbers in (
         (pieces[1:], [1, 2, 3, 4]),

@@ -1,4 +1,4 @@
-"""SharedList: the records come back, in every process, and nothing is left of it."""
+"""SharedList: equal records in every process, and nothing left behind."""
 
 import copy
 import gc
@@ -32,7 +32,7 @@ RECORDS = [
 
 @pytest.mark.parametrize("count", [0, 1, len(RECORDS)])
 @pytest.mark.parametrize("kind", [list, iter, tuple, lambda records: (r for r in records)])
-def test_the_records_come_back(count, kind):
+def test_records_are_unchanged(count, kind):
     shared = SharedList(kind(RECORDS[:count]))
     assert len(shared) == count
     assert_same(list(shared), RECORDS[:count])
@@ -66,14 +66,14 @@ def test_it_is_a_sequence():
         shared[0] = 1
 
 
-def test_a_record_is_new_each_time():
+def test_each_access_returns_a_new_record():
     shared = SharedList([{"x": [1]}])
     shared[0]["x"].append(2)
     assert shared[0] == {"x": [1]}
 
 
 class Annotations(SharedList):
-    """A subclass with an attribute and an index of its own."""
+    """A subclass with an attribute and its own indexing."""
 
     def __init__(self, records, folder):
         super().__init__(records)
@@ -121,12 +121,12 @@ def test_tensors_that_view_a_larger_one():
         (type("Frame", (), {"columns": ["x"]})(), "^SharedList: records: .* got Frame; pass its rows as dicts$"),
     ],
 )  # fmt: skip
-def test_what_is_no_list_of_records(records, message):
+def test_inputs_that_are_not_lists_of_records(records, message):
     with pytest.raises(TypeError, match=message):
         SharedList(records)
 
 
-def test_errors_of_an_iterable_are_its_own():
+def test_errors_of_an_iterable_pass_through():
     def broken():
         yield 1
         raise KeyError("mine")
@@ -163,7 +163,7 @@ def test_as_an_entry_of_samples():
     assert_same(Collate()(alone.__getitems__([1, 7])), expected)
 
 
-def test_nothing_is_left():
+def test_nothing_is_left_behind():
     descriptors, names = len(os.listdir("/proc/self/fd")), {*os.listdir("/dev/shm")}
     lists = [SharedList(range(100)) for _ in range(20)]
     assert {*os.listdir("/dev/shm")} <= names
@@ -222,8 +222,8 @@ def read_many(lists, datasets, results):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_many_files_for_a_child(method):
-    """A forkserver passes 256 descriptors at most."""
+def test_many_lists_for_one_child(method):
+    """A forkserver passes at most 256 descriptors."""
     lists = [SharedList([i]) for i in range(300)]
     arrays = [ArrayDataset(np.full((2, 2**19), i, np.uint16)) for i in range(270)]
     jobs = multiprocessing.get_context(method)
@@ -259,7 +259,7 @@ def test_epochs_of_workers(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_memory(method):
-    """Four processes hold four copies of a list after an epoch, or half of that if forked."""
+    """After an epoch, four processes hold four copies of a list, or half of that if forked."""
     assert float(run_program("memory_of_workers", method, "SharedList", "", fresh=True)) < 1.1
 
 

@@ -1,4 +1,4 @@
-"""ArrayDataset, from_numpy and RaggedArray: common first attempts, and their messages."""
+"""Common mistakes with ArrayDataset, from_numpy and RaggedArray, and their messages."""
 
 import glob
 
@@ -35,7 +35,7 @@ HDF5 = h5py.File("x.h5", "w", driver="core", backing_store=False).create_dataset
 
 
 def closed(name):
-    """An entry of a file that is closed."""
+    """Returns an entry of a closed file."""
     with h5py.File("closed.h5", "w", driver="core", backing_store=False) as file:
         file["x"] = np.eye(2)
         return file[name]
@@ -184,7 +184,7 @@ def test_hints(hint):
     check_hint(*hint)
 
 
-def test_files_that_are_not_there(tmp_path, monkeypatch):
+def test_missing_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"ConcatArray: part 0 \(a-0.npy\): No such file"):
         ConcatArray(["a-0.npy"])

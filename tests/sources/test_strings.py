@@ -1,4 +1,4 @@
-"""Strings as samples: a RaggedArray of them in memory, in files and over Arrow; their batches."""
+"""Strings as samples: in a RaggedArray in memory, in files and over Arrow, and in batches."""
 
 import os
 import pickle
@@ -57,7 +57,7 @@ def as_arrays(strings):
 
 @pytest.mark.parametrize("kind", SOURCES)
 @given(strings=STRINGS, data=st.data())
-def test_strings_come_back(kind, strings, data, tmp_path):
+def test_strings_are_unchanged(kind, strings, data, tmp_path):
     source = SOURCES[kind](strings, tmp_path)
     if kind == "parts":
         strings = [strings[0], *strings]
@@ -107,10 +107,7 @@ def test_from_numpy():
     ("array", "expected"),
     [
         (np.array(SOME, object), SOME),
-        (
-            np.array(SOME),
-            ["é", "", "x\0y", "日本", "a"],
-        ),  # NumPy takes zeros at the end for padding
+        (np.array(SOME), ["é", "", "x\0y", "日本", "a"]),  # NumPy drops trailing zeros
         (np.array(SOME)[::-2], ["a", "x\0y", "é"]),
         (np.array(SOME_BYTES), [b"\xff", b"", b"x\0y", b"abc", b"a"]),
         (np.array(SOME, np.dtypes.StringDType()), SOME),
@@ -118,7 +115,7 @@ def test_from_numpy():
         (np.array([], "S3"), []),
     ],
 )
-def test_arrays_of_numpy(array, expected):
+def test_numpy_string_arrays(array, expected):
     assert list(from_strings(array)) == expected
     dataset = ArrayDataset({"x": array})
     assert [sample["x"] for sample in dataset] == expected
@@ -129,7 +126,7 @@ def type_name(array):
     return "bytes" if array.dtype.kind == "S" else "str"
 
 
-def test_more_than_are_encoded_at_once():
+def test_more_strings_than_are_encoded_at_once():
     strings = [f"{i:x}" for i in range(150_000)]
     ragged = from_strings(iter(strings))
     assert list(ragged[[0, 65_535, 65_536, 149_999]]) == ["0", "ffff", "10000", "249ef"]
@@ -181,7 +178,7 @@ def test_files(tmp_path):
         assert dataset[2] == {"x": strings[2], "y": strings[2]}
         assert Collate()(dataset[[3]]) == {"x": [strings[3]], "y": [strings[3]]}
         assert len(pickle.dumps(dataset)) < 1500
-        # What strings were may become numbers, and the other way round.
+        # Strings can become numbers, and numbers strings.
         RaggedArray.from_sequences([[1]]).save(folder, overwrite=True)
         assert RaggedArray.open(folder).string_type is None
 
@@ -233,12 +230,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case):
+def test_bad_strings(case):
     call, error, words = REFUSED[case]
     check(call, error, *words)
 
 
-def test_the_ways_out():
+def test_fixes_in_messages_work():
     assert list(RaggedArray(NO_TEXT.values, NO_TEXT.offsets, string_type=bytes)) == [b"a", b"\xff"]
     name = os.fsdecode(b"\xff.png")
     assert list(from_strings([os.fsencode(name)])) == [b"\xff.png"]

@@ -1,4 +1,4 @@
-"""Tables, columns and groups of arrays where samples or arrays are expected."""
+"""Tables, columns and groups of arrays instead of samples or arrays."""
 
 import glob
 import re
@@ -25,7 +25,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_is_no_iterable_of_samples(table, tmp_path):
+def test_a_table_is_not_an_iterable_of_samples(table, tmp_path):
     """Iteration yields its columns, or their names."""
     table = TABLES[table]()
     for make in (
@@ -72,8 +72,8 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_call_that_makes_a_table(source, tmp_path, monkeypatch):
-    """Messages name the whole call."""
+def test_hints_with_the_call_for_a_table(source, tmp_path, monkeypatch):
+    """Messages contain the whole call."""
     monkeypatch.chdir(tmp_path)
     pyarrow.parquet.write_table(TABLE, "x.parquet")
     for make, pattern in (
@@ -103,7 +103,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("source", COLUMNS)
-def test_the_call_that_makes_a_ragged_array(source, tmp_path, monkeypatch):
+def test_hints_with_the_call_for_a_ragged_array(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pyarrow.parquet.write_table(TABLE, "x.parquet")
     make, expected = COLUMNS[source]
@@ -130,7 +130,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("path", [*FILES, "*.parquet"])
-def test_the_call_that_reads_a_file(path, tmp_path, monkeypatch):
+def test_hints_with_the_call_for_a_file(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     FILES.get(path, pyarrow.parquet.write_table)(TABLE, path.replace("*", "x"))
     for make in (lambda: ArrayDataset(path), lambda: ArrayDataset({"x": path})):

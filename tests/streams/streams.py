@@ -1,4 +1,4 @@
-"""Streams, what each worker of each rank is to get of them, and workers without processes."""
+"""Streams, the expected samples of each worker of each rank, and workers without processes."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 
 @contextlib.contextmanager
 def as_worker(worker, workers, seed=0):
-    """This process takes itself for one of the workers that a DataLoader gives a seed."""
+    """Makes this process look like a worker of a DataLoader with a seed."""
     seed += worker
     info = _utils.worker.WorkerInfo(id=worker, num_workers=workers, seed=seed, dataset=None)
     with mock.patch.object(_utils.worker, "_worker_info", info):
@@ -22,15 +22,15 @@ def as_worker(worker, workers, seed=0):
 
 
 def numbered(sizes):
-    """Shards of these sizes, whose samples count on from one to the next."""
+    """Returns shards of these sizes, with consecutively numbered samples."""
     numbers = itertools.count()
     return [[next(numbers) for _ in range(size)] for size in sizes]
 
 
 def expected_parts(shards, world_size, workers, uneven):
-    """The definition: what each (rank, worker) gets of a stream in order.
+    """Returns, by definition, the samples of each (rank, worker) in order.
 
-    ``shards`` is what there is to deal out whole; a stream without shards is a single one.
+    ``shards`` are divided as a whole; a stream without shards is a single one.
     """
     turns = [(rank, worker) for worker in range(workers) for rank in range(world_size)]
     parts = {turn: [] for turn in turns}
@@ -42,7 +42,7 @@ def expected_parts(shards, world_size, workers, uneven):
         for number, sample in enumerate(itertools.chain(*shards)):
             parts[turns[number % len(turns)]].append(sample)
         return parts
-    rows = []  # a worker, and a sample for each of the ranks
+    rows = []  # per worker, a sample for each rank
     if len(shards) >= workers:
         for worker in range(workers):
             samples = list(itertools.chain(*shards[worker::workers]))
@@ -62,7 +62,7 @@ def cut(samples, size):
 
 
 def all_parts(source, world_size, workers, epoch=0, **options):
-    """What each (rank, worker) gets of a StreamDataset; without workers, the process is worker 0."""
+    """Returns the samples of each (rank, worker) of a StreamDataset; without workers, the process is worker 0."""
     parts = {}
     options.setdefault("uneven", "keep")
     for rank in range(world_size):
@@ -75,7 +75,7 @@ def all_parts(source, world_size, workers, epoch=0, **options):
 
 
 def read_shard(path):
-    """The samples of a file with a number in each line; ``bad`` is none."""
+    """Yields the samples of a file with a number per line; ``bad`` raises."""
     with open(path) as lines:
         for line in lines:
             yield int(line)
@@ -90,7 +90,7 @@ def to_tensor(samples):
 
 
 def expected_order(samples, size, seed, epoch):
-    """The definition: what comes out of the buffer of the only worker, for a stream without shards."""
+    """Returns, by definition, the output of the only worker's buffer, for a stream without shards."""
     draws = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, 1, 0, 1, 0)))
     held, order = samples[:size], []
     for sample in samples[size:]:

@@ -1,4 +1,4 @@
-"""Hugging Face IterableDatasets: what deals out its samples to workers is not dealt out again."""
+"""Hugging Face IterableDatasets, which distribute samples to workers themselves."""
 
 import itertools
 
@@ -47,7 +47,7 @@ def test_every_sample_once_in_every_epoch(workers, shards, source):
     loader = DataLoader(dataset, 16, num_workers=workers, collate_fn=keep)
     epochs = [numbers(itertools.chain(*loader)) for _ in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(count))] * 2
-    # Its own shuffling is of the stream's epoch, unless a function returned it.
+    # It shuffles by the stream's epoch, unless a function returned it.
     assert (epochs[0] == epochs[1]) == (source != "shuffled")
 
 
@@ -94,7 +94,7 @@ def test_a_state_and_formats():
     assert first.to_pylist() == [{"i": 0, "tokens": []}]
 
 
-def test_what_was_split_by_node_is_not_dealt_out_to_ranks():
+def test_a_dataset_split_by_node_is_not_divided_among_ranks():
     split = split_dataset_by_node(stream(4), 1, 2)
     message = "was sharded by split_dataset_by_node; pass rank=0, world_size=1"
     for source in (split, lambda: split):

@@ -83,9 +83,9 @@ def test_windows_are_planned_and_resumed(
         resumed = make()
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state
-        resumed.set_epoch(epoch)  # as training loops do
+        resumed.set_epoch(epoch)  # like training loops
         assert samples_of(resumed) == samples_of(batches[taken:])
-        assert samples_of(resumed) == samples_of(stream)  # the next pass is a whole one
+        assert samples_of(resumed) == samples_of(stream)  # the next pass is complete
         resumed.load_state_dict(state)
         resumed.set_epoch(epoch + 2)
         assert samples_of(resumed) == samples_of(stream)
@@ -139,7 +139,7 @@ def test_bad_arguments(changes, error, message):
     good = {"stream": StreamDataset([[1]]), "seq_length": 4}
     with pytest.raises(error, match=f"^PackedStream: {message}"):
         PackedStream(**good | changes)
-    assert len([*PackedStream(StreamDataset([[1]]), seq_length=4)]) == 1  # the way out of the first
+    assert len([*PackedStream(StreamDataset([[1]]), seq_length=4)]) == 1  # the first fix
 
 
 def packed(samples, **options):
@@ -197,18 +197,18 @@ def test_states_of_other_streams(stream, changes, state, error, words):
     assert repr(loading).startswith("PackedStream(StreamDataset(")
 
 
-def test_a_state_in_the_stream_of_a_worker():
+def test_a_state_inside_a_worker():
     stream = packed([[1]])
     stream.load_state_dict(stream.state_dict())
     with pytest.raises(RuntimeError, match="loaded into the dataset itself, and this is worker 0"):
         list(DataLoader(stream, None, num_workers=1))
 
 
-# Ranks that are equally far.
+# Ranks with equal progress.
 
 
 def even_streams(lengths, uneven, world_size, size, buffer=3, workers=0, **settings):
-    """The batches of all ranks."""
+    """Returns the batches of all ranks."""
     streams = []
     for rank in range(world_size):
         ranks = {"rank": rank, "world_size": world_size}
@@ -235,7 +235,7 @@ def tokens_of(batches):
     st.integers(0, 2),
     st.integers(0, 5),
 )
-def test_ranks_get_the_same_number_of_batches_and_move(
+def test_ranks_get_equally_many_batches_and_can_move(
     lengths, uneven, strategy, worlds, sizes, epoch, taken
 ):
     options = {"lengths": lengths, "uneven": uneven, "strategy": strategy}
@@ -277,7 +277,7 @@ def test_ranks_get_the_same_number_of_batches_and_move(
 
 
 @pytest.mark.parametrize("uneven", ["drop", "repeat"])
-def test_workers_of_ranks_get_the_same_number_of_batches(uneven):
+def test_workers_of_ranks_get_equally_many_batches(uneven):
     counts, tokens = [], []
     for stream in even_streams(LENGTHS * 3, uneven, 2, 2):
         loader = DataLoader(stream, None, collate_fn=tokens_by_batch, num_workers=2)

@@ -1,4 +1,4 @@
-"""Jobs that save after a batch and go on elsewhere with the batches left."""
+"""Jobs that save after a batch and resume with the remaining batches."""
 
 import copy
 import pickle
@@ -15,7 +15,7 @@ from pinfeed.samplers import LengthBucketSampler
 
 def array_loader(**options):
     dataset = ArrayDataset({"x": np.arange(540.0).reshape(90, 6), "i": np.arange(90)})
-    # A generator that the loader shares would be elsewhere in the epoch after: without workers,
+    # A generator shared with the loader would be in another state in the next epoch: without workers,
     # torchdata 0.11 doesn't draw the workers' seed from it again.
     sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(7))
     loader = StatefulDataLoader(dataset, 4, sampler=sampler, collate_fn=Collate(), **options)
@@ -42,7 +42,7 @@ LOADERS = {"array": array_loader, "bucket": bucket_loader, "stream": stream_load
 
 
 def train(kind, workers, ahead, saved=None, most=None):
-    """All batches of two epochs, or the state that a job saves after this many; then resumes."""
+    """Returns all batches of two epochs, or the state that a job saves after this many; then resumes."""
     loader, set_epoch = LOADERS[kind](num_workers=workers)
     if ahead:
         loader = DeviceLoader(loader, "cpu", prefetch=3)
@@ -62,16 +62,16 @@ def train(kind, workers, ahead, saved=None, most=None):
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_job_goes_on_with_the_batches_left(kind, workers, ahead):
+def test_a_job_resumes_with_the_remaining_batches(kind, workers, ahead):
     whole = train(kind, workers, False)
     saved, quarter = None, len(whole) // 4
-    # Starting workers takes long.
+    # Starting workers is slow.
     for most in (2 * quarter,) if workers else (quarter, 3 * quarter):
         saved = train(kind, workers, ahead, saved, most)
     assert train(kind, workers, ahead, saved) == whole
 
 
-# States that are refused.
+# Invalid states.
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -98,7 +98,7 @@ def test_another_dataset(make, message, workers):
 
 
 @pytest.mark.parametrize("state", [5, {}, {"samples": None}])
-def test_no_state_of_a_dataset(state):
+def test_states_that_are_not_of_a_dataset(state):
     with pytest.raises(ValueError, match=r"the state is from a dataset of .* but this one has 3"):
         ArrayDataset(np.arange(3)).load_state_dict(state)
 
@@ -111,7 +111,7 @@ def test_no_state_of_a_dataset(state):
     [(0, False, True), (0, False, False), (2, False, True), (2, False, False), (2, True, True)],
 )
 def test_epochs_before_and_after(workers, persistent, is_said):
-    """Saved anywhere, the last batch and the end included: the rest, and then the epochs to come."""
+    """A state saved anywhere, including after the last batch, resumes the epoch, then the next ones."""
 
     def new_loader():
         options = {"num_workers": workers, "persistent_workers": persistent}
@@ -136,12 +136,12 @@ def test_epochs_before_and_after(workers, persistent, is_said):
 
     for yielded, state in enumerate(states):
         if workers and yielded != 3:
-            continue  # starting workers takes long
+            continue  # starting workers is slow
         loader = new_loader()
         loader.load_state_dict(state)
         assert list(epoch_of(loader, 1)) == expected[1][yielded:]
         assert list(epoch_of(loader, 2)) == expected[2]
-    for yielded in (2, len(expected[1])):  # into a loader that has been elsewhere
+    for yielded in (2, len(expected[1])):  # into a loader at another position
         loader.load_state_dict(states[yielded])
         assert list(epoch_of(loader, 1)) == expected[1][yielded:]
     loader = new_loader()
@@ -149,7 +149,7 @@ def test_epochs_before_and_after(workers, persistent, is_said):
     assert list(epoch_of(loader, 2)) == expected[2]
     assert list(epoch_of(loader, 3)) == expected[3]
 
-    loader = new_loader()  # a second iteration, broken off, saved before it begins anew
+    loader = new_loader()  # an interrupted second iteration, saved before the next one
     next(epoch_of(loader, 0))
     epoch_of(loader, 1)
     state = loader.state_dict()

@@ -24,7 +24,7 @@ BUFFERS = st.sampled_from([0, 1, 2, 3, 7, 100])
 EVEN = st.sampled_from(["keep", "drop", "repeat"])
 
 
-# Who gets what.
+# Distribution over ranks and workers.
 
 
 @given(SIZES, RANKS, WORKERS, EVEN)
@@ -42,7 +42,7 @@ def test_a_stream_in_order(size, ranks, workers, uneven):
 
 
 @given(SIZES, RANKS, WORKERS, BUFFERS, st.integers(0, 3), st.integers(0, 2**70), EVEN)
-def test_every_sample_once_or_equal_numbers(sizes, ranks, workers, buffer, epoch, seed, uneven):
+def test_every_sample_once_or_equal_counts(sizes, ranks, workers, buffer, epoch, seed, uneven):
     """For all ranks, worker by worker, at the cost of few samples."""
     options = {"open_shard": iter, "shuffle_buffer": buffer, "seed": seed if buffer else None}
     options |= {"uneven": uneven}
@@ -63,11 +63,11 @@ def test_every_sample_once_or_equal_numbers(sizes, ranks, workers, buffer, epoch
     ("workers", "options", "opened"),
     [
         (3, {}, [0, 6, 1, 2, 3, 4, 5]),  # one per worker: each once, in turn
-        (3, {"uneven": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker of each rank
-        (4, {}, 8 * [*range(7)]),  # fewer than workers: all by all
+        (3, {"uneven": "drop"}, 2 * [0, 3, 6, 1, 4, 2, 5]),  # by one worker per rank
+        (4, {}, 8 * [*range(7)]),  # fewer than workers: all read all
     ],
 )
-def test_which_shards_are_opened(workers, options, opened):
+def test_opened_shards(workers, options, opened):
     found = []
 
     def open_shard(number):
@@ -83,14 +83,14 @@ def test_which_shards_are_opened(workers, options, opened):
 
 
 @given(st.integers(0, 300), st.integers(2, 50), st.integers(0, 2**70), st.integers(0, 3))
-def test_order_is_the_buffers(count, size, seed, epoch):
+def test_the_order_follows_the_shuffle_buffer(count, size, seed, epoch):
     dataset = StreamDataset(range(count), size, seed)
     dataset.set_epoch(epoch)
     assert list(dataset) == expected_order(list(range(count)), size, seed, epoch)
 
 
-def test_order_is_the_same_for_all_time():
-    """A state that was saved continues it."""
+def test_the_order_never_changes():
+    """Saved states rely on it."""
     dataset = StreamDataset(range(20), 5, seed=1)
     dataset.set_epoch(2)
     order = [4, 3, 5, 0, 8, 9, 10, 7, 6, 1, 13, 15, 11, 17, 18, 2, 16, 12, 19, 14]
@@ -106,7 +106,7 @@ def test_ranks_and_workers_shuffle_differently():
     assert len(places) == 4
 
 
-def test_shards_are_shuffled_alone():
+def test_shuffled_shards_without_a_buffer():
     shards = numbered([5] * 40)
     first, second = (list(StreamDataset(shards, 1, seed, open_shard=iter)) for seed in (0, 1))
     assert first != second
@@ -119,7 +119,7 @@ def test_shards_are_shuffled_alone():
 # Ranks.
 
 
-def test_ranks_of_the_environment(monkeypatch):
+def test_ranks_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert list(StreamDataset(range(7), uneven="keep")) == [1, 4]
@@ -127,7 +127,7 @@ def test_ranks_of_the_environment(monkeypatch):
 
 
 def warned(samples):
-    """What is said while the samples are read."""
+    """Returns the warnings while the samples are read."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         list(samples)
@@ -135,21 +135,21 @@ def warned(samples):
 
 
 @pytest.mark.parametrize("make", [StreamDataset, lambda *a, **o: copy.copy(StreamDataset(*a, **o))])
-def test_ranks_that_may_differ_in_their_batches_are_warned_of_once(make):
+def test_ranks_with_unequal_batch_counts_warn_once(make):
     for source, options in (([[1, 2], [3]], {"open_shard": iter}), (range(3), {})):
         for rank in range(2):
             dataset = make(source, rank=rank, world_size=2, **options)
             (message,) = warned(dataset)
             assert f"this is rank {rank} of 2" in message
             assert warned(dataset) == []
-        for uneven in ("drop", "repeat", "keep"):  # what it says
+        for uneven in ("drop", "repeat", "keep"):  # the suggested fix
             dataset = make(source, uneven=uneven, rank=0, world_size=2, **options)
             assert warned(dataset) == []
         assert warned(make(source, rank=0, world_size=1, **options)) == []
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_one_of_the_workers_warns_of_ranks(method, capfd):
+def test_one_of_the_workers_warns_about_ranks(method, capfd):
     dataset = StreamDataset(range(8), rank=0, world_size=2)
     options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": keep}
     loader = DataLoader(dataset, worker_init_fn=show_warnings, **options)
@@ -172,10 +172,10 @@ def test_a_contradictory_environment(rank, world_size, monkeypatch):
     list(StreamDataset(range(7), rank=0, world_size=1))
 
 
-# Copies, and what is held.
+# Copies and lifetimes.
 
 
-def test_copies_go_their_own_way():
+def test_copies_are_independent():
     dataset = StreamDataset(range(100), 10)
     for make in (lambda stream: pickle.loads(pickle.dumps(stream)), copy.deepcopy, copy.copy):
         copied = make(dataset)
@@ -187,7 +187,7 @@ def test_copies_go_their_own_way():
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
-def test_workers_go_with_their_copy(make, method):
+def test_workers_follow_their_copy(make, method):
     dataset = StreamDataset(range(50), 10)
     dataset.set_epoch(1)
     copied = make(dataset)
@@ -204,11 +204,11 @@ def test_workers_go_with_their_copy(make, method):
 
 
 class Samples(list):
-    """A shard that can be watched."""
+    """A shard that allows weak references."""
 
 
 @pytest.mark.parametrize("buffer", [0, 5])
-def test_a_pass_that_is_dropped_lets_go_of_its_shard(buffer):
+def test_a_dropped_pass_releases_its_shard(buffer):
     alive = []
 
     def open_shard(_):

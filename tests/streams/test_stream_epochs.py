@@ -1,4 +1,4 @@
-"""Each pass over a stream is of the next epoch, or of the one that was said, in all workers and batches."""
+"""Each pass over a stream uses the next epoch, or the epoch that was set, in all workers and batches."""
 
 import itertools
 import multiprocessing
@@ -25,7 +25,7 @@ def make_stream(**options):
 
 
 def orders(workers, epochs):
-    """The definition: what each worker yields in each epoch, when set_epoch names it."""
+    """Returns, by definition, the order of each worker in each epoch, with set_epoch."""
     ways = []
     for epoch in range(epochs):
         parts = all_parts(SHARDS, 1, workers, epoch, shuffle_buffer=7, open_shard=iter)
@@ -36,7 +36,7 @@ def orders(workers, epochs):
 
 
 def by_worker(batches, workers):
-    """Batches of a loader, which takes them from its workers in turn until one has no more."""
+    """Returns the batches of a loader, which alternates between its workers until one is exhausted."""
     parts = [[] for _ in range(max(workers, 1))]
     for number, batch in enumerate(batches):
         parts[number % len(parts)] += batch
@@ -51,7 +51,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize(("method", "persistent"), [(None, False), *METHODS])
-def test_each_pass_is_of_the_next_epoch(method, persistent):
+def test_each_pass_starts_the_next_epoch(method, persistent):
     options, workers = {"persistent_workers": persistent}, 0
     if method is not None:
         workers = 2
@@ -66,7 +66,7 @@ def test_each_pass_is_of_the_next_epoch(method, persistent):
         stream.set_epoch(said)
         assert stream.epoch == said
         assert by_worker(loader, workers) == expected[said]
-    first = next(iter(loader))  # of epoch 1, and broken off
+    first = next(iter(loader))  # of epoch 1, interrupted
     assert first == expected[1][0][:10]
     assert by_worker(loader, workers) == expected[2]
     assert list(stream) == orders(0, 4)[3][0]  # without them
@@ -77,7 +77,7 @@ def wait_by_number(worker):
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_is_said_while_workers_start(method):
+def test_set_epoch_while_workers_start(method):
     expected = orders(2, 6)
     stream = make_stream()
     options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": keep}
@@ -104,7 +104,7 @@ def begin(epochs, seed, worker, barrier, answers):
     exchange = SharedIntegers.compare_exchange
 
     def exchange_late(*arguments):
-        time.sleep(0.01)  # all have seen the same by now
+        time.sleep(0.01)  # now all workers have the same epoch
         return exchange(*arguments)
 
     with (
@@ -115,7 +115,7 @@ def begin(epochs, seed, worker, barrier, answers):
         answers.put((seed, epochs.begin()[0]))
 
 
-def test_workers_that_begin_at_the_same_moment_agree():
+def test_workers_that_start_simultaneously_agree():
     fork = multiprocessing.get_context("fork")
     epochs = EpochClock("test")
     for trial in range(5):
@@ -134,7 +134,7 @@ def test_workers_that_begin_at_the_same_moment_agree():
         assert {epoch for _, epoch in found} == {2 * trial, 2 * trial + 1}
 
 
-def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle():
+def test_seeding_torch_repeats_an_epoch_as_with_shuffle():
     loader = DataLoader(make_stream(), 10, num_workers=2, collate_fn=keep)
     torch.manual_seed(1)
     first = list(loader)
@@ -148,7 +148,7 @@ def test_seeding_torch_alike_repeats_an_epoch_as_it_does_with_shuffle():
 
 @pytest.mark.parametrize("said", [None, 2, 3])
 def test_after_a_state(said):
-    """The state determines the epoch of the next pass; set_epoch does only if it is called later."""
+    """The state determines the epoch of the next pass; set_epoch does only if called later."""
     expected = [way[0] for way in orders(0, 6)]
     stream = make_stream()
     stream.set_epoch(2)
@@ -185,7 +185,7 @@ def make_collate():
 
 
 def require_epoch(batch, epoch):
-    """Whether the crops are one epoch's."""
+    """Asserts that the crops are of one epoch."""
     collate = make_collate()
     collate.set_epoch(epoch)
     ids = batch["id"].tolist()
@@ -221,11 +221,11 @@ def test_crops_of_one_loader_while_another_one_runs():
         require_epoch(batch, 1)
         for other in validation:
             require_epoch(other, number)
-    collate.set_epoch(3)  # a sample from elsewhere has the epoch that Collate was given
+    collate.set_epoch(3)  # a sample from elsewhere uses the epoch set in Collate
     require_epoch(collate(list(image_samples())), 3)
 
 
-def test_batches_of_a_packed_stream_know_their_epoch():
+def test_batches_of_a_packed_stream_carry_their_epoch():
     packed = PackedStream(StreamDataset([[1, 2], [3], [4, 5, 6]], 2), seq_length=4)
     assert [{batch.epoch for batch in packed} for _ in range(3)] == [{0}, {1}, {2}]
     packed.set_epoch(7)

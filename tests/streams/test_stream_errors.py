@@ -1,4 +1,4 @@
-"""StreamDataset: shards that fail, sources that can't be shared, arguments that are wrong."""
+"""StreamDataset: failing shards, sources that can't be shared, bad arguments."""
 
 import glob
 import itertools
@@ -15,12 +15,12 @@ from pinfeed import StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
 
-# Shards that fail.
+# Failing shards.
 
 
 @pytest.fixture
 def shards(tmp_path):
-    """Three samples each but for shard 1, which breaks after one, and shard 3, which is missing."""
+    """Returns shards of three samples; shard 1 breaks after one, and shard 3 is missing."""
     texts = ["0\n1\n2\n", "3\nbad\n5\n", "6\n7\n8\n", None, "9\n10\n11\n"]
     paths = [tmp_path / f"{number}.txt" for number in range(len(texts))]
     for path, text in zip(paths, texts, strict=True):
@@ -139,7 +139,7 @@ def test_an_iterator_is_read_once():
     check(lambda: iter(dataset), RuntimeError, READ)
     twice = StreamDataset(iter(range(6)))
     check(lambda: list(zip(twice, twice, strict=True)), RuntimeError, READ)
-    dataset = StreamDataset(lambda: iter(range(5)))  # the way out
+    dataset = StreamDataset(lambda: iter(range(5)))  # the suggested fix
     assert list(dataset) == list(dataset) == list(range(5))
 
 
@@ -161,7 +161,7 @@ def test_one_worker_reads_an_iterator_once():
         list(loader)
 
 
-# Workers that get a copy.
+# Workers with a pickled copy.
 
 
 @pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")  # torch's own
@@ -175,7 +175,7 @@ def test_one_worker_reads_an_iterator_once():
         ([lambda: range(3)], {"open_shard": operator.call}, "source must be picklable .* but list is not"),
     ],
 )  # fmt: skip
-def test_what_does_not_pickle(method, source, options, message):
+def test_sources_that_do_not_pickle(method, source, options, message):
     dataset = StreamDataset(source, **options)
     loader = DataLoader(dataset, num_workers=1, multiprocessing_context=method)
     with pytest.raises(TypeError, match=f"StreamDataset: {message}.*; pass a function of a module"):
@@ -216,7 +216,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
 )  # fmt: skip
-def test_wrong_arguments(arguments, error, message):
+def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         StreamDataset(**{"source": range(3)} | arguments)
 
@@ -229,7 +229,7 @@ def test_wrong_arguments(arguments, error, message):
         (2**63, ValueError, "at most 1073741824, got"),
     ],
 )
-def test_wrong_epochs(epoch, error, words):
+def test_bad_epochs(epoch, error, words):
     dataset = StreamDataset(range(3))
     check(lambda: dataset.set_epoch(epoch), error, f"StreamDataset: epoch must be {words}")
     assert dataset.epoch == 0
@@ -243,7 +243,7 @@ def test_stop_iteration_skips_a_shard():
 
 
 class Numbers(IterableDataset[int]):
-    """As torch asks of it, it deals out its samples to workers; or it doesn't."""
+    """An IterableDataset that does or doesn't divide its samples among workers, as torch requires."""
 
     def __init__(self, deals):
         self.deals = deals
@@ -253,7 +253,7 @@ class Numbers(IterableDataset[int]):
         return iter(range(100) if info is None else range(info.id, 100, info.num_workers))
 
 
-# How a stream gets an IterableDataset.
+# How a stream receives an IterableDataset.
 AS_SOURCE = {
     "source": StreamDataset,
     "function": lambda numbers: StreamDataset(lambda: numbers),
@@ -264,7 +264,7 @@ AS_SOURCE = {
 
 @pytest.mark.parametrize("way", AS_SOURCE)
 @pytest.mark.parametrize("deals", [True, False])
-def test_an_iterable_dataset_may_deal_out_its_samples_to_workers(way, deals):
+def test_an_iterable_dataset_can_divide_its_samples_among_workers(way, deals):
     make = AS_SOURCE[way]
     with as_worker(0, 1):
         assert sorted(make(Numbers(deals))) == list(range(100))
@@ -273,7 +273,7 @@ def test_an_iterable_dataset_may_deal_out_its_samples_to_workers(way, deals):
         check(lambda: list(make(Numbers(deals))), TypeError, *message)
 
 
-def test_what_is_said_of_an_iterable_dataset():
+def test_warnings_about_an_iterable_dataset():
     found = []
     for worker in range(2):
         with as_worker(worker, 2):
@@ -281,7 +281,7 @@ def test_what_is_said_of_an_iterable_dataset():
     assert sorted(found) == list(range(100))
 
 
-def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
+def test_a_source_that_can_divide_its_samples_among_ranks(monkeypatch):
     inner = StreamDataset(range(10))
     for way in (inner, lambda: inner):
         assert list(StreamDataset(way)) == list(range(10))
@@ -294,12 +294,12 @@ def test_a_source_that_may_deal_out_its_samples_to_ranks(monkeypatch):
         assert list(StreamDataset(way, rank=0, world_size=1)) == [1, 3, 5, 7, 9]
 
 
-# Names of files that are taken for samples.
+# File names in place of samples.
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working directory, with two files."""
+    """Returns the working directory, with two files."""
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("1\n2\n")
@@ -319,11 +319,11 @@ NAMES = {
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_names_are_no_samples(kind, folder):
+def test_file_names_are_not_samples(kind, folder):
     source = NAMES[kind](folder)
     words = f"{type(source).__name__} of names, such as ", ".txt'", "open_shard="
     check(lambda: list(StreamDataset(source)), TypeError, *words)
-    if kind in ("array", "iglob", "Path.glob", "map"):  # what the message says
+    if kind in ("array", "iglob", "Path.glob", "map"):  # the suggested fix
         names = [*NAMES[kind](folder)][-1:]
         assert list(StreamDataset(names, open_shard=read_shard)) == [1, 2]
 

@@ -1,4 +1,4 @@
-"""A stream's state moves to other ranks and workers: each sample that was left comes once."""
+"""A stream's state moves to other rank and worker counts: each remaining sample comes once."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ def worker_of(workers, worker, seed):
 
 
 class Job:
-    """All ranks of a job: as in each, a stream that its workers share."""
+    """All ranks of a job: each has a stream that its workers share."""
 
     def __init__(self, make, world_size, workers, states=None):
         self.workers = workers
@@ -44,7 +44,7 @@ class Job:
                 stream.load_state_dict(json.loads(json.dumps(states)))
 
     def read(self, counts):
-        """This number of samples of each reader in one pass, and the states then."""
+        """Returns this number of samples per reader in one pass, and the states afterwards."""
         samples, states = [], []
         self.passes += 1
         for (rank, worker), count in zip(self.readers, counts, strict=True):
@@ -62,7 +62,7 @@ class Job:
     st.integers(0, 2),
     st.data(),
 )
-def test_each_sample_that_was_left_comes_once(sizes, jobs, uneven, buffer, epoch, data):
+def test_each_remaining_sample_comes_once(sizes, jobs, uneven, buffer, epoch, data):
     shards = numbered(sizes)
 
     def make(**ranks):
@@ -76,12 +76,12 @@ def test_each_sample_that_was_left_comes_once(sizes, jobs, uneven, buffer, epoch
                 stream.set_epoch(epoch)
         is_last = number == len(jobs) - 1
         counts = [None if is_last else data.draw(st.integers(0, 12)) for _ in job.readers]
-        if uneven != "keep":  # ranks are equally far
+        if uneven != "keep":  # ranks have equal progress
             counts = [counts[worker] for _, worker in job.readers]
         samples, states = job.read(counts)
         seen.update(itertools.chain(*samples))
         if uneven != "keep":
-            states = states[: max(workers, 1)]  # one rank's are enough
+            states = states[: max(workers, 1)]  # one rank's state is enough
     assert set(seen) <= set(range(sum(sizes)))
     short = sum((world_size - 1) * max(workers, 1) for world_size, workers in jobs)
     if uneven == "drop":
@@ -90,7 +90,7 @@ def test_each_sample_that_was_left_comes_once(sizes, jobs, uneven, buffer, epoch
     else:
         assert len(seen) == sum(sizes)
         assert seen.total() - len(seen) <= (0 if uneven == "keep" else short)
-    # The next epoch is as if nothing had happened.
+    # The next epoch is unaffected.
     fresh = Job(make, world_size, workers)
     for stream in fresh.streams:
         stream.set_epoch(epoch + 1)
@@ -111,7 +111,7 @@ def test_finished_shards_are_not_opened_again():
     _, states = Job(make, 2, 2).read([13, 11, 4, 0])
     opened.clear()
     samples, _ = Job(make, 3, 0, states).read([None] * 3)
-    # Shards 0 and 2 are finished, 4, 6 and 1 were read in part, and 3 was not begun.
+    # Shards 0 and 2 are finished, 4, 6 and 1 were read in part, and 3 was not started.
     assert samples[0][:7] == [*range(14, 20), 50]
     assert sorted(opened) == [1, *range(3, 12)]
     assert len(list(itertools.chain(*samples))) == 120 - 28
@@ -142,13 +142,13 @@ def loader_of(rank, world_size, size, workers, kind=StatefulDataLoader, **option
             ((2, 2), (2, 3), 4, StatefulDataLoader),
         )),
         ("keep", (2, 0), (3, 2), 2, DataLoader),
-        # Of one rank, the state itself.
+        # For one rank, the state itself.
         ("keep", (1, 0), (1, 2), 4, StatefulDataLoader),
         ("keep", (1, 2), (1, 1), 4, StatefulDataLoader),
         ("keep", (1, 1), (1, 0), 4, StatefulDataLoader),
     ],
 )  # fmt: skip
-def test_loaders_go_on_with_other_ranks_and_workers(uneven, before, after, size, kind):
+def test_loaders_resume_with_other_rank_and_worker_counts(uneven, before, after, size, kind):
     (ranks, workers), (ranks_after, workers_after) = before, after
     seen, states = [], []
     for rank in range(ranks):
@@ -165,13 +165,13 @@ def test_loaders_go_on_with_other_ranks_and_workers(uneven, before, after, size,
         )
         (loader if kind is StatefulDataLoader else loader.dataset).load_state_dict(states)
         assert loader.dataset.epoch == 0
-        loader.dataset.set_epoch(0)  # as training loops do
+        loader.dataset.set_epoch(0)  # like training loops
         seen += list(loader)
         resumed.append((loader, fresh))
     times = Counter(torch.cat(seen).tolist())
     assert set(times) == set(range(13 * 9))
     assert times.total() - 13 * 9 <= (0 if uneven == "keep" else 2 * 2 + 3 * 3)
-    for loader, fresh in resumed if ranks > 1 else []:  # starting workers takes long
+    for loader, fresh in resumed if ranks > 1 else []:  # starting workers is slow
         fresh.dataset.set_epoch(1)
         assert loader.dataset.epoch == 1
         assert [batch.tolist() for batch in loader] == [batch.tolist() for batch in fresh]
@@ -179,8 +179,8 @@ def test_loaders_go_on_with_other_ranks_and_workers(uneven, before, after, size,
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("uneven", ["keep", "drop"])
-def test_the_list_of_all_states_where_nothing_has_changed(uneven, workers):
-    """Each rank takes its own, from which no other one could go on."""
+def test_the_list_of_all_states_on_equal_rank_counts(uneven, workers):
+    """Each rank picks its own state, which is not valid for other ranks."""
     options = {"uneven": uneven, "shuffle_buffer": 20}
     loaders = [loader_of(rank, 2, 4, workers, **options) for rank in range(2)]
     whole = [[batch.tolist() for batch in loader] for loader in loaders]
@@ -229,7 +229,7 @@ def test_loaders_that_have_ended():
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("buffer", [0, 30])
-def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, workers):
+def test_one_state_serves_all_ranks_with_equal_progress(buffer, workers):
     """Like Lightning, which saves rank 0's."""
     shards = numbered([1, 2] * 90)
 
@@ -252,7 +252,7 @@ def test_the_state_of_one_rank_is_that_of_all_that_are_equally_far(buffer, worke
     assert samples == whole
 
 
-def test_what_can_not_move():
+def test_states_that_cannot_move():
     def make(world_size=1, rank=0, **options):
         options = {"source": range(6), "open_shard": open_range, "uneven": "keep"} | options
         return StreamDataset(**options, rank=rank, world_size=world_size)
@@ -287,7 +287,7 @@ def test_what_can_not_move():
     refuse(make(3), [packed.state_dict()], "state must be a dict, got list", error=TypeError)
 
 
-def test_a_shard_that_became_shorter_than_what_was_read():
+def test_a_shard_that_became_shorter_than_the_position():
     sizes = [9, 9]
 
     def make(**ranks):
@@ -307,7 +307,7 @@ def begin_as_worker(clock, worker, seed):
 
 
 @pytest.mark.parametrize("copies", [False, True])  # processes, or threads that share the clock
-def test_a_state_loaded_for_all_workers_counts_for_one_pass(copies):
+def test_a_state_loaded_for_all_workers_applies_to_one_pass(copies):
     clock = EpochClock("test")
     assert [begin_as_worker(clock, worker, 5) for worker in range(2)] == [(0, None)] * 2
     for epoch, seed in ((4, 10), (2, 20)):

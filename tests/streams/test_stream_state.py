@@ -1,4 +1,4 @@
-"""StreamDataset: a state continues a pass exactly, is small, and is refused where it can't be right."""
+"""StreamDataset: a state continues a pass exactly, is small, and raises where it can't be right."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ Make = Callable[[], StreamDataset]
 
 
 def resumed_at(make, stops, epoch):
-    """An epoch in stretches, each by a new dataset that continues the one before it."""
+    """Returns an epoch in parts, each from a new dataset that resumes the previous one."""
     state = None
     for stop in [*stops, None]:
         dataset = make()
@@ -66,11 +66,11 @@ def test_resume_anywhere(sizes, split, buffer, uneven, data):
     assert list(itertools.chain(*stretches)) == samples
 
 
-# What it costs.
+# Cost of a state.
 
 
 class Numbers:
-    """Opens shards, and counts how many it opened and read from."""
+    """Opens shards, and counts the opened and the read ones."""
 
     def __init__(self):
         self.opened, self.read = [], 0
@@ -86,8 +86,8 @@ class Numbers:
 
 
 @pytest.mark.parametrize(("size", "taken"), [(0, 4250), (200, 90_000)])
-def test_shards_that_are_done_are_not_opened_again(size, taken):
-    """A buffer is filled again from not far before."""
+def test_finished_shards_are_not_opened_again(size, taken):
+    """A buffer is refilled from shortly before the position."""
     dataset, numbers = StreamDataset(range(1000), size, open_shard=Numbers()), Numbers()
     list(itertools.islice(iter(dataset), taken))
     resumed = StreamDataset(range(1000), size, open_shard=numbers)
@@ -101,7 +101,7 @@ def test_shards_that_are_done_are_not_opened_again(size, taken):
 
 @pytest.mark.parametrize("size", [10**13, sys.maxsize])
 @pytest.mark.parametrize("shards", [3, 100])
-def test_a_buffer_may_be_larger_than_any_memory(shards, size):
+def test_a_buffer_can_be_larger_than_any_memory(shards, size):
     def make():
         return StreamDataset(range(shards), size, open_shard=lambda n: [n, n + shards])
 
@@ -129,7 +129,7 @@ def test_ranks_that_read_the_same_shards_need_no_earlier_ones():
     assert [state["yielded"], state["starts"]] == [201, [[16, 800]]]
 
 
-# States that are refused.
+# Invalid states.
 
 
 def make_stream(**changes):
@@ -167,7 +167,7 @@ def test_a_state_of_another_stream(there, here, message):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_state_of_no_worker(workers):
+def test_a_state_outside_a_worker(workers):
     dataset = StreamDataset(range(10), 3)
     whole = list(dataset)
     dataset.set_epoch(0)
@@ -179,7 +179,7 @@ def test_a_state_of_no_worker(workers):
     assert list(DataLoader(dataset, None)) == whole[1:]
 
 
-def test_a_state_of_another_worker_or_of_an_earlier_plan():
+def test_a_state_of_another_worker_or_an_earlier_plan():
     dataset = StreamDataset(range(10))
     with as_worker(1, 2):
         state = dataset.state_dict()
@@ -206,7 +206,7 @@ def test_a_source_with_a_wrong_length(length):
     assert head + list(resumed) == list(range(10))
 
 
-# What an entry of a state must not be, and what the message says of it.
+# An invalid entry of a state, and the message about it.
 BAD_STATES = {
     "yielded": [("1", "must be an int"), (-1, "must be at least"), (2**64, "at most")],
     "arrived": [(1.5, "must be an int"), (0, "must be at least 1"), (2**70, "at most")],
@@ -228,7 +228,7 @@ BAD_STATES = {
           for key, values in BAD_STATES.items() for value, expected in values),
     ],
 )  # fmt: skip
-def test_a_state_that_is_none(state, error, message):
+def test_invalid_states(state, error, message):
     dataset = make_stream()
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         dataset.load_state_dict(state)
@@ -241,7 +241,7 @@ TOO_FEW = r"samples, but had|and finds \d+ now"
 @pytest.mark.parametrize("buffer", [0, 5])
 @pytest.mark.parametrize("yielded", [30, 2**48])
 @pytest.mark.parametrize("starts", [[[0, 0]], [[7, 21]], [[8, 24]]])
-def test_more_samples_than_there_are(starts, yielded, buffer):
+def test_more_samples_than_exist(starts, yielded, buffer):
     with as_worker(1, 9):
         dataset = StreamDataset(range(8), buffer, open_shard=lambda n: range(3))
         dataset.load_state_dict(dataset.state_dict() | {"yielded": yielded, "starts": starts})
@@ -265,14 +265,14 @@ def test_a_stream_that_became_shorter(buffer):
         list(resumed)
 
 
-def test_starts_that_do_not_reach_back():
+def test_resume_reads_from_too_late_a_start():
     dataset = StreamDataset(range(8), open_shard=lambda n: range(3))
     dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
     with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
         list(dataset)
 
 
-# The names of shards.
+# Names of shards.
 
 
 def begins_at(number):
@@ -282,21 +282,21 @@ def begins_at(number):
 @pytest.mark.parametrize(
     ("shards", "same", "other"),
     [
-        (  # what a folder or a signature is called is not looked at
+        (  # names of folders and signatures are ignored
             ["/data/a.npy", "/data/b.npy"],
             [Path("/elsewhere/a.npy"), "https://host/b.npy?signed=1"],
             ["/data/b.npy", "/data/a.npy"],
         ),
-        # Objects may show their address, and that is another one in every process.
+        # A repr can contain an address, which differs in every process.
         ([object(), (range(3), 1)], [object(), (range(3), 1)], [object(), (range(3), 2)]),
         ([begins_at(3)], [begins_at(3)], [begins_at(4)]),
-        # A lone surrogate is not a character, but a str may contain it, and JSON too.
+        # A lone surrogate is not a character, but str and JSON can contain it.
         (["\ud800b", "c\udc80"], ["\ud800b", "c\udc80"], ["\ud800b", "c\udc81"]),
         # Names that are equal when joined.
         (["a\0b", "c"], ["a\0b", "c"], ["a", "b\0c"]),
         ([("a, b",)], [("a, b",)], [("a", "b")]),
         ([("1",)], [("1",)], [(1,)]),
-        # What names don't tell, as the guide says.
+        # Differences that names don't show, as the guide says.
         (["train/0"], ["val/0"], ["val/1"]),
         (["https://host/a?part=0"], ["https://host/a?part=1"], ["https://host/b?part=0"]),
         ([{"part": 0}], [{"part": 1}], [["part"]]),
@@ -311,7 +311,7 @@ def test_a_state_of_other_shards(shards, same, other):
 
 
 def test_workers_that_are_threads(monkeypatch):
-    """As torch has it: one dataset, and a worker info of each thread."""
+    """With torch's thread workers: one dataset, and a worker info per thread."""
     local = threading.local()
     monkeypatch.setattr(
         "pinfeed.samplers.epoch_clock.get_worker_info", lambda: getattr(local, "info", None)

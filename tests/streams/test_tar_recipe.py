@@ -1,4 +1,4 @@
-"""The recipe for .tar files of the page about streams, with shards that GNU tar writes."""
+"""The recipe for .tar files on the streams page, with shards from GNU tar."""
 
 import runpy
 import shutil
