@@ -181,12 +181,14 @@ void FileReads::fail(const ReadFailure& failure) const {
                     failure.error);
   }
   if (failure.reason == ReadFailure::Reason::replaced) {
-    throw FileError(file.path + ": the file was replaced or changed after it was opened", 0);
+    throw FileError(
+        file.path + ": the file was replaced or changed after it was opened; open it again", 0);
   }
   throw FileError(
       file.path + ": the file was cut short: it has " + std::to_string(failure.size) + " bytes, " +
           (row.empty() ? "and had " + std::to_string(file.stamp.size) + " when it was opened"
-                       : "but " + row + " ends at byte " + end),
+                       : "but " + row + " ends at byte " + end) +
+          "; write or download it again",
       0);
 }
 

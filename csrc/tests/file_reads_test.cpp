@@ -207,7 +207,8 @@ void test_messages() {
     FileReads reads = reads_of(rows, chosen, alike);
     CHECK(message_of([&] { reads.plan(true, 1); }) ==
           "0 " + path + ": the file was cut short: it has " + std::to_string(size_of(990)) +
-              " bytes, but row 995 ends at byte " + std::to_string(size_of(996)));
+              " bytes, but row 995 ends at byte " + std::to_string(size_of(996)) +
+              "; write or download it again");
 
     Rows parts({300, 700});
     const std::string second = parts.folder.path(1);
@@ -215,7 +216,8 @@ void test_messages() {
     FileReads cut = reads_of(parts, chosen, alike);
     CHECK(message_of([&] { cut.plan(true, 1); }) ==
           "0 " + second + ": the file was cut short: it has " + std::to_string(size_of(600)) +
-              " bytes, and had " + std::to_string(size_of(700)) + " when it was opened");
+              " bytes, and had " + std::to_string(size_of(700)) +
+              " when it was opened; write or download it again");
     CHECK(unlink(second.c_str()) == 0);
     FileReads gone = reads_of(parts, chosen, alike);
     CHECK(message_of([&] { gone.plan(true, 1); }) ==

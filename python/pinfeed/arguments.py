@@ -346,18 +346,16 @@ def checked_number(
 
 
 def checked_range(value: Any, name: str, maximum: float = math.inf) -> tuple[float, float]:
-    """Returns a pair (from, to): positive numbers, or with ``maximum`` numbers from 0 up to it."""
+    """Returns a pair (min, max): positive numbers, or with ``maximum`` numbers from 0 up to it."""
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
-        raise TypeError(f"{name} must be a pair (from, to) of numbers, got {value!r}")
+        raise TypeError(f"{name} must be a pair (min, max) of numbers, got {value!r}")
     low, high = (checked_number(number, name) for number in value)
     if maximum == math.inf:
         fits, expected = 0 < low <= high < maximum, "positive numbers"
     else:
         fits, expected = 0 <= low <= high <= maximum, f"numbers from 0 to {maximum:g}"
     if not fits:
-        raise ValueError(
-            f"{name} must be a pair (from, to) of {expected}, the smaller first, got {value!r}"
-        )
+        raise ValueError(f"{name} must be a pair (min, max) of {expected}, got {value!r}")
     return low, high
 
 

@@ -206,7 +206,7 @@ def test_a_huge_brightness_keeps_black():
 
 ERRORS = [
     (lambda: augment.ColorJitter(-1), ValueError, "not negative, got -1"),
-    (lambda: augment.ColorJitter((2, 1)), ValueError, "pair (from, to)"),
+    (lambda: augment.ColorJitter((2, 1)), ValueError, "pair (min, max)"),
     (lambda: augment.ColorJitter("x"), TypeError, "brightness must be a number"),
     (lambda: augment.ColorJitter(0, (1, 2, 3)), ValueError, "contrast must be a number or a pair"),
     (lambda: augment.ColorJitter(0, 0, -1), ValueError, "saturation must be a number or a pair"),

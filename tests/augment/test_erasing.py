@@ -154,7 +154,7 @@ erasing = augment.RandomErasing
 ERRORS = [
     (lambda: erasing(1.5), ValueError, "RandomErasing: p must be from 0 to 1, got 1.5"),
     (lambda: erasing("x"), TypeError, "RandomErasing: p must be a number"),
-    (lambda: erasing(scale=(0.3, 0.1)), ValueError, "scale must be a pair (from, to)", "0 to 1"),
+    (lambda: erasing(scale=(0.3, 0.1)), ValueError, "scale must be a pair (min, max)", "0 to 1"),
     (lambda: erasing(scale=(0, 2)), ValueError, "got (0, 2)"),
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),

@@ -120,7 +120,7 @@ def test_a_dataset_that_needs_workers():
 def test_a_step_that_fails_when_timed_alone():
     calls = itertools.count(1)
     report = short(loader_of(seconds=0.01), lambda _: next(calls) <= 6 or fail("7"), 0.3)
-    words = "LookupError: no file for 7; raised by the step, which diagnose calls many times"
+    words = "LookupError: no file for 7; raised by step(batch), which diagnose calls many times"
     assert note_of(report, "the step: not measured", words).startswith("the step: not measured")
     assert report.limit == "dataset"
 

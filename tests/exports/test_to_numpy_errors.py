@@ -45,7 +45,7 @@ TYPES = [
     ([F4], {"dtype": "S3"}, f"{NO_DTYPE}, got bytes24"),
     ([F4], {"dtype": torch.bfloat16}, f"{NO_DTYPE}, got bfloat16"),
     ([FIRST], {"dtype": {"y": "f4"}}, r"entry \['y'\] of batch 0: dtype is for numbers, got list"),
-    ([FIRST], {"dtype": {"x": "i4"}}, r"entry \['x'\] of batch 0: can't cast float32 to int32"),
+    ([FIRST], {"dtype": {"x": "i4"}}, r"entry \['x'\] of batch 0: expected numbers that can be cast to int32, got float32"),
     # First batches.
     ([np.float32(1)], {}, "batch 0: expected a tensor, an ndarray, or a list .*got float32"),
     ([{"x": X, "n": 2}], {}, r"entry \['n'\] of batch 0: expected a tensor.*got int"),

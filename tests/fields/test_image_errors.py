@@ -69,8 +69,8 @@ BAD_SAMPLES = {
     "PIL modes": (Image(), [PIXELS, PIXELS.convert("RGBA")], ValueError, "sample 1", "(4, 5, 4)"),
     "dtypes": (Image(), [IMAGE, IMAGE.astype("i1")], TypeError, "sample 1", "uint8", "int8"),
     "numbers": (Image(), [1, 2], TypeError, "sample 0", "int"),
-    "a clip": (Image(), [CLIP], ValueError, "sample 0", 'clips take input="THWC", output="CTHW"'),
-    "constants": (Image([0.5] * 4), [IMAGE], ValueError, "3 channels", "4 values"),
+    "a clip": (Image(), [CLIP], ValueError, "sample 0", 'for clips pass input="THWC", output="CTHW"'),
+    "constants": (Image([0.5] * 4), [IMAGE], ValueError, "4 channels", "got 3"),
     "padded, float": (Image(**PADDED), [IMAGE / 255], TypeError, "expected uint8", "float64 (4, 5, 3)"),
     "padded, a row of pixels": (Image(**PADDED), [IMAGE[0]], ValueError, "expected images of shape", "uint8 (5, 3)"),
     "padded, channels": (Image(**PADDED), [IMAGE, OTHER[..., :2]], ValueError, "sample 1", "3 channels as in sample 0, got shape (3, 6, 2)"),
@@ -78,7 +78,7 @@ BAD_SAMPLES = {
     "padded, dtype": (Image(**PADDED), [IMAGE, OTHER.astype("i1")], TypeError, "sample 1", "dtype uint8 as in sample 0"),
     "padded, PIL modes": (Image(**PADDED), [IMAGE, PIL.Image.new("L", (6, 3))], ValueError, "sample 1", "3 axes as in sample 0"),
     "padded, CHW": (Image(**PADDED), [IMAGE, OTHER.transpose(2, 0, 1)], ValueError, "sample 1", "3 channels as in sample 0"),
-    "padded, constants": (Image([0.5] * 4, **PADDED), [IMAGE, OTHER], ValueError, "3 channels and 4 values"),
+    "padded, constants": (Image([0.5] * 4, **PADDED), [IMAGE, OTHER], ValueError, "expected 4 channels, one for each value of mean and std, got 3"),
     "floats as classes": (Image(dtype=torch.int64), [FLOATS], TypeError, "integers that int64 can hold, of shape (H, W, C), got float32 (4, 5, 3)"),
     "between classes": (Image(**HW, dtype=torch.int64, augment=augment.Resize(2), interpolation="bilinear"), [IMAGE[..., 0]], TypeError, 'use interpolation="nearest-exact" for masks, dtype=torch.float32 for images'),
     "colors of floats": (Image(augment=augment.ColorJitter(1)), [FLOATS], TypeError, "color transforms need uint8 images with dtype=torch.uint8 or a floating one, got images of float32"),
@@ -102,7 +102,7 @@ def test_bad_samples(bad):
 def test_rows_that_are_not_images():
     for images, field, error, words in (
         (np.zeros((2, 4, 5, 3)), Image(), TypeError, "got float64 (4, 5, 3)"),
-        (np.zeros((2, 4, 5, 3), np.uint8), Image([0.5] * 4), ValueError, "3 channels"),
+        (np.zeros((2, 4, 5, 3), np.uint8), Image([0.5] * 4), ValueError, "4 channels"),
     ):
         rows = pinfeed.ArrayDataset({"image": images}).__getitems__([1, 0])
         collate = Collate({"image": field})

@@ -405,8 +405,8 @@ MASK = np.tri(8, dtype=np.uint8)[None].repeat(2, 0)
 
 # The message about the second sample of a batch, and that sample's entries for its (8, 8) image.
 BAD_SAMPLES = {
-    "entry ['labels'] of sample 1: expected 1 entries, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
-    "entry ['masks'] of sample 1: expected 1 entries, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
+    "entry ['labels'] of sample 1: expected 1 item, one for each box, got 2": {"boxes": BOX, "labels": [1, 2]},
+    "entry ['masks'] of sample 1: expected 1 item, one for each box, got 2": ONE | {"masks": np.ones((2, 8, 8), np.uint8)},
     "entry ['masks'] of sample 1: expected masks of (8, 8), the size of their image in entry ['image'], got (8, 9)": {
         "masks": np.ones((1, 8, 9), np.uint8)
     },
@@ -483,12 +483,12 @@ ERRORS = [
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
     (made(BOXES), ValueError, "depends on the key 'image' of the same dict", "make the samples dicts"),
     (made((None, BOXES)), ValueError, "but is not in a dict"),
-    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes']: Boxes needs an Image() under 'image' in the same dict"),
-    (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "Boxes needs an Image() under"),
+    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes']: Boxes needs an Image() under 'image' in the same dict", "pass the key of the images, Boxes(image=...), one of ['boxes', 'photo', 'labels']"),
+    (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "Boxes needs an Image() under", "use Image() for these images"),
     (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "must have one Boxes() for the images under 'image'"),
     (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
     (lambda: collated([photo(n, n, boxes=[], labels=[], masks=np.zeros((0, n, n), bool)) for n in (2, 3)], boxes=BOXES),
-        ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; masks of objects take InstanceMasks()"),
+        ValueError, "['masks'] of sample 1: expected shape (0, 2, 2)", "; use InstanceMasks() for masks of objects"),
     (lambda: collated(photo(2, 2), {"augment": augment.RandomIoUCrop()}),
         ValueError, "RandomIoUCrop needs the boxes", 'Boxes(image="...")'),
     (followed(boxes=BOXES, labels=pinfeed.Pad()), TypeError, "['labels']: labels of boxes need Jagged()", "pass Boxes(labels=())"),
@@ -536,7 +536,7 @@ def test_kept_values_of_boxes_lose_dropped_boxes(kind):
     samples[0] = none | {"outlines": None}
     check(lambda: collated(samples, **fields), TypeError, "['outlines'] of sample 0", "each box")
     samples[0] = none | {"outlines": [3]}
-    check(lambda: collated(samples, **fields), ValueError, "['outlines'] of sample 0", "0 entries")
+    check(lambda: collated(samples, **fields), ValueError, "['outlines'] of sample 0", "0 items")
 
 
 def objects(counts, **columns):

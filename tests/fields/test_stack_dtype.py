@@ -142,8 +142,8 @@ def test_forbidden_casts(source, target):
     collate = pinfeed.Collate({"x": pinfeed.Stack(target)})
     names = [str(dtype).removeprefix("torch.") for dtype in (source, target)]
     message = (
-        rf"Collate: entry \['x'\]: can't cast {names[0]} to {names[1]}; "
-        "cast in the dataset"
+        rf"Collate: entry \['x'\]: expected numbers that can be cast to {names[1]}, got {names[0]}; "
+        "cast them in the dataset"
     )
     batch = torch.ones(2, 3).to(source)
     samples = [[{"x": row} for row in batch], rows_of({"x": batch})]
@@ -155,7 +155,10 @@ def test_forbidden_casts(source, target):
 
 
 def test_forbidden_casts_of_python_numbers():
-    with pytest.raises(TypeError, match="Collate: can't cast float64 to int64; cast in"):
+    with pytest.raises(
+        TypeError,
+        match="Collate: expected numbers that can be cast to int64, got float64; cast them in",
+    ):
         pinfeed.Collate(pinfeed.Stack(torch.int64))([1.5, 2.5])
 
 
@@ -163,7 +166,9 @@ def test_forbidden_casts_of_python_numbers():
 def test_rows_of_unsupported_target_dtypes(target):
     name = str(target).removeprefix("torch.")
     rows = rows_of(np.zeros((2, 3), np.float32))
-    with pytest.raises(TypeError, match=rf"Collate: can't cast float32 to {name}$"):
+    with pytest.raises(
+        TypeError, match=rf"Collate: expected numbers that can be cast to {name}, got float32$"
+    ):
         pinfeed.Collate(pinfeed.Stack(target))(rows)
 
 

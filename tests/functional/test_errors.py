@@ -20,7 +20,12 @@ BAD_IMAGES = {
     "signed": (IMAGES.astype(np.int8), TypeError, "uint8", "int8"),
     "bool": (IMAGES.astype(np.bool_), TypeError, "uint8", "bool"),
     "one image": (IMAGES[0], ValueError, "(N, H, W, C)", "(4, 5, 3)"),
-    "clips": (IMAGES[None], ValueError, "got uint8 (1, 2, 4, 5, 3)", 'clips take input="NTHWC"'),
+    "clips": (
+        IMAGES[None],
+        ValueError,
+        "got uint8 (1, 2, 4, 5, 3)",
+        'for clips pass input="NTHWC"',
+    ),
     "0-d": (np.uint8(1)[...], ValueError, "0-d"),
     "list": ([IMAGES[0]], TypeError, "NumPy array or a torch tensor", "list"),
 }
@@ -40,9 +45,9 @@ def test_normalize_images(bad):
 
 
 BAD_ARGUMENTS = {
-    "mean too long": ({"mean": [0.5] * 4}, ValueError, "mean", "3 channels", "4 values"),
-    "mean of one": ({"mean": [0.5]}, ValueError, "mean", "3 channels", "1 values"),
-    "std too short": ({"std": [0.5] * 2}, ValueError, "std", "3 channels", "2 values"),
+    "mean too long": ({"mean": [0.5] * 4}, ValueError, "mean", "4 channels", "got 3"),
+    "mean of one": ({"mean": [0.5]}, ValueError, "mean", "expected 1 channels", "got 3"),
+    "std too short": ({"std": [0.5] * 2}, ValueError, "std", "2 channels", "got 3"),
     "lengths": ({"mean": [0.5] * 3, "std": [1] * 2}, ValueError, "mean and std", "3 and 2"),
     "mean NaN": ({"mean": [0.5, NAN, 0.5]}, ValueError, "mean", "finite", "nan"),
     "mean infinite": ({"mean": INF}, ValueError, "mean", "finite", "inf"),

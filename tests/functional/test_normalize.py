@@ -263,7 +263,7 @@ def test_no_images(make, input, output):
         assert (
             field.apply(torch.as_tensor(images), None, pinfeed.FieldContext("x")).shape == expected
         )
-        with pytest.raises(ValueError, match="expected a channel for each value of mean and std"):
+        with pytest.raises(ValueError, match="channels, one for each value of mean and std, got"):
             pinfeed.functional.normalize(images, [0.5, 0.5], input=input, output=output)
 
 

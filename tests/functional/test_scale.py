@@ -112,14 +112,14 @@ BAD = {
         TypeError, "Stack: dtype must be one of ('float32', 'float16', 'bfloat16') with scale, got int32", "leave dtype out for float32"),
     "float64 wanted": (lambda: Pad(dtype=np.float64, scale=2), TypeError, "got float64"),
     "floats": (lambda: pinfeed.functional.pad(FLOATS, scale=2),
-        TypeError, "sample 0: scale is for integers, got float32; leave it out and multiply the batch"),
+        TypeError, "sample 0: expected integers to scale, got float32; leave scale out, and multiply the batch"),
     "a float": (lambda: pinfeed.functional.pad([[1], [0.5]], scale=2), TypeError, "sample 1", "got float32"),
     "floats to stack": (lambda: Collate({"x": Stack(scale=2)})([{"x": clip} for clip in FLOATS]),
-        TypeError, "entry ['x']: scale is for integers, got float32"),
-    "numbers": (lambda: Collate(Stack(scale=2))([0.5]), TypeError, "got float64; leave it out"),
-    "bools": (lambda: Collate(Stack(scale=2))([CLIPS[0] > 1]), TypeError, "integers, got bool"),
+        TypeError, "entry ['x']: expected integers to scale, got float32"),
+    "numbers": (lambda: Collate(Stack(scale=2))([0.5]), TypeError, "got float64; leave scale out"),
+    "bools": (lambda: Collate(Stack(scale=2))([CLIPS[0] > 1]), TypeError, "integers to scale, got bool"),
     "floats on a device": (lambda: Stack(scale=2).apply(torch.ones(2).as_subclass(Elsewhere), None, pinfeed.FieldContext("entry")),
-        TypeError, "entry: scale is for integers, got float32; leave it out"),
+        TypeError, "entry: expected integers to scale, got float32; leave scale out"),
 }  # fmt: skip
 
 

@@ -232,7 +232,11 @@ def test_fields_that_do_not_support_batches(field, message):
         ({"x": Pad(lengths="y")}, [{"x": JAGGED, "y": 1}], "entry ['x'] adds the key 'y'"),
         ({"x": Image()}, [{"y": 0}], "expected keys of batches, ['y'], got 'x'"),
         ((Image(),), [[0, 0]], "fields: expected 2 entries, as in batches, got 1;"),
-        ({"x": Image()}, [torch.zeros(1)], "fields is a dict, but batches have a Tensor there"),
+        (
+            {"x": Image()},
+            [torch.zeros(1)],
+            "fields must be a field for the Tensor in batches, got a dict",
+        ),
     ],
 )
 def test_fields_that_do_not_mirror_the_batch(fields, batches, words):
@@ -259,7 +263,12 @@ MISFITS = {
     "channels of another number": (Image(MEAN), IMAGE[..., :2], ValueError, "mean"),
     "uncastable": (Pad(dtype=torch.int64), jagged(torch.ones(3)), TypeError, "cast"),
     "no such value": (Pad(pad_value=-1), jagged(IMAGE[0, 0, 0]), ValueError, "got -1"),
-    "floats to scale": (Pad(scale=2), jagged(torch.ones(3)), TypeError, "integers, got float32"),
+    "floats to scale": (
+        Pad(scale=2),
+        jagged(torch.ones(3)),
+        TypeError,
+        "integers to scale, got float32",
+    ),
     "no samples": (Pad(), JaggedBatch(torch.ones(0), torch.tensor([0])), ValueError, "sample"),
 }
 NO_JAGGED = "entry ['x']: expected a JaggedBatch of tensors, which Jagged() makes"

@@ -52,7 +52,7 @@ def test_columns_of_a_table_and_lazy_tables():
     assert ArrayDataset.from_arrow(column.to_frame())[1]["x"] == 2
     polars = pytest.importorskip("polars")
     lazy = polars.LazyFrame({"x": [1, 2]})
-    check(lambda: ArrayDataset(lazy), TypeError, "ArrayDataset.from_arrow(x.collect()) takes it")
+    check(lambda: ArrayDataset(lazy), TypeError, "ArrayDataset.from_arrow(x.collect()) accepts it")
     assert ArrayDataset.from_arrow(lazy.collect())[1]["x"] == 2
 
 
@@ -78,7 +78,7 @@ def test_hints_with_the_call_for_a_table(source, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(TABLE, "x.parquet")
     for make, pattern in (
         (ArrayDataset.from_arrow, "; pass (.*)$"),
-        (ArrayDataset, r"ArrayDataset.from_arrow\((.*?)\) takes it; for one column, "),
+        (ArrayDataset, r"ArrayDataset.from_arrow\((.*?)\) accepts it; for one column, "),
     ):
         x = SOURCES[source]()
         with pytest.raises(TypeError, match=pattern) as caught:
@@ -135,9 +135,9 @@ def test_hints_with_the_call_for_a_file(path, tmp_path, monkeypatch):
     FILES.get(path, pyarrow.parquet.write_table)(TABLE, path.replace("*", "x"))
     for make in (lambda: ArrayDataset(path), lambda: ArrayDataset({"x": path})):
         with pytest.raises(
-            ValueError, match=r"; ArrayDataset.from_arrow\(.*\) (reads|takes)"
+            ValueError, match=r"; ArrayDataset.from_arrow\(.*\) (reads|accepts)"
         ) as caught:
             make()
-    call = re.search(r"from_arrow\((.*?)\) (reads|takes)", str(caught.value))[1]
+    call = re.search(r"from_arrow\((.*?)\) (reads|accepts)", str(caught.value))[1]
     rows = ArrayDataset.from_arrow(eval(call, {"pyarrow": pyarrow, "glob": glob, "path": path}))
     assert [sample["x"] for sample in rows] == [1, 2, 3]

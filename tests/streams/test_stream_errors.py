@@ -198,7 +198,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
             TypeError, r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open_shard=read_shard\), with"),
         ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open_shard="),
         ({"source": {"train": [1]}}, TypeError, "source must be an iterable .*, got dict"),
-        ({"source": "a.tar", "open_shard": iter}, TypeError, "must be a list of shards, got str"),
+        ({"source": "a.tar", "open_shard": iter}, TypeError, r"must be a list of shards, got str; pass sorted\(glob.glob\('a.tar'\)\)"),
         ({"source": iter, "open_shard": iter}, TypeError, "must be a list of shards, got builtin"),
         ({"source": [], "open_shard": iter}, ValueError, "expected at least one shard, got none"),
         ({"open_shard": 5}, TypeError, "open_shard must be a function that takes a shard, got int"),

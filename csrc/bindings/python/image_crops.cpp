@@ -86,7 +86,7 @@ void require_fit(const Images& images, std::size_t image, const Crop& crop, Misf
                "image has",
            "", "pass padding_mode=\"edge\"");
     case Misfit::empty:
-      fail(images, image, subject + " has no pixels to resize", "");
+      fail(images, image, subject + " has no pixels to resize", "", "leave it out");
     case Misfit::vanishes:
       fail(images, image, subject + " would be resized to a side of 0 pixels", "",
            "pass both height and width as the size");
@@ -103,7 +103,8 @@ void require_sound(const Images& images, std::size_t image, const View& view,
   }
   if (sound) return;
   fail(images, image,
-       "an image of " + size_text(images.size_of(image)) + " has too few pixels for augment", "");
+       "an image of " + size_text(images.size_of(image)) + " has too few pixels for augment", "",
+       "leave it out");
 }
 
 // `is_in_proportion`: no step sets the height and width directly.
@@ -315,7 +316,7 @@ void Crops::require_values() const {
     throw wrong_type(
         {images_.name()},
         "color transforms need uint8 images with dtype=torch.uint8 or a floating one, got " + got,
-        "", "leave it out");
+        "", "leave the color transforms out");
   }
   const std::int64_t channels = images_.channels();
   if (channels != 1 && channels != 3 &&

@@ -90,13 +90,12 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
     if (given->ndim() == 0 || given->size() == channels) continue;
     std::string hint = "a single number applies to all channels";
     if (given->size() == 3 && channels < 3)
-      hint = "PIL's .convert(\"RGB\") of bytes, or np.dstack([gray] * 3), makes three; " + hint;
+      hint = "np.dstack([gray] * 3), or PIL's .convert(\"RGB\"), makes three channels; " + hint;
     if (given->size() == 3 && channels == 4)
-      hint = "RGBA needs four; PIL's .convert(\"RGB\") of bytes, or image[..., :3], drops alpha";
+      hint = "image[..., :3], or PIL's .convert(\"RGB\"), drops alpha; RGBA needs four values";
     throw wrong_value(
-        {name}, "a channel for each value of mean and std",
-        std::to_string(channels) + " channels and " + std::to_string(given->size()) + " values",
-        hint);
+        {name}, std::to_string(given->size()) + " channels, one for each value of mean and std",
+        std::to_string(channels), hint);
   }
   scales.reserve(channels);  // raises if an image without pixels has more channels than fit memory
   biases.reserve(channels);
@@ -244,8 +243,8 @@ void Images::require_layout() const {
       }
     }
     if (axis_count == 3 && samples_.shape().size() == 4) {
-      hint = samples_.are_all_rows() ? "clips take input=\"NTHWC\", output=\"NCTHW\""
-                                     : "clips take input=\"THWC\", output=\"CTHW\"";
+      hint = samples_.are_all_rows() ? "for clips pass input=\"NTHWC\", output=\"NCTHW\""
+                                     : "for clips pass input=\"THWC\", output=\"CTHW\"";
     }
     if (axis_count == 2 && samples_.shape().size() == 3) {
       if (samples_.shape().front() == 1) hint = "pass input=\"CHW\", output=\"CHW\", or mask[0]";

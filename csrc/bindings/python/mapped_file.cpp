@@ -66,7 +66,7 @@ void MappedFiles::check(py::handle array) {
     throw Problem(PyExc_OSError, {py::str(memmap.attr("filename"))},
                   "the file was cut short: it has " + std::to_string(size) +
                       " bytes, but its array ends at byte " + std::to_string(end),
-                  "", "");
+                  "", "write or download it again");
   }
   checked_.push_back(owner);
 }

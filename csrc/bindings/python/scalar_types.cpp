@@ -55,14 +55,14 @@ Types find_types(DType from, const std::string& to, const Subject& subject, Scal
   std::string hint;
   if (target) {
     if (scale && !kernels::takes_scale(from.type, target->type)) {
-      throw wrong_type(subject, "scale is for integers, got " + given, "",
-                       "leave it out and multiply the batch");
+      throw wrong_type(subject, "integers to scale", given,
+                       "leave scale out, and multiply the batch");
     }
     const Types types{from, *target, scale.value_or(1)};
     if (types.cast()) return types;
-    hint = "cast in the dataset if losing information is fine";
+    hint = "cast them in the dataset if losing information is fine";
   }
-  throw wrong_type(subject, "can't cast " + given + " to " + to, "", hint);
+  throw wrong_type(subject, "numbers that can be cast to " + to, given, hint);
 }
 
 DType dtype_named(const std::string& dtype, const Subject& subject) {

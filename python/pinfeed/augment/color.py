@@ -114,6 +114,6 @@ def _factors(factor: float | Sequence[float], name: str) -> tuple[float, float]:
         numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
     if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
         raise ValueError(
-            f"{name} must be a number or a pair (from, to), not negative, got {factor!r}"
+            f"{name} must be a number or a pair (min, max), not negative, got {factor!r}"
         )
     return numbers[0], numbers[1]

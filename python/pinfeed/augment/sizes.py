@@ -192,7 +192,7 @@ class RandomResize(Resizing):
 
 
 class ScaleJitter(Resizing):
-    """Resizes the image to fit into a size times a random factor (large-scale jitter).
+    """Resizes the image to fit into ``target_size`` times a random factor (large-scale jitter).
 
     To get images of one size, add a ``RandomCrop`` of ``target_size`` after it, and pass
     ``pad_value`` and ``multiple_of=target_size`` to `pinfeed.Image`.

@@ -69,6 +69,9 @@ class Collate:
     @with_hints(
         "fields go into one tuple or dict, as a sample has them: Collate((Image(), None))",
         pin="pass pin_memory",
+        batch_size="pass it to the DataLoader",
+        shuffle="pass it to the DataLoader",
+        device="pinfeed.DeviceLoader(loader, device) copies batches to a device",
         transform="Collate(Image(augment=...)) transforms images",
     )
     def __init__(

@@ -175,9 +175,12 @@ def image_groups(
         is_shown = isinstance(fields.get(field.image, all_fields.get(field.image)), Image)
         if not is_shown:
             kind = type(field).__name__
-            hint = f"add an Image() for its images, and if they have another key of {keys}, pass it as image="
+            hint = f"use Image() for these images, or pass the key of the images, {kind}(image=...)"
             if field.image not in fields:
-                hint = 'put both in one dict, such as {"image": image, **target}, or ' + hint
+                hint = (
+                    f"pass the key of the images, {kind}(image=...), one of {keys}, and use Image() for them; "
+                    'if they are not in this dict, put both in one, such as {"image": image, **target}'
+                )
             raise ValueError(
                 f"{name}[{key!r}]: {kind} needs an Image() under {field.image!r} in the same dict; {hint}"
             )
@@ -206,7 +209,7 @@ def image_groups(
 def name_field(problem: Problem, key: Any, sample: Any, groups: Sequence[ImageGroup]) -> None:
     """Adds a hint about an entry beside images, if its samples differ in length."""
     if getattr(sample, "ndim", 0) == 3:
-        problem.hint = "masks of objects take InstanceMasks()"
+        problem.hint = "use InstanceMasks() for masks of objects"
     elif _is_of_boxes(key):
         problem.hint = _drops(key, [label for group in groups for label in group.labels])
 

@@ -172,7 +172,7 @@ class Entry:
         """Raises ValueError if there are fields for the parts of a node that has no parts."""
         if self.fields is not self.field:
             mirrored, kind = _MIRRORED[self._owner], type(self.fields).__name__
-            wrong = f"{self._owner}: fields{self.field_context.path} is a {kind}, but {mirrored} have a {got} there"
+            wrong = f"{self._owner}: fields{self.field_context.path} must be a field for the {got} in {mirrored}, got a {kind}"
             hint = f"fields must mirror the structure of {mirrored}"
             raise ValueError(Problem("", wrong, hint=hint))
 

@@ -46,8 +46,8 @@ _OVERTIME = 2.0
 def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: float = 20) -> Report:
     """Finds the slow stage of a training loop, and recommends changes that were faster in trials.
 
-    Runs loops over copies of the loader's parts: unchanged, with other worker counts, and over ready
-    batches. Then it tries changes that keep the batches equal, each several times, alternating with the
+    It runs loops over copies of the loader's parts: unchanged, with other worker counts, and with
+    batches that are already in memory. Then it tries changes that keep the batches equal, each several times, alternating with the
     unchanged loop. It recommends a change whose gain exceeds the noise from other processes.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
@@ -55,7 +55,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.
-        step: The training step, called many times with a batch. None: the loop only takes batches.
+        step: The training step, called many times with a batch. None: the loop discards batches.
         seconds: Approximate duration. A shorter one is less accurate. After twice this time the remaining
             runs are skipped, and the report says how long they would take.
 

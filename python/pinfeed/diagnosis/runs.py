@@ -420,7 +420,7 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     except Exception as error:
         add_note(
             error,
-            "raised by the step, which diagnose calls many times: a learning rate scheduler may have "
+            "raised by step(batch), which diagnose calls many times; a learning rate scheduler may have "
             "reached its end",
         )
         raise

@@ -110,7 +110,9 @@ def _iterable(samples: Any) -> Iterable[Any]:
     if isinstance(samples, str | bytes | Mapping) or not hasattr(samples, "__iter__"):
         is_dict = isinstance(samples, Mapping)
         hint = "; to_numpy([columns], out=path) writes a dict of columns" * is_dict
-        hint = hint or "; write write_array(path, samples)" * isinstance(samples, str)
+        hint = hint or "; the path comes first: write_array(path, samples)" * isinstance(
+            samples, str
+        )
         hint = hint or "; call it" * callable(samples)
         raise TypeError(
             f"write_array: samples must be an iterable of samples, got {type(samples).__name__}{hint}"

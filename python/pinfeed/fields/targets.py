@@ -494,8 +494,6 @@ def require_as_many(offsets: Any, expected: Any, name: str) -> None:
         return
     counts, boxes = np.diff(offsets), np.diff(expected)
     sample = int(np.flatnonzero(counts != boxes)[0])
-    raise ValueError(
-        Problem(
-            name, f"{boxes[sample]} entries, one for each box", str(counts[sample]), sample=sample
-        )
-    )
+    count = int(boxes[sample])
+    items = f"{count} item{'s' * (count != 1)}, one for each box"
+    raise ValueError(Problem(name, items, str(counts[sample]), sample=sample))

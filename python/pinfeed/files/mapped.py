@@ -151,7 +151,9 @@ class FilePart:
         mapping = _whole_files.get((self.path, self.stamp))
         if mapping is None:
             if stamp(os.stat(self.path)) != self.stamp:
-                raise OSError(f"{self.path}: the file was replaced or changed after it was mapped")
+                raise OSError(
+                    f"{self.path}: the file was replaced or changed after it was opened; open it again"
+                )
             mapping = np.memmap(self.path, np.uint8, "r")
             _whole_files[self.path, self.stamp] = mapping
         return np.ndarray(self.shape, self.dtype, mapping, self.start, self.strides)
@@ -216,7 +218,8 @@ def require_size(name: str, size: int, end: int) -> None:
     """Raises OSError, naming the file ``name``, if its size is less than the array's end."""
     if size < end:
         raise OSError(
-            f"{name}: the file was cut short: it has {size} bytes, but its array ends at byte {end}"
+            f"{name}: the file was cut short: it has {size} bytes, but its array ends at byte {end}; "
+            "write or download it again"
         )
 
 

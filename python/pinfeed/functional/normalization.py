@@ -50,6 +50,8 @@ class Normalization:
             raise ValueError(
                 f"{function}: mean and std must be for values 0..1, got mean={mean!r} and std={std!r}; "
                 "pass scale=1 for constants in units of the images' own values, such as bytes"
+                + "; sizes go into augment=pinfeed.augment.Resize(size)"
+                * (function == "Image" and std is None)
             )
         if means.ndim == stds.ndim == 1 and means.size != stds.size:
             raise ValueError(
@@ -195,8 +197,8 @@ class Normalization:
         for values in self._native[:2]:
             if values.ndim == 1 and values.size != channels:
                 raise ValueError(
-                    f"{name}: expected a channel for each value of mean and std, got {channels} channels "
-                    f"and {values.size} values; a single number applies to all channels"
+                    f"{name}: expected {values.size} channels, one for each value of mean and std, got {channels}; "
+                    "a single number applies to all channels"
                 )
 
 

@@ -27,7 +27,7 @@ PAD_HINTS = {
     "padding_value": "pass pad_value",
     "padding_side": "pass side",
     "truncation": "max_length=n cuts longer samples",
-    "padding": "batches are padded to their longest sample; with max_length=n and multiple_of=n, to n",
+    "padding": "batches are padded to their longest sample; max_length=n with multiple_of=n pads all to n",
     "pad_token_id": "pass pad_value",
     "pad_to_multiple_of": "pass multiple_of",
 }

@@ -44,13 +44,13 @@ def scaled(
     if scale is None:
         if not torch.can_cast(values.dtype, dtype):
             raise TypeError(
-                f"{name}: can't cast {torch_dtype_name(values.dtype)} to {torch_dtype_name(dtype)}; "
-                "cast in the dataset if losing information is fine"
+                f"{name}: expected numbers that can be cast to {torch_dtype_name(dtype)}, got "
+                f"{torch_dtype_name(values.dtype)}; cast them in the dataset if losing information is fine"
             )
         return values.to(dtype)
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise TypeError(
-            f"{name}: scale is for integers, got {torch_dtype_name(values.dtype)}; "
-            "leave it out and multiply the batch"
+            f"{name}: expected integers to scale, got {torch_dtype_name(values.dtype)}; "
+            "leave scale out, and multiply the batch"
         )
     return (values.to(torch.float32) * scale).to(dtype)

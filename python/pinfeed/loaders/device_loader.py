@@ -311,7 +311,7 @@ class DeviceIterator(Iterator[Any]):
 
 
 def _checked_device(device: Any) -> torch.device:
-    expected = "DeviceLoader: device must be a torch.device, or a string or an index that torch.device takes"
+    expected = "DeviceLoader: device must be a torch.device, or a string or an index that torch.device accepts"
     try:
         return torch.device(device)
     except TypeError as error:

@@ -35,7 +35,7 @@ _max_bytes: int | None = None  # set by the user
 
 
 def worker_memory_stats() -> dict[str, int]:
-    """Returns how much memory the DataLoader workers of this process use for batches.
+    """Returns the memory that the DataLoader workers of this process use for batches.
 
     Returns:
         A dict of integers. ``workers`` counts the worker processes, each from the arrival of its first
@@ -66,7 +66,7 @@ def worker_memory_stats() -> dict[str, int]:
 
 
 def set_worker_memory_limit(max_bytes: int | None) -> None:
-    """Limits the memory of the batches of one DataLoader's workers.
+    """Limits the shared memory that the workers of each DataLoader use for batches.
 
     The workers share the limit evenly. A worker that reaches its share waits until the main process
     releases a batch. If the main process has read everything and holds all of its batches, the worker

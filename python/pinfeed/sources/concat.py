@@ -232,7 +232,9 @@ class _FilePart:
     def check(self) -> None:
         """See `Source.check`."""
         if stamp(os.stat(self.path)) != self.stamp:
-            raise OSError(f"{self.path}: the file was replaced or changed after it was opened")
+            raise OSError(
+                f"{self.path}: the file was replaced or changed after it was opened; open it again"
+            )
 
 
 def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:

@@ -596,7 +596,7 @@ def _open_source(array: Any, name: str) -> Source:
 def _from_table(table: str = "table") -> str:
     """A hint for an expression that is a table."""
     return (
-        f"ArrayDataset.from_arrow({table}) takes it; for one column, "
+        f"ArrayDataset.from_arrow({table}) accepts it; for one column, "
         f"ArrayDataset.from_arrow({table}, ['x'])['x']"
     )
 

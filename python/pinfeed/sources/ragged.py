@@ -201,7 +201,7 @@ class RaggedArray(Source):
             return cls(*parts[0])
         raise TypeError(
             f"RaggedArray.from_arrow: expected lists of different lengths, or strings, got {array.type}; "
-            "ArrayDataset.from_arrow takes it, as a column of a table"
+            "ArrayDataset.from_arrow accepts it, as a column of a table"
         )
 
     @classmethod

@@ -196,7 +196,10 @@ def checked_cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> np
     if array.dtype == dtype:
         return array
     if _RANK.get(array.dtype.kind, len(_RANK)) > _RANK[dtype.kind]:
-        raise TypeError(f"{name}: can't cast {array.dtype} to {dtype}")
+        raise TypeError(
+            f"{name}: expected numbers that can be cast to {dtype}, got {array.dtype}; cast them "
+            "first if losing information is fine, or pass another dtype"
+        )
     with np.errstate(over="ignore"):  # an error of our own says which number it is
         cast = array.astype(dtype)
     if dtype.kind in "iu":

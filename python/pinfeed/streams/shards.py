@@ -364,8 +364,9 @@ def _names_error(first: Any, source: Any) -> TypeError:
 def _checked_shards(source: Any) -> list[Any]:
     if isinstance(source, str | bytes | os.PathLike) or not isinstance(source, Iterable):
         kind = type(source).__name__
+        hint = f"; pass sorted(glob.glob({source!r}))" if isinstance(source, str) else ""
         raise TypeError(
-            f"StreamDataset: with open_shard, source must be a list of shards, got {kind}"
+            f"StreamDataset: with open_shard, source must be a list of shards, got {kind}{hint}"
         )
     shards = list(source)
     if not shards:
