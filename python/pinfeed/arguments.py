@@ -193,6 +193,15 @@ def as_table(value: Any) -> str:
     return ""
 
 
+def as_array(value: Any, name: str, dtype: Any = None) -> npt.NDArray[Any]:
+    """Returns ``np.asarray(value)``; raises ValueError, with a fix, for lists of different lengths."""
+    try:
+        return np.asarray(value, dtype)
+    except ValueError as error:
+        hint = "pinfeed.functional.pad(list, lengths=False) pads lists of different lengths"
+        raise ValueError(Problem(name, str(error).rstrip("."), hint=hint)) from error
+
+
 def nearest(name: Any, names: Iterable[Any]) -> str:
     """Returns ``"did you mean 'image'?"`` with the closest name; empty if none is close."""
     strings = [other for other in names if isinstance(other, str)]

@@ -203,7 +203,7 @@ BAD_CHOICES = {
     "a dtype": ([*CHOICES, [[1], [0.5]]], Pad(lengths=False), TypeError, "sample 2[1]: expected dtype int64 as in sample 0, got float32"),
     "lengths": (CHOICES, Pad(), ValueError, "sequences need keys", "Pad(lengths=False)"),
     "a mask": (CHOICES, Pad(lengths=False, mask=True), ValueError, "mask='mask')"),
-    "axes": (CHOICES, Pad(axes=0), TypeError, "convert nested lists with np.asarray"),
+    "axes": (CHOICES, Pad(axes=0), TypeError, "np.asarray(list) converts nested lists"),
     "deeper": ([[[[1]]]], Pad(lengths=False), TypeError, "sample 0[0]", "nested lists"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from pinfeed import (
     from_numpy,
     write_array,
 )
+from pinfeed.functional import pad
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)
@@ -74,6 +75,8 @@ HINTS: Hints = {
     "texts of pyarrow": (lambda column: rows({"y": column}), pyarrow.chunked_array([["a"], ["bc"]]),
         ArrayDataset.from_arrow(pyarrow.table({"x": pyarrow.chunked_array([["a"], ["bc"]])}))["x"], {"y": ["a", "bc"]},
         TypeError, r"got ChunkedArray; pass ArrayDataset.from_arrow\(pyarrow.table\({'x': column}\)\)\['x'\]$"),
+    "lists of different lengths in lists": (lambda x: RaggedArray.from_sequences([x])[0], LISTS, pad(LISTS, lengths=False),
+        torch.tensor([[1, 2], [3, 0]]), ValueError, r"; pinfeed.functional.pad\(list, lengths=False\) pads lists of different lengths"),
     "samples in a list": (lambda images: rows({"image": images, "label": LABELS}), [*PHOTOS], np.stack([*PHOTOS]), BOTH,
         TypeError, r"entry \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
     "one image in a list": (lambda images: rows({"image": images})["image"], [PHOTOS[0]], np.stack([PHOTOS[0]] * 3), torch.from_numpy(np.stack([PHOTOS[0]] * 3)),

@@ -112,7 +112,8 @@ void require_plain_tensor(py::handle tensor, const Subject& subject) {
   throw wrong_type(
       subject, "a plain tensor",
       type_name(tensor) + " with " + py::str(", ").attr("join")(attributes).cast<std::string>(),
-      ".as_subclass(torch.Tensor) returns the values only");
+      py::hasattr(tensor, "to_tensor") ? ".to_tensor(value) fills it"  // a MaskedTensor
+                                       : ".as_subclass(torch.Tensor) returns the values only");
 }
 
 ArrayView view_ndarray(const py::array& array, const Subject& subject) {

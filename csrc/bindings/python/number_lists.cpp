@@ -92,7 +92,9 @@ class Number {
     throw wrong_type(
         subject, "a list of numbers",
         std::string(py::str(py::type::handle_of(object).attr("__name__"))) + at(position),
-        nested ? "convert nested lists with np.asarray first" : "");
+        nested ? "np.asarray(list) converts nested lists of one length, "
+                 "pinfeed.functional.pad(list, lengths=False) others"
+               : "");
   }
 
   // Arrays have the methods too, and raise one of these errors unless they hold a single number.

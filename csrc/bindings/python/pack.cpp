@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bindings/python/options.h"
@@ -24,7 +25,7 @@ namespace py = pybind11;
 namespace pinfeed::bindings {
 namespace {
 
-using Numbers64 = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Numbers64 = py::array_t<std::int64_t, py::array::c_style>;
 using Lengths = py::array_t<std::int64_t, py::array::c_style>;
 using kernels::Segment;
 
@@ -116,21 +117,37 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   return py::make_tuple(out.array, written.array);
 }
 
+// Returns a part of pinfeed.batches.Packing; throws TypeError if it has another type.
+template <typename Part>
+Part part_of(const py::object& packing, const char* part, const std::string& name) {
+  const py::object value = packing.attr(part);
+  try {
+    return value.cast<Part>();
+  } catch (const py::cast_error&) {
+  } catch (const py::error_already_set& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  }
+  const std::string kind = std::is_same_v<Part, Numbers64> ? "int64 numbers" : "an integer";
+  throw wrong_type({name}, kind + " for " + part + " of the batch's Packing",
+                   py::type::handle_of(value).attr("__name__").cast<std::string>(),
+                   "PackSampler makes one");
+}
+
 // The plan of documents in pinfeed.batches.Packing.
 struct Packing {
   Numbers64 totals, starts, lengths, offsets;
   std::int64_t rows, seq_length, multiple_of;
   std::optional<std::int64_t> max_documents;
 
-  explicit Packing(const py::object& named)
-      : totals(named.attr("totals")),
-        starts(named.attr("starts")),
-        lengths(named.attr("lengths")),
-        offsets(named.attr("offsets")),
-        rows(named.attr("rows").cast<std::int64_t>()),
-        seq_length(named.attr("seq_length").cast<std::int64_t>()),
-        multiple_of(named.attr("multiple_of").cast<std::int64_t>()),
-        max_documents(named.attr("max_documents").cast<std::optional<std::int64_t>>()) {}
+  Packing(const py::object& named, const std::string& name)
+      : totals(part_of<Numbers64>(named, "totals", name)),
+        starts(part_of<Numbers64>(named, "starts", name)),
+        lengths(part_of<Numbers64>(named, "lengths", name)),
+        offsets(part_of<Numbers64>(named, "offsets", name)),
+        rows(part_of<std::int64_t>(named, "rows", name)),
+        seq_length(part_of<std::int64_t>(named, "seq_length", name)),
+        multiple_of(part_of<std::int64_t>(named, "multiple_of", name)),
+        max_documents(part_of<std::optional<std::int64_t>>(named, "max_documents", name)) {}
 };
 
 // The options of pinfeed.Pack.
@@ -287,7 +304,7 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   std::optional<Packing> packing;
   if (!packing_or_none.is_none()) {
-    packing.emplace(packing_or_none);
+    packing.emplace(packing_or_none, name);
     cut(samples, *packing, name);
   }
   samples.require_same_rows();

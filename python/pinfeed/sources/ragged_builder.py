@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import ARRAYS, check_plain, dtype_name
+from pinfeed.arguments import ARRAYS, as_array, check_plain, dtype_name
 from pinfeed.sources.source import check_ndarray, check_tensor
 
 # Growing is cheap, because large memory is remapped and not copied.
@@ -144,10 +144,7 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_plain(sample, name)
-        try:
-            array = np.asarray(sample)
-        except ValueError as error:  # lists of different lengths in it
-            raise ValueError(f"{name}: {error}") from error
+        array = as_array(sample, name)
         is_python = isinstance(sample, list | tuple) or type(sample) in (int, float, complex)
         if is_python and not self._casts:
             return _from_python(array, sample, name)
