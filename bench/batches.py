@@ -46,7 +46,7 @@ def samples_of(kind, count):
     )
 )
 def small_batches():
-    """Samples of four entries, or ints, collated: the cost of a drop-in."""
+    """Small batches of samples with four entries, or of ints."""
     alternatives = []
     for kind in KINDS:
         for count in COUNTS:
@@ -71,12 +71,18 @@ def small_batches():
     at_most(1.2, "256 rows of a tensor", "256 rows of an ndarray"),
 )
 def rows():
-    """Rows of an ArrayDataset, by default of four entries."""
+    """Rows of an ArrayDataset."""
     dataset, collate, arrays = pinfeed.ArrayDataset(columns(1000)), pinfeed.Collate(), columns(1000)
     table = np.random.default_rng(0).random((10_000, 16), np.float32)
     tensor, indices = torch.from_numpy(table), np.random.default_rng(1).integers(0, 10_000, 256)
-    few = {"expected": {key: array[100:108] for key, array in arrays.items()}, "job": "8 rows"}
-    cold = few | {"prepare": empty_caches, "job": "8 rows, nothing in the CPU's caches"}
+    few = {
+        "expected": {key: array[100:108] for key, array in arrays.items()},
+        "job": "8 rows of four entries",
+    }
+    cold = few | {
+        "prepare": empty_caches,
+        "job": "8 rows of four entries, nothing in the CPU's caches",
+    }
     eight, many = (
         list(range(100, 108)),
         {"expected": table[indices], "job": "256 rows of one array"},
@@ -115,7 +121,7 @@ TURNS = (
     ),
 )
 def mixtures():
-    """Batches of alternating sizes, each dropped before the next: page faults."""
+    """Batches of alternating sizes, each dropped before the next."""
     photos, small = np.zeros((64, 224, 224, 3), np.uint8), [*torch.rand(64, 3, 32, 32)]
     tokens = pinfeed.RaggedArray.from_sequences([np.arange(2_000)] * 64)
     entries = {"image": photos, "features": np.zeros((64, 20_000), np.float32), "tokens": tokens}

@@ -14,7 +14,6 @@ from bench import report
 from bench.harness import WORKLOADS, measure
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- benchmark: begin -->", "<!-- benchmark: end -->"
 
 
 def _arguments(module: str) -> argparse.Namespace:
@@ -64,12 +63,13 @@ def _measure_here(name: str, seconds: float) -> dict[str, Any]:
         return _not_run(name, "not installed", str(error))
 
 
-def _write_page(path: Path, text: str) -> None:
-    """Replaces the text between the two comments."""
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+def _write_page(path: Path, text: str, name: str = "benchmark") -> None:
+    """Replaces the text between the two comments with the name."""
+    marks = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, begin, rest = path.read_text().partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not end:
-        raise SystemExit(f"{path} lacks the comments {BEGIN} and {END}")
+        raise SystemExit(f"{path} lacks the comments {' and '.join(marks)}")
     path.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
@@ -119,8 +119,11 @@ def main(module: str) -> int:
         )
         _write_page(ROOT / "README.md", f"{report.readme_table(records)}\n\n{short}")
         missed = report.target_table(verdicts, missed=True)
-        table = f"{heading}\n\n{report.main_table(records)}\n\n## Missed targets\n\n{missed}"
-        _write_page(ROOT / "bench" / "README.md", table)
+        compared, alone = report.main_tables(records)
+        page = ROOT / "bench" / "README.md"
+        _write_page(page, f"{heading}\n\n{compared}")
+        _write_page(page, alone, "alone")
+        _write_page(page, missed, "targets")
     failed = report.failures(records.values(), verdicts)
     print("\n".join(failed), file=sys.stderr)
     return 1 if options.check and failed else 0

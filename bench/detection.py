@@ -151,8 +151,10 @@ def boxes():
     images = pinfeed.FieldContext(
         "images", random_state=BatchRandomState(np.arange(64), key=0), has_dependents=True
     )
-    seen, entry = image.collate(photographs, images).known, pinfeed.FieldContext("boxes")
-    moved_by = lambda field, items: field.moved(field.collate(items, entry), seen, None, entry)
+    seen, entry = image.collate(photographs, images).info, pinfeed.FieldContext("boxes")
+    moved_by = lambda field, items: field.transformed(
+        field.collate(items, entry), seen, None, entry
+    )
     field, joined = pinfeed.Boxes(labels=()), torch.from_numpy(np.concatenate(samples))
     ends = moved_by(pinfeed.Points(), [[[0, 0], [640, 480]]] * 64).values.numpy()
     first, last = ends.reshape(64, 2, 1, 1, 2).swapaxes(0, 1)

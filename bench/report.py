@@ -17,7 +17,16 @@ PACKAGES = ("numpy", "torch", "torchvision", "opencv-python-headless", "albument
 PACKAGES += ("transformers", "datasets", "trl", "ray", "tensorflow-cpu")
 Record = Mapping[str, Any]
 
-MAIN_HEADER = ("workload", "job", "pinfeed", "reference", "fastest alternative")
+MAIN_HEADER = (
+    "workload",
+    "job",
+    "fastest alternative",
+    "pinfeed",
+    "alternative",
+    "factor",
+    "reference",
+)
+ALONE_HEADER = ("workload", "job", "pinfeed", "reference")
 # The areas of the main table: a heading, a sentence, and the modules of the workloads.
 AREAS = (
     ("Epochs", "Whole shuffled epochs, with sampler and DataLoader.", ("epochs",)),
@@ -86,10 +95,11 @@ def _digits(value: float) -> str:
 
 
 def _amount(value: float, unit: str) -> str:
-    """Formats a time in the unit that suits it, or bytes."""
-    if unit == "bytes":
-        return f"{_digits(value)} B"
-    for name, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+    """Formats a time, or bytes, in the unit that suits it."""
+    sizes = (
+        (("MB", 1e6), ("B", 1.0)) if unit == "bytes" else (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+    )
+    for name, size in sizes:
         if value >= size:
             return f"{_digits(value / size)} {name}"
     return f"{value * 1e9:.0f} ns"
@@ -111,12 +121,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) 
     )
 
 
-def _times(record: Record, alternative: Record, role: str) -> str:
-    """Formats an alternative's time as a ratio to the time of the role's first alternative."""
+def _factor(record: Record, alternative: Record, role: str = "pinfeed") -> str:
+    """Formats an alternative's time as a multiple of the time of the role's first alternative."""
     try:
-        return f"{_digits(ratio(alternative, find(record, '', role, alternative['job'])))} x"
+        value = ratio(alternative, find(record, "", role, alternative["job"]))
     except NotMeasured:
         return "-"
+    return f"{value:.{2 if value < 2 else 1 if value < 10 else 0}f}×"
 
 
 def result_table(record: Record) -> str:
@@ -135,7 +146,7 @@ def result_table(record: Record) -> str:
         )
         times = (_median(alternative), min(alternative["samples"]["seconds"]))
         cells = [_amount(value, record["returns"]) for value in times]
-        cells += [_times(record, alternative, role) for role in ("reference", "pinfeed")]
+        cells += [_factor(record, alternative, role) for role in ("reference", "pinfeed")]
         faults = (
             f"{_median(alternative, 'faults'):,.0f}" if "faults" in alternative["samples"] else "-"
         )
@@ -165,7 +176,7 @@ def _text(target: Target) -> str:
         return f"{subject} {target.sign} {target.bound:g} {target.unit}"
     prefix = {"cpu": "CPU time of ", "peak": "peak memory of "}.get(target.quantity, "")
     base = target.of or ("the reference" if target.sign == "≤" else "pinfeed")
-    return f"{prefix}{subject} {target.sign} {target.bound:.3g} x {base}"
+    return f"{prefix}{subject} {target.sign} {target.bound:.3g}× {base}"
 
 
 def _meets(value: float, sign: str, bound: float) -> bool:
@@ -181,7 +192,7 @@ def check(record: Record) -> list[Verdict]:
         except NotMeasured as reason:
             text, is_met, is_accepted = str(reason), None, True
         else:
-            text = f"{value:.2f}"
+            text = f"{value:.2f}{f' {target.unit}' if target.unit else '×'}"
             is_met = _meets(value, target.sign, target.bound)
             is_accepted = is_met or bool(target.why and _meets(value, target.sign, target.why[0]))
         why = f"{target.sign} {target.why[0]:g} is accepted: {target.why[1]}" if target.why else ""
@@ -217,59 +228,51 @@ def failures(records: Iterable[Record], verdicts: Iterable[Verdict]) -> list[str
     return lines + [f"{v.workload}: {v.text}: {v.measured}" for v in verdicts if not v.is_accepted]
 
 
-def _time(record: Record, name: str, role: str, job: str | None = None) -> str:
-    """Returns an alternative's time; for other libraries also its ratio to pinfeed's, and its name."""
+def _cells(record: Record, name: str, role: str, job: str | None = None) -> tuple[str, str, str]:
+    """Returns an alternative's name, its time, and the factor to pinfeed's; "-" if it has not run."""
     try:
         alternative = find(record, name, role, job)
     except NotMeasured:
-        return "-"
+        return "-", "-", "-"
     time = _amount(_median(alternative), record["returns"])
-    if role == "reference":
-        return f"{time}: {alternative['name']}"
-    return (
-        f"{time}, {_times(record, alternative, 'pinfeed')}: {alternative['name']}" if name else time
-    )
+    return alternative["name"], time, _factor(record, alternative)
 
 
-def main_table(records: Mapping[str, Record]) -> str:
-    """Returns a table for each area, with one row per job."""
-    alternatives = (("", "pinfeed"), ("", "reference"), (FASTEST, "other"))
-    parts = []
+def main_tables(records: Mapping[str, Record]) -> tuple[str, str]:
+    """Returns the tables of jobs with an alternative, slower jobs first, and the table of the others."""
+    parts, slower, alone = [], [], []
     for title, text, modules in AREAS:
-        rows = [
-            [
-                f"`{name}`",
-                f"{record['title']}{job and f': {job}'}",
-                *(_time(record, *w, job) for w in alternatives),
-            ]
-            for name, record in records.items()
-            if WORKLOADS[name].make.__module__.removeprefix("bench.") in modules
-            for job in dict.fromkeys(alternative["job"] for alternative in record["alternatives"])
-        ]
+        rows = []
+        for name, record in records.items():
+            if WORKLOADS[name].make.__module__.removeprefix("bench.") not in modules:
+                continue
+            for job in dict.fromkeys(a["job"] for a in record["alternatives"]):
+                words = [f"`{name}`", f"{record['title']}{job and f': {job}'}"]
+                ours = _cells(record, "", "pinfeed", job)[1]
+                reference = _cells(record, "", "reference", job)[1]
+                other, time, factor = _cells(record, FASTEST, "other", job)
+                if ours == "-":
+                    continue  # it has not run; `failures` lists it
+                if factor == "-":
+                    alone.append([*words, ours, reference])
+                    continue
+                rows.append([*words, other, ours, time, factor, reference])
+                slower += rows[-1:] if float(factor.rstrip("×")) < 1 else []
         if rows:
-            parts += [f"## {title}", text, table(MAIN_HEADER, rows, words=2)]
-    return "\n\n".join(parts)
+            parts += [f"## {title}", text, table(MAIN_HEADER, rows, words=3)]
+    if slower:
+        text = "In these jobs, the fastest alternative is faster than pinfeed:"
+        parts = ["## Where pinfeed is slower", text, table(MAIN_HEADER, slower, words=3), *parts]
+    return "\n\n".join(parts), table(ALONE_HEADER, alone, words=2)
 
 
 def readme_table(records: Mapping[str, Record]) -> str:
     """Returns the workloads with a `usual` implementation: pinfeed's time, and the factors of the others."""
-    rows = [
-        [
-            record["title"],
-            _time(record, "", "pinfeed"),
-            _factor(record, usual),
-            _factor(record, FASTEST),
-        ]
-        for name, record in records.items()
-        if (usual := WORKLOADS[name].usual)
-    ]
+    rows = []
+    for name, record in records.items():
+        if usual := WORKLOADS[name].usual:
+            others = [_cells(record, wanted, "other") for wanted in (usual, FASTEST)]
+            cells = ["-" if name == "-" else f"{factor} ({name})" for name, _, factor in others]
+            rows.append([record["title"], _cells(record, "", "pinfeed")[1], *cells])
     header = ["one CPU thread", "pinfeed", "usual PyTorch code", "fastest alternative"]
     return table(header, rows)
-
-
-def _factor(record: Record, name: str) -> str:
-    try:
-        alternative = find(record, name, "other")
-    except NotMeasured:
-        return "-"
-    return f"{_times(record, alternative, 'pinfeed').replace(' x', '×')} ({alternative['name']})"

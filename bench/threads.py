@@ -129,7 +129,7 @@ def memory_of(make):
 
 @workload(at_most(0.9, THREADS, WORKERS))
 def threads_memory():
-    """Memory of the process and its workers, while they decode the JPEGs of `threads-jpeg`."""
+    """Memory of the main process and its workers while they decode the JPEGs of `threads-jpeg`."""
     dataset, collate = Photographs(), pinfeed.Collate(pinfeed.Image(MEAN, STD))
     loader = DataLoader(dataset, 32, collate_fn=collate, num_workers=2)
     alternatives = (
