@@ -223,7 +223,8 @@ class LastSample:
     @classmethod
     def epoch_of(cls, samples: Sequence[Any]) -> int | None:
         """Returns the epoch of samples that were just taken from a stream, or None."""
-        for reference in cls._of_passes.valuerefs():
+        # The newest pass first: a list as source yields the same objects in each epoch.
+        for reference in reversed(cls._of_passes.valuerefs()):
             last = reference()
             if last is not None and any(sample is samples[-1] for sample in tuple(last._sample)):
                 return last.epoch

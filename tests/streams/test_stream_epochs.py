@@ -211,6 +211,14 @@ def test_crops_follow_the_epoch(workers, buffer):
             require_epoch(batch, epoch)
 
 
+def test_crops_of_a_list_whose_samples_come_again_in_each_epoch():
+    stream = StreamDataset(list(image_samples()), 4, seed=0)
+    loader = DataLoader(stream, 60, collate_fn=make_collate())
+    for epoch in range(5):
+        (batch,) = loader
+        require_epoch(batch, epoch)
+
+
 def test_crops_of_one_loader_while_another_one_runs():
     collate = make_collate()
     training, validation = (

@@ -329,9 +329,9 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     """Wraps a dataset so that its batches carry sample indices, the epoch and the packing layout.
 
     `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row
-    layout of a `PackSampler`. `ArrayDataset` provides these itself. Other datasets, including a
-    ``Subset`` of an ArrayDataset, provide only the samples. Any number of threads may read it at
-    once, if the wrapped dataset allows that.
+    layout of a `PackSampler`. `ArrayDataset` provides these itself, in a ``Subset`` all but the
+    layout. Other datasets provide only the samples. Any number of threads may read it at once, if the
+    wrapped dataset allows that.
 
     Args:
         dataset: Any map-style dataset. Its ``__getitems__`` is used if it has one.
