@@ -65,9 +65,10 @@ class DeviceLoader:
     first raises RuntimeError. So does a loop over a generator that is exhausted.
 
     **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
-    write to a batch that it has returned. Without workers, its draws from a global generator interleave
-    with yours; draws at the start of a loop keep their order. The thread uses the grad mode, autocast
-    settings, default device and context variables that are set when you request the first batch.
+    write to a batch that it has returned. Without workers, a dataset's draws from a global generator
+    interleave with yours; a sampler's draws at the start of a loop keep their order. The thread uses the
+    grad mode, autocast settings, default device and context variables that are set when you request the
+    first batch.
 
     **Errors** of the loader are raised in your loop, with a note that names the batch. ``next()`` then
     resumes after the failed batch, if the loader supports it.
