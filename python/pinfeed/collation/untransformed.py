@@ -14,6 +14,7 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
+from pinfeed.collation.positions import Found, find_positions, has_name
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.pad import Pad
@@ -77,7 +78,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
     """
     problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
-    unnamed: dict[str, list[Any]] = {}
+    unnamed: dict[str, list[tuple[FieldEntry, list[FieldEntry], Any]]] = {}
     for position in range(min(len(samples), _SAMPLES)):
         entries = list(field_entries(fields, samples[position], "", "", ""))
         images = [
@@ -95,12 +96,15 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
             )
             if problem is not None:
                 problems.setdefault(entry.path, problem)
-                if not _is_named(entry.key):
-                    unnamed.setdefault(entry.path, []).append(_numbers(entry.value))
             elif not _is_named(entry.key) and not _is_empty(entry.value):
                 others.add(entry.path)  # other samples only looked like it
+                unnamed.setdefault(entry.path, []).append((entry, entries, changed[0]))
+    for path, seen in unnamed.items():
+        if path not in problems and (problem := _problem_of_positions(seen)) is not None:
+            problems[path] = problem
+            others.discard(path)
     for path, (problem_of_path, is_error) in problems.items():
-        if path not in others and not _increase(unnamed.get(path, [])):
+        if path not in others:
             if is_error:
                 raise ValueError(problem_of_path)
             warnings.warn(str(problem_of_path), stacklevel=2)
@@ -211,26 +215,28 @@ def _is_changed(image: Any, field: Image | Patches) -> bool:
 def _is_named(key: str) -> bool:
     """Whether a key is a name of boxes, points or masks."""
     return any(
-        _has_name(key, names) for names in (_BOXES, _POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS)
+        has_name(key, names) for names in (_BOXES, _POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS)
     )
-
-
-def _has_name(key: str, names: re.Pattern[str]) -> bool:
-    """Whether a key has one of the names, as in gt_boxes or gtBoxes."""
-    return bool(names.search(re.sub("(?<=[a-z])(?=[A-Z])", "_", key)))
-
-
-def _increase(arrays: Sequence[Any]) -> bool:
-    """Whether the rows of several arrays increase, such as quantiles; a few boxes do, too."""
-    if not arrays or not all(np.ndim(a) == 2 and np.shape(a)[1] in (4, 5) for a in arrays):
-        return False
-    rows = np.unique(np.concatenate([np.asarray(a, np.float64) for a in arrays]), axis=0)
-    return len(rows) >= 4 and bool((rows[:, 1:] >= rows[:, :-1]).all())
 
 
 def _is_empty(value: Any) -> bool:
     array = _numbers(value)
     return array is not None and 0 in array.shape
+
+
+def _problem_of_positions(
+    seen: Sequence[tuple[FieldEntry, list[FieldEntry], Any]],
+) -> tuple[Problem, bool] | None:
+    """Returns the problem of an entry that looks like boxes or points by its values in several samples."""
+    arrays = [_numbers(entry.value) for entry, _, _ in seen]
+    sizes = [_size(image.value, field) for _, _, (image, _, field) in seen]
+    if None in sizes or not all(array is not None and array.ndim for array in arrays):
+        return None
+    entry, entries, (image, key, field) = seen[-1]
+    is_random = any(step.is_random for step in field.geometry.steps)
+    of_image = "" if key in ("image", "") else repr(key)
+    what = find_positions(entry.key, arrays, sizes, of_image, is_random)
+    return what and _problem(entry, entries, image, key, field, what)
 
 
 def _problem(
@@ -239,6 +245,7 @@ def _problem(
     image: FieldEntry,
     key: Any,
     field: Image | Patches,
+    found: Found | None = None,
 ) -> tuple[Problem, bool] | None:
     """Returns the problem of an entry beside an image, and whether it is certainly an error."""
     others = [other for _, other in entry.fields]
@@ -250,8 +257,8 @@ def _problem(
     is_random = any(step.is_random for step in field.geometry.steps)
     is_moved = is_random or any(isinstance(step, Flip) for step in field.geometry.steps)
     name = "" if key in ("image", "") else repr(key)
-    kind, fix = _nested_kind(entry, image, size, name)
-    is_nested = bool(kind)
+    kind, fix, is_sure = found or (*_nested_kind(entry, image, size, name), True)
+    is_nested = bool(kind) and found is None
     is_mask = not kind and is_moved and all(_is_still_mask(f, entry) for f in others)
     if is_mask and others and _size(entry.value, others[0]) == size:
         array = np.broadcast_to(np.uint8(0), size)  # stands for PIL images too
@@ -260,12 +267,12 @@ def _problem(
     ):
         return None
     if not kind:
-        kind, fix = _kind(array, entry.key, size, name, is_random)
+        kind, fix = _kind(array, entry.key, size, name)
     if not kind:
         return None
     if others and (isinstance(others[0], Stack) or kind == "another image"):
         return None  # Stack() can be a table column; Jagged() and Pad() are for objects
-    if kind in ("a mask", "another image") and _has_name(entry.key, _VECTORS):
+    if kind in ("a mask", "another image") and has_name(entry.key, _VECTORS):
         fix = "if its values are vectors or disparities, they change with the geometry too: transform "
         fix += "both in the dataset"
     elif is_mask and others and _keeps_channel(others[0]):
@@ -280,7 +287,7 @@ def _problem(
     text += f" and {others[0]!r} does not" if others else ""
     hint = f"{fix}, {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
-    return problem, is_random or not others
+    return problem, is_sure and (is_random or not others)
 
 
 def _is_of_tokens(entry: FieldEntry, entries: Sequence[FieldEntry]) -> bool:
@@ -357,30 +364,17 @@ def _size(image: Any, field: Field) -> tuple[int, int] | None:
     return size[::-1] if isinstance(size, tuple) and len(size) == 2 else None
 
 
-def _kind(
-    array: Any, key: str, size: tuple[int, int], image: str, is_random: bool
-) -> tuple[str, str]:
+def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str, str]:
     """Returns what an array looks like beside an image of this size, and the hint; empty if nothing."""
     shape = tuple(array.shape)
     is_empty = shape == (0,)
-    if _has_name(key, _BOXES) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
+    if has_name(key, _BOXES) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
         return "boxes", f"the field Boxes({image}) transforms boxes{suffix} too"
-    if len(shape) == 2 and shape[1] == 4 and _are_boxes(array, size):
-        return "boxes", f"the field Boxes({image}) transforms boxes too"
-    if is_random and len(shape) == 2 and shape[1] == 5:
-        for columns, boxes, label in ((":4", array[:, :4], 4), ("1:", array[:, 1:], 0)):
-            if _are_boxes(boxes, size) and _are_classes_or_scores(array[:, label]):
-                field = f"Boxes({image}) transforms {key or 'boxes'}[:, {columns}]"
-                return "boxes", f"the field {field} too, with [:, {label}] as their labels"
-    if is_random and len(shape) == 2 and shape[1] == 5 and _are_classes_and_boxes(array):
-        columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
-        field = f"Boxes({image}{image and ', '}format='cxcywh')"
-        return "boxes", f"the field {field} transforms {columns} too, with [:, 0] as their labels"
-    if _has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
+    if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
         return "points", f"the field Points({image}) transforms points too"
     is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
-    if _has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
+    if has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
                 fix = f"the field Points({image}) transforms np.reshape({key}, (-1, {width})) too"
@@ -449,14 +443,14 @@ def _plane_size(mask: Any) -> tuple[int, ...] | None:
 
 def _are_outlines(value: Any, key: str, size: tuple[int, int]) -> bool:
     """Whether nested lists or rows of numbers are polygons in an image of this size."""
-    is_certain = _has_name(key, _OUTLINES)
-    if not is_certain and not _has_name(key, _MAYBE_OUTLINES):
+    is_certain = has_name(key, _OUTLINES)
+    if not is_certain and not has_name(key, _MAYBE_OUTLINES):
         return False
     array = _numbers(value)
     if array is not None:
         is_of_points = array.ndim == 1 or array.shape[-1] in (2, 3)  # Points() takes them
         is_of_pixels = array.ndim > 1 and size in (array.shape[-2:], array.shape[:2])
-        if (is_of_points and _has_name(key, _POINTS)) or is_of_pixels:
+        if (is_of_points and has_name(key, _POINTS)) or is_of_pixels:
             return False
         is_table = array.ndim > 1 and len(array) > 1 and array.shape[-1] != 2
         if is_table and not is_certain:
@@ -508,31 +502,6 @@ def _is_outline(points: Any) -> bool:
     sides = np.diff(x)[:, None] * (y - y[:-1, None]) - np.diff(y)[:, None] * (x - x[:-1, None])
     is_split = sides[:, :-1] * sides[:, 1:] < 0
     return not (is_split & is_split.T).any()
-
-
-def _are_boxes(array: Any, size: tuple[int, int]) -> bool:
-    """Whether all rows are corners in pixels of an image of this size."""
-    boxes = np.asarray(array, np.float64)
-    limits = size[1], size[0]
-    is_inside = (boxes >= 0).all() and (boxes[:, 2:] <= limits).all()
-    return bool(
-        len(boxes) and is_inside and (boxes[:, 2:] > boxes[:, :2]).all() and boxes.max() > 1
-    )
-
-
-def _are_classes_or_scores(column: Any) -> bool:
-    numbers = np.asarray(column, np.float64)
-    is_score, is_class = numbers.max() <= 1, (numbers == np.rint(numbers)).all()
-    return bool(numbers.min() >= 0 and (is_score or is_class))
-
-
-def _are_classes_and_boxes(array: Any) -> bool:
-    """Whether all rows are a class, center and size in fractions (YOLO's format)."""
-    rows = np.asarray(array, np.float64)
-    classes, boxes = rows[:, 0], rows[:, 1:]
-    are_classes = (classes >= 0).all() and (classes == np.rint(classes)).all()
-    is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
-    return bool(len(rows) and are_classes and is_inside)
 
 
 def _are_points(array: Any, size: tuple[int, int]) -> bool:

@@ -1,0 +1,169 @@
+"""Boxes and points recognized by their values, in the arrays of several images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Keys whose values decide what they are, and keys of points. The text before the last word is free.
+_LAST_WORD = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})$"
+_TARGETS = re.compile(
+    _LAST_WORD.format("targets?|y|labels?|gts?|truths?|ann?(?:ot)?(?:ation)?s?|objects?"),
+    re.IGNORECASE,
+)
+_POSITIONS = re.compile(
+    _LAST_WORD.format(
+        "eyes?|pupils?|corners?|coord(?:inate)?s?|xys?|poses?|cent(?:er|re|roid)s?|locations?|clicks?"
+    ),
+    re.IGNORECASE,
+)
+_ROWS = 64  # of an array, to check
+# Columns of boxes and points, and numbers of axes.
+_AXES = {2: (2, 3), 4: (1, 2), 5: (2,)}
+# Probabilities below which numbers of another meaning may, and can't, all fit a format of boxes.
+_RARE, _IMPOSSIBLE = 2e-2, 1e-5
+_SHIFTS = 32  # pairings of rows to try
+# Share of an image over which points extend; class numbers and offsets hardly do.
+_EXTENT = 0.25
+
+
+def has_name(key: str, names: re.Pattern[str]) -> bool:
+    """Whether a key has one of the names, as in gt_boxes or gtBoxes."""
+    return bool(names.search(re.sub("(?<=[a-z])(?=[A-Z])", "_", key)))
+
+
+class Found(NamedTuple):
+    """What an entry looks like."""
+
+    kind: str  # "boxes" or "points"
+    hint: str
+    is_sure: bool = True
+
+
+def find_positions(
+    key: str, arrays: Sequence[Any], sizes: Sequence[Any], image: str, is_random: bool
+) -> Found | None:
+    """Returns what all arrays of an entry look like; None if they can be anything else.
+
+    Args:
+        key: Key of the entry; empty in a tuple.
+        arrays: Arrays of the entry, one for each image.
+        sizes: Height and width of each image.
+        image: Argument of the field in hints.
+        is_random: Whether the images are transformed at random.
+    """
+    kinds = {(array.ndim, array.shape[-1]) for array in arrays if array.size}
+    axes, width = kinds.pop() if len(kinds) == 1 else (0, 0)
+    is_target, is_named = not key or has_name(key, _TARGETS), has_name(key, _POSITIONS)
+    if axes not in _AXES.get(width, ()) or (width == 2 and not (is_target or is_named)):
+        return None
+    parts = [np.asarray(array, np.float64).reshape(-1, width)[:_ROWS] for array in arrays]
+    rows = np.concatenate(parts)
+    limits = np.repeat([size[::-1] for size in sizes], [*map(len, parts)], axis=0)
+    count = len(np.unique(rows, axis=0))
+    if not np.isfinite(rows).all() or (
+        count >= (4 if axes > 1 else 2) and (np.diff(rows) >= 0).all()
+    ):
+        return None  # rows that increase are quantiles or spans
+    if width == 2:
+        return _points(key, rows, limits, count, is_named, image)
+    if width == 4 and axes == 2 and rows.max() > 1 and _fits(rows, limits, "xyxy").all():
+        return Found("boxes", f"the field Boxes({image}) transforms boxes too")
+    if width == 4 and is_target:
+        is_constant = count == 1 < len(parts)
+        return _boxes(key, rows, limits, is_constant, axes, image)
+    return _labelled(key, rows, limits, image) if width == 5 and is_random else None
+
+
+def _points(
+    key: str, rows: Any, limits: Any, count: int, is_named: bool, image: str
+) -> Found | None:
+    """Returns points in pixels, or, under a key of points, in fractions of the image."""
+    fractions = rows / limits
+    if (rows < 0).any() or (fractions > 1).any():
+        return None
+    fix = f"the field Points({image}) transforms points too"
+    low, high = sorted(np.ptp(fractions, axis=0).tolist())
+    if rows.max() > 1:
+        is_spread = high >= _EXTENT if is_named else high >= 2 * _EXTENT and low >= _EXTENT
+        return Found("points", fix, is_named) if is_spread else None
+    is_spread = count >= 3 and bool((rows != np.rint(rows)).any()) and np.ptp(rows) >= _EXTENT
+    if not is_named or not is_spread or np.allclose(rows.sum(1), 1):
+        return None
+    scaled = f"the field Points({image}) transforms {key} * [width, height] too"
+    return Found("points", scaled, is_sure=False)
+
+
+def _boxes(
+    key: str, rows: Any, limits: Any, is_constant: bool, axes: int, image: str
+) -> Found | None:
+    """Returns boxes of any format, in pixels or fractions, if other numbers would hardly fit."""
+    if np.allclose(rows.sum(1), 1):
+        return None  # probabilities
+    are_fractions = rows.max() <= 1
+    bounds = np.ones_like(limits) if are_fractions else limits
+    for name in ("xyxy", "cxcywh", "xywh") if are_fractions else ("xyxy", "xywh", "cxcywh"):
+        if not _fits(rows, bounds, name).all():
+            continue
+        chance = _chance(rows, bounds, name)
+        if chance < _RARE or (is_constant and name == "xyxy" and not are_fractions):
+            form = "" if name == "xyxy" else f"format={name!r}"
+            field = f"Boxes({', '.join(filter(None, (image, form)))})"
+            what = (
+                f"{key or 'boxes'} * [width, height, width, height]" if are_fractions else "boxes"
+            )
+            what += "" if axes == 2 else " of shape (n, 4)"
+            hint = f"the field {field} transforms {what} too"
+            return Found("boxes", hint, chance < _IMPOSSIBLE)
+    return None
+
+
+def _chance(rows: Any, limits: Any, name: str) -> float:
+    """Returns the probability that all rows fit if their last two numbers came from any of the rows."""
+    both = np.unique(np.concatenate([rows, limits], axis=1), axis=0)
+    rows, limits = both[:, :4], both[:, 4:]
+    fitting = 0.0
+    shifts = range(0, len(rows), max(1, len(rows) // _SHIFTS))
+    for shift in shifts:
+        mixed = np.concatenate([rows[:, :2], np.roll(rows[:, 2:], shift, axis=0)], axis=1)
+        fitting += _fits(mixed, limits, name).mean() / len(shifts)
+    return float(fitting ** len(rows))
+
+
+def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
+    """Returns boxes with a class or score in the last or first column, or as YOLO has them."""
+    for columns, boxes, label in ((":4", rows[:, :4], 4), ("1:", rows[:, 1:], 0)):
+        labels = rows[:, label]
+        are_labels = labels.min() >= 0 and (labels.max() <= 1 or (labels == np.rint(labels)).all())
+        if are_labels and boxes.max() > 1 and _fits(boxes, limits, "xyxy").all():
+            field = f"Boxes({image}) transforms {key or 'boxes'}[:, {columns}]"
+            return Found("boxes", f"the field {field} too, with [:, {label}] as their labels")
+    labels, boxes = rows[:, 0], rows[:, 1:]
+    are_classes = (labels >= 0).all() and (labels == np.rint(labels)).all()
+    is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
+    if not are_classes or not is_inside:
+        return None
+    columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
+    field = f"Boxes({image}{image and ', '}format='cxcywh')"
+    hint = f"the field {field} transforms {columns} too, with [:, 0] as their labels"
+    return Found("boxes", hint)
+
+
+def _corners(rows: Any, name: str) -> Any:
+    """Returns boxes of a format as x1, y1, x2, y2."""
+    first, second = rows[:, :2], rows[:, 2:]
+    if name == "xyxy":
+        return rows
+    first = first - second / 2 if name == "cxcywh" else first
+    return np.concatenate([first, first + second], axis=1)
+
+
+def _fits(rows: Any, limits: Any, name: str) -> Any:
+    """Whether each row is a box of a format with an area, in an image of this width and height."""
+    corners = _corners(rows, name)
+    slack = 1e-6 * limits
+    is_inside = (corners[:, :2] >= -slack) & (corners[:, 2:] <= limits + slack)
+    return (is_inside & (corners[:, 2:] > corners[:, :2])).all(1)

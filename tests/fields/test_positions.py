@@ -1,0 +1,192 @@
+"""Boxes and points recognized by their values beside an augmented image, and numbers that are neither."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import pinfeed
+from pinfeed import Image, Keep, Pad, Stack, augment
+
+HEIGHT, WIDTH, COUNT = 96, 128, 24
+IMAGE = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+SIZE = np.array([WIDTH, HEIGHT])
+RANDOM = Image(augment=augment.RandomHorizontalFlip())
+
+
+def points(rng, n=5):
+    return rng.uniform(0.05, 0.95, (n, 2)) * SIZE
+
+
+def corners(rng, n=3):
+    first = rng.uniform(0, 0.8, (n, 2))
+    return np.concatenate([first, first + rng.uniform(0.1, 1 - first)], 1) * [*SIZE, *SIZE]
+
+
+def xywh(rng, n=3):
+    boxes = corners(rng, n)
+    return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], 1)
+
+
+def cxcywh(rng, n=3):
+    boxes = corners(rng, n)
+    return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], 1)
+
+
+def shares(make):
+    return lambda rng: make(rng) / [*SIZE, *SIZE]
+
+
+def whole(make):
+    return lambda rng: make(rng).astype(np.int64)
+
+
+# The key (None: in a tuple), a function that makes an array, the words of the message, and whether it raises.
+FOUND = {
+    "eyes": ("eyes", lambda rng: points(rng, 2), "Points() transforms points too", True),
+    "left eyes": ("leftEyes", lambda rng: points(rng, 2), "Points()", True),
+    "corners": ("corners", lambda rng: points(rng, 4), "Points()", True),
+    "corners of whole pixels": ("corners", whole(points), "Points()", True),
+    "coords": ("coords", points, "Points()", True),
+    "coordinates": ("gt_coordinates", points, "Points()", True),
+    "xy": ("xy", points, "Points()", True),
+    "pose": ("pose", lambda rng: points(rng, 17), "Points()", True),
+    "poses of people": ("poses", lambda rng: points(rng, 34).reshape(2, 17, 2), "Points()", True),
+    "centers": ("centers", points, "Points()", True),
+    "centroids": ("centroids", lambda rng: points(rng).tolist(), "Points()", True),
+    "tensors": ("coords", lambda rng: torch.from_numpy(points(rng)), "Points()", True),
+    "shares of a pose": ("pose", lambda rng: points(rng) / SIZE, "transforms pose * [width, height] too", False),
+    "points as a target": ("target", points, "Points()", False),
+    "points as y": ("y", points, "Points()", False),
+    "points as labels": ("labels", whole(points), "Points()", False),
+    "points of float32": ("gt", lambda rng: points(rng).astype(np.float32), "Points()", False),
+    "points in a tuple": (None, points, 'put both in one dict, such as {"image": image', False),
+    "boxes": ("anything", corners, "Boxes() transforms boxes too", True),
+    "boxes in a tuple": (None, corners, "put both in one dict", True),
+    "xywh as y": ("y", xywh, "Boxes(format='xywh') transforms boxes too", None),
+    "xywh of whole pixels": ("gt", whole(xywh), "Boxes(format='xywh')", None),
+    "xywh in a tuple": (None, xywh, "Boxes(format='xywh')", None),
+    "centers and sizes": ("target", cxcywh, "Boxes(format=", None),
+    "shares": ("y", shares(corners), "Boxes() transforms y * [width, height, width, height] too", None),
+    "shares in a tuple": (None, shares(corners), "Boxes() transforms boxes * [width", None),
+    "YOLO's without a class": ("gt", shares(cxcywh), "Boxes(format='cxcywh') transforms gt * [width", None),
+    "one box": ("target", lambda rng: corners(rng, 1)[0], "Boxes() transforms boxes of shape (n, 4) too", None),
+    "one box that is the same in all images": ("y", lambda rng: np.array([10, 20, 60, 80]), "Boxes()", False),
+    "one box, xywh": ("y", lambda rng: xywh(rng, 1)[0], "Boxes(format='xywh') transforms boxes of shape (n, 4)", None),
+    "one box in a tuple": (None, lambda rng: corners(rng, 1)[0], "of shape (n, 4)", None),
+    "one box in shares": ("y", lambda rng: shares(lambda rng: corners(rng, 1))(rng)[0], "y * [width, height, width, height] of shape (n, 4)", None),
+    "with a class": ("target", lambda rng: np.c_[corners(rng), rng.integers(0, 9, 3)], "target[:, :4]", True),
+}  # fmt: skip
+
+
+def one_hot(rng):
+    return np.eye(4, dtype=np.float32)[rng.integers(0, 4, 3)]
+
+
+def softmax(rng, *shape):
+    values = np.exp(rng.normal(size=shape))
+    return values / values.sum(-1, keepdims=True)
+
+
+# Keys and functions that make arrays that stay where they are.
+SILENT = {
+    "a class": ("y", lambda rng: int(rng.integers(0, 10))),
+    "a class in a tuple": (None, lambda rng: int(rng.integers(0, 1000))),
+    "classes of four attributes": ("labels", lambda rng: rng.integers(0, 10, 4)),
+    "classes of two attributes": ("labels", lambda rng: rng.integers(0, 10, (5, 2))),
+    "pairs of classes in a tuple": (None, lambda rng: rng.integers(0, 20, (5, 2))),
+    "one-hot": ("y", one_hot),
+    "one-hot rows of two": ("target", lambda rng: np.eye(2)[rng.integers(0, 2, 6)]),
+    "one-hot in a tuple": (None, lambda rng: one_hot(rng)[0]),
+    "flags": ("labels", lambda rng: rng.integers(0, 2, 4)),
+    "rows of flags": ("labels", lambda rng: rng.integers(0, 2, (3, 4))),
+    "soft labels": ("y", lambda rng: softmax(rng, 4)),
+    "rows of soft labels": (None, lambda rng: softmax(rng, 3, 4)),
+    "rows of two probabilities": ("target", lambda rng: softmax(rng, 6, 2)),
+    "regression": ("y", lambda rng: rng.normal(size=4)),
+    "regression in a tuple": (None, lambda rng: rng.normal(size=4) * 20),
+    "regression of shares": ("target", lambda rng: rng.uniform(size=4)),
+    "regression of small numbers": ("y", lambda rng: rng.uniform(0, 8, 4)),
+    "a row of two": (None, lambda rng: rng.uniform(0, 90, 2)),
+    "series of two": ("target", lambda rng: rng.normal(size=(24, 2))),
+    "series of shares": ("y", lambda rng: rng.uniform(size=(24, 2))),
+    "embeddings": ("y", lambda rng: rng.normal(size=(6, 4)) * 30),
+    "positive embeddings": (None, lambda rng: np.maximum(rng.normal(size=(6, 4)), 0) * 30),
+    "embeddings of another name": ("embedding", lambda rng: rng.uniform(0, 90, (6, 2))),
+    "offsets": ("target", lambda rng: rng.uniform(-20, 20, (5, 2))),
+    "offsets of centers": ("center_offsets", lambda rng: rng.uniform(0, 90, (5, 2))),
+    "velocities": ("velocity", lambda rng: rng.uniform(0, 90, (5, 2))),
+    "spans": ("labels", lambda rng: np.sort(rng.uniform(0, 90, (6, 2)), 1)),
+    "quantiles": ("y", lambda rng: np.sort(rng.uniform(0, 90, 4))),
+    "quaternions": ("pose", lambda rng: rng.normal(size=4)),
+    "a matrix": ("pose", lambda rng: np.eye(4) + rng.normal(size=(4, 4))),
+    "degrees of a map": ("coords", lambda rng: rng.uniform(47, 48, (2, 2))),
+    "negative degrees": ("coordinates", lambda rng: rng.uniform(-90, 90, (5, 2))),
+    "colors": ("target", lambda rng: rng.integers(0, 256, (3, 4))),
+    "numbers of corners": ("num_corners", lambda rng: rng.integers(0, 90, (3, 2))),
+    "beyond the image": ("target", lambda rng: rng.uniform(0, 2000, (5, 4))),
+    "nothing": ("y", lambda rng: np.zeros((0, 4))),
+    "words": ("target", lambda rng: "cat"),
+    "missing": ("coords", lambda rng: np.full((3, 2), np.nan)),
+}  # fmt: skip
+
+
+def batch_of(key, make, seed=0, count=COUNT):
+    rng = np.random.default_rng(seed)
+    if key is None:
+        return [(IMAGE, make(rng)) for _ in range(count)]
+    return [{"image": IMAGE, key: make(rng)} for _ in range(count)]
+
+
+def message_of(fields, samples):
+    """Returns the message of the error or of the only warning, and whether it is an error."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            pinfeed.Collate(fields)(samples)
+        except ValueError as error:
+            return str(error), True
+    (one,) = seen
+    return str(one.message), False
+
+
+@pytest.mark.parametrize(("key", "make", "words", "raises"), FOUND.values(), ids=FOUND)
+def test_what_is_found(key, make, words, raises):
+    for seed in range(5):
+        samples = batch_of(key, make, seed)
+        text, is_error = message_of((RANDOM, None) if key is None else {"image": RANDOM}, samples)
+        assert words in text
+        assert raises in (is_error, None)
+        entry = "[1]" if key is None else f"['{key}']"
+        assert text.startswith(f"Collate: entry {entry} looks like ")
+        for field in (Stack(), Keep()):
+            still = (RANDOM, field) if key is None else {"image": RANDOM, key: field}
+            pinfeed.Collate(still)(samples)
+
+
+@pytest.mark.parametrize(("key", "make"), SILENT.values(), ids=SILENT)
+def test_what_is_not(key, make):
+    for seed in range(20):
+        for count in (2, 8, COUNT):
+            samples = batch_of(key, make, seed, count)
+            pinfeed.Collate((RANDOM, None) if key is None else {"image": RANDOM})(samples)
+
+
+def test_images_that_stay():
+    """Without a geometry that changes the image, nothing has to follow it."""
+    for key, make, *_ in FOUND.values():
+        samples = batch_of(key, make)
+        pinfeed.Collate((Image(), None) if key is None else {"image": Image()})(samples)
+
+
+def test_points_of_different_numbers():
+    rng = np.random.default_rng(0)
+    samples = [{"image": IMAGE, "target": points(rng, n)} for n in (3, 5, 0, 9)]
+    with pytest.warns(UserWarning, match=r"\['target'\] looks like points .* and Pad"):
+        pinfeed.Collate({"image": RANDOM, "target": Pad()})(samples)
+    with (
+        pytest.warns(UserWarning, match="looks like points"),
+        pytest.raises(ValueError, match="expected shape"),
+    ):
+        pinfeed.Collate({"image": RANDOM})(samples)
