@@ -332,11 +332,18 @@ def gather_columns(
     sources: list[Any],
     indices: npt.NDArray[np.int64],
     target: _Target,
-    names: list[str],
+    names: tuple[str, ...],
     threads: int,
     keys: tuple[Any, ...] | None,
 ) -> list[Any] | dict[Any, Any]: ...
-def stack_numbers(numbers: Sequence[float], name: str) -> torch.Tensor: ...
+def stack(
+    samples: Sequence[Any],
+    dtype: str | None,
+    scale: float | None,
+    target: _Target,
+    name: str,
+    threads: int,
+) -> Any: ...
 def erase_images(
     batch: Any,
     layout: str,

@@ -10,6 +10,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
+# A union would be created in each check; exact types are compared first.
+_NOT_CONTAINERS = (str, bytes, array.array)
+_CONTAINERS = (dict, list, tuple, Mapping, Sequence)
+
 
 def is_dataclass(node: Any) -> bool:
     """Whether ``node`` is an instance of a dataclass, but not an array such as zarr's."""
@@ -25,9 +29,9 @@ def is_namedtuple(node: Any) -> bool:
 
 def is_container(node: Any) -> bool:
     """Whether ``node`` contains other nodes; strings and arrays are entries."""
-    if isinstance(node, str | bytes | array.array):
+    if isinstance(node, _NOT_CONTAINERS):
         return False
-    return isinstance(node, Mapping | Sequence) or is_dataclass(node)
+    return isinstance(node, _CONTAINERS) or is_dataclass(node)
 
 
 def children(node: Any) -> list[tuple[str, Any]]:
@@ -43,7 +47,7 @@ def children(node: Any) -> list[tuple[str, Any]]:
 
 def parts(node: Any) -> list[Any]:
     """Returns the nodes in a container in the order of `children`, without steps."""
-    if isinstance(node, Mapping):
+    if type(node) is dict or isinstance(node, Mapping):
         return list(node.values())
     if is_dataclass(node):
         return [getattr(node, field.name) for field in dataclasses.fields(node)]

@@ -180,7 +180,7 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
     throw wrong_type(subject,
                      "expected a dense tensor on the CPU: " + reason.substr(0, reason.find('\n')));
   }
-  if (tensor.device.type != dlpack::kCpu && tensor.device.type != dlpack::kCudaHost) {
+  if (!tensor.on_cpu()) {
     throw wrong_type(subject, "a tensor on the CPU",
                      "one on " + std::string(py::str(object.attr("device"))),
                      "move it with .cpu() first");

@@ -1,4 +1,4 @@
-// _core.gather, permute and stack_numbers: copies of values, possibly cast.
+// _core.gather, permute and stack: copies of values, possibly cast.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -16,6 +16,7 @@
 #include "bindings/python/parallel.h"
 #include "bindings/python/samples.h"
 #include "bindings/python/scalar_types.h"
+#include "bindings/python/torch_exchange.h"
 #include "dispatch/dispatch.h"
 #include "kernels/gather.h"
 #include "kernels/lookahead.h"
@@ -116,8 +117,8 @@ py::object gather(py::object source, py::object indices, const std::optional<std
 // Gathers the same rows of several arrays, in one crossing from Python. `keys`: the keys of a dict,
 // or None for a list.
 py::object gather_columns(const py::list& sources, const py::object& indices,
-                          const py::object& target, const std::vector<std::string>& names,
-                          std::size_t threads, const std::optional<py::tuple>& keys) {
+                          const py::object& target, const py::tuple& names, std::size_t threads,
+                          const std::optional<py::tuple>& keys) {
   const py::tuple arrays(sources);  // another thread may change the list
   if (arrays.size() != names.size() || (keys && arrays.size() != keys->size())) {
     throw wrong_value(Subject{"gather_columns"}, std::to_string(arrays.size()) + " names and keys",
@@ -126,7 +127,8 @@ py::object gather_columns(const py::list& sources, const py::object& indices,
   py::list batches(keys ? 0 : arrays.size());
   py::dict by_key;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    py::object batch = gather(arrays[i], indices, std::nullopt, {}, target, names[i], threads, "");
+    const auto name = py::str(names[i]).cast<std::string>();
+    py::object batch = gather(arrays[i], indices, std::nullopt, {}, target, name, threads, "");
     if (keys) {
       by_key[(*keys)[i]] = std::move(batch);
     } else {
@@ -137,14 +139,53 @@ py::object gather_columns(const py::list& sources, const py::object& indices,
   return batches;
 }
 
-// int64, float64 or bool of shape (N,), from a sequence of Python's numbers, all of one type.
-py::object stack_numbers(const py::object& numbers, const std::string& name) {
-  const py::tuple items(numbers);  // another thread may change the list
-  NumberLists lists(items.size());
-  const Numbers read = lists.read(items, Subject{name});
+// int64, float64 or bool of shape (N,), from Python's numbers of one type. None for integers of
+// more than 64 bits.
+py::object stack_numbers(const py::tuple& numbers, const std::string& name) try {
+  NumberLists lists(numbers.size());
+  const Numbers read = lists.read(numbers, Subject{name});
   const Output out = make_output(OutputRequest(py::none(), true), {read.count}, read.dtype, name);
   std::copy_n(read.data, static_cast<std::size_t>(read.count) * read.dtype.item_size(), out.data);
   return out.array;
+} catch (const Problem&) {
+  return py::none();
+}
+
+// Whether torch.stack is faster, because it skips the validation of each tensor. Reused buffers and
+// streaming stores win from these batch sizes on: of any tensors, and of large tensors.
+bool are_small(const dlpack::Tensor& first, std::size_t samples) {
+  constexpr std::size_t kLarge = std::size_t{8} << 20, kLargeOfLarge = std::size_t{256} << 10;
+  constexpr std::size_t kLargeSample = std::size_t{32} << 10;
+  std::size_t bytes = std::size_t{first.type.bits} * first.type.lanes / 8;
+  for (std::int32_t i = 0; i < first.axes; ++i) bytes *= static_cast<std::size_t>(first.shape[i]);
+  return bytes * samples < (bytes < kLargeSample ? kLarge : kLargeOfLarge);
+}
+
+// Stacks numbers of Python, CPU tensors, or ndarrays. None for other samples and for mixed ones,
+// which only torch stacks.
+py::object stack(const py::object& samples, const std::optional<std::string>& dtype, Scale scale,
+                 py::object target, const std::string& name, std::size_t threads) {
+  const py::tuple items(samples);  // another thread may change the list
+  const py::object first = items[0];
+  PyTypeObject* const type = Py_TYPE(first.ptr());
+  const bool is_number = type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type;
+  if (!is_number && !is_tensor_itself(first)) {
+    if (!py::isinstance<py::array>(first)) return py::none();
+    return gather(items, py::none(), dtype, scale, std::move(target), name, threads, "");
+  }
+  const auto is_alike = [&](py::handle item) { return Py_TYPE(item.ptr()) == type; };
+  if ((is_number && dtype) || !std::ranges::all_of(items, is_alike)) return py::none();
+  if (is_number) return stack_numbers(items, name);
+  const std::optional<dlpack::Tensor> memory = find_memory(first);
+  if (!memory) return py::none();
+  if (!dtype && PyType_Check(target.ptr()) != 0 && are_small(*memory, items.size())) {
+    try {
+      return once([] { return imported("torch", "stack"); })(items);
+    } catch (py::error_already_set& error) {  // gather raises a clearer one
+      if (!error.matches(PyExc_RuntimeError) && !error.matches(PyExc_TypeError)) throw;
+    }
+  }
+  return gather(items, py::none(), dtype, scale, std::move(target), name, threads, "");
 }
 
 py::object permute(const py::object& array, const std::vector<std::size_t>& axes, py::object target,
@@ -188,7 +229,8 @@ void register_copies(py::module_& m) {
         py::arg("argument") = "");
   m.def("gather_columns", &gather_columns, py::arg("sources"), py::arg("indices"),
         py::arg("target"), py::arg("names"), py::arg("threads"), py::arg("keys"));
-  m.def("stack_numbers", &stack_numbers, py::arg("numbers"), py::arg("name"));
+  m.def("stack", &stack, py::arg("samples"), py::arg("dtype"), py::arg("scale"), py::arg("target"),
+        py::arg("name"), py::arg("threads"));
   m.def("permute", &permute, py::arg("array"), py::arg("axes"), py::arg("target"), py::arg("name"),
         py::arg("threads"), py::arg("argument") = "");
 }

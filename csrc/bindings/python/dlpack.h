@@ -43,6 +43,8 @@ struct Tensor {
   std::int64_t* shape;
   std::int64_t* strides;  // in items
   std::uint64_t byte_offset;
+
+  bool on_cpu() const { return device.type == kCpu || device.type == kCudaHost; }
 };
 
 struct ManagedTensor {

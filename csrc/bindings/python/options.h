@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "bindings/python/imported.h"
+
 namespace pinfeed::bindings {
 
 template <class Options, class Value>
@@ -30,7 +32,11 @@ pybind11::class_<Type, Holder...> bind_class(pybind11::module_& m, const char* n
 // The struct in a bound class. Null for an object of another type.
 template <class Type>
 const Type* held_in(pybind11::handle object) {
-  return object && pybind11::isinstance<Type>(object) ? object.cast<const Type*>() : nullptr;
+  // pybind11's isinstance searches for the class in each call.
+  const auto& type = once([] { return pybind11::type::of<Type>(); });
+  auto* const expected = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (!object || !PyObject_TypeCheck(object.ptr(), expected)) return nullptr;
+  return object.cast<const Type*>();
 }
 
 // Specialized for options whose numbers size or index memory: throws ValueError for invalid

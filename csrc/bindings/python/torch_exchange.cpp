@@ -47,6 +47,8 @@ constexpr TypeCode kCodes[] = {TypeCode::boolean, TypeCode::unsigned_int, TypeCo
 
 }  // namespace
 
+bool is_tensor_itself(py::handle object) { return Py_TYPE(object.ptr()) == torch().tensor_type; }
+
 bool is_tensor(py::handle object) {
   PyTypeObject* type = Py_TYPE(object.ptr());
   return type == torch().tensor_type || PyType_IsSubtype(type, torch().tensor_type);
@@ -56,6 +58,13 @@ dlpack::Tensor look_at_tensor(py::handle tensor) {
   dlpack::Tensor view;
   if (torch().api->tensor_from_object(tensor.ptr(), &view) != 0) throw py::error_already_set();
   return view;
+}
+
+std::optional<dlpack::Tensor> find_memory(py::handle tensor) {
+  dlpack::Tensor view;
+  const bool is_plain = torch().api->tensor_from_object(tensor.ptr(), &view) == 0;
+  if (!is_plain) PyErr_Clear();
+  return is_plain && view.on_cpu() ? std::optional(view) : std::nullopt;
 }
 
 dlpack::DataType dlpack_type(DType dtype) {

@@ -14,10 +14,13 @@
 namespace pinfeed::bindings {
 
 bool is_tensor(pybind11::handle object);
+bool is_tensor_itself(pybind11::handle object);  // not of a subclass
 
 // A view of a tensor, without ownership. Throws torch's exception if it has no plain memory
 // (sparse, meta, ...).
 dlpack::Tensor look_at_tensor(pybind11::handle tensor);
+// None if it has no plain memory, or not on the CPU.
+std::optional<dlpack::Tensor> find_memory(pybind11::handle tensor);
 
 // DLPack's name of a dtype, and the inverse: none for dtypes without kernels.
 dlpack::DataType dlpack_type(DType dtype);

@@ -146,8 +146,8 @@ class Collate:
         Args:
             samples: Non-empty sequence of samples. Arrays and tensors are split along the first axis.
         """
-        memory = worker_memory()  # also transfers tensors that torch or Keep puts into the batch
-        if memory is not None:
+        # Worker memory also transfers tensors that torch or Keep puts into the batch.
+        if not runtime.is_main and (memory := worker_memory()) is not None:
             memory.begin()
         batch: Any = samples if type(samples) is Rows else None
         if batch is None:
@@ -215,9 +215,9 @@ class Collate:
     def _plan(self) -> Entry:
         """Returns the plan for whole samples, with pinned memory if it is wanted now."""
         pin = (runtime.is_main or not is_worker()) and is_pinning_wanted(self.pin_memory)
-        if pin not in self._plans:
-            self._plans[pin] = Entry("Collate", self._fields, "", pin)
-        return self._plans[pin]
+        if (plan := self._plans.get(pin)) is None:
+            plan = self._plans[pin] = Entry("Collate", self._fields, "", pin)
+        return plan
 
     def __repr__(self) -> str:
         fields = [] if self.fields is None else [repr(self.fields)]

@@ -238,10 +238,10 @@ class Group:
         others = {key: field for key, field in by_key.items() if key not in grouped}
         self._compared = comparisons(others, in_dict=True)
 
-    def _plain_names(self) -> list[str]:
+    def _plain_names(self) -> tuple[str, ...]:
         """Returns the names of all entries in messages; empty if an entry has a field."""
         is_plain = all(entry.fields is None for entry in self._entries)
-        return [entry.field_context.name for entry in self._entries] if is_plain else []
+        return tuple(entry.field_context.name for entry in self._entries) if is_plain else ()
 
     def _entry(self, field: Any, step: str) -> Entry:
         return Entry(self._owner, field, self._context.path + step, self._context.pin)
@@ -258,16 +258,17 @@ class Group:
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
         """Returns the batch of rows of the arrays in a container."""
-        is_dict = type(sources) is dict
-        is_mapping = is_dict or isinstance(sources, Mapping)
-        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain:
+            is_dict = type(sources) is dict
+            columns = sources.values() if is_dict else parts(sources)
             rows = [source.rows for source in columns if type(source) is ArraySource]
             if len(rows) == len(columns):
                 target, threads = batch_allocator(self._context.pin), get_num_threads()
                 keys = self._names if is_dict else None
                 batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)
                 return batch if isinstance(batch, dict) else self._container(sources, batch)
+        is_mapping = isinstance(sources, Mapping)
+        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
             values = self._together(gather, columns, context)

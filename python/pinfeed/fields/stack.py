@@ -30,20 +30,15 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import ArraySource, Selection, Source
 from pinfeed.structure import entries, is_container
 
-# torch.stack is faster for small tensors because it skips per-tensor validation. Reused buffers and
-# streaming stores win from these batch sizes on: of any tensors, and of large tensors.
-_LARGE_BYTES = 8 << 20
-_LARGE_BYTES_OF_LARGE = 256 << 10
-_LARGE_SAMPLE_BYTES = 32 << 10
 #: The hint for samples that differ in length; native code has the same text.
 TAKE_ANY_LENGTH = (
     "Pad() and Jagged() take samples of different sizes, Keep() leaves them as they are"
 )
 #: Number types of Python and NumPy.
 _PYTHON_NUMBERS: set[type] = {int, float, bool}
-_NUMBERS = _PYTHON_NUMBERS | {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}
+_NUMPY_NUMBERS: set[type] = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}
 #: Types that consist of their values alone.
-_PLAIN = PLAIN_ARRAYS.union(_NUMBERS)
+_PLAIN = PLAIN_ARRAYS.union(_PYTHON_NUMBERS, _NUMPY_NUMBERS)
 
 
 class Stack(Field):
@@ -80,28 +75,21 @@ class Stack(Field):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        first = samples[0]
-        kind = type(first)
-        is_of_one_type = {*map(type, samples)} == {kind}
-        if is_of_one_type:
-            if kind in _NUMBERS and self.dtype is None:
-                return self._stack_numbers(samples, context)
-            if kind is torch.Tensor and self._is_small(first, samples, context):
-                try:
-                    return torch.stack(samples)  # type: ignore[arg-type] # any sequence will do
-                except (RuntimeError, TypeError):
-                    pass  # the code below raises a clearer error
-        if self.dtype is not None and isinstance(first, list | tuple):
+        kind, pin = type(samples[0]), context.pin
+        if self.dtype is not None and issubclass(kind, list | tuple):
             return self._stack(_as_arrays(samples, context), None, context)
-        # torch stacks tensors on devices, and tensor subclasses, which keep their class.
-        if not isinstance(first, np.ndarray) and not (
-            kind is torch.Tensor and is_of_one_type and first.is_cpu and _is_dense(first)
-        ):
-            return self._stack_by_torch(samples, context)
+        cast, target = (self._dtype_name, self.scale), batch_allocator(pin)
         try:
-            return self._stack(samples, None, context)
+            batch = _core.stack(samples, *cast, target, context.name, get_num_threads())
         except TypeError as error:  # torch promotes mixed dtypes, and supports more of them
             return self._stack_by_torch(samples, context, error)
+        is_numpy = batch is None and kind in _NUMPY_NUMBERS and self.dtype is None
+        if is_numpy and {*map(type, samples)} == {kind}:
+            batch = torch.from_numpy(np.array(samples))
+        # torch stacks tensors on devices, and tensor subclasses, which keep their class.
+        if batch is None:
+            return self._stack_by_torch(samples, context)
+        return as_output(batch, pin) if pin and (is_numpy or kind in _PYTHON_NUMBERS) else batch
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
@@ -135,29 +123,6 @@ class Stack(Field):
         target, threads = batch_allocator(context.pin), get_num_threads()
         cast = self._dtype_name, self.scale
         return _core.gather(samples, indices, *cast, target, context.name, threads)
-
-    def _is_small(self, first: torch.Tensor, samples: Sequence[Any], context: FieldContext) -> bool:
-        """Whether ``torch.stack`` is at least as fast."""
-        return (
-            self.dtype is None
-            and first.is_cpu
-            and _is_dense(first)  # sparse tensors have no nbytes
-            and first.nbytes * len(samples)
-            < (_LARGE_BYTES if first.nbytes < _LARGE_SAMPLE_BYTES else _LARGE_BYTES_OF_LARGE)
-            and batch_allocator(context.pin) is torch.Tensor
-        )
-
-    def _stack_numbers(self, samples: Sequence[Any], context: FieldContext) -> Any:
-        """Stacks numbers of one type as ``default_collate`` does, which reads them more slowly."""
-        if type(samples[0]) in _PYTHON_NUMBERS:
-            try:
-                batch = _core.stack_numbers(samples, context.name)
-            except ValueError:  # integers of more than 64 bits
-                return self._stack_by_torch(samples, context)  # which says so
-        else:
-            batch = torch.from_numpy(np.array(samples))
-        pin = context.pin
-        return as_output(batch, pin) if pin else batch
 
     def _stack_by_torch(
         self, samples: Sequence[Any], context: FieldContext, refusal: Exception | None = None

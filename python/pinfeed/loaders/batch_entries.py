@@ -33,10 +33,8 @@ def moves_itself(node: Any) -> bool:
     A UserDict, such as a tokenizer's BatchEncoding, is treated as a dict instead: its ``.to`` only
     moves the values.
     """
-    return (
-        callable(getattr(node, "to", None))
-        and not isinstance(node, torch.Tensor | UserDict)
-        and not isinstance(node, type)
+    return callable(getattr(node, "to", None)) and not isinstance(
+        node, (torch.Tensor, UserDict, type)
     )
 
 
@@ -48,8 +46,10 @@ def moved(entry: Any, device: torch.device) -> Any:
 
 def tensors_in(node: Any) -> list[torch.Tensor]:
     """Returns all tensors in nested containers."""
-    wholes = structure.entries(node, lambda node: isinstance(node, _WHOLE))
-    return [entry for _, entry in wholes if isinstance(entry, torch.Tensor)]
+    found: list[Any] = []
+    is_entry = lambda node: isinstance(node, _WHOLE)
+    structure.map_entries(lambda entry: found.append(entry) or entry, node, is_entry)  # type: ignore[func-returns-value]
+    return [entry for entry in found if isinstance(entry, torch.Tensor)]
 
 
 def has_own_memory(tensor: torch.Tensor) -> bool:
@@ -57,5 +57,5 @@ def has_own_memory(tensor: torch.Tensor) -> bool:
     return (
         tensor.layout == torch.strided
         and not tensor.is_nested
-        and not hasattr(tensor, "__tensor_flatten__")
+        and (type(tensor) is torch.Tensor or not hasattr(tensor, "__tensor_flatten__"))
     )

@@ -114,7 +114,7 @@ class StreamTransfer(Transfer):
                 entry = entries[i]
                 is_strided = isinstance(entry, torch.Tensor) and has_own_memory(entry)
                 entries[i] = entry.to(accelerator.device) if is_strided else _LateEntry(entry)
-            self._copy(list(copies.values()))
+            allocated = self._copy(list(copies.values()))
             for i, copy in copies.items():
                 entries[i] = copy.target
             next_entry = iter(entries)
@@ -122,9 +122,12 @@ class StreamTransfer(Transfer):
             if self._are_fields_there:
                 moved_batch = self._plan.apply(moved_batch, batch)
             events.append(accelerator.record(accelerator.copies))
-        size = sum(copy.source.nbytes for copy in copies.values())
-        has_late_entries = any(isinstance(entry, _LateEntry) for entry in entries)
-        memory = _device_memory(moved_batch, accelerator.device)
+        size = sum(copy.size for copy in copies.values())
+        has_late_entries = any(isinstance(entries[i], _LateEntry) for i in others)
+        if self._are_fields_there:  # their inputs can be freed
+            memory = _device_memory(moved_batch, accelerator.device)
+        else:
+            memory = (*allocated, *_device_memory([entries[i] for i in others], accelerator.device))
         return InFlight(moved_batch, size, tuple(events), memory, has_late_entries)
 
     @override
@@ -149,38 +152,42 @@ class StreamTransfer(Transfer):
     def close(self) -> None:
         self._buffers.close()
 
-    def _copy(self, copies: list[_TensorCopy]) -> None:
-        """Allocates the targets of all copies, and starts them on the current stream."""
+    def _copy(self, copies: list[_TensorCopy]) -> list[torch.Tensor]:
+        """Allocates the targets of all copies, which it returns, and starts the copies on this stream."""
         if not copies:
-            return
+            return []
         accelerator = self._accelerator
-        small = [copy for copy in copies if copy.source.nbytes <= _SMALL_BYTES]
-        large = [copy for copy in copies if copy.source.nbytes > _SMALL_BYTES]
+        small = [copy for copy in copies if copy.size <= _SMALL_BYTES]
+        large = [copy for copy in copies if copy.size > _SMALL_BYTES]
         pinned = [copy for copy in large if copy.is_dense and accelerator.is_pinned(copy.source)]
         staged = [copy for copy in large if copy not in pinned]
         end = 0
         for copy in small:
             end = copy.place(end)
         shared = accelerator.empty((end,), (1,), torch.uint8)
+        typed = {dtype: shared.view(dtype) for dtype in {copy.source.dtype for copy in small}}
         for copy in small:
-            copy.target = copy.within(shared)
+            copy.target = copy.within(typed)
         for copy in large:
             copy.target = accelerator.empty(copy.source.shape, copy.strides, copy.source.dtype)
         for copy in staged:
             end = copy.place(end)
         buffer = self._buffers.claim(end)
         buffer.held = [copy.source for copy in pinned]
+        dtypes = {copy.source.dtype for copy in (*small, *staged)}
+        typed = {dtype: buffer.memory.view(dtype) for dtype in dtypes}
         try:
             for copy in small:
-                copy.within(buffer.memory).copy_(copy.source)
+                copy.within(typed).copy_(copy.source)
             if small:
                 accelerator.copy(shared, buffer.memory[: len(shared)])
             for copy in pinned:
                 accelerator.copy(copy.target, copy.source)
             for copy in staged:
-                accelerator.copy(copy.target, copy.within(buffer.memory).copy_(copy.source))
+                accelerator.copy(copy.target, copy.within(typed).copy_(copy.source))
         finally:
             buffer.copied = accelerator.record(accelerator.copies)
+        return [shared, *(copy.target for copy in large)]
 
 
 class _TensorCopy:
@@ -188,30 +195,33 @@ class _TensorCopy:
 
     Attributes:
         source: The tensor on the host.
+        size: Its size in bytes.
         strides: The strides of ``source.to(device)``, without gaps.
         is_dense: Whether the source has the same strides.
         target: The tensor on the device, once allocated.
     """
 
-    __slots__ = ("_start", "is_dense", "source", "strides", "target")
+    __slots__ = ("_start", "is_dense", "size", "source", "strides", "target")
 
     def __init__(self, source: torch.Tensor) -> None:
-        self.source = source
-        like = source if source.is_contiguous() else torch.empty_like(source, device="meta")
-        self.strides = like.stride()
-        self.is_dense = source.stride() == self.strides
+        self.source, self.size = source, source.nbytes
+        self.strides = strides = source.stride()
+        if not source.is_contiguous():
+            self.strides = torch.empty_like(source, device="meta").stride()
+        self.is_dense = strides == self.strides
         self.target = source
         self._start = 0
 
     def place(self, start: int) -> int:
         """Sets its offset in the staging buffer; returns the next free offset."""
         self._start = start
-        return aligned(start + self.source.nbytes)
+        return aligned(start + self.size)
 
-    def within(self, memory: torch.Tensor) -> torch.Tensor:
-        """Returns its part of a buffer, as a tensor like the source."""
-        part = memory[self._start : self._start + self.source.nbytes]
-        return part.view(self.source.dtype).as_strided(self.source.shape, self.strides)
+    def within(self, typed: dict[torch.dtype, torch.Tensor]) -> torch.Tensor:
+        """Returns its part of a buffer, given by dtype, as a tensor like the source."""
+        buffer = typed[self.source.dtype]
+        start = self._start // buffer.itemsize
+        return buffer.as_strided(self.source.shape, self.strides, start)
 
 
 class _LateEntry:

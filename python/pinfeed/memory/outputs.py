@@ -22,6 +22,11 @@ Allocator = Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
 #: Fill new memory with a pattern, like the native pool, to expose bytes that are never written.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
+#: Whether a device is initialized, for each device that torch was built for. Asked for each batch.
+_ARE_INITIALIZED: list[Callable[[], bool]] = [
+    device.is_initialized for device in (torch.cuda, torch.xpu) if device._is_compiled()
+]
+
 _is_refused = False  # whether the system has refused to pin memory for this process
 
 
@@ -67,8 +72,8 @@ def is_pinning_wanted(pin: Pin) -> bool:
 
 def is_accelerator_in_use() -> bool:
     """Whether this process has initialized a device that copies from pinned memory."""
-    # Both are False in a process that was forked from an initialized one.
-    return torch.cuda.is_initialized() or torch.xpu.is_initialized()  # type: ignore[no-untyped-call]
+    # False in a process that was forked from an initialized one.
+    return bool(_ARE_INITIALIZED) and any(asked() for asked in _ARE_INITIALIZED)
 
 
 def torch_pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

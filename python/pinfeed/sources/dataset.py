@@ -287,8 +287,9 @@ class Rows(SampleBatch):
                 raise ValueError(f"Rows: sources must hold at least one array, got {sources!r}")
             length = len(first)
         self.sources = sources
-        indices = _core.as_indices(indices, length, "ArrayDataset: indices")
-        super().__init__(indices, length, epoch, packing, copies)
+        # SampleBatch.__init__, whose call takes longer than the rest.
+        self.indices = _core.as_indices(indices, length, "ArrayDataset: indices")
+        self.dataset_length, self.epoch, self.packing, self.copies = length, epoch, packing, copies
 
     def __len__(self) -> int:
         return len(self.indices)
