@@ -95,7 +95,8 @@ def test_the_limit(name):
 
 def test_the_page_documents_each_limit():
     page = (Path(__file__).parents[2] / "docs/profile-your-loader.md").read_text(encoding="utf-8")
-    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == [*LIMITS]
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert sorted(rows) == sorted(LIMITS)
 
 
 def test_the_stages_of_a_slow_sampler_add_up():
