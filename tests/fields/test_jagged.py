@@ -180,6 +180,24 @@ def test_gradients_flow_through_nested_tensors():
     assert (values.grad == 3).all()
 
 
+@pytest.mark.parametrize("method", ["unbind", "cu_seqlens"])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_offsets_of_other_types_and_orders(method, kind):
+    for offsets, error, words in [
+        ([0.0, 3.0], TypeError, r"offsets must be an array of integers .*float\d+ \(2,\)"),
+        ([[0, 3]], TypeError, r"offsets must be an array of integers .*int64 \(1, 2\)"),
+        ([False, True], TypeError, "offsets must be an array of integers .*bool"),
+        ([3, 2, 0], ValueError, "offsets must not decrease"),
+        ([-1, 3], ValueError, "must be from 0"),
+    ]:
+        with pytest.raises(error, match=f"^{method}: {words}|^{method}: .*{words}"):
+            getattr(pinfeed.JaggedBatch(np.arange(3), kind(offsets)), method)()
+    with pytest.raises(
+        TypeError, match=f"^{method}: offsets must be an array of integers .*got list"
+    ):
+        getattr(pinfeed.JaggedBatch(np.arange(3), [0, 3]), method)()
+
+
 def test_cu_seqlens():
     batch = JAGGED(BOXES)
     assert batch.cu_seqlens().dtype == torch.int32

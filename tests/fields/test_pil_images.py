@@ -301,3 +301,21 @@ def test_axes_that_pil_images_lack():
     )
     with pytest.raises(TypeError, match=message):
         collate([image_of("RGB")])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("RGB", "YCbCr"), ("HSV", "RGB"), ("LAB", "RGB"), ("RGBA", "CMYK")]
+)
+@pytest.mark.parametrize(
+    "field", [pinfeed.Image(), pinfeed.Image(dtype=torch.uint8), pinfeed.Patches(2)], ids=repr
+)
+def test_modes_of_equally_many_channels_do_not_mix(field, first, second):
+    image = PIL.Image.new("RGB", (4, 4), (10, 200, 30))
+    one, other = PIL.Image.new(first, (4, 4)), image.convert(second)
+    with pytest.raises(
+        ValueError, match=rf"sample 1: .*one mode, such as '{first}', got '{second}'"
+    ):
+        pinfeed.Collate(field)([one, other])
+    pinfeed.Collate(field)([other, other])
+    if first == "RGB":
+        pinfeed.Collate(field)([one, other.convert("RGB")])

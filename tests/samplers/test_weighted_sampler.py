@@ -90,6 +90,23 @@ def test_ranks_share_one_epoch(replacement, world_size):
     assert np.concatenate(steps).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")], ids=repr)
+@pytest.mark.parametrize("labels", [["a", "b", "a"], [0, 1, 0], np.array([0.0, 1, 0])], ids=repr)
+def test_missing_labels(labels, missing):
+    column = np.array([*labels, missing]) if isinstance(labels, np.ndarray) else [*labels, missing]
+    with pytest.raises(TypeError, match=r"got (None|nan) at index 3; give samples without a label"):
+        WeightedSampler.balanced(column, batch_size=1)
+    other = 2 if labels[0] == 0 else "none"
+    drawn(WeightedSampler.balanced([*labels, other], batch_size=1))
+    drawn(WeightedSampler.balanced(labels, batch_size=1))
+
+
+@pytest.mark.parametrize("labels", [["1", 1], [b"a", "a"], ("True", True)], ids=repr)
+def test_labels_of_several_types_are_not_made_strings(labels):
+    with pytest.raises(TypeError, match=r"labels must be of one sortable type, .* but '<' not"):
+        WeightedSampler.balanced(labels, batch_size=1)
+
+
 def test_balanced_classes_are_equally_frequent():
     labels = np.repeat(["cat", "dog", "emu"], [9000, 900, 100])
     sampler = WeightedSampler.balanced(labels, num_samples=90_000, batch_size=1000, seed=2)

@@ -52,6 +52,7 @@ INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
 
 # PIL modes of colors, and modes whose pixels can be classes, such as palette indices.
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
+_CHANNELS = {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "CMYK": 4}
 _PIL_MASKS = ("L", "P", "1", "I;16", "I")
 
 
@@ -377,7 +378,11 @@ class Image(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         is_mask = self._is_mask
-        images = [as_array(s, is_mask, context.name, i, self.axes) for i, s in enumerate(samples)]
+        modes: dict[int, str] = {}
+        images = [
+            as_array(sample, is_mask, context.name, position, modes, self.axes)
+            for position, sample in enumerate(samples)
+        ]
         self._check_units(images, context)
         return self._batch(images, None, context)
 
@@ -492,8 +497,13 @@ class Image(Field):
             raise ValueError(Problem(name, expected, str(tuple(images.shape)), hint))
 
 
-def as_array(sample: Any, is_mask: bool, name: str, position: int, axes: str = "HWC") -> Any:
-    """Returns the pixels of a PIL image, and any other sample, whose axes are ``axes``, unchanged."""
+def as_array(
+    sample: Any, is_mask: bool, name: str, position: int, known: dict[int, str], axes: str = "HWC"
+) -> Any:
+    """Returns the pixels of a PIL image, and any other sample, whose axes are ``axes``, unchanged.
+
+    ``known`` has the mode of the batch's earlier PIL images by number of channels; this adds the image's.
+    """
     if isinstance(sample, ARRAYS):
         return sample
     pil = sys.modules.get("PIL.Image")  # PIL images exist only after this import
@@ -533,4 +543,10 @@ def as_array(sample: Any, is_mask: bool, name: str, position: int, axes: str = "
             fix = f"np.asarray(image).astype(np.{dtype}) returns its values"
         expected = f"a PIL image of one of the modes {modes}"
         raise TypeError(Problem(name, expected, repr(sample.mode), fix, sample=position))
+    if channels := _CHANNELS.get(sample.mode):
+        mode = known.setdefault(channels, sample.mode)
+        if mode != sample.mode:
+            hint = f"convert all images to one mode, such as .convert({mode!r})"
+            expected = f"PIL images of one mode, such as {mode!r}"
+            raise ValueError(Problem(name, expected, repr(sample.mode), hint, sample=position))
     return pil_pixels(sample)

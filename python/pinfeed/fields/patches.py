@@ -357,12 +357,13 @@ class Patches(Field):
 
 def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int | None], Any]]:
     """Yields the images and clips of a batch, each with its sample number and position in a list."""
+    modes: dict[int, str] = {}
     for number, sample in enumerate(samples):
         if isinstance(sample, list | tuple):
             for part, image in enumerate(sample):
-                yield (number, part), as_array(image, False, name, number)
+                yield (number, part), as_array(image, False, name, number, modes)
         elif sample is not None:
-            yield (number, None), as_array(sample, False, name, number)
+            yield (number, None), as_array(sample, False, name, number, modes)
 
 
 # Families of transformers' image processors by arithmetic, which their settings don't show.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -126,13 +127,23 @@ class JaggedBatch(NamedTuple):
             >>> pinfeed.Collate(pinfeed.Jagged())([[1, 2, 3], [4]]).unbind()
             [tensor([1, 2, 3]), tensor([4])]
         """
-        offsets, length = self.offsets.tolist(), len(self.values)
-        if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
-            raise ValueError(
-                f"unbind: offsets must not decrease and must be from 0 to {length}, the length of "
-                f"the values, got {offsets}"
-            )
+        offsets = self._offsets("unbind", len(self.values))
         return [self.values[i:j] for i, j in itertools.pairwise(offsets)]
+
+    def _offsets(self, function: str, length: float) -> list[int]:
+        """Returns the offsets as a list; raises unless they are integers from 0 to ``length`` that don't decrease."""
+        offsets = self.offsets.tolist() if hasattr(self.offsets, "tolist") else None
+        if not isinstance(offsets, list) or {*map(type, offsets)} - {int}:
+            got = getattr(self.offsets, "dtype", type(self.offsets).__name__)
+            raise TypeError(
+                f"{function}: offsets must be an array of integers of shape (B + 1,), got {got} {tuple(getattr(self.offsets, 'shape', ()))}"
+            )
+        if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
+            limit = " on" if length == math.inf else f" to {length}, the length of the values"
+            raise ValueError(
+                f"{function}: offsets must not decrease and must be from 0{limit}, got {offsets}"
+            )
+        return offsets
 
     def cu_seqlens(self) -> Any:
         """Returns the offsets as int32, for variable-length attention kernels.
@@ -140,7 +151,7 @@ class JaggedBatch(NamedTuple):
         Raises:
             ValueError: If the batch has 2**31 items or more.
         """
-        total = int(self.offsets[-1])
+        total = (self._offsets("cu_seqlens", math.inf) or [0])[-1]
         if total >= 2**31:
             raise ValueError(
                 f"cu_seqlens: offsets must be less than 2**31 to be int32, got {total}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator
 from typing import Any, Literal, Self
@@ -129,8 +130,19 @@ class WeightedSampler(OrderSampler):
             [10000, 10000, 10000]
         """
         name = f"{cls.__name__}.balanced"
+        kinds = {*map(type, labels)} if isinstance(labels, list | tuple) else set()
+        are_texts = {(issubclass(kind, str), issubclass(kind, bytes)) for kind in kinds}
+        if len(are_texts) > 1:  # NumPy makes strings of the others
+            labels = np.fromiter(labels, object, len(labels))
         array = checked_column(labels, f"{name}: labels", "labels")
         try:
+            if array.dtype.kind in "fO":
+                for index, label in enumerate(array.tolist()):
+                    if label is None or (isinstance(label, float) and math.isnan(label)):
+                        raise TypeError(
+                            f"{name}: labels must be of one sortable type, got {label!r} at index {index}; "
+                            "give samples without a label a class of their own, or leave them out"
+                        )
             _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
         except TypeError as error:
             raise TypeError(

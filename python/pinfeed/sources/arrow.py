@@ -98,7 +98,8 @@ def _table_of(value: Any) -> str:
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(value, datasets.IterableDataset):
         return "; StreamDataset takes streams"
-    call = as_table(value)
+    is_of_dicts = isinstance(value, list) and {*map(type, value)} == {dict}
+    call = "pyarrow.Table.from_pylist(x)" if is_of_dicts else as_table(value)
     return f"; pass {call}" if call else ""
 
 

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, require_flags, with_hints
+from pinfeed.arguments import ARRAYS, Problem, conversion_hint, require_flags, with_hints
 from pinfeed.files.mapped import open_npy, stamp
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged import RaggedArray, is_ragged_directory
@@ -256,9 +256,9 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
     if isinstance(part, ARRAYS) and not is_path:
         return ArraySource(part, name)
     expected = "an ndarray, a memmap, a CPU tensor or a RaggedArray, or paths of .npy files only"
-    raise TypeError(
-        f"{name}: expected {'a path like part 0' if is_path else expected}, got {type(part).__name__}"
-    )
+    expected = "a path like part 0" if is_path else expected
+    hint = conversion_hint(part) if hasattr(part, "__array__") else ""
+    raise TypeError(Problem(name, expected, type(part).__name__, hint))
 
 
 def _require_alike(first: Any, part: Any, number: int, is_sample: bool) -> None:
