@@ -153,13 +153,13 @@ def check_plain(value: Any, name: str) -> None:
     raise TypeError(Problem(name, "an array or a list of numbers", kind, hint))
 
 
-def require_no_table(given: Any, name: str, what: str) -> None:
+def require_no_table(value: Any, name: str, what: str) -> None:
     """Raises TypeError for a table, whose iteration yields columns, and for what `check_plain` rejects."""
-    if not isinstance(given, list | tuple):
-        check_plain(given, name)
-    if hasattr(type(given), "columns"):
+    if not isinstance(value, list | tuple):
+        check_plain(value, name)
+    if hasattr(type(value), "columns"):
         column = "iterate ArrayDataset.from_arrow(table) for rows, or its [key] for a column"
-        raise TypeError(Problem(name, f"an iterable of {what}", type(given).__name__, column))
+        raise TypeError(Problem(name, f"an iterable of {what}", type(value).__name__, column))
 
 
 def as_table(value: Any) -> str:

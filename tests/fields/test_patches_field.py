@@ -214,7 +214,7 @@ GOOD = np.zeros((30, 40, 3), np.uint8)
         ([GOOD, np.zeros((5, 2000, 3), np.uint8)], {}, ValueError, ["sample 1", "200 times", "crop"]),
         ([GOOD, GOOD[..., 0]], {}, ValueError, ["sample 1", "(30, 40)", '.convert("RGB")']),
         ([[GOOD], [np.zeros((30, 40, 4), np.uint8)]], {}, ValueError, ["sample 1[0]", "3 channels"]),
-        ([GOOD[..., :1]], {}, ValueError, ["1 channels and 3 values"]),
+        ([GOOD[..., :1]], {}, ValueError, ["expected 3 channels, one for each value of mean and std, got 1"]),
         ([GOOD.astype(np.int64)], {}, TypeError, ["int64", ".astype(np.uint8)"]),
         ([np.zeros((3, 30, 40, 3), np.uint8), np.zeros((0, 30, 40, 3), np.uint8)], {"input": "THWC"},
             ValueError, ["sample 1", "at least one frame"]),

@@ -174,7 +174,11 @@ def test_bad_input_leaves_out_untouched():
         ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 13, 3), np.uint8)], ValueError, "sample 1"),
         ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12), np.uint8)], ValueError, "sample 1"),
         ([np.zeros((8, 12, 3), np.uint8), np.zeros((8, 12, 4), np.uint8)], ValueError, "RGB"),
-        ([np.zeros((8, 12, 1), np.uint8)], ValueError, "1 channels and 3 values"),
+        (
+            [np.zeros((8, 12, 1), np.uint8)],
+            ValueError,
+            "expected 3 channels, one for each value of mean and std, got 1",
+        ),
         ([np.zeros((8, 12, 3), np.int64)], TypeError, "astype(np.uint8)"),
         ([np.zeros((8, 12, 3), np.uint8)], ValueError, "(6, 48)"),
         ([], ValueError, "at least one"),

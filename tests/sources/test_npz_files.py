@@ -141,7 +141,7 @@ REFUSED = {
     "no .npy file": (member(b"hello"), r"member 'x\.npy' is not a \.npy file of numbers: "),
     "an empty member": (member(b""), r"member 'x\.npy' is not a \.npy file of numbers: "),
     "a later version": (member(b"\x93NUMPY\x03\x00" + npy(np.arange(3))[8:]), r"format version \(3, 0\) is not for arrays of numbers"),
-    "a cut array": (member(npy(np.arange(100))[:-1]), r"a int64 array of shape \(100,\) ends at byte 928, but the member has 927 bytes"),
+    "a cut array": (member(npy(np.arange(100))[:-1]), r"an array of int64 and shape \(100,\) ends at byte 928, but the member has 927 bytes"),
     "no local header": (replaced(b"PK\x03\x04", b"PK\x03\x05"), "expected its header at byte 0, but there is none"),
     "no archive": (lambda path: path.write_bytes(b"hello"), r"is not a complete \.npz file: "),
     "nothing": (lambda path: path.touch(), r"is not a complete \.npz file: "),

@@ -75,7 +75,7 @@ class CollateRandomState:
             samples: The samples of the batch.
             epoch: The epoch that the samples or their stream carry; None if they carry none.
         """
-        read = IndexBatch.last_read(len(samples))
+        last_batch = IndexBatch.last_read(len(samples))
         if self.seed is None:
             return BatchRandomState(np.arange(len(samples)))
         batch = samples if isinstance(samples, SampleBatch) else None
@@ -93,8 +93,8 @@ class CollateRandomState:
                 'key of an integer in each sample: Collate(..., id_key="id"); or leave out seed'
             )
         copies = None if batch is None else batch.copies
-        if epoch is None and read is not None:
-            epoch, copies = read.epoch, read.copies
+        if epoch is None and last_batch is not None:
+            epoch, copies = last_batch.epoch, last_batch.copies
         if epoch is None:
             epoch = self.epoch
             self._watch(numbers, None if batch is None else batch.dataset_length)

@@ -85,12 +85,15 @@ class ImageGroup:
         """
         fields, contexts, boxes = self._fields, self._entries, self._boxes
         batches = dict.fromkeys(self.keys, ABSENT)
-        read = {key: batch for key in self._followers if (batch := make(key)) is not ABSENT}
-        objects, crops = read[boxes].objects if boxes in read else None, None
+        followers = {key: batch for key in self._followers if (batch := make(key)) is not ABSENT}
+        objects, crops = followers[boxes].objects if boxes in followers else None, None
         if self._image in self.keys:
             batches[self._image], crops = make(self._image, True, objects)
         batches |= {key: make(key) for key in self.labels}
-        for key, items in read.items():  # boxes first, because they determine which objects remain
+        for (
+            key,
+            items,
+        ) in followers.items():  # boxes first, because they determine which objects remain
             batches[key] = fields[key].transformed(items, crops, objects, contexts[key])
         if objects is None:
             return batches, None

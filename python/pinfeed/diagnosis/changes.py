@@ -150,10 +150,10 @@ def _with_workers(measured: Measured, loader: LoaderCopy, single: Run, count: in
     now, epoch = loader.settings, loader.epoch
     # For a loader without workers so far, make them persistent if they would start too often.
     is_short = single.startup > measured.loop.period * (epoch or 1 << 40) / count / 10
-    stays = now.persistent or (is_short and not now.workers and not _misses_epochs(loader))
-    note = _STAY * (stays and not isinstance(loader.dataset, StreamDataset))
-    code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * stays})"
-    settings = replace(now, workers=count, persistent=stays, epoch=epoch)
+    persistent = now.persistent or (is_short and not now.workers and not _misses_epochs(loader))
+    note = _STAY * (persistent and not isinstance(loader.dataset, StreamDataset))
+    code = f"DataLoader(..., num_workers={count}{', persistent_workers=True' * persistent})"
+    settings = replace(now, workers=count, persistent=persistent, epoch=epoch)
     note = _STREAM if loader.is_stream and count > 1 else note
     name = f"{count} worker{'s' * (count > 1)}"
     return Change(name, code, settings, note, max_speedup=1 + count / max(1, now.workers))

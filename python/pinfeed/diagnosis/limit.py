@@ -159,8 +159,8 @@ class Measured:
             if self.straggling()[0] > 0.4:
                 return "stragglers"
         if not workers:
-            beside = loop.period - max(step, loop.sampler + loop.production)
-            missing = beside if is_thread else loop.unexplained
+            rest = loop.period - max(step, loop.sampler + loop.production)
+            missing = rest if is_thread else loop.unexplained
             threshold = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
             # Inconclusive if the loop mostly waits for a CPU.
             if missing > max(threshold, wait / 8):

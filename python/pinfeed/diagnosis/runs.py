@@ -243,7 +243,7 @@ class LoaderCopy:
             count = 4 if bytes_in(self.batch) < LARGE else 1
             again = [one for one in itertools.islice(self.indices, count) for _ in range(4)]
             settings = replace(settings, epoch=len(again))
-        alike, repeated, four = [], [], list[Any]()
+        equal, repeated, four = [], [], list[Any]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             variant = self._variant(Run(settings), again, in_order=True)
@@ -251,13 +251,13 @@ class LoaderCopy:
                 four.append(batch)
                 if len(four) == 4:  # two of one worker, alternating with two of the other
                     one, other, next_of_one, next_of_other = four
-                    alike += [
+                    equal += [
                         have_equal_values(one, other),
                         have_equal_values(next_of_one, next_of_other),
                     ]
                     repeated.append(have_equal_values(one, next_of_one))
                     four.clear()
-        self.repeats = bool(repeated) and all(alike) and not all(repeated)
+        self.repeats = bool(repeated) and all(equal) and not all(repeated)
 
     def run(
         self,

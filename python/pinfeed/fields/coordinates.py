@@ -149,10 +149,10 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
     alternatives = {
         f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
     }
-    turned = raw[:, [1, 0, 3, 2]]
-    alternatives[_TURNED] = turned, format
+    swapped = raw[:, [1, 0, 3, 2]]
+    alternatives[_TURNED] = swapped, format
     if format != "xyxy":  # TensorFlow's y1, x1, y2, x2
-        alternatives[f'format="xyxy" and {_TURNED}'] = turned.copy(), "xyxy"
+        alternatives[f'format="xyxy" and {_TURNED}'] = swapped.copy(), "xyxy"
     min_count = is_far.sum()
     hints: list[tuple[int, str]] = []
     for alternative, (boxes, other) in alternatives.items():

@@ -520,8 +520,8 @@ def as_array(
         hint = "call its load() or convert() before its file is closed"
         if isinstance(error, OSError):
             kind, hint = OSError, "leave this file out, or set PIL.ImageFile.LOAD_TRUNCATED_IMAGES"
-        what = getattr(sample, "filename", "") or "the image"
-        wrong = f"Pillow can't read {what}: {str(error) or 'the file is closed'}"
+        file = getattr(sample, "filename", "") or "the image"
+        wrong = f"Pillow can't read {file}: {str(error) or 'the file is closed'}"
         raise kind(Problem(name, wrong, hint=hint, sample=position)) from error
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:

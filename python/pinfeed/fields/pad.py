@@ -265,9 +265,11 @@ class Pad(Field):
                 f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
                 f"same dict, without like=; got {other!r} there"
             )
-        field, own = copy.copy(self), self.padding
+        field, padding = copy.copy(self), self.padding
         shared = {name: getattr(other.padding, name) for name in OF_SHAPES}
-        field.padding = Padding("Pad", own.pad_value, dtype=own.dtype, scale=own.scale, **shared)
+        field.padding = Padding(
+            "Pad", padding.pad_value, dtype=padding.dtype, scale=padding.scale, **shared
+        )
         return field
 
     @override

@@ -191,9 +191,9 @@ class Patches(Field):
                 f"Patches: {geometry!r} crops around the boxes of objects, but Patches can't move "
                 "boxes; use RandomResizedCrop or RandomCrop"
             )
-        has_rule = self.max_pixels is not None or self.max_patches is not None
+        has_limit = self.max_pixels is not None or self.max_patches is not None
         for step in geometry.steps:
-            if has_rule and isinstance(step, Resizing):
+            if has_limit and isinstance(step, Resizing):
                 raise ValueError(
                     f"Patches: images are resized by {step!r}, and by max_pixels or max_patches; "
                     "leave one of them out"
@@ -347,12 +347,12 @@ class Patches(Field):
             outputs.append((self.cu_seqlens, torch.nn.functional.pad(ends, (1, 0))))
         if self.pad_to is not None and self.mask is not False:
             outputs.append((self.mask, torch.arange(self.pad_to, device="cpu") < counts[:, None]))
-        beside = {
+        extras = {
             key: as_output(part, context.pin) for key, part in outputs if isinstance(key, str)
         }
         inside = [as_output(part, context.pin) for key, part in outputs if key is True]
         batch = (values, *inside) if inside else values
-        return EntryWithExtras(batch, beside) if beside else batch
+        return EntryWithExtras(batch, extras) if extras else batch
 
 
 def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int | None], Any]]:

@@ -283,8 +283,8 @@ class Points(Target):
         points, offsets, sizes = items
         if crops is None:
             self._require_no_objects(offsets, context)
-            none = torch.zeros(points.shape, device="cpu")
-            return JaggedBatch(none, torch.from_numpy(offsets))
+            zeros = torch.zeros(points.shape, device="cpu")
+            return JaggedBatch(zeros, torch.from_numpy(offsets))
         require_canvases(sizes, crops.native.sources, context.name)
         require_points_inside(
             points, offsets, crops.native.sources, self._first_batches, context.name
@@ -467,8 +467,8 @@ def _arrays(samples: Sequence[Any], item_shape: tuple[int, ...], name: str) -> l
             raise TypeError(Problem(name, expected, type(sample).__name__, sample=position))
         arrays.append(array)
     shape = next((array.shape[1:] for array in arrays if not _is_empty(array)), item_shape)
-    none = np.zeros((0, *shape))
-    return [none if _is_empty(array) else array for array in arrays]
+    empty = np.zeros((0, *shape))
+    return [empty if _is_empty(array) else array for array in arrays]
 
 
 def _as_bytes(masks: Any, is_bool: bool) -> Any:

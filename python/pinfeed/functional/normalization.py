@@ -169,8 +169,8 @@ class Normalization:
         if pixels is None:
             return "", False
         if high > 16 * 255 and is_of_bytes:
-            way = "pass scale=1/65535" if is_float else "leave it out"
-            return f"values up to {high:g} with {of}, which is for values of 0..255; {way}", True
+            fix = "pass scale=1/65535" if is_float else "leave it out"
+            return f"values up to {high:g} with {of}, which is for values of 0..255; {fix}", True
         if not is_float or low < 0:
             return "", False
         if high > 100 and self._keeps_fractions():

@@ -318,8 +318,8 @@ def patchify(
     clips = [patching.frames_of(clip) for clip in images]
     frames = np.array([len(clip) for clip in clips])
     try:
-        every = [image for clip in clips for image in clip]
-        return patching.batch(every, None, frames, out, "patchify: images")
+        frames_of_all = [image for clip in clips for image in clip]
+        return patching.batch(frames_of_all, None, frames, out, "patchify: images")
     except (TypeError, ValueError) as error:
         problem = Problem.of(error)
         if problem is not None and problem.sample is not None:  # from frame number to clip number

@@ -103,8 +103,8 @@ def _samples(node: Any, count: int) -> list[Any]:
         return node.unbind()
     if isinstance(node, ARRAYS) and type(node) not in PLAIN_ARRAYS:
         rows = [node[i] for i in range(count)]
-        for kept in [node[:1]] if isinstance(node, np.ndarray) else rows[:1]:
-            if vars(node).keys() - getattr(kept, "__dict__", {}).keys():
+        for slice_ in [node[:1]] if isinstance(node, np.ndarray) else rows[:1]:
+            if vars(node).keys() - getattr(slice_, "__dict__", {}).keys():
                 check_plain(node, "unbind: array")  # rows lose attributes, such as a unit
         return rows
     if isinstance(node, ARRAYS) or not _readings_of_structure(node).keys() & {count, None}:
@@ -153,9 +153,11 @@ def _refuse(node: Any, path: str) -> None:
         first = next(iter(by_path))
         if not readings.keys() & by_path[first].keys():
             _refuse_offsets(node, path, "")
-            has, beside = (" or ".join(map(str, some)) for some in (readings, by_path[first]))
+            count, first_count = (
+                " or ".join(map(str, counts)) for counts in (readings, by_path[first])
+            )
             raise ValueError(
-                f"unbind: entry {other} has {has} samples, but entry {first} has {beside}; leave one of "
+                f"unbind: entry {other} has {count} samples, but entry {first} has {first_count}; leave one of "
                 "them out"
             )
     raise TypeError(

@@ -240,8 +240,8 @@ class PackSampler(EpochSampler):
 
     @override
     def _identity(self) -> dict[str, Any]:
-        tied = {name.lstrip("_"): getattr(self, name) for name in self.SHOWN}
-        return super()._identity() | ({} if self.balance == "count" else tied)
+        settings = {name.lstrip("_"): getattr(self, name) for name in self.SHOWN}
+        return super()._identity() | ({} if self.balance == "count" else settings)
 
     def _losses(self) -> tuple[npt.NDArray[np.int64], PackLosses]:
         """Returns the number of tokens used of each document, and the losses."""

@@ -479,8 +479,8 @@ def _in_path(path: str, name: str) -> Any:
         )
     if len(arrays) > 2 and len({name.rstrip("0123456789") for name in arrays}) == 1:
         files = [file for file in arrays.values() if os.path.isfile(file)]
-        few = [ArraySource.open(file, name).describe() for file in files[:3]]
-        if len(files) == len(arrays) and len({*few}) == 1:
+        descriptions = [ArraySource.open(file, name).describe() for file in files[:3]]
+        if len(files) == len(arrays) and len({*descriptions}) == 1:
             raise ValueError(
                 f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
                 f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) returns the paths by number: "

@@ -81,7 +81,7 @@ def _array(stored: npt.NDArray[np.uint8], name: str) -> npt.NDArray[Any]:
     header = NpyHeader.read(io.BytesIO(stored[:MAX_HEADER_BYTES].tobytes()), name)
     if header.end > len(stored):
         raise ValueError(
-            f"{name}: a {header.dtype} array of shape {header.shape} ends at byte {header.end}, "
+            f"{name}: an array of {header.dtype} and shape {header.shape} ends at byte {header.end}, "
             f"but the member has {len(stored)} bytes"
         )
     values = stored[header.offset : header.end].view(header.dtype)
