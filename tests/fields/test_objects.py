@@ -566,6 +566,22 @@ def test_columns_whose_counts_match_the_boxes_raise(batches, fields, message):
     check(lambda: [collate(samples) for samples in batches], ValueError, message)
 
 
+def test_rows_of_boxes_in_images_with_equally_many():
+    fields = {"image": pinfeed.Image(augment=augment.CenterCrop(10)), "boxes": pinfeed.Boxes()}
+    samples = objects((2,) * 4, speed=lambda n: np.ones((n, 3)), eye=np.eye, size=np.ones)
+    collate = pinfeed.Collate(fields)
+    text = r"\['speed'\] seems to have a value for each box of \['boxes'\], .* Boxes\(labels="
+    with pytest.warns(UserWarning, match=text) as seen:
+        collate(samples)
+    assert len(seen) == 1
+    collate(samples)  # once
+    named = fields | {"boxes": pinfeed.Boxes(labels=("labels", "speed"))}
+    assert pinfeed.Collate(named)(samples)["speed"].values.shape == (4, 3)
+    for field in (pinfeed.Stack(), pinfeed.Keep()):
+        pinfeed.Collate(fields | {"speed": field})(samples)
+    pinfeed.Collate(fields)(objects((2,) * 3, speed=lambda n: np.ones((n, 3))))  # by chance
+
+
 def test_columns_that_match_the_boxes_by_chance():
     image = pinfeed.Image(augment=augment.CenterCrop(10))
     fields = {"image": image, "boxes": pinfeed.Boxes(), "tags": pinfeed.Jagged()}

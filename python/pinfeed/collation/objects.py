@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -104,6 +105,8 @@ class ImageGroup:
     def require_named(self, others: Mapping[Any, Any], objects: Objects) -> None:
         """Raises ValueError if boxes are dropped and an entry with one value per box is not a label.
 
+        Warns if an entry has a row for each box, in images that all have the same number of boxes.
+
         Args:
             others: Batches of the entries outside all groups.
             objects: Boxes, as `collate` returns them.
@@ -124,7 +127,11 @@ class ImageGroup:
                 equal += counts[counts > 0].tolist() if len(equal) < _ENOUGH else ()
                 is_row = getattr(getattr(batch, "values", batch), "ndim", 0) > 1
                 is_clear = len(equal) >= (_ENOUGH_ROWS if is_row else _ENOUGH) and len({*equal}) > 1
-                if is_all or not (is_named or is_clear):
+                # Rows of something else can be equally many, such as the rows of a matrix.
+                is_table = field is None and getattr(batch, "ndim", 0) == 3
+                is_table = is_table and batch.shape[1] != batch.shape[2]
+                is_likely = is_table and len(equal) >= _ENOUGH and equal[0] > 1
+                if is_all or not (is_named or is_clear or is_likely):
                     continue
                 path = "".join(f"[{key!r}]" for key in keys)
                 text = f"has a value for each box of [{self._boxes!r}], and some boxes were dropped"
@@ -137,6 +144,11 @@ class ImageGroup:
                     hint = (
                         f"move it into the dict of the boxes, where {_drops(keys[-1], self.labels)}"
                     )
+                if not (is_named or is_clear):
+                    self._equal_counts[keys] = None
+                    text = f"Collate: entry {path} seems to have {text[4:]}; {hint}"
+                    warnings.warn(f"{text}, and so does Stack()", stacklevel=2)
+                    continue
                 raise ValueError(Problem("", f"Collate: entry {path} {text}", hint=hint))
 
 
