@@ -138,7 +138,7 @@ class Report:
         else:
             yield f"It waited for batches {loop['wait_share']:.0%} of the time."
         gain = loop["max_speedup"]
-        max_speedup = f"; at most {gain:.1f} × faster" if gain and gain < 100 else ""
+        max_speedup = f"; at most {gain:.1f}× faster" if gain and gain < 100 else ""
         if limit == "step" and not self.recommended:
             max_speedup = "; nothing to gain here"
         yield f"Limit: {LIMITS[limit]}{max_speedup}"
@@ -151,11 +151,11 @@ class Report:
         for change in self.changes:
             line = f"{change.name:{width}}"
             if change.tried is None:
-                bound = f"at most {change.max_speedup:.1f} ×" if change.max_speedup else ""
+                bound = f"at most {change.max_speedup:.1f}×" if change.max_speedup else ""
                 yield f"{line} {'–':>12} {'–':>10} {bound}".rstrip()
             else:
                 gain = 1 + change.gain
-                shown = f"{gain:>6.2f} ×" if abs(gain - 1) > change.min_gain else "  –"
+                shown = f"{gain:>6.2f}×" if abs(gain - 1) > change.min_gain else "  –"
                 before = _ms(statistics.fmean(change.before))
                 yield f"{line} {before:>12} {_ms(change.tried):>10} {shown}"
 
@@ -163,22 +163,22 @@ class Report:
         limit, recommended = self.limit, self.recommended
         for number, change in enumerate(recommended):
             yield f"{'Or' if number else 'Do'} this: {change.code}"
-            yield f"  {change.name}: {1 + change.gain:.2f} × as fast in the trials"
+            yield f"  {change.name}: {1 + change.gain:.2f}× as fast in the trials"
             if change.note:
                 yield f"  ({change.note})"
         for change in self.changes:
             if change.settings is None:
                 yield f"Not tried: {change.code}"
                 bound = change.max_speedup
-                note = change.note if bound is None else f"at most {bound:.1f} × ({change.note})"
+                note = change.note if bound is None else f"at most {bound:.1f}× ({change.note})"
                 yield f"  {change.name}: {note}"
             if len(change.after) == 1 and change.gain > change.min_gain:
                 yield f"Tried once, which may be luck: {change.code}"
-                yield f"  {change.name}: {1 + change.gain:.2f} × as fast"
+                yield f"  {change.name}: {1 + change.gain:.2f}× as fast"
         if not recommended:
             tried = any(len(change.after) for change in self.changes)
             min_gain = self.measured.min_gain
-            gained = f"No change gained more than {1 + min_gain:.2f} × in each trial"
+            gained = f"No change gained more than {1 + min_gain:.2f}× in each trial"
             start = gained if tried else "No change was tried"
             workers = max((n for n in self.measured.runs if n > 1), default=0)
             cause = "lock" if limit == "dataset" and self.measured.has_lock(workers) else limit
@@ -216,7 +216,7 @@ def _cpu_lines(results: dict[str, Any]) -> Iterator[str]:
         f"{cpus['allowed']} allowed, {quota}{ranks})"
     )
     if (load := cpus["load"]) > MIN_GAIN:
-        yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f} × are not shown."
+        yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f}× are not shown."
     if results["workers"]:
         runs = results["workers"].items()
         yield "Without the step: " + ", ".join(
