@@ -49,27 +49,33 @@ def views(draw, shape, dtype=np.uint8, mirrored=True, target=None):
 
     Their integers fit ``target``, a torch dtype.
     """
-    ways = ["whole", "crop", "step", "broadcast", *(["mirror", "mirror step"] if mirrored else [])]
+    variants = [
+        "whole",
+        "crop",
+        "step",
+        "broadcast",
+        *(["mirror", "mirror step"] if mirrored else []),
+    ]
     memory_order = draw(st.permutations(range(len(shape))))
     base_shape, parts = [], []
     for axis in memory_order:
-        size, way = shape[axis], draw(st.sampled_from(ways))
-        if way == "broadcast" and size > 0:
+        size, variant = shape[axis], draw(st.sampled_from(variants))
+        if variant == "broadcast" and size > 0:
             base_shape.append(1)
             parts.append(slice(None))
-        elif way == "crop":
+        elif variant == "crop":
             base_shape.append(size + 3)
             parts.append(slice(1, 1 + size))
-        elif way.endswith("step"):
+        elif variant.endswith("step"):
             base_shape.append(2 * size)
-            parts.append(slice(None, None, -2 if way.startswith("mirror") else 2))
+            parts.append(slice(None, None, -2 if variant.startswith("mirror") else 2))
         else:
             base_shape.append(size)
-            parts.append(slice(None, None, -1 if way == "mirror" else 1))
+            parts.append(slice(None, None, -1 if variant == "mirror" else 1))
     base = random_array(base_shape, dtype, draw(st.integers(0, 2**32 - 1)))
     if base.dtype.kind in "iu" and target is not None and not is_fractional(target):
-        limits, own = torch.iinfo(target), np.iinfo(base.dtype)
-        low, high = max(limits.min, own.min), min(limits.max, own.max)
+        limits, limits_of_base = torch.iinfo(target), np.iinfo(base.dtype)
+        low, high = max(limits.min, limits_of_base.min), min(limits.max, limits_of_base.max)
         base = np.where((base < low) | (base > high), base & high, base)
     view = base[tuple(parts)].transpose(np.argsort(memory_order))
     strides = [

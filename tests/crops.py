@@ -39,23 +39,23 @@ def new_collate(seed=0):
 
 def by_index(batches):
     """Returns the crop of each sample, at its first occurrence."""
-    found = {}
+    result = {}
     for batch in batches:
         for index, image in zip(batch["index"].tolist(), batch["image"], strict=True):
-            found.setdefault(index, image.tolist())
-    return found
+            result.setdefault(index, image.tolist())
+    return result
 
 
 @functools.cache
 def crops_of_epochs():
     """Returns the crops of each epoch."""
     collate = new_collate()
-    found = []
+    result = []
     for epoch in range(4):
         collate.set_epoch(epoch)
-        found.append(by_index([collate(ARRAYS.__getitems__(range(COUNT)))]))
-    assert sum(found[0][i] != found[1][i] for i in range(COUNT)) > 30
-    return found
+        result.append(by_index([collate(ARRAYS.__getitems__(range(COUNT)))]))
+    assert sum(result[0][i] != result[1][i] for i in range(COUNT)) > 30
+    return result
 
 
 def corners_of(image):

@@ -25,11 +25,11 @@ LABELS = np.array([2, 0, 1])
 def check_hint(call, wrong, right, expected, error, message):
     with pytest.raises(error, match=message):
         call(wrong)
-    found = call(right)
+    actual = call(right)
     if isinstance(expected, torch.Tensor) and expected.is_floating_point():
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
     else:
-        assert_same(found, expected)
+        assert_same(actual, expected)
 
 
 def done(action):

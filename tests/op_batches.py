@@ -14,12 +14,12 @@ LAYOUTS = {"NHWC": (1, 2), "NCHW": (2, 3), "NHW": (1, 2)}  # positions of H and 
 
 
 @st.composite
-def image_calls(draw, most=70):
+def image_calls(draw, max_size=70):
     """Draws arguments of normalize_images, and the expected batch."""
     input = draw(st.sampled_from(list(LAYOUTS)))
     dtype = draw(st.sampled_from(PIXEL_DTYPES))
     output = draw(st.sampled_from(["NCHW", "NHWC", "channels_last"]))
-    size = st.one_of(st.integers(0, 5), st.integers(1, most))
+    size = st.one_of(st.integers(0, 5), st.integers(1, max_size))
     channels = 1 if input == "NHW" else draw(st.one_of(st.integers(1, 5), st.just(40)))
     count, height, width = draw(st.integers(0, 4)), draw(size), draw(size)
     axes = {"N": count, "H": height, "W": width, "C": channels}
@@ -33,7 +33,7 @@ def image_calls(draw, most=70):
         constants["mean"] = draw(st.sampled_from([None, [0.45], mean]))
         constants["std"] = draw(st.sampled_from([None, [0.25], [0.2 + 0.01 * c for c in mean]]))
         options["scale"] = constants["scale"] = draw(st.sampled_from([1 / 255, 1.0]))
-    values = {name: kept for name, kept in constants.items() if name != "scale"}
+    values = {name: value for name, value in constants.items() if name != "scale"}
     expected = reference.images(array, dtype=dtype, input=input, output="NHWC", **constants)
     expected = reference.permute(expected, "NHWC", options["output"])
     return torch.from_numpy(array), values, options, expected
@@ -66,18 +66,18 @@ def jagged_calls(draw):
         values = draw(views((total, *row), dtype, mirrored=False))
     else:
         values = random_array((total, *row), dtype)
-    most = draw(st.one_of(st.none(), st.integers(1, 60)))
-    longest = min(max([1, *lengths]), most or 60)
+    max_length = draw(st.one_of(st.none(), st.integers(1, 60)))
+    longest = min(max([1, *lengths]), max_length or 60)
     options = {
         "side": draw(st.sampled_from(["right", "left"])),
         "pad_value": float(draw(st.sampled_from([0, 1]))),
-        "max_length": most,
+        "max_length": max_length,
     }
     length = draw(st.integers(longest, longest + 9))
     samples = [values[a:b] for a, b in itertools.pairwise(offsets)]
     if samples:
-        given = {"max_length": most, "room": (length,)}
-        expected, *_ = reference.pad(samples, options["pad_value"], options["side"], **given)
+        keywords = {"max_length": max_length, "min_sizes": (length,)}
+        expected, *_ = reference.pad(samples, options["pad_value"], options["side"], **keywords)
     else:
         expected = np.empty((0, length, *row), dtype)
     return torch.from_numpy(values), torch.from_numpy(offsets), length, options, expected
@@ -86,9 +86,11 @@ def jagged_calls(draw):
 def unpadded(values, offsets, options):
     """Returns the expected result of unpad_to_jagged: zeros for missing or truncated rows."""
     result = np.zeros_like(np.asarray(values))
-    most = options["max_length"]
+    max_length = options["max_length"]
     for begin, end in itertools.pairwise(offsets.tolist()):
-        kept = end - begin if most is None else min(end - begin, most)
-        rows = slice(end - kept, end) if options["side"] == "left" else slice(begin, begin + kept)
+        length = end - begin if max_length is None else min(end - begin, max_length)
+        rows = (
+            slice(end - length, end) if options["side"] == "left" else slice(begin, begin + length)
+        )
         result[rows] = np.asarray(values)[rows]
     return result

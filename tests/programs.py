@@ -82,13 +82,13 @@ def _read_all(pipe, seconds):
 @functools.cache
 def _server(_pid):
     """Returns a connection to a server of this process; a fork gets its own."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-X", "faulthandler", __file__, str(theirs.fileno())]
-    with theirs:
+    connection, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-X", "faulthandler", __file__, str(remote.fileno())]
+    with remote:
         server = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], start_new_session=True, env=_ENVIRONMENT
+            command, pass_fds=[remote.fileno()], start_new_session=True, env=_ENVIRONMENT
         )
-    return ours, server  # it is not waited for, and exits when the connection closes
+    return connection, server  # it is not waited for, and exits when the connection closes
 
 
 def _serve(connection):

@@ -169,7 +169,7 @@ def gather(array, indices):
     return array[np.array(list(indices), dtype=object).astype(np.int64)]
 
 
-def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_of=1, room=()):
+def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_of=1, min_sizes=()):
     """Returns the values, lengths and mask of `pinfeed.functional.pad` for ndarrays.
 
     multiple_of: one for all ``axes`` or one for each.
@@ -181,7 +181,7 @@ def pad(samples, pad_value, side="right", axes=None, max_length=None, multiple_o
     for axis in chosen:
         samples = [_cut(sample, axis, max_length, left) for sample in samples]
     box = [max(sample.shape[axis] for sample in samples) for axis in range(rank)]
-    for axis, least in itertools.zip_longest(chosen, room, fillvalue=0):
+    for axis, least in itertools.zip_longest(chosen, min_sizes, fillvalue=0):
         multiple = multiple_of[chosen.index(axis)] if np.ndim(multiple_of) else multiple_of
         multiples = max(-(-box[axis] // multiple), int(multiple > 1))
         box[axis] = max(multiples * multiple, least)
@@ -205,7 +205,10 @@ def _cut(sample, axis, max_length, left):
 def _corner(box, shape, left):
     """Returns the slices that hold data of a shape."""
     sizes = zip(box, shape, strict=True)
-    return tuple(slice(room - size if left else 0, room if left else size) for room, size in sizes)
+    return tuple(
+        slice(min_sizes - size if left else 0, min_sizes if left else size)
+        for min_sizes, size in sizes
+    )
 
 
 def jagged(samples, max_length=None, side="right"):
@@ -264,8 +267,8 @@ def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, *
     left, top, right, bottom = padding
     if pad_if_needed:
         lacking = [
-            max(wanted - side - added, 0)
-            for wanted, side, added in zip(
+            max(expected - side - added, 0)
+            for expected, side, added in zip(
                 size, image.shape, (top + bottom, left + right), strict=False
             )
         ]
@@ -274,15 +277,15 @@ def random_crop(image, draws, size, padding=(0, 0, 0, 0), pad_if_needed=False, *
         )
     padded = padded_image(image, ((top, bottom), (left, right)), **border)
     first = [
-        int(draw * (side - wanted + 1))
-        for draw, side, wanted in zip(draws, padded.shape, size, strict=False)
+        int(draw * (side - expected + 1))
+        for draw, side, expected in zip(draws, padded.shape, size, strict=False)
     ]
     return padded[first[0] : first[0] + size[0], first[1] : first[1] + size[1]]
 
 
 def center_crop(image, size):
     """Returns torchvision's CenterCrop of an (H, W, C) image."""
-    lacking = [max(wanted - side, 0) for wanted, side in zip(size, image.shape, strict=False)]
+    lacking = [max(expected - side, 0) for expected, side in zip(size, image.shape, strict=False)]
     image = padded_image(image, [(n // 2, (n + 1) // 2) for n in lacking])
     first = [round((side - n) / 2) for side, n in zip(image.shape, size, strict=False)]
     return image[first[0] : first[0] + size[0], first[1] : first[1] + size[1]]

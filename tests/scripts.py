@@ -23,10 +23,10 @@ def run_both(script, changes, most, tolerance, folder):
     lines = [[line for line in text.split("\n") if line.strip()] for text in (script, changed)]
     counts = [sum(line.startswith(sign) for line in difflib.ndiff(*lines)) for sign in "+-"]
     assert max(counts) <= most
-    theirs, ours = _run(script, folder), _run(changed, folder)
-    for expected, found in zip(theirs["weights"], ours["weights"], strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
-    return theirs, ours
+    original, migrated = _run(script, folder), _run(changed, folder)
+    for expected, actual in zip(original["weights"], migrated["weights"], strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+    return original, migrated
 
 
 def _run(script, folder):

@@ -30,11 +30,11 @@ class Batch(NamedTuple):
     dtype: Any  # of the result, as a torch dtype
     is_tensor: bool
 
-    def expected(self, room=()):
+    def expected(self, min_sizes=()):
         """Returns values, lengths and mask."""
         names = {"lengths", "mask", "dtype", "scale"}
         keywords = {k: v for k, v in self.keywords.items() if k not in names and v is not None}
-        return reference.pad(self.arrays, room=room, **keywords)
+        return reference.pad(self.arrays, min_sizes=min_sizes, **keywords)
 
 
 def torch_dtype(dtype):
@@ -66,8 +66,8 @@ def padding_values(dtype):
 @st.composite
 def shapes(draw, rank, varying):
     """Draws shapes of the samples of a batch, which differ along those axes only."""
-    most = {1: 70, 2: 20}.get(rank, 6)
-    size = st.one_of(st.integers(0, 3), st.integers(1, most))
+    max_size = {1: 70, 2: 20}.get(rank, 6)
+    size = st.one_of(st.integers(0, 3), st.integers(1, max_size))
     common = [draw(size) for _ in range(rank)]
     return [
         tuple(draw(size) if axis in varying else common[axis] for axis in range(rank))
@@ -87,10 +87,10 @@ def shaping(draw, rank):
     """Draws the axes that differ between samples, and the keywords about axes."""
     varying = sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1)))
     named = tuple(axis - rank * draw(st.booleans()) for axis in varying)
-    ways = [named, *(named if len(named) == 1 else ())]
+    choices = [named, *(named if len(named) == 1 else ())]
     if draw(st.integers(0, 3)) == 0:
-        ways, varying = [None], varying if draw(st.booleans()) else [0]
-    axes = draw(st.sampled_from(ways))
+        choices, varying = [None], varying if draw(st.booleans()) else [0]
+    axes = draw(st.sampled_from(choices))
     keywords = {
         "axes": axes,
         "side": draw(st.sampled_from(["right", "left"])),
@@ -154,36 +154,36 @@ def batches(draw, kinds=KINDS):
     return Batch(samples, keywords, arrays, target, first in ("tensor", "list"))
 
 
-def assert_same_padded(result, batch, room=()):
+def assert_same_padded(result, batch, min_sizes=()):
     """Compares the requested outputs: types, and every bit."""
     keywords = batch.keywords
-    values, lengths, mask = batch.expected(room)
-    asked = {"lengths": lengths, "mask": mask}
-    if not any(keywords[name] for name in asked):
+    values, lengths, mask = batch.expected(min_sizes)
+    outputs = {"lengths": lengths, "mask": mask}
+    if not any(keywords[name] for name in outputs):
         assert_same_part(result, values, batch)
         return
     assert isinstance(result, pinfeed.Padded)
     assert_same_part(result.values, values, batch)
-    for name, expected in asked.items():
-        got = getattr(result, name)
+    for name, expected in outputs.items():
+        actual = getattr(result, name)
         if keywords[name]:
-            assert type(got) is (torch.Tensor if batch.is_tensor else np.ndarray)
-            assert np.asarray(got).dtype == expected.dtype
-            np.testing.assert_array_equal(got, expected)
+            assert type(actual) is (torch.Tensor if batch.is_tensor else np.ndarray)
+            assert np.asarray(actual).dtype == expected.dtype
+            np.testing.assert_array_equal(actual, expected)
         else:
-            assert got is None
+            assert actual is None
 
 
-def assert_same_part(got, expected, batch):
+def assert_same_part(actual, expected, batch):
     """Compares values: all bits, or equal numbers after a cast."""
-    assert type(got) is (torch.Tensor if batch.is_tensor else np.ndarray)
+    assert type(actual) is (torch.Tensor if batch.is_tensor else np.ndarray)
     if batch.dtype == torch.bfloat16:
-        assert got.dtype == torch.bfloat16
-        got = got.float()
-    assert np.asarray(got).dtype == expected.dtype
-    assert np.asarray(got).flags.c_contiguous
+        assert actual.dtype == torch.bfloat16
+        actual = actual.float()
+    assert np.asarray(actual).dtype == expected.dtype
+    assert np.asarray(actual).flags.c_contiguous
     if "dtype" not in batch.keywords:
-        assert_same_bits(got, expected)
+        assert_same_bits(actual, expected)
         return
-    assert tuple(got.shape) == expected.shape
-    np.testing.assert_array_equal(got, expected)  # NaNs with any payload are equal
+    assert tuple(actual.shape) == expected.shape
+    np.testing.assert_array_equal(actual, expected)  # NaNs with any payload are equal

@@ -40,8 +40,10 @@ class Print:
         line = sys._getframe(1).f_lineno
         printed = " ".join(map(str, values))
         if line in self.outputs:
-            shown = self.outputs[line]
-            assert printed == shown, f"line {line} prints {printed!r}, the page shows {shown!r}"
+            expected = self.outputs[line]
+            assert printed == expected, (
+                f"line {line} prints {printed!r}, the page shows {expected!r}"
+            )
             self.unseen.discard(line)
         print(printed)
 

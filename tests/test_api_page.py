@@ -156,15 +156,15 @@ def test_the_glossary_explains_the_types_of_signatures():
     glossary = (PAGES / "glossary.md").read_text(encoding="utf-8")
     explained = set()
     modules = [pinfeed, *(getattr(pinfeed, name) for name in SUBMODULES)]
-    for found in (getattr(module, name) for module in modules for name in module.__all__):
-        if not callable(found):
+    for result in (getattr(module, name) for module in modules for name in module.__all__):
+        if not callable(result):
             continue
-        names = vars(sys.modules[found.__module__])
-        annotations = inspect.get_annotations(getattr(found, "__init__", found)).values()
+        names = vars(sys.modules[result.__module__])
+        annotations = inspect.get_annotations(getattr(result, "__init__", result)).values()
         for word in set(re.findall(r"\b[A-Z]\w+", " ".join(map(str, annotations)))) & {*names}:
             is_alias = not isinstance(names[word], type) and not hasattr(typing, word)
             if is_alias and word not in vars(collections.abc):
-                assert f"| `{word}` |" in glossary, (found, word)
+                assert f"| `{word}` |" in glossary, (result, word)
                 explained.add(word)
     assert explained >= {"DType", "Interpolation"}
 
@@ -187,7 +187,7 @@ def test_signature(line):
 
 def test_attributes():
     ragged = pinfeed.RaggedArray.from_sequences([[1], [2, 3]])
-    made = [
+    objects = [
         pinfeed.ConcatArray([ragged, ragged]),
         pinfeed.Collate(pinfeed.Jagged())([[1], [2, 3]]),
         pinfeed.samplers.LengthBucketSampler([1, 2], 1),
@@ -195,6 +195,6 @@ def test_attributes():
         pinfeed.ArrayDataset(ragged).__getitems__([1]),
         pinfeed.StreamDataset([1]),
     ]
-    assert [type(one).__name__ for one in made] == list(ATTRIBUTES)
-    for one, names in zip(made, ATTRIBUTES.values(), strict=True):
+    assert [type(one).__name__ for one in objects] == list(ATTRIBUTES)
+    for one, names in zip(objects, ATTRIBUTES.values(), strict=True):
         assert [name for name in names if not hasattr(one, name)] == []

@@ -27,17 +27,17 @@ def test_version(option, capsys):
 )
 def test_unknown_commands(command, hint, capsys):
     assert main([command]) == 2
-    shown = capsys.readouterr()
-    assert shown.err == f"pinfeed: there is no command {command!r}; {hint}\n"
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert output.err == f"pinfeed: there is no command {command!r}; {hint}\n"
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(("arguments", "status"), [([], 2), (["-h"], 0), (["--help"], 0)])
 def test_usage_names_all_commands(arguments, status, capsys):
     assert main(arguments) == status
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("info", "diagnose", "--version"):
-        assert f"\n  {name} " in shown
+        assert f"\n  {name} " in output
 
 
 def test_info():

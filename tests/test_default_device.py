@@ -77,6 +77,6 @@ def on_meta():
 def test_results_stay_in_host_memory(use, on_meta):
     expected = use()
     on_meta()
-    found = use()
+    actual = use()
     torch.set_default_device(None)
-    assert_same(found, expected)
+    assert_same(actual, expected)

@@ -98,10 +98,10 @@ def test_every_source_belongs_to_a_layer():
 @pytest.mark.parametrize("layer", LAYERS)
 def test_includes(layer):
     rules = LAYERS[layer]
-    found = sources(CSRC / layer)
-    assert found
+    result = sources(CSRC / layer)
+    assert result
     broken = []
-    for path in found:
+    for path in result:
         for include in INCLUDE.finditer(path.read_text()):
             own, system = include["own"], include["system"]
             if own is not None:

@@ -85,8 +85,8 @@ def can_be_reflected(image, steps):
     (arguments,) = (a for _, a in steps if "padding_mode" in a)
     left, top, right, bottom = arguments["padding"]
     return all(
-        max(sides) + max(wanted - side - sum(sides), 0) < side
-        for wanted, side, sides in zip(
+        max(sides) + max(expected - side - sum(sides), 0) < side
+        for expected, side, sides in zip(
             arguments["size"], image.shape, ((top, bottom), (left, right)), strict=False
         )
     )
@@ -165,12 +165,12 @@ def test_padding_around_an_image(mode, padding):
         augment.Resize((6, 5)),
         augment.RandomHorizontalFlip(1),
     ):
-        given = image.repeat(2, 0) if isinstance(before, augment.Resize) else image
-        seen = pinfeed.Collate(pinfeed.Image(augment=before, **options))([given])[0].numpy()
+        enlarged = image.repeat(2, 0) if isinstance(before, augment.Resize) else image
+        seen = pinfeed.Collate(pinfeed.Image(augment=before, **options))([enlarged])[0].numpy()
         steps = [pad] if isinstance(before, augment.CenterCrop) else [before, pad]
         field = pinfeed.Image(augment=augment.Compose(steps), **options)
-        found = pinfeed.Collate(field)([given])[0].numpy()
-        assert np.array_equal(found, reference.padded_image(seen, sides, **border))
+        actual = pinfeed.Collate(field)([enlarged])[0].numpy()
+        assert np.array_equal(actual, reference.padded_image(seen, sides, **border))
     cropped = augment.Compose([pad, augment.RandomCrop((4, 3))])
     field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=cropped)
     batch = pinfeed.Collate(field)([image] * 20).numpy()
@@ -190,13 +190,13 @@ def test_center_crops_that_mirror(mode, resized):
         steps = [augment.Resize((7, 6)), crop] if resized else [crop]
         samples = [image.repeat(2, 0).repeat(3, 1)] if resized else [image]
         field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=augment.Compose(steps))
-        found = pinfeed.Collate(field)(samples)[0].numpy()
+        result = pinfeed.Collate(field)(samples)[0].numpy()
         seen = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=steps[0])
         seen = pinfeed.Collate(seen)(samples)[0].numpy() if resized else image
         lacking = [max(want - has, 0) for want, has in zip(size, seen.shape[:2], strict=True)]
         sides = [(lack // 2, -(-lack // 2)) for lack in lacking]
         wide = np.pad(seen, [*sides, (0, 0)], mode=mode)
-        assert np.array_equal(found, reference.center_crop(wide, size))
+        assert np.array_equal(result, reference.center_crop(wide, size))
     small = pinfeed.Image(augment=augment.CenterCrop((20, 2), padding_mode="reflect"))
     check(lambda: pinfeed.Collate(small)([image]), ValueError, "image of (7, 6)", "too few pixels")
     empty = pinfeed.Image(augment=augment.CenterCrop(2, padding_mode="edge"))

@@ -70,8 +70,8 @@ def test_every_byte(steps, seed):
     rows = pinfeed.ArrayDataset(EVERY_BYTE.expand(4, 1, 256)).__getitems__(range(4))
     field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=steps)
     batch = pinfeed.Collate(field, seed=seed)(rows)
-    for index, found in enumerate(batch):
-        assert torch.equal(found, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
+    for index, result in enumerate(batch):
+        assert torch.equal(result, changed(EVERY_BYTE.view(1, 1, 256), steps, seed, index))
 
 
 # Every red with every green, each with a different blue, and reversed.
@@ -89,18 +89,18 @@ def test_torchvision(isa, factor):
     for image in pixels, pixels[:, 100:103, :37], pixels[:1]:
         for name in "brightness", "contrast", "saturation":
             # torchvision sums float32 for the mean, which is exact up to 2^24.
-            given = image[:, :128].contiguous() if name == "contrast" else image
+            part = image[:, :128].contiguous() if name == "contrast" else image
             field = pinfeed.Image(
                 input="CHW",
                 dtype=torch.uint8,
                 augment=augment.ColorJitter(**{name: (factor, factor)}),
             )
             change = getattr(functional, f"adjust_{name}")
-            assert torch.equal(pinfeed.Collate(field)([given])[0], change(given, factor)), name
+            assert torch.equal(pinfeed.Collate(field)([part])[0], change(part, factor)), name
         field = pinfeed.Image(input="CHW", dtype=torch.uint8, augment=augment.RandomGrayscale(1))
-        found = pinfeed.Collate(field)([image])[0]
+        result = pinfeed.Collate(field)([image])[0]
         assert torch.equal(
-            found, functional.rgb_to_grayscale(image, num_output_channels=len(image))
+            result, functional.rgb_to_grayscale(image, num_output_channels=len(image))
         )
 
 
@@ -157,9 +157,9 @@ def test_large_images_and_threads(isa, threads):
     try:
         for steps in color, [*color, augment.ColorJitter(0.1, 0.6, 0.6)]:
             field = pinfeed.Image(input="CHW", dtype=torch.uint8, augment=steps, channels_last=True)
-            for index, found in enumerate(pinfeed.Collate(field, seed=3)(rows)):
+            for index, actual in enumerate(pinfeed.Collate(field, seed=3)(rows)):
                 expected = changed(torch.from_numpy(images[index]), steps, 3, index)
-                assert torch.equal(found, expected)
+                assert torch.equal(actual, expected)
     finally:
         pinfeed.set_num_threads(before)
 
@@ -171,7 +171,7 @@ def test_the_order_and_the_probability():
     jitter = augment.ColorJitter(**{name: (f, f) for name, f in three.items()}, p=0.6)
     field = pinfeed.Image(dtype=torch.uint8, augment=jitter, output="HWC")
     rows = pinfeed.ArrayDataset(np.stack([pixel] * 12_000)).__getitems__(range(12_000))
-    found = collections.Counter(
+    actual = collections.Counter(
         tuple(image.flatten().tolist()) for image in pinfeed.Collate(field)(rows)
     )
     planes = torch.from_numpy(pixel).permute(2, 0, 1).contiguous()
@@ -181,8 +181,8 @@ def test_the_order_and_the_probability():
         for name in order:
             values = adjusted(values, name, three[name])
         expected[tuple(values.permute(1, 2, 0).flatten().tolist())] += 0.1
-    assert found.keys() == expected.keys()
-    counts = [[found[key], share * 12_000] for key, share in expected.items()]
+    assert actual.keys() == expected.keys()
+    counts = [[actual[key], share * 12_000] for key, share in expected.items()]
     assert scipy.stats.chisquare(*zip(*counts, strict=True)).pvalue > 1e-4
 
 

@@ -101,7 +101,7 @@ def test_an_entry_identifies_the_sample(seen_by_name, batch_size):
 
 @batch_sizes
 def test_crops_do_not_depend_on_ranks_or_resuming(seen_by_name, batch_size):
-    found, collate = {}, collate_by_name()
+    result, collate = {}, collate_by_name()
     for rank in range(2):
         streams = [
             pinfeed.StreamDataset(named_samples(), 9, uneven="keep", rank=rank, world_size=2)
@@ -109,12 +109,12 @@ def test_crops_do_not_depend_on_ranks_or_resuming(seen_by_name, batch_size):
         ]
         begun, resumed = (DataLoader(stream, batch_size, collate_fn=collate) for stream in streams)
         iterator = iter(begun)
-        found |= by_name([next(iterator), next(iterator)])
+        result |= by_name([next(iterator), next(iterator)])
         streams[1].load_state_dict(streams[0].state_dict())
         rest = by_name(resumed)
         assert len(rest) == 20 - 2 * batch_size
-        found |= rest
-    assert found == seen_by_name
+        result |= rest
+    assert result == seen_by_name
 
 
 def test_copies_keep_the_entry(seen_by_name):
@@ -201,9 +201,9 @@ def test_crops_and_flips_have_torchvisions_distribution():
     )
     windows = windows_of({"image": small(view)}, (300, 200))["image"]
     for axis, size, padding in ((0, 300, 9), (1, 200, 7)):
-        places = size + 2 * padding - 1  # torch.randint(0, places), before the padding
+        count = size + 2 * padding - 1  # torch.randint(0, places), before the padding
         assert (
-            kolmogorov_smirnov(windows[:, axis] + padding, lambda x, n=places: (x + 1) / n) < LIMIT
+            kolmogorov_smirnov(windows[:, axis] + padding, lambda x, n=count: (x + 1) / n) < LIMIT
         )
     assert np.all(windows[:, 2:4] == 2)
     for column, p in ((4, 0.3), (5, 0.6)):
@@ -231,7 +231,7 @@ def test_streams_draw_independently(seed):
 
 def test_resized_crops_have_torchvisions_distribution():
     fields = {"image": small(augment.RandomResizedCrop(1))}
-    found = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)
+    result = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)
     rng = np.random.default_rng(3)
     fewer = COUNT // 5  # slow in Python
     expected = np.array(
@@ -240,7 +240,7 @@ def test_resized_crops_have_torchvisions_distribution():
             for draws in rng.random((fewer, 20, 2)).tolist()
         ]
     )
-    for ours, others in zip(found.T, expected.T, strict=True):
+    for actual, others in zip(result.T, expected.T, strict=True):
         spread = np.bincount(others, minlength=33).cumsum() / fewer
         # The two-sample bound, with 1 / (1/COUNT + 1/fewer) samples.
-        assert kolmogorov_smirnov(ours, spread.__getitem__) < LIMIT * (1 + COUNT / fewer) ** 0.5
+        assert kolmogorov_smirnov(actual, spread.__getitem__) < LIMIT * (1 + COUNT / fewer) ** 0.5

@@ -212,8 +212,8 @@ def test_two_interpolations_are_drawn_per_sample(isa, resize_dtype):
     )
     field = pinfeed.Image(interpolation=("bilinear", "bicubic"), **options)
     assert field.is_random
-    found = pinfeed.Collate(field, seed=5)(rows.__getitems__(range(60)))
-    assert torch.equal(pinfeed.Collate(field, seed=5)(rows.__getitems__([7, 3])), found[[7, 3]])
+    result = pinfeed.Collate(field, seed=5)(rows.__getitems__(range(60)))
+    assert torch.equal(pinfeed.Collate(field, seed=5)(rows.__getitems__([7, 3])), result[[7, 3]])
     both = [
         pinfeed.Collate(pinfeed.Image(interpolation=name, **options))(list(images))
         for name in ("bilinear", "bicubic")
@@ -221,8 +221,8 @@ def test_two_interpolations_are_drawn_per_sample(isa, resize_dtype):
     drawn = [reference.random_bits(5, 0, i, 2**61)[0] * 2 >> 64 for i in range(60)]
     assert 15 < sum(drawn) < 45
     for i, which in enumerate(drawn):
-        assert torch.equal(found[i], both[which][i])
-        assert not torch.equal(found[i], both[1 - which][i])
+        assert torch.equal(result[i], both[which][i])
+        assert not torch.equal(result[i], both[1 - which][i])
     alone = pinfeed.Image(interpolation=["bicubic"], **options)
     assert not alone.is_random
     assert torch.equal(pinfeed.Collate(alone)(list(images)), both[1])

@@ -82,14 +82,14 @@ def test_padding_leaves_pixels_unchanged(
     assert batch["sizes"].tolist() == [one.lengths[0].tolist() for one in alone]
     down, right = multiple if isinstance(multiple, tuple) else (multiple, multiple)
     largest = batch["sizes"].amax(0).tolist()
-    place = (largest[0] + -largest[0] % down, largest[1] + -largest[1] % right)
-    assert batch["mask"].shape == (len(images), *place)
+    padded_size = (largest[0] + -largest[0] % down, largest[1] + -largest[1] % right)
+    assert batch["mask"].shape == (len(images), *padded_size)
     for i, one in enumerate(alone):
         height, width = batch["sizes"][i].tolist()
         image = batch["image"][i] if output == "HWC" else batch["image"][i].permute(1, 2, 0)
         expected = one.values[0] if output == "HWC" else one.values[0].permute(1, 2, 0)
         assert_same_bits(image[:height, :width].clone(), expected.clone())
-        outside = torch.ones(place, dtype=torch.bool)
+        outside = torch.ones(padded_size, dtype=torch.bool)
         outside[:height, :width] = False
         assert (image[outside] == 3).all()
         assert torch.equal(batch["mask"][i], ~outside)

@@ -118,22 +118,22 @@ def test_short_epochs_keep_their_workers():
     assert change.settings.epoch == 3
     assert change.settings.persistent
     assert "persistent_workers=True" in change.code
-    told = Sleeping(length=12)
-    told.set_epoch = print  # they are not notified
-    (change,) = named("2 workers", changes_of(DataLoader(told, batch_size=4)))
+    notified = Sleeping(length=12)
+    notified.set_epoch = print  # they are not notified
+    (change,) = named("2 workers", changes_of(DataLoader(notified, batch_size=4)))
     assert not change.settings.persistent
 
 
 def test_larger_batches_are_offered_if_they_have_more_samples():
     plain = TensorDataset(torch.zeros(640))
-    for given, code in (
+    for keywords, code in (
         ({"batch_size": 1}, "DataLoader(..., batch_size=4)"),
         ({"batch_sampler": BatchSampler(range(640), 1, False)}, "BatchSampler(..., batch_size=4)"),
         ({"batch_size": 1, "collate_fn": lambda samples: samples[0]}, None),
     ):
         codes = {
             c.code
-            for c in named("batches of four", changes_of(DataLoader(plain, **given), "batch"))
+            for c in named("batches of four", changes_of(DataLoader(plain, **keywords), "batch"))
         }
         assert codes == {code} - {None}
 
@@ -328,12 +328,12 @@ def test_a_transform_becomes_a_field(dataset, code, is_same):
     names["DataLoader"] = lambda _, collate_fn: DataLoader(
         names["dataset"], 4, collate_fn=collate_fn
     )
-    found = [*eval(loader, names)]
+    actual = [*eval(loader, names)]
     has_masks = "pinfeed.Mask(" in loader
     assert has_masks == isinstance(dataset, Masks)
-    for batch, theirs in zip(found, expected, strict=True):
+    for batch, reference in zip(actual, expected, strict=True):
         (images, targets), (their_images, their_targets) = (
-            one.values() if isinstance(one, dict) else one for one in (batch, theirs)
+            one.values() if isinstance(one, dict) else one for one in (batch, reference)
         )
         assert images.shape == their_images.shape
         assert targets.dtype == their_targets.dtype

@@ -136,9 +136,9 @@ CHANGES = {
 def test_recommendations_were_tried(name):
     make, expected = CHANGES[name]
     report = short(make(), None, 2.0)
-    (found,) = [change for change in report.recommended if expected in change.name]
-    assert found.gain > report.measured.min_gain
-    assert len(found.before) == len(found.after) == 2
+    (actual,) = [change for change in report.recommended if expected in change.name]
+    assert actual.gain > report.measured.min_gain
+    assert len(actual.before) == len(actual.after) == 2
     assert "Do this: " in str(report)
     assert all(one.code for one in report.recommended)
 
@@ -178,10 +178,10 @@ def test_rows_of_a_file_are_tried_by_its_path(tmp_path):
     code = f"pinfeed.from_numpy({{'x': {str(path)!r}, 'y': dataset.labels}}, batch_size=8, shuffle=True)"
     assert change.code == code
     batches = eval(code, {"pinfeed": pinfeed, "dataset": dataset})
-    found = {
+    result = {
         int(y): row.tolist() for batch in batches for row, y in zip(*batch.values(), strict=True)
     }
-    assert found == dict(enumerate(dataset.rows.tolist()))
+    assert result == dict(enumerate(dataset.rows.tolist()))
 
 
 @pytest.mark.usefixtures("trials")
@@ -299,5 +299,5 @@ class Listed:
 def test_lists_that_workers_copy(make, workers, is_named):
     dataset = torch.utils.data.Subset(Listed(make(["text"] * 100_000)), range(64))
     report = pinfeed.diagnose(DataLoader(dataset, 8, num_workers=workers), seconds=0.2)
-    said = "each worker gradually copies Listed.records, a list of 100,000 objects; "
-    assert any(note.startswith(said) for note in report.notes) == is_named
+    message = "each worker gradually copies Listed.records, a list of 100,000 objects; "
+    assert any(note.startswith(message) for note in report.notes) == is_named

@@ -15,9 +15,9 @@ def test_the_command(capsys):
     program = PROGRAMS / "loaders_to_diagnose.py"
     options = ["--step", f"{program}:step", "--seconds", "0.3", "--json"]
     assert main(["diagnose", f"{program}:make_loader", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["limit"] in set(LIMITS) - {"step"}
-    assert found["loop"]["wait_share"] > 0.3
+    result = json.loads(capsys.readouterr().out)
+    assert result["limit"] in set(LIMITS) - {"step"}
+    assert result["loop"]["wait_share"] > 0.3
     assert main(["diagnose", f"{program}:loader", "--seconds", "0.3"]) == 0
     assert capsys.readouterr().out.startswith("The loop: ")
     assert main(["diagnose", f"{program}:make_list"]) == 2

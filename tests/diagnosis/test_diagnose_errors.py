@@ -168,8 +168,8 @@ def test_limitations_are_reported(monkeypatch):
     dataset = Sleeping(0.001)
     with open(__file__) as dataset.file:
         report = short(OwnLoop(dataset, batch_size=4), seconds=0.1)
-    for said in ("TextIOWrapper", "OwnLoop.__iter__ was not called", "reports neither disk reads"):
-        assert any(said in note for note in report.notes)
+    for words in ("TextIOWrapper", "OwnLoop.__iter__ was not called", "reports neither disk reads"):
+        assert any(words in note for note in report.notes)
 
 
 # The user's own errors, with the sample.
@@ -189,8 +189,8 @@ def test_user_errors_name_the_sample(workers):
     ):
         with pytest.raises(kind, match=text) as caught:
             pinfeed.diagnose(loader, seconds=1)
-        said = "".join(traceback.format_exception_only(caught.value))
-        assert f"raised by the dataset for sample {sample}" in said
+        output = "".join(traceback.format_exception_only(caught.value))
+        assert f"raised by the dataset for sample {sample}" in output
     if workers == 0:
         with pytest.raises(LookupError, match=r"no file for \{'x': "):
             pinfeed.diagnose(loader_of(), fail)
@@ -242,8 +242,8 @@ def test_spawn_without_a_main_guard(has_workers):
     command = [sys.executable, str(PROGRAMS / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == has_workers
-    said = done.stderr if has_workers else done.stdout
-    assert "diagnose under if __name__ == '__main__'" in said
+    output = done.stderr if has_workers else done.stdout
+    assert "diagnose under if __name__ == '__main__'" in output
     assert done.stdout.count("The loop:") == (not has_workers)
 
 

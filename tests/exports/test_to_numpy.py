@@ -199,8 +199,8 @@ def test_every_batch(name, way, tmp_path, monkeypatch):
         monkeypatch.setattr(batch_writer, "is_remote", torch.is_tensor)
     out = tmp_path / "out" if way == "files" else None
     for most in (None, 1, 6):
-        given = batches if way == "list" else iter(batches)
-        result = to_numpy(given, out, max_samples=most, overwrite=True)
+        loader = batches if way == "list" else iter(batches)
+        result = to_numpy(loader, out, max_samples=most, overwrite=True)
         assert_same(shown(result), joined(batches, most))
 
 
@@ -382,8 +382,8 @@ def test_dtypes(tmp_path):
     for out in (None, tmp_path / "all"):
         assert_same(shown(to_numpy([batch, batch], out, dtype=torch.float16)), half)
     result = to_numpy(iter([batch]), dtype={"x": "f8", "target.1": np.uint8})
-    kept = result["target"][0].dtype, result["flag"].dtype
-    assert (result["x"].dtype, result["target"][1].dtype, *kept) == ("f8", "u1", "i8", "?")
+    dtypes = result["target"][0].dtype, result["flag"].dtype
+    assert (result["x"].dtype, result["target"][1].dtype, *dtypes) == ("f8", "u1", "i8", "?")
     assert to_numpy([np.ones(2)] * 2, dtype="f4").dtype == np.float32
 
 
@@ -412,9 +412,9 @@ def test_outputs_of_transformers():
 def test_progress(capsys, monkeypatch, tmp_path):
     loader = DataLoader(TensorDataset(torch.zeros(20, 25)), 5)
     to_numpy(loader, progress=True)
-    shown = capsys.readouterr().err
+    printed = capsys.readouterr().err
     for part in ("to_numpy: 100%", "20.0/20.0", "samples/s"):
-        assert part in shown
+        assert part in printed
     to_numpy((x for (x,) in loader), progress=True)
     assert "20.0/20.0" in capsys.readouterr().err
 

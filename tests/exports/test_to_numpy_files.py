@@ -23,13 +23,13 @@ from samples import Point, Record, assert_same
     st.lists(st.integers(0, 3), max_size=3),
     st.booleans(),
 )
-def test_a_file(tmp_path, dtype, counts, shape, known):
+def test_a_file(tmp_path, dtype, counts, shape, is_planned):
     batches = [np.zeros((n, *shape), dtype) for n in counts]
     for seed, batch in enumerate(batches):
         raw = random_array((batch.nbytes,), "u1", seed)
         batch[...] = raw.view(dtype).reshape(batch.shape) if batch.size else batch
     path = tmp_path / "x.npy"
-    result = to_numpy(batches if known else iter(batches), path, overwrite=True)
+    result = to_numpy(batches if is_planned else iter(batches), path, overwrite=True)
     assert isinstance(result, np.memmap)
     assert not result.flags.writeable
     for array in (result, np.load(path), np.load(path, mmap_mode="r")):
@@ -82,8 +82,8 @@ def test_a_directory(tmp_path):
         assert list(result[key]) == expected[key]
         assert list(pinfeed.RaggedArray.open(tmp_path / "out" / key)) == expected[key]
         files[f"{key}/{kind}"] = files[f"{key}/offsets"] = None, None
-    found = [f"{key}/{name}.npy" for key in ("tokens", "padded") for name in ("values", "offsets")]
-    assert contents(tmp_path / "out").keys() == {*found, *(f"{name}.npy" for name in files)}
+    actual = [f"{key}/{name}.npy" for key in ("tokens", "padded") for name in ("values", "offsets")]
+    assert contents(tmp_path / "out").keys() == {*actual, *(f"{name}.npy" for name in files)}
     assert os.listdir(tmp_path) == ["out"]
 
 

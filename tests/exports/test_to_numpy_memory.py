@@ -22,8 +22,8 @@ from samples import assert_same
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_peak_memory_is_the_result_and_two_batches_and_too_little_raises():
-    *shown, refused, exact = run_program("to_numpy_memory").splitlines()
-    peaks = {name: float(peak) for name, peak in map(str.split, shown)}
+    *lines, refused, exact = run_program("to_numpy_memory").splitlines()
+    peaks = {name: float(peak) for name, peak in map(str.split, lines)}
     # Inexact, because a busy system evicts pages; `make bench` measures exact values.
     assert peaks.pop("cat") > 1.5  # the measurement includes existing memory
     assert len(peaks) == 3
@@ -91,9 +91,9 @@ def test_memory_does_not_move_while_a_view_exists():
     view = memory.take(3)
     memory.append(np.arange(3, 2000, dtype=np.int32))
     assert_same(view.copy(), np.arange(3, dtype=np.int32))
-    kept = memory.take(2000)
+    array = memory.take(2000)
     assert_same(memory.take(700), np.arange(700, dtype=np.int32))
-    assert kept[-1] == 1999
+    assert array[-1] == 1999
 
 
 STAT = "anon 5\ninactive_file 30\nactive_file 7\n"

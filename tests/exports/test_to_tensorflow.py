@@ -159,8 +159,8 @@ def test_strings_and_numbers(way, tf):
     (element,) = WAYS[way](pinfeed.to_tensorflow([batch]))
     assert list(element) == list(batch)
     assert element.pop("none") is None
-    found = {key: (value.dtype.name, np.asarray(value).tolist()) for key, value in element.items()}
-    assert found == {
+    result = {key: (value.dtype.name, np.asarray(value).tolist()) for key, value in element.items()}
+    assert result == {
         "names": ("string", [b"cat", "Bär".encode(), b"\x00\xff"]),
         "tuple": ("string", [b"a", b"b", b"c"]),
         "array": ("string", [b"cat", b"a longer one", b""]),

@@ -41,10 +41,10 @@ def model(keras):
         age = keras.Input((2,), name="age")
         features = keras.layers.Conv2D(4, 3, activation="relu")(image)
         features = keras.layers.Concatenate()([keras.layers.Flatten()(features), age])
-        made = keras.Model({"image": image, "age": age}, keras.layers.Dense(3)(features))
+        network = keras.Model({"image": image, "age": age}, keras.layers.Dense(3)(features))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        made.compile("adam", loss)
-        return made
+        network.compile("adam", loss)
+        return network
 
     return model
 
@@ -52,9 +52,9 @@ def model(keras):
 @pytest.fixture(scope="module")
 def train(model):
     def train(*data, **keywords):
-        made = model()
-        history = made.fit(*data, shuffle=False, verbose=0, epochs=EPOCHS, **keywords).history
-        return Training(history["loss"], history.get("val_loss", []), made.get_weights())
+        network = model()
+        history = network.fit(*data, shuffle=False, verbose=0, epochs=EPOCHS, **keywords).history
+        return Training(history["loss"], history.get("val_loss", []), network.get_weights())
 
     return train
 
@@ -106,13 +106,15 @@ def test_validation_evaluation_and_prediction(train, model):
     dataset = pinfeed.to_tensorflow(loader(), channels_last=True)
     x, y = arrays()
     actual = train(dataset, validation_data=dataset)
-    own = train(x, y, batch_size=BATCH, validation_data=(x, y), validation_batch_size=BATCH)
-    assert actual.validation == own.validation
+    history = train(x, y, batch_size=BATCH, validation_data=(x, y), validation_batch_size=BATCH)
+    assert actual.validation == history.validation
     assert len(actual.validation) == EPOCHS
-    made = model()
-    assert made.evaluate(dataset, verbose=0) == made.evaluate(x, y, batch_size=BATCH, verbose=0)
+    network = model()
+    assert network.evaluate(dataset, verbose=0) == network.evaluate(
+        x, y, batch_size=BATCH, verbose=0
+    )
     np.testing.assert_array_equal(
-        made.predict(dataset, verbose=0), made.predict(x, batch_size=BATCH, verbose=0)
+        network.predict(dataset, verbose=0), network.predict(x, batch_size=BATCH, verbose=0)
     )
 
 
@@ -131,9 +133,9 @@ def test_ragged_and_padded_batches(keras):
         keras.utils.set_random_seed(0)
         embedding = keras.layers.Embedding(20, 4, mask_zero=True)
         pooling = keras.layers.GlobalAveragePooling1D()
-        made = keras.Sequential([embedding, pooling, keras.layers.Dense(1)])
-        made.compile("sgd", "mse")
-        return made.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
+        network = keras.Sequential([embedding, pooling, keras.layers.Dense(1)])
+        network.compile("sgd", "mse")
+        return network.fit(dataset, epochs=EPOCHS, shuffle=False, verbose=0).history["loss"]
 
     assert losses(pinfeed.Jagged()) == losses(pinfeed.Pad(pad_value=0))
 

@@ -68,12 +68,12 @@ def test_a_batch_lives_as_long_as_its_tensors(way):
     assert alive() == BATCHES
     assert [float(element[-1, -1]) for element in elements] == list(range(BATCHES))
     view = elements[2][1:]
-    kept = np.asarray(elements[3])
+    array = np.asarray(elements[3])
     del elements
     assert alive() == 2
     assert float(view[0, 0]) == 2
-    assert float(kept[-1, -1]) == 3
-    del view, kept
+    assert float(array[-1, -1]) == 3
+    del view, array
     assert alive() == 0
 
 

@@ -225,5 +225,5 @@ def test_progress(tmp_path, capsys):
 
 
 def test_written_data_does_not_stay_in_memory(tmp_path):
-    shown = run_program("little_memory", str(tmp_path)).splitlines()  # 63 MB and 48 MB
-    assert shown == ["(60, 1048576)", "6000"]
+    lines = run_program("little_memory", str(tmp_path)).splitlines()  # 63 MB and 48 MB
+    assert lines == ["(60, 1048576)", "6000"]

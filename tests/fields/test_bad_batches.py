@@ -64,8 +64,8 @@ def test_nested_tensors(layout):
     nested = torch.nested.nested_tensor(parts, layout=layout)
     expected = Collate(pinfeed.Pad())(parts)
     assert all(
-        found is right is None or torch.equal(found, right)
-        for found, right in zip(Collate(pinfeed.Pad())(nested), expected, strict=True)
+        actual is right is None or torch.equal(actual, right)
+        for actual, right in zip(Collate(pinfeed.Pad())(nested), expected, strict=True)
     )
     for refuse in (
         lambda: Collate({"x": pinfeed.Pad()})([{"x": nested}] * 2),

@@ -182,10 +182,10 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("shown", OPTIONS)
-def test_options_of_native_calls(shown):
-    options = OPTIONS[shown]
-    assert shown in repr(options)
+@pytest.mark.parametrize("text", OPTIONS)
+def test_options_of_native_calls(text):
+    options = OPTIONS[text]
+    assert text in repr(options)
     assert repr(pickle.loads(pickle.dumps(options))) == repr(options)
 
 

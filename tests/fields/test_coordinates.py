@@ -42,16 +42,16 @@ def batch_of(samples, **options):
     return pinfeed.Collate({"image": HALF, "boxes": pinfeed.Boxes(**options)})(samples)
 
 
-@pytest.mark.parametrize(("said", "true"), [*itertools.permutations(FORMATS, 2)])
+@pytest.mark.parametrize(("declared", "true"), [*itertools.permutations(FORMATS, 2)])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
-def test_another_format_raises_and_names_the_right_one(said, true, kind):
+def test_another_format_raises_and_names_the_right_one(declared, true, kind):
     rng = np.random.default_rng(0)
-    given = [corners(rng, count) for count in (0, 6, 9)]
-    samples = [photo(kind(written(boxes, true))) for boxes in given]
+    all_boxes = [corners(rng, count) for count in (0, 6, 9)]
+    samples = [photo(kind(written(boxes, true))) for boxes in all_boxes]
     before = [np.array(sample["boxes"]) for sample in samples]
-    check(lambda: batch_of(samples, format=said), ValueError, f'"{true}"')
+    check(lambda: batch_of(samples, format=declared), ValueError, f'"{true}"')
     batch = batch_of(samples, format=true, output="xyxy")
-    np.testing.assert_allclose(batch["boxes"].values, np.concatenate(given) / 2, atol=1e-3)
+    np.testing.assert_allclose(batch["boxes"].values, np.concatenate(all_boxes) / 2, atol=1e-3)
     assert all(np.array_equal(old, new["boxes"]) for old, new in zip(before, samples, strict=True))
 
 
@@ -112,20 +112,25 @@ def test_empty_boxes_are_dropped(format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("said", FORMATS)
-def test_tensors_with_a_format(format, said):
+@pytest.mark.parametrize("declared", FORMATS)
+def test_tensors_with_a_format(format, declared):
     boxes = corners(np.random.default_rng(4), 3)
-    known = tv_tensors.BoundingBoxes(
+    tv_boxes = tv_tensors.BoundingBoxes(
         torch.from_numpy(written(boxes, format)), format=format.upper(), canvas_size=(HEIGHT, WIDTH)
     )
-    samples = [photo([]), photo(known)]
-    if said == format:
-        found = batch_of(samples, format=said, output="xyxy")["boxes"].values
-        np.testing.assert_allclose(found, boxes / 2, atol=1e-3)
+    samples = [photo([]), photo(tv_boxes)]
+    if declared == format:
+        result = batch_of(samples, format=declared, output="xyxy")["boxes"].values
+        np.testing.assert_allclose(result, boxes / 2, atol=1e-3)
     else:
-        message = f"of sample 1: expected boxes of format '{said}', got a BoundingBoxes of format"
+        message = (
+            f"of sample 1: expected boxes of format '{declared}', got a BoundingBoxes of format"
+        )
         check(
-            lambda: batch_of(samples, format=said), ValueError, message, f'pass format="{format}"'
+            lambda: batch_of(samples, format=declared),
+            ValueError,
+            message,
+            f'pass format="{format}"',
         )
 
 
@@ -170,8 +175,8 @@ def test_invisible_points_can_be_anywhere():
     unknown = [[[-1, -1, 0], [9000, 9000, 0], [3, 5, 2], [0.5, 0.5, 0], [5000, 2, 0]]]
     fields = {"image": HALF, "points": pinfeed.Points()}
     samples = [{"image": np.zeros((HEIGHT, WIDTH, 3), np.uint8), "points": unknown}]
-    found = pinfeed.Collate(fields)(samples)["points"].values
-    assert found[0, 2].tolist() == [1.5, 2.5, 2]
+    result = pinfeed.Collate(fields)(samples)["points"].values
+    assert result[0, 2].tolist() == [1.5, 2.5, 2]
 
 
 # The declared format, the true one, and the fraction of the image's size that differs.
@@ -183,10 +188,10 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize(("said", "true", "factor", "message"), SMALL.values(), ids=SMALL)
-def test_batches_of_one_box_accumulate_evidence(said, true, factor, message):
+@pytest.mark.parametrize(("declared", "true", "factor", "message"), SMALL.values(), ids=SMALL)
+def test_batches_of_one_box_accumulate_evidence(declared, true, factor, message):
     rng = np.random.default_rng(6)
-    fields = {"image": HALF, "boxes": pinfeed.Boxes(format=said, min_size=0, min_area=0)}
+    fields = {"image": HALF, "boxes": pinfeed.Boxes(format=declared, min_size=0, min_area=0)}
     samples = [photo(written(corners(rng, 1) * factor, true)) for _ in range(40)]
 
     def epoch():
@@ -317,28 +322,28 @@ def test_the_right_format_of_a_dataset(kind, true):
             collate([photo(written(boxes, true))])
 
 
-@pytest.mark.parametrize(("said", "true"), [*itertools.permutations(FORMATS, 2)])
+@pytest.mark.parametrize(("declared", "true"), [*itertools.permutations(FORMATS, 2)])
 @pytest.mark.parametrize("kind", ["clipped", "not clipped"])
-def test_batches_together_show_a_wrong_format(kind, said, true):
+def test_batches_together_show_a_wrong_format(kind, declared, true):
     for seed in range(4):
         samples = [photo(written(b, true)) for b in TRUE[kind](np.random.default_rng([10, seed]))]
-        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
+        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=declared)})
         call = lambda collate=collate, samples=samples: [collate([s]) for s in samples]
         check(call, ValueError, f'"{true}"')
 
 
-@pytest.mark.parametrize("said", FORMATS)
+@pytest.mark.parametrize("declared", FORMATS)
 @pytest.mark.parametrize("kind", ["clipped", "not clipped"])
-def test_batches_together_show_that_y_comes_first(kind, said):
+def test_batches_together_show_that_y_comes_first(kind, declared):
     """TensorFlow's boxes are y1, x1, y2, x2. At first, a few of them can fit x1, y1, x2, y2."""
     hint = "columns in the order boxes[:, [1, 0, 3, 2]]"
-    if said != "xyxy":
+    if declared != "xyxy":
         hint = f'format="xyxy" and {hint}'
     hints = []
     for seed in range(4):
         scene = TRUE[kind](np.random.default_rng([11, seed]))
         samples = [photo(boxes[:, [1, 0, 3, 2]]) for boxes in scene]
-        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=said)})
+        collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=declared)})
         with pytest.raises(ValueError, match=r"so far are inside with") as error:
             [collate([sample]) for sample in samples]
         hints.append(str(error.value).partition("inside with ")[2])

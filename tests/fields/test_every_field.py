@@ -92,8 +92,8 @@ def dataset_of(samples):
 
 def known(samples, order=None):
     """Returns the samples with their indices, so that random draws repeat."""
-    found = pinfeed.IndexedDataset([{"entry": sample} for sample in samples])
-    return found.__getitems__(range(len(samples)) if order is None else order)
+    result = pinfeed.IndexedDataset([{"entry": sample} for sample in samples])
+    return result.__getitems__(range(len(samples)) if order is None else order)
 
 
 @every_field
@@ -112,8 +112,8 @@ def test_samples_and_rows_of_any_kind_agree(field, samples, isa):
     if isinstance(field, Image) and len({s.shape for s in samples}) > 1:
         return  # no source has samples that differ along all axes
     rows = dataset_of(samples).__getitems__(order)
-    for given in (rows, list(rows) if field.is_random is False else rows):
-        assert_same(collate_of(field)(given), expected)
+    for batch_of_samples in (rows, list(rows) if field.is_random is False else rows):
+        assert_same(collate_of(field)(batch_of_samples), expected)
 
 
 # Equal arrays in other memory layouts.
@@ -214,10 +214,10 @@ def test_the_default_device_of_torch_is_ignored(field, samples):
     expected = collate_of(field)(known(samples))
     torch.set_default_device("meta")
     try:
-        found = collate_of(field)(known(samples))
+        actual = collate_of(field)(known(samples))
     finally:
         torch.set_default_device(None)
-    assert_same(found, expected)
+    assert_same(actual, expected)
 
 
 fake_of = lambda array: fake(torch.from_numpy(array))

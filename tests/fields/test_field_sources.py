@@ -67,15 +67,16 @@ def test_missing_entries(keys, made_of):
         key: Stack().allow_missing() if source is None else Stack().from_key(source).allow_missing()
         for key, source in made_of.items()
     }
-    made = {key: source for key, source in made_of.items() if source in keys}
-    own = {
+    read_from_others = {key: source for key, source in made_of.items() if source in keys}
+    plain = {
         key: key
         for key in keys
         if (key in made_of and made_of[key] is None)
-        or (key not in made_of and key not in made.values())
+        or (key not in made_of and key not in read_from_others.values())
     }
     expected = {
-        key: torch.tensor([ord(source), ord(source) + 1000]) for key, source in (own | made).items()
+        key: torch.tensor([ord(source), ord(source) + 1000])
+        for key, source in (plain | read_from_others).items()
     }
     for given_samples in (samples, rows(samples)):
         assert_same(

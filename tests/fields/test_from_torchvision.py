@@ -138,8 +138,8 @@ def test_containers():
     steps = [transforms.Grayscale(3), transforms.CenterCrop(8), *OLD_FLOATS]
     nested = transforms.Compose([transforms.Compose(steps[:3]), steps[3]])
     text = f"{LAST}, augment=CenterCrop(8))"
-    for given in nested, steps:
-        rest, image = split(given)
+    for pipeline in nested, steps:
+        rest, image = split(pipeline)
         assert type(rest) is transforms.Compose
         assert repr(image) == text
     assert type(split([v2.Grayscale(3), *FLOATS])[0]) is v2.Compose
@@ -149,8 +149,8 @@ def test_containers():
     rest, image = split(sequential)
     assert type(rest) is torch.nn.Sequential
     assert len(rest) == 1
-    found, expected = result(rest, image, PLANES), sequential(PLANES)
-    torch.testing.assert_close(found, expected)
+    actual, expected = result(rest, image, PLANES), sequential(PLANES)
+    torch.testing.assert_close(actual, expected)
     assert type(split(transforms.ToTensor())[0]) is torch.nn.Identity
     assert type(split(v2.Compose(FLOATS))[0]) is v2.Identity
 
@@ -188,11 +188,11 @@ PRESETS = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_of_weights(name):
     options, tolerance = PRESETS[name]
-    theirs = preset(name.partition(",")[0], **options)
-    rest, image = split(theirs)
+    pipeline = preset(name.partition(",")[0], **options)
+    rest, image = split(pipeline)
     assert is_nothing(rest)
-    found = result(rest, image, pil())
-    torch.testing.assert_close(found, theirs(pil()), rtol=0, atol=tolerance)
+    actual = result(rest, image, pil())
+    torch.testing.assert_close(actual, pipeline(pil()), rtol=0, atol=tolerance)
 
 
 def test_options():
@@ -300,14 +300,14 @@ def test_five_crops():
     """The hint in the message is the code in torchvision's documentation."""
     several, to_bytes = transforms.FiveCrop(8), transforms.functional.pil_to_tensor
     finish = transforms.Compose(OLD_FLOATS)
-    theirs = transforms.Compose(
+    pipeline = transforms.Compose(
         [several, transforms.Lambda(lambda crops: torch.stack([finish(crop) for crop in crops]))]
     )
     field = "Image(mean, std, input='TCHW', output='TCHW')"
-    check(lambda: pinfeed.Image.from_torchvision(theirs), ValueError, "FiveCrop", field)
+    check(lambda: pinfeed.Image.from_torchvision(pipeline), ValueError, "FiveCrop", field)
     stack = torch.stack([to_bytes(crop) for crop in several(pil())])
     image = eval(field, {"mean": MEAN, "std": STD, **NAMES})
-    torch.testing.assert_close(pinfeed.Collate(image)([stack])[0], theirs(pil()))
+    torch.testing.assert_close(pinfeed.Collate(image)([stack])[0], pipeline(pil()))
 
 
 def numbers(one):
@@ -358,11 +358,11 @@ ADVICE = {
 def test_fixes_in_messages_work(case):
     pipeline, words, advised, calls, tolerance = ADVICE[case]
     check(of(*pipeline), ValueError, words)
-    found = result(*split(transforms.Compose(advised)), pil())
+    actual = result(*split(transforms.Compose(advised)), pil())
     for call in calls:
-        found = call(found)
+        actual = call(actual)
     expected = transforms.Compose(pipeline)(pil())
-    torch.testing.assert_close(found, expected, **tolerance)
+    torch.testing.assert_close(actual, expected, **tolerance)
 
 
 @pytest.mark.parametrize("options", [{"mode": "pixel", "max_count": 3}, {"mode": "rand"}], ids=str)
@@ -398,11 +398,13 @@ class Unchecked(torch.utils.data.Dataset):
 @pytest.mark.parametrize("steps", [OLD_FLOATS, [v2.ToImage(), *FLOATS]])
 def test_a_dataset_that_always_calls_its_transform(steps):
     dataset = Unchecked(transforms.Compose(steps))
-    theirs, _ = next(iter(torch.utils.data.DataLoader(dataset, 2)))
+    expected, _ = next(iter(torch.utils.data.DataLoader(dataset, 2)))
     dataset.transform, image = split(dataset.transform)
     collate = pinfeed.Collate((image, None))
-    ours, _ = next(iter(torch.utils.data.DataLoader(dataset, 2, collate_fn=collate, num_workers=1)))
-    torch.testing.assert_close(ours, theirs)
+    actual, _ = next(
+        iter(torch.utils.data.DataLoader(dataset, 2, collate_fn=collate, num_workers=1))
+    )
+    torch.testing.assert_close(actual, expected)
 
 
 def test_pairs():
@@ -485,12 +487,12 @@ def test_any_pipeline(number):
         assert is_late or is_nothing
         return
     expected = pipeline(PLANES).as_subclass(torch.Tensor)
-    found = result(rest, image, PLANES)
+    actual = result(rest, image, PLANES)
     if expected.dtype == torch.uint8:
-        assert torch.equal(found, expected)
+        assert torch.equal(actual, expected)
     else:
         scale = 255 if expected.abs().max() > 30 else 1
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5 * scale)
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=2e-5 * scale)
 
 
 # The same for PIL images, with torchvision's older classes.
@@ -553,8 +555,8 @@ TIMM_ENDS = [
 def test_any_pipeline_of_pil_images(kind, number):
     draw = random.Random(number)
     is_timm = kind == "timm"
-    choices, least = (TIMM_STEPS, 1) if is_timm else (OLD, 0)
-    steps = [draw.choice(choices)(draw) for _ in range(draw.randint(least, 4))]
+    choices, min_steps = (TIMM_STEPS, 1) if is_timm else (OLD, 0)
+    steps = [draw.choice(choices)(draw) for _ in range(draw.randint(min_steps, 4))]
     end = draw.choice(TIMM_ENDS)() if is_timm else [*draw.choice(OLD_ENDS)]
     for _ in range(0 if is_timm else draw.choice([0, 0, 1])):
         end.insert(draw.randint(1, len(end)), draw.choice(OLD_AFTER)(draw))
@@ -570,15 +572,15 @@ def test_any_pipeline_of_pil_images(kind, number):
         assert is_nothing or "comes after" in str(error)  # noqa: PT017
         return
     assert not is_timm or len(kinds(rest)) < len(steps) + len(end)
-    expected, found = pipeline(sample).float(), result(rest, image, sample).float()
-    assert found.shape == expected.shape
+    expected, actual = pipeline(sample).float(), result(rest, image, sample).float()
+    assert actual.shape == expected.shape
     is_float = end[0].__class__ is transforms.ToTensor or len(end) > 1
     unit = (
         1 / 255 / (0.224 if image.std is not None else 1)
         if is_float and image.dtype == torch.float32
         else 1
     )
-    levels = (found - expected).abs() / unit
+    levels = (actual - expected).abs() / unit
     # Pillow rounds differently when it resizes or changes colors.
     assert levels.max() <= 4.5
     assert levels.mean() <= 1.1
@@ -626,13 +628,13 @@ def test_distributions(case):
     torch.manual_seed(0)
     has_several = "colors" in case  # extremes rarely coincide
     sample = HALF if has_several or case == "a saturation" else MAP
-    theirs = statistic(torch.stack([pipeline(sample) for _ in range(DRAWS)]))
-    ours = statistic(pinfeed.Collate(image)([sample] * DRAWS))
-    for expected, found in zip(theirs.T.tolist(), ours.T.tolist(), strict=True):
-        assert scipy.stats.ks_2samp(expected, found, method="asymp").pvalue > 1e-4
+    reference = statistic(torch.stack([pipeline(sample) for _ in range(DRAWS)]))
+    values = statistic(pinfeed.Collate(image)([sample] * DRAWS))
+    for expected, actual in zip(reference.T.tolist(), values.T.tolist(), strict=True):
+        assert scipy.stats.ks_2samp(expected, actual, method="asymp").pvalue > 1e-4
         if has_several:
             continue
-        assert (min(found), max(found)) == pytest.approx((min(expected), max(expected)), abs=2)
+        assert (min(actual), max(actual)) == pytest.approx((min(expected), max(expected)), abs=2)
 
 
 @pytest.mark.parametrize(
@@ -649,29 +651,33 @@ def test_distributions_of_sizes(step):
     assert is_nothing(rest)
     torch.manual_seed(0)
     blank = torch.zeros((1, 24, 20), dtype=torch.uint8)
-    theirs = [step(blank).shape[1:] for _ in range(DRAWS)]
-    ours = pinfeed.Collate(image)([blank] * DRAWS).lengths.tolist()
-    for expected, found in zip(zip(*theirs, strict=True), zip(*ours, strict=True), strict=True):
-        assert scipy.stats.ks_2samp(expected, found, method="asymp").pvalue > 1e-4
-        assert {*found} == {*expected}
+    reference = [step(blank).shape[1:] for _ in range(DRAWS)]
+    values = pinfeed.Collate(image)([blank] * DRAWS).lengths.tolist()
+    for expected, actual in zip(
+        zip(*reference, strict=True), zip(*values, strict=True), strict=True
+    ):
+        assert scipy.stats.ks_2samp(expected, actual, method="asymp").pvalue > 1e-4
+        assert {*actual} == {*expected}
 
 
-@pytest.mark.parametrize("place", ["bytes", "scaled", "normalized"])
-def test_erasing(place):
-    erasing = v2.RandomErasing(p=1, scale=(0.1, 0.3), value=9 if place == "bytes" else 0.25)
+@pytest.mark.parametrize("position", ["bytes", "scaled", "normalized"])
+def test_erasing(position):
+    erasing = v2.RandomErasing(p=1, scale=(0.1, 0.3), value=9 if position == "bytes" else 0.25)
     steps = [*FLOATS]
-    steps.insert({"bytes": 0, "scaled": 1, "normalized": 2}[place], erasing)
+    steps.insert({"bytes": 0, "scaled": 1, "normalized": 2}[position], erasing)
     pipeline = v2.Compose(steps)
     rest, image = split(pipeline)
     assert is_nothing(rest)
     torch.manual_seed(0)
     blank = torch.full((3, 16, 16), 200, dtype=torch.uint8)
-    theirs = torch.stack([pipeline(blank) for _ in range(DRAWS)])
-    ours = pinfeed.Collate(image)([blank] * DRAWS)
+    expected = torch.stack([pipeline(blank) for _ in range(DRAWS)])
+    actual = pinfeed.Collate(image)([blank] * DRAWS)
     for channel in range(3):
-        values = [batch[:, channel].unique() for batch in (theirs, ours)]
+        values = [batch[:, channel].unique() for batch in (expected, actual)]
         torch.testing.assert_close(*values)
-    counts = [(batch[:, 0] == batch[:, 0].min()).sum((1, 2)).tolist() for batch in (theirs, ours)]
+    counts = [
+        (batch[:, 0] == batch[:, 0].min()).sum((1, 2)).tolist() for batch in (expected, actual)
+    ]
     assert scipy.stats.ks_2samp(*counts, method="asymp").pvalue > 1e-4
 
 
@@ -683,8 +689,8 @@ def test_in_a_loader_with_workers():
     loader = torch.utils.data.DataLoader(
         dataset, 4, num_workers=2, collate_fn=pinfeed.Collate((image, None))
     )
-    found = torch.cat([images for images, _ in loader])
-    torch.testing.assert_close(found, torch.stack([pipeline(pil(one)) for one in pixels]))
+    actual = torch.cat([images for images, _ in loader])
+    torch.testing.assert_close(actual, torch.stack([pipeline(pil(one)) for one in pixels]))
 
 
 TIMM = {
@@ -740,8 +746,8 @@ def of_timm(name, *arguments, **options):
     module = {"RandomErasing": ".random_erasing", "create_transform": ""}.get(name, ".transforms")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its import of torchvision
-        theirs = pytest.importorskip(f"timm.data{module}")
-    return getattr(theirs, name)(*arguments, **options)
+        package = pytest.importorskip(f"timm.data{module}")
+    return getattr(package, name)(*arguments, **options)
 
 
 # A timm transform for an image of 48×36, and the compared statistic of its result.
@@ -769,13 +775,15 @@ def test_distributions_of_timm(case):
     rows, columns = np.mgrid[:48, :36]
     sample = pil(np.stack([4 * rows, 5 * columns, 100 + 0 * rows], -1).astype(np.uint8))
     random.seed(0)
-    theirs = [[float(part) for part in statistic(pipeline(sample))] for _ in range(3000)]
+    reference = [[float(part) for part in statistic(pipeline(sample))] for _ in range(3000)]
     torch.manual_seed(0)
     batch = pinfeed.Collate(image)([sample] * 3000)
-    ours = [[float(part) for part in statistic(one)] for one in batch]
-    for expected, found in zip(zip(*theirs, strict=True), zip(*ours, strict=True), strict=True):
-        assert scipy.stats.ks_2samp(expected, found, method="asymp").pvalue > 1e-4
-        assert (min(found), max(found)) == pytest.approx((min(expected), max(expected)), abs=12)
+    values = [[float(part) for part in statistic(one)] for one in batch]
+    for expected, actual in zip(
+        zip(*reference, strict=True), zip(*values, strict=True), strict=True
+    ):
+        assert scipy.stats.ks_2samp(expected, actual, method="asymp").pvalue > 1e-4
+        assert (min(actual), max(actual)) == pytest.approx((min(expected), max(expected)), abs=12)
 
 
 def test_random_interpolation_of_timm():
@@ -788,14 +796,14 @@ def test_random_interpolation_of_timm():
     assert image.interpolation == ("bilinear", "bicubic")
     sample = pil(PIXELS)
     random.seed(0)
-    theirs = torch.stack([pipeline(sample) for _ in range(400)])[:, 0].float()
+    expected = torch.stack([pipeline(sample) for _ in range(400)])[:, 0].float()
     torch.manual_seed(0)
-    ours = pinfeed.Collate(image)([sample] * 400)[:, 0].float()
-    kinds = theirs.unique(dim=0)
+    actual = pinfeed.Collate(image)([sample] * 400)[:, 0].float()
+    kinds = expected.unique(dim=0)
     assert len(kinds) == 2
-    assert len(ours.unique(dim=0)) == 2
+    assert len(actual.unique(dim=0)) == 2
     shares = [
-        (batch - kinds[0]).abs().amax((1, 2)).le(2).float().mean() for batch in (theirs, ours)
+        (batch - kinds[0]).abs().amax((1, 2)).le(2).float().mean() for batch in (expected, actual)
     ]
     assert all(0.35 < share < 0.65 for share in shares)
 
@@ -815,6 +823,6 @@ def test_nearest_neighbor_resizing_of_tensors():
 
 
 def test_constants_in_arrays_print_as_numbers():
-    given = v2.Normalize(np.array([0.5, 0.25, 0.5]), np.array([0.25, 0.5, 0.25]))
-    _, image = pinfeed.Image.from_torchvision([*FLOATS[:-1], given])
+    normalize = v2.Normalize(np.array([0.5, 0.25, 0.5]), np.array([0.25, 0.5, 0.25]))
+    _, image = pinfeed.Image.from_torchvision([*FLOATS[:-1], normalize])
     assert repr(image).startswith("Image(mean=(0.5, 0.25, 0.5), std=(0.25, 0.5, 0.25)")

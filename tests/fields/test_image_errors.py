@@ -118,8 +118,8 @@ def test_a_fill_that_floats_can_hold():
 @pytest.mark.parametrize("multiple_of", [2**13 + 1, 2**62, 2**63 - 1, (2**40, 2**40)], ids=str)
 def test_outputs_of_too_many_pixels(multiple_of):
     collate = Collate(Image(multiple_of=multiple_of, mask=True, **PADDED))
-    place = multiple_of if isinstance(multiple_of, tuple) else (multiple_of, multiple_of)
-    words = f"sample 1: an image of (3, 6) would be padded to {place}, more than 2**26 pixels"
+    multiples = multiple_of if isinstance(multiple_of, tuple) else (multiple_of, multiple_of)
+    words = f"sample 1: an image of (3, 6) would be padded to {multiples}, more than 2**26 pixels"
     check(lambda: collate([IMAGE, OTHER]), ValueError, words, "pass a smaller multiple_of")
 
 

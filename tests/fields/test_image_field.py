@@ -300,13 +300,13 @@ IMAGES = {
 @pytest.mark.parametrize(("options", "shape"), IMAGES.values(), ids=IMAGES)
 def test_images_are_interpolated(options, shape):
     image = random_array(shape)
-    found, expected = (
+    actual, expected = (
         pinfeed.Collate(pinfeed.Image(**{"augment": augment.Resize((5, 5))} | options | more))(
             [image]
         )
         for more in ({}, {"interpolation": "bilinear"})
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
 
 
 # From 500 pixels to 375, centers lie between two pixels: PIL accumulates rounding errors, torch doesn't.

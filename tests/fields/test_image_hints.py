@@ -216,14 +216,14 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("call", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(("images", "wrong", "message", "right"), UNITS.values(), ids=UNITS)
-def test_constants_in_another_unit(images, wrong, message, right, way):
+def test_constants_in_another_unit(images, wrong, message, right, call):
     normalization._cache.clear()  # functions check constants until images fit
     with pytest.warns(UserWarning, match=re.escape(message)) as seen:
-        way(images, wrong)
+        call(images, wrong)
     assert len(seen) == 1
-    way(images, right)
+    call(images, right)
 
 
 def test_bytes_with_a_scale_for_16_bits():

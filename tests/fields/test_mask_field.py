@@ -191,8 +191,8 @@ def test_on_whole_batches(shape, dtype, monkeypatch):
     for count in (4, 0):
         batch = {"image": torch.zeros((count, 5, 5, 3), dtype=torch.uint8)}
         batch |= {"mask": torch.from_numpy(masks[:count])}
-        (found,) = pinfeed.DeviceLoader([batch], "cpu", fields=fields)
-        assert_same(found["mask"], expected[:count])
+        (actual,) = pinfeed.DeviceLoader([batch], "cpu", fields=fields)
+        assert_same(actual["mask"], expected[:count])
     entry = pinfeed.FieldContext("entry")
     meta = Mask().apply(torch.from_numpy(masks).to("meta"), None, entry)  # as on any device
     assert meta.shape == (4, 12, 17)
@@ -270,13 +270,13 @@ COLORING = [augment.ColorJitter(0.4, 0.4, 0.4, p=0.8), augment.RandomGrayscale(0
 
 def by_name(loaders):
     """Returns each image and mask of two epochs, by epoch and name."""
-    found = {}
+    result = {}
     for loader, epoch in itertools.product(loaders, range(2)):
         loader.batch_sampler.set_epoch(epoch)
         for batch in loader:
             for name, *parts in zip(batch["name"], batch["image"], batch["mask"], strict=True):
-                found[epoch, name] = parts
-    return dict(sorted(found.items()))
+                result[epoch, name] = parts
+    return dict(sorted(result.items()))
 
 
 def annotated(ranks, **options):

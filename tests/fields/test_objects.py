@@ -318,15 +318,15 @@ def test_workers_give_equal_batches(context, persistent):
 
 def by_index(*samplers):
     """Returns the batched sample of each dataset index, over all ranks."""
-    found = {}
+    result = {}
     for batch in (batch for sampler in samplers for batch in loader_of(sampler)):
         masks = [
             mask[:, : shown.any(1).sum(), : shown.any(0).sum()]
             for mask, shown in zip(batch["masks"].unbind(), batch["shown"], strict=True)
         ]
         boxes = batch["boxes"].unbind()
-        found |= zip(batch["index"].tolist(), zip(boxes, masks, strict=True), strict=True)
-    return found
+        result |= zip(batch["index"].tolist(), zip(boxes, masks, strict=True), strict=True)
+    return result
 
 
 def test_samples_do_not_depend_on_ranks_batches_or_resuming():
@@ -336,14 +336,14 @@ def test_samples_do_not_depend_on_ranks_batches_or_resuming():
     ]
     epochs = [by_index(one) for _ in range(2)]
     for epoch in epochs:
-        found = by_index(*ranks)
-        assert sorted(found) == list(range(12))
-        assert_same(found, {index: epoch[index] for index in found})
+        result = by_index(*ranks)
+        assert sorted(result) == list(range(12))
+        assert_same(result, {index: epoch[index] for index in result})
     assert any(not torch.equal(epochs[0][i][0], epochs[1][i][0]) for i in range(12))
     resumed.load_state_dict(resumed.state_dict() | {"epoch": 1, "consumed": 8})
-    found = by_index(resumed)
-    assert len(found) == 4
-    assert_same(found, {index: epochs[1][index] for index in found})
+    result = by_index(resumed)
+    assert len(result) == 4
+    assert_same(result, {index: epochs[1][index] for index in result})
 
 
 def test_rows_of_a_dataset():

@@ -88,8 +88,8 @@ def our_draws(name, arguments, size, uniform):
     if name.startswith("RandomIoU"):
         numbers = iter(iou_draws(arguments, size, uniform))
     elif name == "RandomZoomOut":
-        (chance, factor), place = uniform(0), uniform(1)
-        numbers = iter([chance, factor, *place])
+        (probability, factor), position = uniform(0), uniform(1)
+        numbers = iter([probability, factor, *position])
     elif name == "RandomCrop":
         numbers = iter(crop_draws(arguments, size, uniform))
     else:
@@ -127,8 +127,8 @@ def crop_draws(arguments, size, uniform):
     padded = size[0] + top + bottom, size[1] + left + right
     return [
         number
-        for number, side, taken in zip(uniform(0), padded, arguments["size"], strict=True)
-        if side != taken
+        for number, side, target_side in zip(uniform(0), padded, arguments["size"], strict=True)
+        if side != target_side
     ]
 
 
@@ -164,14 +164,14 @@ def by_torchvision(names, sample, uniform):
         "labels": torch.arange(len(sample["boxes"])),
     }
     for number, name in enumerate(names):
-        _, theirs, arguments = STEPS[name]()
+        _, expected, arguments = STEPS[name]()
         size = target["image"].shape[-2:]
         if callable(arguments):
             arguments = arguments(size)
-        if theirs == "CenterCrop":
+        if expected == "CenterCrop":
             target = v2.Pad(around(size, arguments["size"]))(target)
-        with our_draws(theirs, arguments, size, lambda draw, n=number: uniform(draw << 16 | n)):
-            target = getattr(v2, theirs)(**arguments)(target)
+        with our_draws(expected, arguments, size, lambda draw, n=number: uniform(draw << 16 | n)):
+            target = getattr(v2, expected)(**arguments)(target)
     boxes = v2.ClampBoundingBoxes()(target["boxes"])
     target |= {"boxes": boxes}
     return target | {"kept": v2.SanitizeBoundingBoxes()(target)["labels"].tolist()}
@@ -219,7 +219,7 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
     assume(all(0 not in target["image"].shape for target in expected))
     rows = IndexedDataset(samples).__getitems__(range(len(samples)))
     batch = Collate(fields, seed=seed)(rows)
-    kept = batch["labels"].unbind()
+    labels = batch["labels"].unbind()
     boxes, masks = batch["boxes"].unbind(), batch["masks"].unbind()
     for i, target in enumerate(expected):
         height, width = batch["sizes"][i].tolist()
@@ -230,9 +230,9 @@ def test_torchvision_with_the_same_draws(names, samples, seed):
         assert (batch["scene"][i, height:] == -100).all()
         sides = target["boxes"][:, 2:] - target["boxes"][:, :2]
         clear = ((sides - 1).abs() > 1e-3).all(1) & ((sides.prod(1) - 1).abs() > 1e-3)
-        ours, theirs = set(kept[i].tolist()), set(target["kept"])
-        assert all(not clear[number] for number in ours ^ theirs)
-        for number, box, mask in zip(kept[i].tolist(), boxes[i], masks[i], strict=True):
+        actual, theirs = set(labels[i].tolist()), set(target["kept"])
+        assert all(not clear[number] for number in actual ^ theirs)
+        for number, box, mask in zip(labels[i].tolist(), boxes[i], masks[i], strict=True):
             assert torch.allclose(box, target["boxes"][number], atol=1e-3)
             assert torch.equal(mask[:height, :width], target["masks"][number])
             assert not mask[height:].any()
@@ -248,8 +248,10 @@ def test_boxes_move_with_a_center_crop(lacking):
     batch = Collate(fields)([sample])
     first = int(batch["image"][0, 0, 0].nonzero()[0])
     assert batch["boxes"].values.tolist() == [[2 + first, 1, 6 + first, 4]]
-    theirs = tv_tensors.BoundingBoxes(box, format="XYXY", canvas_size=(9, 9))
-    image, theirs = v2.CenterCrop((9, 9 + lacking))(tv_tensors.Image(torch.ones(3, 9, 9)), theirs)
+    expected = tv_tensors.BoundingBoxes(box, format="XYXY", canvas_size=(9, 9))
+    image, expected = v2.CenterCrop((9, 9 + lacking))(
+        tv_tensors.Image(torch.ones(3, 9, 9)), expected
+    )
     assert torch.equal(image > 0, batch["image"][0] > 0)
     further = 1 if lacking % 4 == 3 else 0
-    assert theirs.tolist() == [[2 + first + further, 1, 6 + first + further, 4]]
+    assert expected.tolist() == [[2 + first + further, 1, 6 + first + further, 4]]

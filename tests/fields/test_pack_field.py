@@ -37,14 +37,14 @@ def reference(documents, batch, fill, first, start):
             tokens = list(documents[index][token_start : token_start + length])
             if first is not None:
                 tokens[0] = first
-            room = -(-length // packing.multiple_of) * packing.multiple_of
-            columns["entry"] += tokens + [fill] * (room - length)
-            columns["position_ids"] += range(start, start + room)
-            columns["document_ids"] += [number] * room
-            columns["seq_idx"] += [number] * room
-            columns["attention_mask"] += [True] * length + [False] * (room - length)
+            padded_length = -(-length // packing.multiple_of) * packing.multiple_of
+            columns["entry"] += tokens + [fill] * (padded_length - length)
+            columns["position_ids"] += range(start, start + padded_length)
+            columns["document_ids"] += [number] * padded_length
+            columns["seq_idx"] += [number] * padded_length
+            columns["attention_mask"] += [True] * length + [False] * (padded_length - length)
             out["ends"].append(begin + len(columns["entry"]))
-            out["longest"] = max(out["longest"], room)
+            out["longest"] = max(out["longest"], padded_length)
             number += 1
         tail = packing.seq_length - len(columns["entry"])
         if tail:
@@ -148,8 +148,8 @@ def test_rows(tmp_path_factory, lengths, options, kind, stored, dtype, first, st
         assert rows.tolist() == expected["entry"]
         assert flat.tolist() == [[*itertools.chain(*expected["entry"])]]
         kept_64 = kind in ("tensor", "tensors", "lists")
-        own = torch.int64 if kept_64 else torch.from_numpy(np.zeros(1, stored)).dtype
-        assert rows.dtype == (own if dtype is None else getattr(torch, dtype))
+        expected_dtype = torch.int64 if kept_64 else torch.from_numpy(np.zeros(1, stored)).dtype
+        assert rows.dtype == (expected_dtype if dtype is None else getattr(torch, dtype))
         in_dict = DictOf(data).__getitems__(indices)
         assert_batch(Collate(fields)(in_dict), expected, indices.packing)
 
@@ -171,9 +171,9 @@ class DictOf(Dataset[Any]):
             return pinfeed.Rows(
                 {"entry": samples.sources}, samples.indices, packing=samples.packing
             )
-        made = copy.copy(samples)
-        made.samples = [{"entry": sample} for sample in samples]
-        return made
+        copied = copy.copy(samples)
+        copied.samples = [{"entry": sample} for sample in samples]
+        return copied
 
 
 def test_flat_ids_count_through_all_rows():
@@ -203,8 +203,8 @@ def test_tokens_with_several_values():
     )
     expected = np.full((2, 4, 2, 2), 0.5, np.float32)
     expected[0, :3], expected[0, 3], expected[1, :2] = frames[2], frames[1], frames[0]
-    for row, place in ((0, 0), (0, 3), (1, 0)):
-        expected[row, place] = 9
+    for row, position in ((0, 0), (0, 3), (1, 0)):
+        expected[row, position] = 9
     assert batch.tolist() == expected.tolist()
 
 
@@ -248,8 +248,8 @@ def hugging_face():
 def test_any_dataset_keeps_its_rows(name, workers):
     dataset = datasets().get(name)
     if dataset is None:
-        found = hugging_face()
-        dataset = ArrayDataset.from_arrow(found) if name == "arrow" else IndexedDataset(found)
+        actual = hugging_face()
+        dataset = ArrayDataset.from_arrow(actual) if name == "arrow" else IndexedDataset(actual)
     sampler = PackSampler([*map(len, TOKENS)], batch_size=2, seq_length=5, seed=1)
     expected = list(sampler)
     sampler.set_epoch(0)
@@ -320,20 +320,20 @@ def packed(*samples, **options):
     return lambda: Collate(Pack(**{"seq_length": None} | options))(list(samples))
 
 
-def made(**arguments):
+def copied(**arguments):
     return lambda: Pack(**{"seq_length": 4} | arguments)
 
 
 HALF, MARKED = np.broadcast_to(np.uint8(0), 2**30), Pack(seq_length=4, position_ids=True)
 BAD = {
-    "no length": (made(seq_length=0), ValueError, "Pack: seq_length must be at least 1, got 0"),
-    "a float": (made(seq_length=2.0), TypeError, "Pack: seq_length must be an integer, got 2.0"),
-    "text": (made(pad_value="a"), TypeError, "Pack: pad_value must be a number"),
-    "a large token": (made(first_token=300, dtype="uint8"), ValueError, "Pack: first_token"),
-    "a dtype": (made(dtype="words"), TypeError, "Pack: dtype must be a torch or NumPy dtype, got 'words'"),
-    "a flag": (made(flat=1), TypeError, "Pack: flat must be True or False, got 1"),
-    "no key": (made(cu_seqlens=()), TypeError, "Pack: cu_seqlens must be True, False, the key ", "got ()"),
-    "a start": (made(position_start="0"), TypeError, "Pack: position_start must be an integer, got '0'"),
+    "no length": (copied(seq_length=0), ValueError, "Pack: seq_length must be at least 1, got 0"),
+    "a float": (copied(seq_length=2.0), TypeError, "Pack: seq_length must be an integer, got 2.0"),
+    "text": (copied(pad_value="a"), TypeError, "Pack: pad_value must be a number"),
+    "a large token": (copied(first_token=300, dtype="uint8"), ValueError, "Pack: first_token"),
+    "a dtype": (copied(dtype="words"), TypeError, "Pack: dtype must be a torch or NumPy dtype, got 'words'"),
+    "a flag": (copied(flat=1), TypeError, "Pack: flat must be True or False, got 1"),
+    "no key": (copied(cu_seqlens=()), TypeError, "Pack: cu_seqlens must be True, False, the key ", "got ()"),
+    "a start": (copied(position_start="0"), TypeError, "Pack: position_start must be an integer, got '0'"),
     "shapes": (packed(np.zeros((2, 3)), np.zeros((2, 4))), ValueError, "sample 1: expected the shape of sample 0 except axis 0"),
     "too many tokens": (packed(HALF, HALF), ValueError, "expected fewer than 2**31 tokens, because cu_seqlens is"),
     "in no dict": (lambda: Collate(MARKED), ValueError, "Collate: fields: Pack adds the keys ['position_ids'], which needs a dict"),

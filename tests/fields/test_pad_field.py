@@ -274,10 +274,10 @@ def test_different_paddings_in_one_dict(fields, words, recwarn):
     collate = Collate(fields)
     for lengths in ([5, 5], [3, 12], [4, 5]):
         collate([tokens(fields, length) for length in lengths])
-    found = [str(warning.message) for warning in recwarn]
-    assert len(found) == (words is not None)
+    result = [str(warning.message) for warning in recwarn]
+    assert len(result) == (words is not None)
     if words is not None:
-        assert re.search(words, found[0])
+        assert re.search(words, result[0])
 
 
 def test_paddings_of_a_device_loader_that_differ():
@@ -390,9 +390,9 @@ def test_labels_of_other_lengths_warn_once(fields, warns, given, recwarn):
     assert not recwarn
     for _ in range(2):
         collate(make(SHORTER))
-    found = [str(warning.message) for warning in recwarn]
-    assert len(found) == warns
-    assert all(" of sample" in text and "like=False" in text for text in found)
+    result = [str(warning.message) for warning in recwarn]
+    assert len(result) == warns
+    assert all(" of sample" in text and "like=False" in text for text in result)
 
 
 def test_labels_truncated_shorter_than_their_tokens():

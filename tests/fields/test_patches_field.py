@@ -169,8 +169,8 @@ OF_TEXT = {
 @pytest.mark.parametrize(("patches", "shapes"), OF_TEXT.values(), ids=OF_TEXT)
 @pytest.mark.parametrize("samples", [[[], []], [None], [None, [], ()]], ids=str)
 def test_a_batch_without_images(patches, shapes, samples):
-    found = pinfeed.Collate(patches)(samples)
-    parts = found if isinstance(found, tuple) else (found,)
+    result = pinfeed.Collate(patches)(samples)
+    parts = result if isinstance(result, tuple) else (result,)
     assert [tuple(part.shape) for part in parts] == shapes
     size = (30, 40, 3)[: 2 if patches.input == "HW" else 3]
     image = np.ones((2, *size) if patches.input == "THWC" else size, np.uint8)

@@ -56,24 +56,24 @@ def fields(mode):
         return [pinfeed.Image(**options), pinfeed.Image(**options, augment=VIEW)]
     options = {"input": "HW"} if mode in ("L", "F") else {}
     view = options | {"interpolation": "bilinear", "augment": VIEW}
-    made = [
+    images = [
         pinfeed.Image(**options),
         pinfeed.Image(**options, channels_last=True, dtype=torch.bfloat16),
         pinfeed.Image(0.5, 0.25, **view),
         pinfeed.Image(0.5, 0.25, **options | view | {"augment": CROP}),
     ]
     if mode != "F":
-        made.append(pinfeed.Image(**view, dtype=torch.uint8))
-        made.append(pinfeed.Image(100, 50, scale=1, **options))
+        images.append(pinfeed.Image(**view, dtype=torch.uint8))
+        images.append(pinfeed.Image(100, 50, scale=1, **options))
     if mode == "RGB":
-        made.append(
+        images.append(
             pinfeed.Image(MEAN, STD, **view | {"augment": [VIEW, augment.ColorJitter(0.3, 0.3)]})
         )
-        made.append(
+        images.append(
             pinfeed.Image(MEAN, STD, **view | {"augment": [VIEW, augment.RandomErasing(1)]})
         )
-        made.append(pinfeed.Image(MEAN, STD, output="HWC"))
-    return made
+        images.append(pinfeed.Image(MEAN, STD, output="HWC"))
+    return images
 
 
 @pytest.mark.kernels
@@ -165,9 +165,9 @@ def test_jpegs_in_draft_mode():
     drafts = [PIL.Image.open(io.BytesIO(file)) for _ in range(2)]
     for draft in drafts:
         assert draft.draft("RGB", (40, 32)) is not None
-    found = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))(drafts[:1])
-    assert found.shape == (1, 32, 40, 3)
-    assert np.array_equal(found[0], np.asarray(drafts[1]))
+    result = pinfeed.Collate(pinfeed.Image(dtype=torch.uint8, output="HWC"))(drafts[:1])
+    assert result.shape == (1, 32, 40, 3)
+    assert np.array_equal(result[0], np.asarray(drafts[1]))
 
 
 @pytest.mark.parametrize("format", ["JPEG", "PNG"])

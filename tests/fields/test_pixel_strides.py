@@ -51,8 +51,8 @@ def batches(images, dtype, channels_last, geometry, **options):
     )
     collate = pinfeed.Collate({"x": field, "i": pinfeed.Stack()}, seed=1, id_key="i")
     return [
-        collate([{"x": image, "i": i} for i, image in enumerate(given)])["x"]
-        for given in (images, [image.copy(order="C") for image in images])
+        collate([{"x": image, "i": i} for i, image in enumerate(samples)])["x"]
+        for samples in (images, [image.copy(order="C") for image in images])
     ]
 
 
@@ -61,8 +61,8 @@ def test_bytes(geometry, isa):
     for view, dtype in itertools.product(VIEWS.values(), DTYPES):
         images = [view(random_array((33, 45, 4), seed=seed)) for seed in range(2)]
         for channels_last in (False, True):
-            found, expected = batches(images, dtype, channels_last, geometry)
-            assert_same_bits(found, expected)
+            actual, expected = batches(images, dtype, channels_last, geometry)
+            assert_same_bits(actual, expected)
 
 
 @pytest.mark.parametrize("geometry", ["whole", "cropped", "resized"])
@@ -73,8 +73,8 @@ def test_other_numbers(source, geometry, isa):
     four = (rng.random((33, 45, 4)) * most).astype(source)
     for view in VIEWS.values():
         for channels_last in (False, True):
-            found, expected = batches([view(four)] * 2, torch.float32, channels_last, geometry)
-            assert_same_bits(found, expected)
+            actual, expected = batches([view(four)] * 2, torch.float32, channels_last, geometry)
+            assert_same_bits(actual, expected)
 
 
 @given(
@@ -87,5 +87,5 @@ def test_other_numbers(source, geometry, isa):
 )
 def test_any_size(height, width, view, dtype, channels_last, seed):
     images = [VIEWS[view](random_array((height, width, 4), seed=seed))] * 2
-    found, expected = batches(images, dtype, channels_last, "whole")
-    assert_same_bits(found, expected)
+    actual, expected = batches(images, dtype, channels_last, "whole")
+    assert_same_bits(actual, expected)

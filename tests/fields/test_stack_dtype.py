@@ -202,17 +202,17 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-@pytest.mark.parametrize(("own", "dtype", "fits", "wrong"), MISFITS)
-def test_integers_that_do_not_fit(own, dtype, fits, wrong, way):
+@pytest.mark.parametrize("convert", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(("source", "dtype", "fits", "wrong"), MISFITS)
+def test_integers_that_do_not_fit(source, dtype, fits, wrong, convert):
     message = f"sample 2.*integers that {str(dtype)[6:]} can hold, got {wrong}"
-    for place in (0, 37, 99):
-        samples = np.ones((3, 100), own)
-        samples[:, place] = fits
-        assert_same(way(samples, dtype).reshape(3, 100), torch.from_numpy(samples).to(dtype))
-        samples[2, place] = wrong
+    for position in (0, 37, 99):
+        samples = np.ones((3, 100), source)
+        samples[:, position] = fits
+        assert_same(convert(samples, dtype).reshape(3, 100), torch.from_numpy(samples).to(dtype))
+        samples[2, position] = wrong
         with pytest.raises(ValueError, match=message):
-            way(samples, dtype)
+            convert(samples, dtype)
 
 
 def test_integers_of_a_subclass_that_do_not_fit():

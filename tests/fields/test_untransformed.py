@@ -72,12 +72,12 @@ def test_hints(samples, fields, key, hint, right, expected):
     wrong = pinfeed.Collate({"image": MOVED} | fields)
     for _ in range(2):
         check(lambda: wrong(samples), ValueError, f"entry ['{key}'] looks like", hint, "Keep()")
-    found = pinfeed.Collate({"image": MOVED} | right)(samples)[key]
-    assert_same(found if isinstance(found, torch.Tensor) else found.values, expected)
-    kept = pinfeed.Collate({"image": MOVED, key: Keep()})(
+    actual = pinfeed.Collate({"image": MOVED} | right)(samples)[key]
+    assert_same(actual if isinstance(actual, torch.Tensor) else actual.values, expected)
+    unmoved = pinfeed.Collate({"image": MOVED, key: Keep()})(
         [{"image": sample["image"], key: sample[key]} for sample in samples]
     )
-    assert kept[key][-1] is samples[-1][key]
+    assert unmoved[key][-1] is samples[-1][key]
 
 
 def test_rows_of_a_dataset():
@@ -616,8 +616,8 @@ def test_lists_of_masks(kind):
     stacked = [sample | {"m": np.stack(sample["m"])} for sample in samples]
     batch = pinfeed.Collate({"image": MOVED, "m": InstanceMasks()})(stacked)["m"]
     assert np.array_equal(batch.values, np.stack([*scenes, scenes[0]])[..., ::-1])
-    kept = pinfeed.Collate({"image": RANDOM, "m": Keep()})(samples)["m"]
-    assert [len(masks) for masks in kept] == [2, 1]
+    unmoved = pinfeed.Collate({"image": RANDOM, "m": Keep()})(samples)["m"]
+    assert [len(masks) for masks in unmoved] == [2, 1]
 
 
 @pytest.mark.filterwarnings("ignore:.*interpolates between classes")

@@ -37,10 +37,10 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 @every_writer
 def test_existing_files_stay_unless_overwrite_is_set(name, write, tmp_path):
-    path, asked = tmp_path / name, []
+    path, calls = tmp_path / name, []
 
     def batches():
-        asked.append(True)
+        calls.append(True)
         yield ONES
 
     write(path, [ZEROS])
@@ -48,7 +48,7 @@ def test_existing_files_stay_unless_overwrite_is_set(name, write, tmp_path):
     with pytest.raises(FileExistsError, match="exists; overwrite=True replaces it"):
         write(path, batches())
     assert contents(tmp_path) == before
-    assert write is save or asked == []
+    assert write is save or calls == []
     write(path, [ONES], overwrite=True)
     after = contents(tmp_path)
     assert after.keys() == before.keys()
@@ -184,10 +184,10 @@ LAZY = [writer for writer in WRITERS if WRITERS[writer][1] is not save]
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_only_one_process_writes_a_path(writer, method, tmp_path):
     name, write = WRITERS[writer]
-    context, asked = multiprocessing.get_context(method), []
+    context, calls = multiprocessing.get_context(method), []
 
     def batches():
-        asked.append(True)
+        calls.append(True)
         yield ZEROS
 
     waits = context.Event()
@@ -197,7 +197,7 @@ def test_only_one_process_writes_a_path(writer, method, tmp_path):
     for options in ({}, {"overwrite": True}):
         with pytest.raises(FileExistsError, match=r"another process or .*f'part-\{rank\}'.*/x"):
             write(tmp_path / name, batches(), **options)
-    assert asked == []
+    assert calls == []
     write(tmp_path / f"1{name}", [ZEROS])  # the suggested fix
     other.kill()  # the fork doesn't hold the lock
     other.join()

@@ -35,13 +35,13 @@ def test_an_opened_file_is_not_replaced_by_another(how, kind, temperature, tmp_p
 @kernels
 @every_temperature
 @pytest.mark.parametrize("field", ["Stack", "Stack cast", "Image", "Pad", "Jagged"])
-@pytest.mark.parametrize("kept", [0, 1, 128, 4096, 20_127])
-def test_a_truncated_file_raises(kept, field, temperature, tmp_path):
+@pytest.mark.parametrize("size", [0, 1, 128, 4096, 20_127])
+def test_a_truncated_file_raises(size, field, temperature, tmp_path):
     path = saved(tmp_path, random_array((200, 20, 5), np.uint8))  # 128 bytes of header, 20,000
     dataset = ArrayDataset(path)
     bring_to(temperature, dataset, path)
-    os.truncate(path, kept)
-    with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {kept} bytes, but its"):
+    os.truncate(path, size)
+    with pytest.raises(OSError, match=f"{path.name}.*cut short: it has {size} bytes, but its"):
         Collate(FIELDS[field])(dataset.__getitems__([5, 199]))
 
 

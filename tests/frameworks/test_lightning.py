@@ -239,8 +239,8 @@ def test_resuming_with_a_schedule(kind, stop, tmp_path):
 
 def is_installed():
     """Returns whether Lightning finds the callback through its entry point."""
-    found = importlib.metadata.entry_points(group="lightning.pytorch.callbacks_factory")
-    return any(one.name == "pinfeed" for one in found)
+    result = importlib.metadata.entry_points(group="lightning.pytorch.callbacks_factory")
+    return any(one.name == "pinfeed" for one in result)
 
 
 def test_the_entry_point_adds_the_callback(tmp_path, monkeypatch):
@@ -428,7 +428,7 @@ def test_a_stream_needs_a_device_loader(tmp_path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         before, path = saved_after(5, streamed(), Model, tmp_path, [ResumeLoaders()])
-    ours = [str(warning.message) for warning in caught if "ResumeLoaders" in str(warning.message)]
-    assert "a resumed run skips that batch; pass Lightning pinfeed.DeviceLoader" in ours[0]
+    actual = [str(warning.message) for warning in caught if "ResumeLoaders" in str(warning.message)]
+    assert "a resumed run skips that batch; pass Lightning pinfeed.DeviceLoader" in actual[0]
     after = train(streamed(), ckpt_path=path, callbacks=[ResumeLoaders()])
     assert len(before.seen + after.seen) == 24 - 1

@@ -34,10 +34,10 @@ def rows_loader(kind, rank, world_size, size, workers=0):
 
 def assert_each_row_once(batches, world_size, times=1):
     """Asserts that each row comes once, except for rows that even out ranks."""
-    found = Counter(np.concatenate(batches).tolist())
-    assert set(found) == set(range(ROWS))
-    assert min(found.values()) == times
-    assert found.total() - times * ROWS <= times * (world_size - 1) + 1
+    result = Counter(np.concatenate(batches).tolist())
+    assert set(result) == set(range(ROWS))
+    assert min(result.values()) == times
+    assert result.total() - times * ROWS <= times * (world_size - 1) + 1
 
 
 KINDS = ["from_numpy", "DeviceLoader", "StatefulDataLoader"]

@@ -69,8 +69,8 @@ def test_evaluation_with_a_separate_collate(trains, tmp_path):
     trainer.get_eval_dataloader = lambda dataset=None: evaluation
     if trains:
         trainer.train()
-        found = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
-        assert found[-1] == pytest.approx(loss_by_hand(trainer.model), rel=1e-5)
+        result = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+        assert result[-1] == pytest.approx(loss_by_hand(trainer.model), rel=1e-5)
     for _ in range(2):
         assert trainer.evaluate()["eval_loss"] == pytest.approx(
             loss_by_hand(trainer.model), rel=1e-5

@@ -95,9 +95,9 @@ def state_of(options):
 
 
 def with_state(kind, state):
-    made = kind.__new__(kind)
-    made.__setstate__(state)
-    return made
+    instance = kind.__new__(kind)
+    instance.__setstate__(state)
+    return instance
 
 
 def is_options(value):
@@ -106,23 +106,23 @@ def is_options(value):
 
 def damaged_array(draw, array):
     array = array.copy()
-    way = draw.randrange(9)
-    if way <= 2 and array.size and array.dtype.kind in "iuf":
+    kind = draw.randrange(9)
+    if kind <= 2 and array.size and array.dtype.kind in "iuf":
         # Wraps Python numbers that the dtype can't represent.
         number = draw.choice([-1, 0, 1, 2, 3, 17, 255, -(2**62), 2**62, 2**63 - 1])
         array.flat[draw.randrange(array.size)] = np.array(number).astype(array.dtype)
-    elif way <= 2 and array.size and array.dtype.kind == "b":
+    elif kind <= 2 and array.size and array.dtype.kind == "b":
         array.view(np.uint8).flat[draw.randrange(array.size)] = draw.choice([0, 1, 2, 255])
-    elif way == 3:
+    elif kind == 3:
         array = array[: draw.randrange(len(array) + 1)] if array.ndim else array[None]
-    elif way == 4:
+    elif kind == 4:
         array = np.concatenate([array, array]) if array.ndim else array
-    elif way == 5:
+    elif kind == 5:
         array = draw.choice([array[None], array[..., None], array.reshape(-1)])
-    elif way == 6:
+    elif kind == 6:
         with np.errstate(invalid="ignore"):
             array = array.astype(draw.choice(DTYPES))
-    elif way == 7:
+    elif kind == 7:
         array.flags.writeable = False
     else:
         array = np.broadcast_to(array[..., :1], array.shape) if array.ndim else array
@@ -142,8 +142,10 @@ def damaged(draw, value):
         name = draw.choice(value._fields)
         return value._replace(**{name: damaged(draw, getattr(value, name))})
     if isinstance(value, list | tuple) and value and draw.random() < 0.8:
-        place = draw.randrange(len(value))
-        return type(value)([*value[:place], damaged(draw, value[place]), *value[place + 1 :]])
+        position = draw.randrange(len(value))
+        return type(value)(
+            [*value[:position], damaged(draw, value[position]), *value[position + 1 :]]
+        )
     if isinstance(value, list | tuple):
         return draw.choice([value[:0], value[:-1], value + value])
     if isinstance(value, bool):
@@ -208,12 +210,12 @@ FIELDS = [
 def use_all():
     """Calls every native function through the package, with samples, tensors, rows, and rows of parts."""
     for field, samples in FIELDS:
-        given = [samples, [torch.from_numpy(sample) for sample in samples]]
+        inputs = [samples, [torch.from_numpy(sample) for sample in samples]]
         if samples is TOKENS or len({sample.shape for sample in samples}) == 1:
             array = RaggedArray.from_sequences(samples) if samples is TOKENS else np.stack(samples)
             for source in (array, ConcatArray([array] * 2)):
-                given.append(ArrayDataset({"entry": source})[[2, 0]])
-        for batch in given:
+                inputs.append(ArrayDataset({"entry": source})[[2, 0]])
+        for batch in inputs:
             if isinstance(batch, list):
                 batch = IndexedDataset([{"entry": sample} for sample in batch]).__getitems__(
                     [2, 0, 1]
@@ -263,12 +265,12 @@ def copied(value):
 @pytest.fixture(scope="module")
 def calls():
     """Returns the arguments of recorded calls, by native function or op."""
-    found = {name: [] for name in NATIVE}
+    result = {name: [] for name in NATIVE}
 
     def recorded(name, native):
         def call(*arguments, **options):
-            given = dict(zip(PARAMETERS[name], arguments, strict=False)) | options
-            found[name].append({key: copied(value) for key, value in given.items()})
+            keywords = dict(zip(PARAMETERS[name], arguments, strict=False)) | options
+            result[name].append({key: copied(value) for key, value in keywords.items()})
             return native(*arguments, **options)
 
         return call
@@ -279,11 +281,11 @@ def calls():
         use_all()
     for _, op, arguments, options in op_cases.calls():
         names = [argument.name for argument in op.default._schema.arguments]
-        given = dict(zip(names, arguments, strict=False)) | options
-        if not any(getattr(value, "requires_grad", False) for value in given.values()):
+        keywords = dict(zip(names, arguments, strict=False)) | options
+        if not any(getattr(value, "requires_grad", False) for value in keywords.values()):
             name = f"{op._qualified_op_name.removeprefix('pinfeed::')} op"
-            found.setdefault(name, []).append(given)
-    return found
+            result.setdefault(name, []).append(keywords)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +348,7 @@ def slots():
     return call, arguments
 
 
-def try_damaged(name, call, arguments, kept=("target", "name", "threads")):
+def try_damaged(name, call, arguments, intact=("target", "name", "threads")):
     """Calls a function with valid arguments, then with one to three damaged parts."""
     # torch's type checks raise RuntimeError.
     expected = (*REFUSALS, RuntimeError) if name.endswith(" op") else REFUSALS
@@ -354,13 +356,13 @@ def try_damaged(name, call, arguments, kept=("target", "name", "threads")):
     worked = refused = 0
     for seed in range(count):
         draw, target = random.Random(f"{name} {seed}"), Guarded()
-        given = arguments(draw, target)
+        keywords = arguments(draw, target)
         is_valid = seed % 12 == 0
         try:
             for _ in range(0 if is_valid else draw.randrange(1, 4)):
-                part = draw.choice([key for key in given if key not in kept])
-                given[part] = damaged(draw, given[part])
-            call(**given)
+                part = draw.choice([key for key in keywords if key not in intact])
+                keywords[part] = damaged(draw, keywords[part])
+            call(**keywords)
             worked += 1
         except expected:
             refused += 1
@@ -374,12 +376,12 @@ def test_a_damaged_call(name, calls, num_threads_of_torch):
     module = torch.ops.pinfeed if name.endswith(" op") else _core
 
     def arguments(draw, target):
-        given = {key: copied(value) for key, value in draw.choice(calls[name]).items()}
-        if callable(given.get("target")):
-            given["target"] = target
-        if "batch" in given:  # written in place
-            given["batch"] = target(given["batch"].shape, "float32")
-        return given
+        keywords = {key: copied(value) for key, value in draw.choice(calls[name]).items()}
+        if callable(keywords.get("target")):
+            keywords["target"] = target
+        if "batch" in keywords:  # written in place
+            keywords["batch"] = target(keywords["batch"].shape, "float32")
+        return keywords
 
     try_damaged(name, getattr(module, name.removesuffix(" op")), arguments)
 
@@ -395,11 +397,11 @@ def num_threads_of_torch():
 
 @pytest.mark.parametrize("make", [rows_of_file, rows_of_parts])
 def test_damaged_rows_of_files(make, numbers):
-    try_damaged(make.__name__, *make(numbers), kept=("paths",))
+    try_damaged(make.__name__, *make(numbers), intact=("paths",))
 
 
 def test_damaged_slots():
-    try_damaged("slots", *slots(), kept=())
+    try_damaged("slots", *slots(), intact=())
 
 
 def test_damaged_parts():
@@ -412,7 +414,7 @@ def test_damaged_parts():
         call = {"values": (values, values.copy()), "offsets": (offsets, offsets.copy())}
         return call | {"indices": np.array([5, 0, 1])}
 
-    try_damaged("parts", call, arguments, kept=())
+    try_damaged("parts", call, arguments, intact=())
 
 
 def test_parts_whose_arrays_change_later():

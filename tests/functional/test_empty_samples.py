@@ -55,12 +55,12 @@ def test_an_empty_sample_at_any_position_leaves_the_others_unchanged(way, source
         full = [np.array([1, 0, 1], source), np.array([1], source)]
         call = lambda samples, dtype=dtype: WAYS[way](samples, dtype)
         without = outcome(call, full)
-        for places in ([0], [1], [2], [0, 0], [0, 1], [0, 3]):
+        for positions in ([0], [1], [2], [0, 0], [0, 1], [0, 3]):
             samples = list(full)
-            for place in places:
-                samples.insert(place, empty)
+            for position in positions:
+                samples.insert(position, empty)
             got = outcome(call, samples)
-            case = f"{source} to {dtype}, {empty!r} at {places}"
+            case = f"{source} to {dtype}, {empty!r} at {positions}"
             if isinstance(without, type):
                 assert got is without, case
             elif way.startswith(("Jagged", "Pack")):
@@ -92,8 +92,8 @@ def test_tables_without_rows_before_others():
 @pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()], ids=repr)
 def test_the_dtype_comes_from_samples_with_values(empty, dtype):
     full = [np.ones(1, dtype), np.ones(2, dtype)]
-    for place in range(3):
-        samples = [*full[:place], empty, *full[place:]]
+    for position in range(3):
+        samples = [*full[:position], empty, *full[position:]]
         for field in (pinfeed.Pad(lengths=True), pinfeed.Jagged()):
             batch = pinfeed.Collate(field)(samples)
             assert batch.values.dtype == getattr(torch, dtype)

@@ -156,9 +156,9 @@ def test_out_that_overlaps_the_input(case, shift):
     memory = np.full(3 * (case.array.nbytes + expected.nbytes), 7, np.uint8)
     begin = expected.nbytes // 8 * 8 + 8
     array = memory[begin:][: case.array.nbytes].view(case.array.dtype).reshape(case.array.shape)
-    place = begin + {0: 0, 1: case.array.nbytes - 8, -1: 8 - expected.nbytes}[shift]
-    place -= place % 8
-    out = memory[place:][: expected.nbytes].view(expected.dtype).reshape(expected.shape)
+    offset = begin + {0: 0, 1: case.array.nbytes - 8, -1: 8 - expected.nbytes}[shift]
+    offset -= offset % 8
+    out = memory[offset:][: expected.nbytes].view(expected.dtype).reshape(expected.shape)
     for one in (array, array[:, ::-1]):
         check(lambda one=one: case.call(one, out=out), ValueError, "out", "overlap")
     assert (memory == 7).all()
@@ -215,22 +215,22 @@ def test_an_empty_tensor_needs_no_memory():
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
 def test_memory_of_a_dropped_result_is_reused(case, convert):
     array = convert(large(case.array))
-    place = np.asarray(case.call(array)).ctypes.data
-    assert np.asarray(case.call(array)).ctypes.data == place
+    address = np.asarray(case.call(array)).ctypes.data
+    assert np.asarray(case.call(array)).ctypes.data == address
     results = [case.call(array) for _ in range(5)]
-    places = {np.asarray(result).ctypes.data for result in results}
-    assert len(places) == 5
+    addresses = {np.asarray(result).ctypes.data for result in results}
+    assert len(addresses) == 5
     for result in results:
         assert_same_bits(result, results[0])
     del result
     thread = threading.Thread(target=results.clear)  # they can be freed on any thread
     thread.start()
     thread.join()
-    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
+    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == addresses
     for _ in range(10):
         with pytest.raises((TypeError, ValueError)):
             case.call(array, out=[])
-    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == places
+    assert {np.asarray(r).ctypes.data for r in [case.call(array) for _ in range(5)]} == addresses
 
 
 @pytest.mark.processes

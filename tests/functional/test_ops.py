@@ -153,11 +153,11 @@ def test_kernels_that_a_device_cannot_run(monkeypatch):
     if ctypes.util.find_library("cuda"):
         assert library._can_run.__wrapped__(0)
         return
-    said = (
+    message = (
         r"pinfeed's kernels can't run on cuda:0, so fields run on the CPU: CUDA "
         "says .*; the driver is older than the CUDA that pinfeed was built with: update it, or build"
     )
-    with pytest.warns(RuntimeWarning, match=said):
+    with pytest.warns(RuntimeWarning, match=message):
         assert not library._can_run.__wrapped__(0)
 
 

@@ -58,10 +58,10 @@ def calls():
     for side, axes, most, dtype, lengths in itertools.product(
         ["right", "left"], [None, 0, (0,), -2, (-2,)], [None, 6], [None, torch.float64], [0, 1]
     ):
-        asked = {"lengths": bool(lengths), "mask": not lengths}
+        requested = {"lengths": bool(lengths), "mask": not lengths}
         shape = {"side": side, "axes": axes, "max_length": most, "multiple_of": 4, "dtype": dtype}
-        yield pinfeed.functional.pad, (pairs, 7), shape | asked
-        yield pairs.to_padded, (7,), shape | asked
+        yield pinfeed.functional.pad, (pairs, 7), shape | requested
+        yield pairs.to_padded, (7,), shape | requested
     values = {
         "int64": [0, -1, 2**53, -(2**63), 2.0, True],
         "uint64": [0, 2**63, 2**53],
@@ -87,14 +87,14 @@ def test_results_equal_the_functions_bit_for_bit(use_torch_ops):
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_out(use_torch_ops, mask):
-    room = torch.zeros(4, 23, dtype=torch.int64)
+    memory = torch.zeros(4, 23, dtype=torch.int64)
     cases = [
         (pinfeed.functional.normalize, (IMAGES, MEAN), torch.zeros(4, 3, 9, 11)),
         (pinfeed.functional.permute, (IMAGES,), torch.zeros(4, 3, 9, 11, dtype=torch.uint8)),
         (
             lambda *args, out: pinfeed.functional.pad(*args, mask=mask, out=out).values,
             (JAGGED, 7),
-            room,
+            memory,
         ),
     ]
     expected = [function(*args, out=out.clone()) for function, args, out in cases]

@@ -26,9 +26,9 @@ def test_both_masks_equal_the_definition(ids):
     ]
     assert pinfeed.packing.attention_mask(document_ids).tolist() == expected
     mask_mod = pinfeed.packing.mask_mod(document_ids)
-    places = torch.arange(6)
+    positions = torch.arange(6)
     flexible = [
-        [mask_mod(row, 0, places[:, None], places[None]).tolist()] for row in range(len(ids))
+        [mask_mod(row, 0, positions[:, None], positions[None]).tolist()] for row in range(len(ids))
     ]
     assert flexible == expected
 
@@ -61,10 +61,10 @@ def packed_batch(**options):
     (indices,) = sampler
     rows = ArrayDataset({"input_ids": tokens, "labels": tokens}).__getitems__(indices)
     packing = indices.packing
-    places = [divmod(int(place), SEQ_LENGTH) for place in packing.offsets]
+    positions = [divmod(int(offset), SEQ_LENGTH) for offset in packing.offsets]
     return Collate(fields)(rows), [
         (row, begin, torch.from_numpy(documents[i]))
-        for (row, begin), i in zip(places, indices, strict=True)
+        for (row, begin), i in zip(positions, indices, strict=True)
     ]
 
 

@@ -28,17 +28,17 @@ def test_out_gets_the_values_of_a_new_array_and_padding_beyond(batch, data):
     shape = list(batch.expected()[0].shape)
     axes = batch.keywords.get("axes")
     chosen = axes if isinstance(axes, tuple) else [0 if axes is None else axes]
-    room = []
+    min_sizes = []
     for axis in chosen:
         axis %= len(shape) - 1
         shape[axis + 1] += data.draw(st.sampled_from([0, 0, 1, 20]))
-        room.append(shape[axis + 1])
+        min_sizes.append(shape[axis + 1])
     kind = "tensor" if batch.dtype == torch.bfloat16 else data.draw(st.sampled_from(["", "tensor"]))
     out = unwritten(kind, shape, str(batch.dtype).removeprefix("torch."))
     result = pinfeed.functional.pad(batch.samples, **batch.keywords, out=out)
     values = result if not isinstance(result, tuple) else result.values
     assert values is out
-    assert_same_padded(result, batch._replace(is_tensor=kind == "tensor"), room)
+    assert_same_padded(result, batch._replace(is_tensor=kind == "tensor"), min_sizes)
 
 
 # Beyond the reference, which supports ndarrays only.
@@ -99,11 +99,11 @@ def test_a_slice_of_a_ragged_array():
 def test_memory_that_is_not_aligned_to_its_items():
     memory = random_array((1 + 8 * 21,))
     sample = np.ndarray((7, 3), np.float64, memory, offset=1)
-    room = np.full(1 + 8 * 2 * 8 * 3, 0xA5, np.uint8)
-    out = np.ndarray((2, 8, 3), np.float64, room, offset=1)
+    buffer = np.full(1 + 8 * 2 * 8 * 3, 0xA5, np.uint8)
+    out = np.ndarray((2, 8, 3), np.float64, buffer, offset=1)
     pinfeed.functional.pad([sample, sample[::-2]], 1.5, multiple_of=8, out=out)
     assert_same_bits(out, reference.pad([sample, sample[::-2]], 1.5, multiple_of=8)[0])
-    assert room[0] == 0xA5
+    assert buffer[0] == 0xA5
 
 
 def test_many_axes():

@@ -162,10 +162,10 @@ def test_empty_samples_times_more_than_memory():
 
 def test_more_axes_than_numpy_has():
     large = np.zeros((1, 100_000), np.uint8)
-    place = pinfeed.functional.pad([large], lengths=False).ctypes.data
+    address = pinfeed.functional.pad([large], lengths=False).ctypes.data
     with pytest.raises(ValueError, match="number of dimensions"):
         pinfeed.functional.pad([large.reshape((1,) * 63 + (100_000,))])
-    assert pinfeed.functional.pad([large], lengths=False).ctypes.data == place  # no memory leaked
+    assert pinfeed.functional.pad([large], lengths=False).ctypes.data == address  # no memory leaked
 
 
 @pytest.mark.parametrize("keyword", ["lengths", "mask"])

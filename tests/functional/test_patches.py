@@ -95,12 +95,12 @@ def test_patches_equal_slices_of_normalized_images(isa, case, dtype, threads):
     try:
         if dtype == "bfloat16":  # which NumPy lacks
             images = [as_kind("tensor", np.asarray(image).copy()) for image in images]
-        values, found = pinfeed.functional.patchify(
+        values, actual = pinfeed.functional.patchify(
             images, patch, *constants, dtype=getattr(torch, dtype), **how
         )
     finally:
         pinfeed.set_num_threads(before)
-    assert found.tolist() == grid
+    assert actual.tolist() == grid
     assert_same_bits(values, expected)
 
 

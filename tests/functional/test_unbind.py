@@ -76,12 +76,12 @@ def test_samples_come_back_or_an_ambiguity_raises(structure, count):
     samples = [build(structure, partial(entry, sample=i)) for i in range(count)]
     batch = Collate(build(structure, lambda name: ENTRIES[name][1]))(samples)
     try:
-        found = unbind(batch)
+        result = unbind(batch)
     except ValueError as error:
         if not re.match("unbind: (entry .* no other entry tells which|batch is empty)", str(error)):
             raise
     else:
-        assert as_batched(found) == as_batched(samples)
+        assert as_batched(result) == as_batched(samples)
 
 
 TOGETHER = {
@@ -229,15 +229,15 @@ def test_unbind_of_objects_that_are_arrays():
 
 
 def test_unbind_of_tuples_that_begin_with_objects():
-    kept, stacked = Keep(), Stack()
-    collate = Collate({"pair": (kept, stacked), "x": stacked})
+    keep, stacked = Keep(), Stack()
+    collate = Collate({"pair": (keep, stacked), "x": stacked})
     samples = [{"pair": (name, n), "x": 5} for name, n in zip("abc", (1, 2, 3), strict=True)]
     parts = [[*one["pair"]] for one in unbind(collate(samples))]
     assert parts == [["a", 1], ["b", 2], ["c", 3]]
     with pytest.raises(ValueError, match="one for each sample or parts"):
         unbind(collate(samples[:2]))  # two parts of two samples
     pairs = [("a", 1), ("b", 2), ("c", 3)]
-    batch = Collate((kept, stacked))(pairs)
+    batch = Collate((keep, stacked))(pairs)
     assert [(*one,) for one in unbind(batch)] == pairs
 
 

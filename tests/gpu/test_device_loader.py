@@ -70,11 +70,11 @@ def test_computations_with_dropped_batches_are_right(device):
 
 def test_slots_are_not_overwritten_during_their_copy(device):
     """The copy stream waits; the loader doesn't."""
-    kept = []
+    held = []
     for batch in DeviceLoader((batch_of(i, 2_000_000) for i in range(12)), device, prefetch=6):
-        kept.append(batch.image)
+        held.append(batch.image)
         sleep(device, LONG // 10)
-    assert [(int(x.min()), int(x.max())) for x in kept] == [(i, i) for i in range(12)]
+    assert [(int(x.min()), int(x.max())) for x in held] == [(i, i) for i in range(12)]
 
 
 @pytest.mark.gpu_only

@@ -57,7 +57,7 @@ def test_opcheck(op, args, kwargs):
 
 
 @pytest.mark.kernels
-@given(op_batches.image_calls(most=130))
+@given(op_batches.image_calls(max_size=130))
 def test_normalize_images(call):
     images, constants, options, expected = call
     result = P.normalize_images(on_device((images,))[0], **constants, **on_device(options))

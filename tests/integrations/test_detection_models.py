@@ -18,12 +18,12 @@ pytestmark = [
 
 def nms(boxes, scores, iou_threshold):
     """Returns the boxes, best first, that overlap no better box too much."""
-    order, kept = scores.argsort(descending=True), []
+    order, chosen = scores.argsort(descending=True), []
     while len(order):
         best, order = order[0], order[1:]
-        kept.append(best)
+        chosen.append(best)
         order = order[box_iou(boxes[best : best + 1], boxes[order])[0] <= iou_threshold]
-    return torch.stack(kept) if kept else order
+    return torch.stack(chosen) if chosen else order
 
 
 @pytest.fixture

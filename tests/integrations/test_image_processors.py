@@ -57,19 +57,19 @@ def compare(family, backend, sizes=SIZES, **settings):
     step = 1 / 255 / min(processor.image_std) if processor.do_normalize else 1 / 255
     step *= 1 if processor.do_rescale else 255
     for group in [samples] if image.pad_value is not None else [[sample] for sample in samples]:
-        theirs = processor(group, return_tensors="pt")
-        ours = pinfeed.Collate({"pixel_values": image.from_key("image")})(
+        processed = processor(group, return_tensors="pt")
+        batch = pinfeed.Collate({"pixel_values": image.from_key("image")})(
             [{"image": sample} for sample in group]
         )
-        found, expected = ours["pixel_values"].float(), theirs["pixel_values"].float()
-        assert found.shape == expected.shape
+        actual, expected = batch["pixel_values"].float(), processed["pixel_values"].float()
+        assert actual.shape == expected.shape
         # torch resizes bilinear bytes in float32 on CPUs with AVX-512; Pillow rounds differently.
-        levels = (found - expected).abs() / step
+        levels = (actual - expected).abs() / step
         assert levels.max() <= (2.02 if backend else 1.02)
         assert (levels > 1.02).float().mean() <= 2e-3
-        assert ours.keys() == theirs.keys() - {"labels"}
-        for key in ours.keys() - {"pixel_values"}:
-            assert torch.equal(ours[key].long(), theirs[key].long())
+        assert batch.keys() == processed.keys() - {"labels"}
+        for key in batch.keys() - {"pixel_values"}:
+            assert torch.equal(batch[key].long(), processed[key].long())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -114,9 +114,9 @@ def test_images_of_noise(backend, resample):
     noise = np.random.default_rng(0).integers(0, 256, (97, 143, 3), np.uint8)
     for size in ({"height": 40, "width": 61}, {"height": 150, "width": 160}):
         processor = processor_of("ViT", backend, size=size, resample=resample, do_normalize=False)
-        theirs = processor([noise], return_tensors="pt")["pixel_values"]
-        ours = pinfeed.Collate(pinfeed.Image.from_processor(processor))([noise])
-        levels = (ours - theirs).abs() * 255
+        expected = processor([noise], return_tensors="pt")["pixel_values"]
+        actual = pinfeed.Collate(pinfeed.Image.from_processor(processor))([noise])
+        levels = (actual - expected).abs() * 255
         assert levels.max() <= 1.02
 
 
@@ -125,8 +125,8 @@ def test_floats_that_are_not_rescaled(do_normalize):
     processor = processor_of("ViT", "", do_rescale=False, do_normalize=do_normalize)
     image = pinfeed.Image.from_processor(processor, dtype=torch.float32)
     sample = next(photos((53, 61))).astype(np.float32) / 255
-    theirs = processor([sample], return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(pinfeed.Collate(image)([sample]), theirs, rtol=0, atol=1e-5)
+    expected = processor([sample], return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(pinfeed.Collate(image)([sample]), expected, rtol=0, atol=1e-5)
 
 
 def test_bytes_that_are_not_rescaled():
@@ -152,32 +152,32 @@ def test_segmentation_maps(backend, number):
     rng = np.random.default_rng(number)
     images = rng.integers(0, 256, (2, 61, 47, 3), np.uint8)
     maps = rng.choice(np.array([0, 1, 2, 7, 149, 150, 254, 255], np.uint8), (2, 61, 47))
-    theirs = processor([*images], segmentation_maps=[*maps], return_tensors="pt")
+    expected = processor([*images], segmentation_maps=[*maps], return_tensors="pt")
     fields = {
         "pixel_values": pinfeed.Image.from_processor(processor).from_key("image"),
         "labels": pinfeed.Mask.from_processor(processor).from_key("map"),
     }
     samples = [{"image": image, "map": one} for image, one in zip(images, maps, strict=True)]
-    ours = pinfeed.Collate(fields)(samples)
-    assert ours["pixel_values"].shape == theirs["pixel_values"].shape
-    assert torch.equal(ours["labels"], theirs["labels"].long())
+    actual = pinfeed.Collate(fields)(samples)
+    assert actual["pixel_values"].shape == expected["pixel_values"].shape
+    assert torch.equal(actual["labels"], expected["labels"].long())
     names = vars(pinfeed) | vars(pinfeed.augment) | {"torch": torch}
     mask = pinfeed.Mask.from_processor(processor)
     assert repr(eval(repr(mask), names)) == repr(mask)
     followed = pinfeed.Mask(reduce_labels=settings["do_reduce_labels"]).from_key("map")
     assert torch.equal(
-        pinfeed.Collate(fields | {"labels": followed})(samples)["labels"], ours["labels"]
+        pinfeed.Collate(fields | {"labels": followed})(samples)["labels"], actual["labels"]
     )
     if not settings["do_resize"]:
         for device in ("cpu", "meta"):
             batch = pinfeed.Mask(reduce_labels=settings["do_reduce_labels"]).apply(
                 torch.from_numpy(maps).to(device), None, pinfeed.FieldContext("entry")
             )
-            assert batch.shape == ours["labels"].shape
+            assert batch.shape == actual["labels"].shape
         small = pinfeed.Mask(
             reduce_labels=settings["do_reduce_labels"], dtype="uint8", sizes=True, pad_value=255
         )
-        assert torch.equal(pinfeed.Collate(small)([*maps]).values.long(), ours["labels"])
+        assert torch.equal(pinfeed.Collate(small)([*maps]).values.long(), actual["labels"])
 
 
 def test_odd_rests_and_long_images():
@@ -193,10 +193,10 @@ def test_odd_rests_and_long_images():
         height, width = draw.randint(10, 400), draw.randint(10, 400)
         image = pinfeed.Image.from_processor(processor_of("Detr", size=size))
         sample = np.zeros((height, width, 3), np.uint8)
-        found = pinfeed.Collate({"pixel_values": image.from_key("image")})([{"image": sample}])
+        actual = pinfeed.Collate({"pixel_values": image.from_key("image")})([{"image": sample}])
         sides = importlib.import_module("transformers.image_transforms")
         expected = sides.get_size_with_aspect_ratio((height, width), 50, 83)
-        assert found["pixel_values"].shape[2:] == expected
+        assert actual["pixel_values"].shape[2:] == expected
 
 
 def test_a_processor_with_an_image_processor():

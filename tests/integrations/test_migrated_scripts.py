@@ -329,6 +329,6 @@ def test_a_script(name, tmp_path):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about its import of torchvision
             pytest.importorskip("timm.loss")
-    theirs, ours = run_both(*SCRIPTS[name], tmp_path)
-    if "evaluated" in theirs:
-        assert np.abs(theirs["evaluated"].numpy() - ours["evaluated"].numpy()).max() < 1e-6
+    original, migrated = run_both(*SCRIPTS[name], tmp_path)
+    if "evaluated" in original:
+        assert np.abs(original["evaluated"].numpy() - migrated["evaluated"].numpy()).max() < 1e-6

@@ -145,8 +145,8 @@ def test_arguments_of_flash_attention(tmp_path):
     trainer = trainer_of(tmp_path)
     trainer.model.config._attn_implementation = "flash_attention_2"
     batch = next(iter(packed_loader(trainer, 32, overflow="truncate", batch_size=2)))
-    own = DataCollatorWithFlattening(return_flash_attn_kwargs=True)([{"input_ids": [1]}])
-    assert batch.keys() == own.keys() | {"use_cache"}
+    keywords = DataCollatorWithFlattening(return_flash_attn_kwargs=True)([{"input_ids": [1]}])
+    assert batch.keys() == keywords.keys() | {"use_cache"}
     assert batch["input_ids"].shape == batch["position_ids"].shape == (1, 64)
     starts = (batch["position_ids"][0] == 0).nonzero()[:, 0].tolist()
     assert batch["cu_seq_lens_q"].unique().tolist() == [*starts, 64]
@@ -167,14 +167,14 @@ HALVES = [[0] * (len(ids) // 2) + [1] * (len(ids) - len(ids) // 2) for ids in DO
 
 def labels_of(loader):
     """Returns the counted labels of each document, by its tokens, which are unique to it."""
-    found = {}
+    result = {}
     for batch in loader:
         rows = zip(batch["input_ids"], batch["position_ids"], batch["labels"], strict=True)
         for ids, positions, labels in rows:
             starts = (positions == 0).nonzero()[:, 0].tolist()
             for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-                found[tuple(ids[start:end].tolist())] = labels[start:end].tolist()
-    return found
+                result[tuple(ids[start:end].tolist())] = labels[start:end].tolist()
+    return result
 
 
 def table_of(columns, kind):
@@ -194,13 +194,13 @@ def test_tokens_that_do_not_count(key, kind, has_labels, tmp_path):
     if has_labels:
         columns["labels"] = [[*ids[:-1], -100] for ids in DOCUMENTS]
     trainer = trainer_of(tmp_path, table_of(columns, kind))
-    found = labels_of(packed_loader(trainer, 32))
-    for ids, kept in zip(DOCUMENTS, HALVES, strict=True):
-        expected = [i if k else -100 for i, k in zip(ids, kept, strict=True)]
+    actual = labels_of(packed_loader(trainer, 32))
+    for ids, counted in zip(DOCUMENTS, HALVES, strict=True):
+        expected = [i if k else -100 for i, k in zip(ids, counted, strict=True)]
         expected[0] = -100
         if has_labels:
             expected[-1] = -100
-        assert found[tuple(ids)] == expected
+        assert actual[tuple(ids)] == expected
 
 
 def test_trl_completion_masks(tmp_path):
@@ -215,9 +215,9 @@ def test_trl_completion_masks(tmp_path):
             train_dataset=dataset,
             processing_class=transformers.ByT5Tokenizer(),
         )
-        found = labels_of(packed_loader(trainer, 32))
+        result = labels_of(packed_loader(trainer, 32))
         longest = max(DOCUMENTS, key=len)
-        assert (found[tuple(longest)][1] != -100) is counted
+        assert (result[tuple(longest)][1] != -100) is counted
 
 
 def test_stored_padding(tmp_path):
@@ -270,9 +270,9 @@ def test_a_file(tmp_path):
     datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "loss_mask": HALVES}).to_parquet(
         tmp_path / "x.parquet"
     )
-    found = labels_of(packed_loader(trainer_of(tmp_path), 32, tmp_path / "x.parquet"))
+    result = labels_of(packed_loader(trainer_of(tmp_path), 32, tmp_path / "x.parquet"))
     longest = max(DOCUMENTS, key=len)
-    assert found[tuple(longest)][1] == -100 != found[tuple(longest)][-1]
+    assert result[tuple(longest)][1] == -100 != result[tuple(longest)][-1]
 
 
 def test_bad_arguments(tmp_path):

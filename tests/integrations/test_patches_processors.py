@@ -44,15 +44,15 @@ def compare(module, name, settings, suffix, tolerance):
     processor = getattr(importlib.import_module(path), f"{name}ImageProcessor{suffix}")(**settings)
     field = pinfeed.Patches.from_processor(processor)
     photos = [image for image in images() if min(image.shape[:2]) >= field.min_side]
-    theirs = processor(photos, return_tensors="pt")
-    ours = pinfeed.Collate({"pixel_values": field.from_key("image")})(
+    expected = processor(photos, return_tensors="pt")
+    batch = pinfeed.Collate({"pixel_values": field.from_key("image")})(
         [{"image": image} for image in photos]
     )
-    for key in ours.keys() - {"pixel_values"}:
-        assert torch.equal(ours[key].long(), theirs[key].long()), key
+    for key in batch.keys() - {"pixel_values"}:
+        assert torch.equal(batch[key].long(), expected[key].long()), key
     step = 1 / 255 / min(processor.image_std)
-    assert ours["pixel_values"].shape == theirs["pixel_values"].shape
-    difference = (ours["pixel_values"] - theirs["pixel_values"]).abs() / step
+    assert batch["pixel_values"].shape == expected["pixel_values"].shape
+    difference = (batch["pixel_values"] - expected["pixel_values"]).abs() / step
     beyond = float((difference > tolerance).float().mean())
     assert beyond <= (1e-4 if suffix else 0), (name, beyond, float(difference.max()))
     assert difference.max() < 10

@@ -40,7 +40,7 @@ def losses(workers, **options):
     )
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    found = []
+    result = []
     for epoch in range(2):
         torch.manual_seed(epoch)
         timm.loader.random.seed(epoch)
@@ -49,13 +49,13 @@ def losses(workers, **options):
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            found.append(loss.item())
-    return found
+            result.append(loss.item())
+    return result
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("options", [{}, {"is_training": True, "re_prob": 0.5}, {"use_prefetcher": False}], ids=str)  # fmt: skip
 def test_losses_are_equal_to_the_last_digit(options, workers):
-    theirs = losses(workers, **options)
-    assert losses(workers, **options, collate_fn=pinfeed.Collate()) == theirs
-    assert len(theirs) == 6
+    expected = losses(workers, **options)
+    assert losses(workers, **options, collate_fn=pinfeed.Collate()) == expected
+    assert len(expected) == 6

@@ -29,13 +29,13 @@ def assert_same_batch(batch, expected):
     assert type(batch) is type(expected)
     assert batch.keys() == expected.keys()
     for key, entry in expected.items():
-        found = batch[key]
+        actual = batch[key]
         if isinstance(entry, torch.Tensor):
-            assert found.dtype == entry.dtype, key
-            assert torch.equal(found, entry), (key, found, entry)
+            assert actual.dtype == entry.dtype, key
+            assert torch.equal(actual, entry), (key, actual, entry)
         else:
-            assert type(found) is type(entry)
-            assert found == entry
+            assert type(actual) is type(entry)
+            assert actual == entry
 
 
 CONVERTERS = {
@@ -250,8 +250,8 @@ def test_flattening(data, options, has_labels, call):
     features = data.draw(features_of(labels, columns=()))
     if data.draw(st.booleans(), "a mask"):
         features = [{**f, "attention_mask": [1] * len(f["input_ids"])} for f in features]
-    made = [module.DataCollatorWithFlattening(**options) for module in (transformers, ours)]
-    expected, batch = (collator(features, **call) for collator in made)
+    collators = [module.DataCollatorWithFlattening(**options) for module in (transformers, ours)]
+    expected, batch = (collator(features, **call) for collator in collators)
     assert_same_batch(batch, expected)
 
 
@@ -330,9 +330,9 @@ class WatchedCollate(pinfeed.Collate):
 
 
 def assert_same_training(found, expected):
-    for batch, own in zip(found[0], expected[0], strict=True):
-        assert batch.keys() == own.keys()
-        for key, entry in own.items():  # masks can be bool
+    for batch, original in zip(found[0], expected[0], strict=True):
+        assert batch.keys() == original.keys()
+        for key, entry in original.items():  # masks can be bool
             assert torch.equal(batch[key].to(entry.dtype), entry), key
     assert found[1] == expected[1]
 
@@ -340,7 +340,7 @@ def assert_same_training(found, expected):
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_transformers_trainer(workers, tmp_path):
     features = [{"input_ids": ids, "labels": ids} for ids in TEXTS]
-    expected, found = (
+    expected, actual = (
         trained(
             *(transformers.LlamaForCausalLM, DECODER, features),
             *(module.DataCollatorForSeq2Seq(tokenizer_of()), tmp_path),
@@ -348,7 +348,7 @@ def test_transformers_trainer(workers, tmp_path):
         )
         for module in (transformers, ours)
     )
-    assert_same_training(found, expected)
+    assert_same_training(actual, expected)
 
 
 ROWS = {"remove_unused_columns": False}  # otherwise the Trainer makes a list of dicts of them
@@ -363,18 +363,18 @@ ROWS = {"remove_unused_columns": False}  # otherwise the Trainer makes a list of
 def test_a_collate_in_transformers_trainer(side, options, got_rows, tmp_path):
     kind, config = transformers.LlamaForCausalLM, DECODER
     features = [{"input_ids": ids, "labels": ids} for ids in TEXTS]
-    own = transformers.DataCollatorForSeq2Seq(tokenizer_of(side), pad_to_multiple_of=8)
+    collator = transformers.DataCollatorForSeq2Seq(tokenizer_of(side), pad_to_multiple_of=8)
     ragged = pinfeed.RaggedArray.from_sequences(TEXTS, dtype=np.uint16)
     dataset = pinfeed.ArrayDataset({"input_ids": ragged, "labels": ragged})
     pad = functools.partial(pinfeed.Pad, side=side, multiple_of=8, dtype=torch.int64)
     fields = {"input_ids": pad(mask="attention_mask"), "labels": pad(pad_value=-100)}
     collate = WatchedCollate(fields)
-    found = trained(
+    result = trained(
         *(kind, config, features if options is None else dataset, collate, tmp_path),
         **options or {},
     )
     assert collate.got_rows is got_rows
-    assert_same_training(found, trained(kind, config, features, own, tmp_path))
+    assert_same_training(result, trained(kind, config, features, collator, tmp_path))
 
 
 def test_a_collate_for_a_model_that_needs_the_mask(tmp_path):
@@ -382,10 +382,10 @@ def test_a_collate_for_a_model_that_needs_the_mask(tmp_path):
     kind, config = transformers.BertForSequenceClassification, transformers.BertConfig(**SIZES)
     features = [{"input_ids": ids, "labels": len(ids) % 2} for ids in TEXTS]
     masked = [feature | {"attention_mask": [1] * len(feature["input_ids"])} for feature in features]
-    own = transformers.DataCollatorWithPadding(tokenizer_of())
+    collator = transformers.DataCollatorWithPadding(tokenizer_of())
     collate = pinfeed.Collate({"input_ids": pinfeed.Pad(pad_value=0, mask="attention_mask")})
-    found = trained(kind, config, features, collate, tmp_path)
-    assert_same_training(found, trained(kind, config, masked, own, tmp_path))
+    result = trained(kind, config, features, collate, tmp_path)
+    assert_same_training(result, trained(kind, config, masked, collator, tmp_path))
 
 
 IDS = [[5, 6, 7], [8]]
@@ -522,19 +522,19 @@ TARGETS = {  # of IDS, where KEPT is the mask, or the labels have -100
 @pytest.mark.parametrize("key", [*LOSS_MASKS, "labels"])
 @pytest.mark.parametrize("name", TARGETS)
 def test_tokens_that_do_not_count(name, key, kind):
-    kept = [[0, 0, 1], [1]] if key == LOSS_MASKS[0] else KEPT
+    labels = [[0, 0, 1], [1]] if key == LOSS_MASKS[0] else KEPT
     if key == "labels":
-        kept = [[-100, 6, 7], [8]]
+        labels = [[-100, 6, 7], [8]]
     expected = [
-        [-100 if label == 6 and kept[0][1] == 0 else label for label in row]
+        [-100 if label == 6 and labels[0][1] == 0 else label for label in row]
         for row in TARGETS[name]
     ]
     if kind == "Rows":
-        columns = {"input_ids": IDS, key: kept}
+        columns = {"input_ids": IDS, key: labels}
         arrays = {k: pinfeed.RaggedArray.from_sequences(c) for k, c in columns.items()}
         features = pinfeed.ArrayDataset(arrays)[[0, 1]]
     else:
-        features = [{"input_ids": kind(i), key: kind(k)} for i, k in zip(IDS, kept, strict=True)]
+        features = [{"input_ids": kind(i), key: kind(k)} for i, k in zip(IDS, labels, strict=True)]
     batch = collator_of(name)(features)
     assert batch["labels"].tolist() == expected
     assert key == "labels" or key not in batch
@@ -582,8 +582,8 @@ def test_no_column_is_lost(name, key, is_even):
         batch = collator(samples)
     except ValueError as error:
         assert f"'{key}'" in str(error)  # noqa: PT017
-        kept = [{"input_ids": sample["input_ids"]} for sample in samples]
-        assert collator(kept)["input_ids"].numel() > 0
+        plain = [{"input_ids": sample["input_ids"]} for sample in samples]
+        assert collator(plain)["input_ids"].numel() > 0
         assert key not in LOSS_MASKS or name not in TARGETS or options
         return
     applied = key in LOSS_MASKS and name in TARGETS
@@ -656,9 +656,9 @@ def test_hints_of_errors_work():
     ids = [{"input_ids": feature["input_ids"]} for feature in FEATURES]
     assert padding(ids, tokenizer)()["input_ids"].tolist() == [[5, 6, 7], [8, 1, 1]]
     text = tokenizer_of()(["abc"], truncation=True, max_length=2)["input_ids"]
-    made = padding([{"input_ids": text[0]}], padding="max_length", max_length=2)()
-    assert made["input_ids"].shape == (1, 2)
-    assert made["input_ids"].numpy().dtype == np.int64
+    batch = padding([{"input_ids": text[0]}], padding="max_length", max_length=2)()
+    assert batch["input_ids"].shape == (1, 2)
+    assert batch["input_ids"].numpy().dtype == np.int64
     dataset = importlib.import_module("datasets").Dataset.from_list(TEXT)
     rows = [*dataset.remove_columns(["text", "labels"])]
     assert padding(rows)()["input_ids"].shape == (2, 3)

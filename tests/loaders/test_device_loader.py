@@ -245,8 +245,8 @@ def test_errors_explain_why_a_device_cannot_be_used(reason, monkeypatch):
 
     batches = DeviceLoader([], "cuda")
     monkeypatch.setattr(torch, "empty", refuse)
-    said = f"no accelerator ({reason.splitlines()[0]}); leave device out"
-    check(lambda: iter(batches), ValueError, said)
+    message = f"no accelerator ({reason.splitlines()[0]}); leave device out"
+    check(lambda: iter(batches), ValueError, message)
 
 
 def test_no_device_is_touched_before_a_loop_begins():

@@ -63,12 +63,12 @@ def test_batches_arrive_and_stay_unchanged(fake, depth):
     expected = [batch_of(i) for i in range(12)]
     batches = DeviceLoader(expected, prefetch=depth)
     for _ in range(2):
-        kept = []
-        for batch, wanted in zip(batches, expected, strict=True):
-            assert_same(arrived(fake, batch), wanted)
+        batches_on_device = []
+        for batch, expected_batch in zip(batches, expected, strict=True):
+            assert_same(arrived(fake, batch), expected_batch)
             assert all(fake.is_on_device(batch[name]) for name in ("image", "label", "weight"))
-            kept.append(batch)
-        assert_same(arrived(fake, kept), expected)
+            batches_on_device.append(batch)
+        assert_same(arrived(fake, batches_on_device), expected)
 
 
 @late_only
@@ -111,9 +111,9 @@ def test_memory_waits_for_the_consumers_stream(fake, is_kept, monkeypatch):
 
 
 def test_a_consumer_with_its_own_streams(fake):
-    own = FakeStream(fake)
+    consumer = FakeStream(fake)
     batches = iter(DeviceLoader([batch_of(i) for i in range(4)]))
-    for i, stream in enumerate([own, fake.default, own, own]):
+    for i, stream in enumerate([consumer, fake.default, consumer, consumer]):
         with stream:
             assert_same(arrived(fake, next(batches)), batch_of(i))
 
@@ -130,10 +130,10 @@ class Computed(torch.Tensor):
 
 @late_only
 def test_device_work_of_the_loader_comes_first(fake):
-    own = FakeStream(fake)
+    stream = FakeStream(fake)
     batches = iter(DeviceLoader(Computed(fake, lambda i=i: i) for i in range(1, 4)))
     assert arrived(fake, next(batches)).value == 1
-    with own:
+    with stream:
         assert arrived(fake, next(batches)).value == 2
         assert arrived(fake, next(batches)).value == 3
 

@@ -20,7 +20,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @pytest.fixture(params=["native", "ops"])
-def way(request, monkeypatch):
+def backend(request, monkeypatch):
     """Sets how fields are applied; "ops" as on CUDA, but in host memory."""
     if request.param == "ops":
 
@@ -126,7 +126,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("cases", CASES)
-def test_fields_on_a_batch_equal_collating_with_them(cases, way):
+def test_fields_on_a_batch_equal_collating_with_them(cases, backend):
     for fields, samples in cases():
         before = Stack() if isinstance(fields, Image) else Jagged()
         before = {"ids": before} if isinstance(fields, dict) else before
@@ -137,7 +137,7 @@ def test_fields_on_a_batch_equal_collating_with_them(cases, way):
             assert steps(one) == steps(other), fields
 
 
-def test_images_from_any_strides(way):
+def test_images_from_any_strides(backend):
     batch = torch.from_numpy(RNG.integers(0, 256, (4, 9, 11, 3), np.uint8))
     views = {
         "cropped": batch[:, 1:-2, 3:],
@@ -152,7 +152,7 @@ def test_images_from_any_strides(way):
 
 
 @pytest.mark.parametrize("layout", ["HWC", "CHW", "HW"])
-def test_no_images(layout, way):
+def test_no_images(layout, backend):
     some = Collate(Stack())(images(layout))
     bytes_, half = {"output": "HWC", "dtype": torch.uint8}, {"dtype": torch.bfloat16}
     for options in ({}, {"channels_last": True} | half, bytes_):
@@ -162,7 +162,7 @@ def test_no_images(layout, way):
         applied(Image(input=layout), some[:0].float())
 
 
-def test_fields_ignore_the_modes_of_the_consumer(way):
+def test_fields_ignore_the_modes_of_the_consumer(backend):
     pixels = torch.from_numpy(np.stack(images("HWC")))
     texts = Collate(Jagged())([np.arange(n) / 3 for n in (3, 1, 6)])
     for field, batch in [
@@ -177,7 +177,7 @@ def test_fields_ignore_the_modes_of_the_consumer(way):
         assert_same(result, expected)
 
 
-def test_a_dict_entry_is_padded_without_lengths(way):
+def test_a_dict_entry_is_padded_without_lengths(backend):
     batch = Collate({"ids": Jagged()})([{"ids": sample} for sample in tokens()])
     assert isinstance(applied({"ids": Pad()}, batch)["ids"], torch.Tensor)
     assert isinstance(applied(Pad(), batch["ids"]), pinfeed.Padded)
@@ -287,11 +287,11 @@ ONLY_BY_OPS = {
 
 
 @pytest.mark.parametrize("kind", MISFITS | ONLY_NATIVE | ONLY_BY_OPS)
-def test_entries_that_a_field_rejects(kind, way):
+def test_entries_that_a_field_rejects(kind, backend):
     field, entry, error, words = (MISFITS | ONLY_NATIVE | ONLY_BY_OPS)[kind]
-    if way == "native" and kind in ("two axes", "more than a float64"):
+    if backend == "native" and kind in ("two axes", "more than a float64"):
         assert len(applied(field, entry).values) == 2
-    elif kind not in (ONLY_BY_OPS if way == "native" else ONLY_NATIVE):
+    elif kind not in (ONLY_BY_OPS if backend == "native" else ONLY_NATIVE):
         with pytest.raises(error, match=re.escape(words)) as caught:
             applied({"x": field}, {"x": entry})
         note = "DeviceLoader: raised while batch 0 was moved to the device"
@@ -338,12 +338,12 @@ NORMALIZED_PADDING = {
 
 @pytest.mark.parametrize("kind", NORMALIZED_PADDING)
 def test_fields_that_would_normalize_padding(kind):
-    before, fields, wrap, place = NORMALIZED_PADDING[kind]
+    before, fields, wrap, position = NORMALIZED_PADDING[kind]
     loader = padded_loader(before, wrap)
-    for given in (loader, DeviceLoader(loader, "cpu")):
+    for batches in (loader, DeviceLoader(loader, "cpu")):
         with pytest.raises(ValueError, match="must not normalize padding, got Image") as caught:
-            DeviceLoader(given, "cpu", fields=fields)
-        assert str(caught.value).startswith(f"DeviceLoader: fields{place} must")
+            DeviceLoader(batches, "cpu", fields=fields)
+        assert str(caught.value).startswith(f"DeviceLoader: fields{position} must")
 
 
 def test_errors_show_the_value_of_normalized_padding():

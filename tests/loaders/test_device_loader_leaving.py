@@ -115,12 +115,12 @@ def test_garbage_collection_in_the_loaders_thread():
     def loader():
         yield 0
         gate.wait(10)
-        kept.clear()  # the last reference to the iterator goes in its own thread
+        iterators.clear()  # the last reference to the iterator goes in its own thread
         yield 1
 
     gate = threading.Event()
-    kept = [iter(on_cpu(loader(), prefetch=1))]
-    assert next(kept[0]) == 0
+    iterators = [iter(on_cpu(loader(), prefetch=1))]
+    assert next(iterators[0]) == 0
     (thread,) = feeding_threads()
     gate.set()
     while thread.is_alive():  # without the GIL, the iterator can end in this thread

@@ -187,12 +187,12 @@ def test_a_loop_that_ends_early_leaves_nothing(kind, leave):
     others = 2 * (kind == "workers that stay")
     for count in (1, 3, COUNT) if kind == "workers" else range(1, COUNT + 1):
         before = getattr(loader, "asked", 0)
-        kept = leave(batches, count)
+        objects = leave(batches, count)
         deadline = time.monotonic() + 60 * ("workers" in kind)  # workers can be slow
         while is_left(others) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not is_left(others)
         assert getattr(loader, "open", 0) == 0
         assert getattr(loader, "asked", 0) - before <= count + depth + 2 * (kind == "nested")
-        del kept
+        del objects
     assert numbers(batches) == list(range(COUNT))

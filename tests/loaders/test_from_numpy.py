@@ -118,26 +118,26 @@ def test_crops_without_a_seed_do_not_depend_on_draws_of_the_loop():
 
 @pytest.mark.parametrize("seed", [None, 5])
 @pytest.mark.parametrize(
-    ("taken", "workers"), [*((taken, 0) for taken in (0, 1, 3, 10, 11)), (1, 2), (11, 2)]
+    ("count", "workers"), [*((count, 0) for count in (0, 1, 3, 10, 11)), (1, 2), (11, 2)]
 )
-def test_a_loop_resumes_where_a_state_was_saved(seed, taken, workers):
+def test_a_loop_resumes_where_a_state_was_saved(seed, count, workers):
     options = {"seed": seed} | (WORKERS if workers else {})
     loader = shuffled(**options)
     batches(loader)
     expected = iter(loader)
-    for _ in range(taken):
+    for _ in range(count):
         next(expected, None)
     state = json.loads(json.dumps(loader.state_dict()))
     rest = batches(expected)
-    if taken == 0 and seed is None and not workers:
+    if count == 0 and seed is None and not workers:
         return  # the first batch draws the epoch
-    begun = state["epoch"] + (taken == 0)  # a loop without requests hasn't started
+    begun = state["epoch"] + (count == 0)  # a loop without requests hasn't started
     assert loader.state_dict() == state | {"epoch": begun, "consumed": 40, "finished": True}
     following = batches(loader)
     for resumed in (shuffled(**options), loader):
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state
-        if taken <= 10:
+        if count <= 10:
             assert batches(resumed) == rest
         if seed is not None:
             assert batches(resumed) == following

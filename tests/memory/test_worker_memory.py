@@ -191,8 +191,8 @@ def as_it_is(batch):
 def test_an_iterable_dataset(options):
     batches = list(loader(Stream(), **options))
     wanted = [SAMPLES[i : i + 4] for i in (0, 0, 4, 8, 12)]
-    found = sorted(batches, key=lambda batch: batch["x"][0, 0, 0])
-    assert_same(found, [pinfeed.Collate({"name": pinfeed.Keep()})(batch) for batch in wanted])
+    result = sorted(batches, key=lambda batch: batch["x"][0, 0, 0])
+    assert_same(result, [pinfeed.Collate({"name": pinfeed.Keep()})(batch) for batch in wanted])
 
 
 def test_batches_of_the_dataset():

@@ -130,23 +130,23 @@ def facts(_):
         "tensors of a list": pinfeed.Collate()([torch.ones(300, 300)] * 2),
         **{f"part {i}": part for i, part in enumerate(parts) if part is not None},
     }
-    found = {
+    result = {
         name: entry.nbytes <= SMALL_BYTES
         or memory._find(entry.data_ptr(), entry.nbytes) is not None
         for name, entry in entries.items()
     }
     return [
         pinfeed.get_num_threads(),
-        found,
+        result,
         sum(entry.nbytes > SMALL_BYTES for entry in entries.values()),
     ]
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_outputs_of_workers_are_in_worker_memory(method, dataset):
-    threads, found, large = next(iter(loader(dataset, method, 1, collate_fn=facts)))
+    threads, result, large = next(iter(loader(dataset, method, 1, collate_fn=facts)))
     assert threads == 1
-    assert found == dict.fromkeys(found, True)
+    assert result == dict.fromkeys(result, True)
     assert large >= 8
     assert pinfeed.get_num_threads() == 2
 

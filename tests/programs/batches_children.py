@@ -41,8 +41,8 @@ class Samples:
             child = context.Process(target=work, args=(self.collate, i, there))
             child.start()
             assert here.poll(60)
-            found = here.recv()
-            assert found == (i, [i, i], [False, False], []), found
+            result = here.recv()
+            assert result == (i, [i, i], [False, False], []), result
             child.join()
         return np.full(2000, i)
 

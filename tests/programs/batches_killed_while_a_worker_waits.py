@@ -18,7 +18,7 @@ samples = np.ones((64, 60_000))
 iterator = iter(
     DataLoader(samples, 1, num_workers=1, collate_fn=pinfeed.Collate(), prefetch_factor=32)
 )
-kept = next(iterator)
+batch = next(iterator)
 print(*[worker.pid for worker in iterator._workers], flush=True)
 while pinfeed.testing.worker_memory_stats()["waits"] == 0:  # after a batch that nobody reads
     time.sleep(0.01)

@@ -68,15 +68,15 @@ for run in range(int(sys.argv[2])):
     delay = random.random() * 0.2
     killer = threading.Timer(delay, kill, (random.choice(workers), iterator))
     killer.start()
-    kept = []
+    held_batches = []
     began = time.monotonic()
     faulthandler.dump_traceback_later(60, exit=True)
     try:
         for batch in iterator:
             assert np.array_equal(batch["x"].numpy(), arrays[batch["row"].numpy()])
-            kept.append(batch)
-            if len(kept) > 8:
-                del kept[random.randrange(8)]
+            held_batches.append(batch)
+            if len(held_batches) > 8:
+                del held_batches[random.randrange(8)]
                 good += 1
     except RuntimeError as error:
         if not any(part in str(error) for part in ("exited unexpectedly", "killed", "was lost")):
@@ -84,12 +84,12 @@ for run in range(int(sys.argv[2])):
     else:
         raise AssertionError("nobody noticed that a worker was killed")
     assert time.monotonic() - began < 10, "the loader took long to notice"
-    for batch in kept:  # received batches are unchanged
+    for batch in held_batches:  # received batches are unchanged
         assert np.array_equal(batch["x"].numpy(), arrays[batch["row"].numpy()])
     killer.join()
     for worker in workers:  # after a failure, DataLoader waits for seconds for the other worker
         kill(worker, iterator)
-    del iterator, loader, kept, worker, workers, killer
+    del iterator, loader, held_batches, worker, workers, killer
     batch = None
     if run == 20:
         nothing_is_left()

@@ -30,11 +30,11 @@ specs = {
 for kind, samples in kinds.items():
     before = len(os.listdir("/proc/self/fd"))
     options = {"batch_size": 2, "collate_fn": pinfeed.Collate(specs.get(kind))}
-    kept = list(DataLoader(list(samples), num_workers=1, timeout=60, **options))
+    held_batches = list(DataLoader(list(samples), num_workers=1, timeout=60, **options))
     opened = len(os.listdir("/proc/self/fd")) - before
     assert opened <= 8, (kind, opened)
-    assert str(kept) == str(list(DataLoader(list(samples), **options))), kind
+    assert str(held_batches) == str(list(DataLoader(list(samples), **options))), kind
     live = pinfeed.testing.worker_memory_stats()["live_slots"]
     assert live == {"large arrays": 200, "large kept tensors": 400}.get(kind, 0), (kind, live)
-    del kept
+    del held_batches
     nothing_is_left()

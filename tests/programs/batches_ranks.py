@@ -45,7 +45,7 @@ if __name__ == "__main__":
     collate = pinfeed.Collate()
     results = context.Queue()
     train(7, collate, "fork", results)
-    kept = next(iter(DataLoader(Samples(9), 3, num_workers=1, collate_fn=collate)))
+    held_batch = next(iter(DataLoader(Samples(9), 3, num_workers=1, collate_fn=collate)))
     ranks = [context.Process(target=train, args=(i, collate, method, results)) for i in range(2)]
     for rank in ranks:
         rank.start()
@@ -53,6 +53,6 @@ if __name__ == "__main__":
     for rank in ranks:
         rank.join(60)
         assert rank.exitcode == 0, rank.exitcode
-    assert (kept[0] == 900).all()
-    del kept
+    assert (held_batch[0] == 900).all()
+    del held_batch
     nothing_is_left()

@@ -19,13 +19,13 @@ def batches():
 
 
 gc.disable()
-kept = []
+iterators = []
 for loader in (batches(), DataLoader(range(1000), num_workers=1)):
     dataset = pinfeed.to_tensorflow(loader)
     for ahead in (dataset, dataset.prefetch(1000)):
-        kept.append(iter(ahead))
+        iterators.append(iter(ahead))
         try:
             for _ in range(2):
-                next(kept[-1])
+                next(iterators[-1])
         except Exception as error:
             assert sys.argv[1] == "failed" or "exhausted" in str(error), error

@@ -10,10 +10,10 @@ import pinfeed
 
 
 def at_hand(row):  # without requesting it, unlike a read
-    found = ctypes.c_ubyte()
+    result = ctypes.c_ubyte()
     address = ctypes.c_void_p(mapped.ctypes.data + (row << 20))
-    assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(1), ctypes.byref(found)) == 0
-    return bool(found.value & 1)
+    assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(1), ctypes.byref(result)) == 0
+    return bool(result.value & 1)
 
 
 with open(sys.argv[1], "rb") as file:

@@ -25,8 +25,8 @@ class Loader:
         return {"position": self.position}
 
 
-def interrupt(place):
-    if place == sys.argv[1]:
+def interrupt(point):
+    if point == sys.argv[1]:
         signal.raise_signal(signal.SIGTERM)
 
 

@@ -18,7 +18,7 @@ def status(field):
 rows = torch.arange(256 * 3072, dtype=torch.float32).reshape(256, 3072)
 offsets = torch.arange(257) * 3072
 loader = DataLoader(range(8_192), 256, collate_fn=lambda indices: rows.clone())
-ways = {
+conversions = {
     "known": lambda: to_numpy(loader),
     "unknown": lambda: to_numpy(batch for batch in loader),
     "ragged": lambda: to_numpy(JaggedBatch(b.view(-1), offsets) for b in loader).values,
@@ -26,10 +26,10 @@ ways = {
 }
 to_numpy([rows, rows])
 next(iter(loader))
-for name, way in ways.items():
+for name, convert in conversions.items():
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
-    result = way()
+    result = convert()
     peak = status("VmHWM") - before
     print(name, (peak - 2 * rows.nbytes) / result.nbytes)
     del result

@@ -173,7 +173,7 @@ def cut_batches():
     """Prepares samplers with ``split_batches``, which cuts each batch into a part per process."""
     accelerator = Accelerator(cpu=True)
     dataset = pinfeed.ArrayDataset(np.arange(SAMPLES))
-    found = {}
+    result = {}
     for split, dispatches in ((True, False), (True, True), (False, True)):
         accelerator.dataloader_config.split_batches = split
         accelerator.dataloader_config.dispatch_batches = dispatches
@@ -188,10 +188,10 @@ def cut_batches():
                 continue  # the first process reads for all ranks
             try:
                 loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
-                found[name] = torch.cat(list(accelerator.prepare(loader))).tolist()
+                result[name] = torch.cat(list(accelerator.prepare(loader))).tolist()
             except (ValueError, RuntimeError) as error:
-                found[name] = str(error)
-    return found
+                result[name] = str(error)
+    return result
 
 
 def prepare_streams():

@@ -72,14 +72,14 @@ def test_each_sample_once(job, repeated, results):
 @pytest.mark.parametrize("count", [640, 641])
 def test_samplers_that_accelerate_prepares(count, results):
     """A sampler that is already sharded raises; the suggested fix yields each sample once."""
-    found = [result["prepared samplers"][str(count)] for result in results]
-    for rank in found:
+    actual = [result["prepared samplers"][str(count)] for result in results]
+    for rank in actual:
         assert len(rank["errors"]) == 2 * len(rank["split"])
         for message in rank["errors"]:
             assert "these are already split among 2" in message
             assert "rank=0, world_size=1" in message
-    for name in found[0]["split"]:
-        epochs = epochs_of([rank["split"] for rank in found], name)
+    for name in actual[0]["split"]:
+        epochs = epochs_of([rank["split"] for rank in actual], name)
         for samples in epochs:
             # accelerate evens the ranks out with the first samples.
             assert len(samples) <= count + 2 * 32
@@ -92,10 +92,10 @@ def test_samplers_that_accelerate_prepares(count, results):
 
 def test_batches_that_accelerate_cuts(results):
     """Ranks of equal size get each sample once; with different sizes samples would be lost."""
-    found = [result["cut batches"] for result in results]
-    for name, samples in found[0].items():
+    actual = [result["cut batches"] for result in results]
+    for name, samples in actual[0].items():
         if name.startswith("ShuffleSampler"):
-            every = samples + found[1][name]
+            every = samples + actual[1][name]
             assert set(every) == set(range(SAMPLES))
             assert len(every) <= SAMPLES + distributed_job.BATCH
         elif name.endswith("False, True"):
@@ -106,13 +106,13 @@ def test_batches_that_accelerate_cuts(results):
 
 def test_streams_that_accelerate_prepares(results):
     """A stream that is already sharded raises; the suggested fix yields each sample once."""
-    found = [result["prepared streams"] for result in results]
-    assert [len(rank["errors"]) for rank in found] == [2 * 3 * 2 + 1, 3 * 2]
-    for message in itertools.chain(*(rank["errors"] for rank in found)):
+    actual = [result["prepared streams"] for result in results]
+    assert [len(rank["errors"]) for rank in actual] == [2 * 3 * 2 + 1, 3 * 2]
+    for message in itertools.chain(*(rank["errors"] for rank in actual)):
         assert "is sharded over 2 ranks already" in message
         assert "rank=0, world_size=1" in message
-    for name, samples in found[0]["dealt out"].items():
-        every = samples + found[1]["dealt out"][name]
+    for name, samples in actual[0]["dealt out"].items():
+        every = samples + actual[1]["dealt out"][name]
         assert set(every) == set(range(SAMPLES))
         assert len(every) <= SAMPLES + 2 * distributed_job.BATCH  # accelerate evens the ranks out
 

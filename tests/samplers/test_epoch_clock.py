@@ -75,9 +75,9 @@ def test_every_sequence_of_events_follows_the_table(owner):
                     clock.continue_pass(table.running_epoch)
                 table.continue_pass()
             else:
-                found = getattr(clock, event)(*arguments)
+                actual = getattr(clock, event)(*arguments)
                 expected = getattr(table, event)(*arguments)
-                assert event != "begin" or found == expected, events
+                assert event != "begin" or actual == expected, events
             assert clock.next == table.next(), events
             assert clock.is_set == (table.state[0] == "set"), events
 

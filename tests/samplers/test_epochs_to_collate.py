@@ -125,10 +125,10 @@ def test_each_copy_of_a_sample_has_its_own_draws(dataset, workers):
 
 
 def by_index_of(seen):
-    found = {}
+    result = {}
     for index, image in seen:
-        found.setdefault(index, image)
-    return found
+        result.setdefault(index, image)
+    return result
 
 
 # Loaders without any epoch

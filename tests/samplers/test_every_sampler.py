@@ -46,12 +46,12 @@ def lists(batches):
 
 def epochs(make, count, **options):
     """Returns the batches of epochs chosen with `set_epoch`."""
-    found = []
+    result = []
     for epoch in range(count):
         sampler = make(**options)
         sampler.set_epoch(epoch)
-        found.append(lists(sampler))
-    return found
+        result.append(lists(sampler))
+    return result
 
 
 def at(sampler, epoch, taken):
@@ -150,8 +150,10 @@ def test_subclasses_can_have_attributes(make):
 
 @every_sampler
 def test_epochs_and_seeds_differ_and_repeat(make):
-    found = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {str(epochs(make, 2)[1:])}
-    assert len(found) == 4
+    result = {str(epochs(make, 1, seed=seed)) for seed in (0, 1, 2**70)} | {
+        str(epochs(make, 2)[1:])
+    }
+    assert len(result) == 4
     for epoch, batches in enumerate(epochs(make, 3)):
         sampler = make()
         sampler.set_epoch(epoch)
@@ -602,10 +604,10 @@ def test_bad_arguments(make, changed, error, message):
 @every_sampler
 def test_another_sampler_instead_of_data(make):
     """Lightning recreates samplers for its ranks, which must raise."""
-    theirs = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)
+    other = torch.utils.data.DistributedSampler(range(COUNT), 2, 0)
     hint = "got a DistributedSampler.*use_distributed_sampler=False"
     with pytest.raises(TypeError, match=f"^{type(make()).__name__}: .*{hint}"):
-        make(data=theirs)
+        make(data=other)
     sampler = make()
     sampler.sampler.set_epoch(3)  # like trainers that support torch's batch samplers
     assert sampler.epoch == 3
@@ -615,13 +617,13 @@ def test_another_sampler_instead_of_data(make):
 def test_repr_shows_the_settings(make):
     sampler = make(seed=4)
     sampler.set_epoch(7)
-    found = repr(sampler)
-    assert found.startswith(f"{type(sampler).__name__}({COUNT} samples, ")
-    assert found.endswith("rank=0, epoch=7)")
+    result = repr(sampler)
+    assert result.startswith(f"{type(sampler).__name__}({COUNT} samples, ")
+    assert result.endswith("rank=0, epoch=7)")
     position_and_data = ("epoch", "consumed", "finished", "samples", "planning")
     for name, value in sampler.state_dict().items():
         if name not in position_and_data and "crc" not in name:
-            assert f"{name}={value!r}" in found
+            assert f"{name}={value!r}" in result
 
 
 # One number per sample: lengths, weights, labels.

@@ -179,8 +179,8 @@ def test_rows_of_documents(lengths, strategy, sizes, worlds, shuffle, epoch, pos
     if len(make(1)(rank=0, world_size=1)) < max(worlds):
         return
     batches = moved(make(sizes[0]), make(sizes[1]), worlds, epoch, positions)
-    found = {document for batch in batches for document in batch}
-    assert found == {i for i, length in enumerate(lengths) if length}
+    result = {document for batch in batches for document in batch}
+    assert result == {i for i, length in enumerate(lengths) if length}
     if strategy != "wrapped":
         times = Counter(document for batch in batches for document in batch)
         assert sum(times.values()) - len(times) <= 20 * sum(worlds)

@@ -111,7 +111,7 @@ def test_rows_of_a_plain_tensor_are_tensors_to_torch(shape):
     out = torch.empty_like(expected)
     torch.stack(rows, 0, out=out)
     last = torch.stack(list(rows), -1)
-    for batch, wanted in (
+    for batch, expected_batch in (
         (default_collate(rows), expected),
         (torch.stack(rows), expected),
         (torch.stack(tensors=rows), expected),
@@ -121,7 +121,7 @@ def test_rows_of_a_plain_tensor_are_tensors_to_torch(shape):
         (torch.hstack(rows), torch.hstack(list(rows))),
         (pinfeed.Collate()(pickle.loads(pickle.dumps(rows))), expected),
     ):
-        assert_same(batch, wanted)
+        assert_same(batch, expected_batch)
     with pytest.raises(TypeError):
         torch.stack(pinfeed.ArrayDataset({"x": array}).__getitems__([0]))
 

@@ -55,8 +55,8 @@ MAKERS = {
 
 
 def datasets():
-    made = {name: ArrayDataset({"x": make()}) for name, make in MAKERS.items()}
-    return made | {"selected": made["selected"].select(range(COUNT)[::-1])}
+    sources = {name: ArrayDataset({"x": make()}) for name, make in MAKERS.items()}
+    return sources | {"selected": sources["selected"].select(range(COUNT)[::-1])}
 
 
 def contents(dataset):
@@ -65,29 +65,29 @@ def contents(dataset):
     return [*rows, Collate()(rows) if len(lengths) == 1 else None]
 
 
-def child(given, connection):
-    connection.send_bytes(pickle.dumps({name: contents(given[name]) for name in given}))
+def child(received, connection):
+    connection.send_bytes(pickle.dumps({name: contents(received[name]) for name in received}))
     for name in ("float64", "ragged", "parts"):  # a copy of its own
-        given[name][0]["x"][:] = -1
+        received[name][0]["x"][:] = -1
     connection.recv()
-    connection.send_bytes(pickle.dumps((given["NaN"][1]["x"], given["parts"][0]["x"])))
+    connection.send_bytes(pickle.dumps((received["NaN"][1]["x"], received["parts"][0]["x"])))
 
 
 def check_children(method):
-    given, expected = datasets(), datasets()
+    sent, expected = datasets(), datasets()
     for number in range(2):
         here, there = multiprocessing.Pipe()
-        process = multiprocessing.get_context(method).Process(target=child, args=(given, there))
+        process = multiprocessing.get_context(method).Process(target=child, args=(sent, there))
         process.start()
         there.close()
         assert here.poll(120)
-        found = pickle.loads(here.recv_bytes())
+        actual = pickle.loads(here.recv_bytes())
         for name, dataset in expected.items():
-            assert_same(found[name], contents(dataset))
-            assert_same(contents(given[name]), contents(dataset))
+            assert_same(actual[name], contents(dataset))
+            assert_same(contents(sent[name]), contents(dataset))
         # Running processes keep their contents; later ones get the changes since.
         before = expected["NaN"][1]["x"].copy()
-        for each in (given, expected):
+        for each in (sent, expected):
             for name in ("float64", "NaN", "strides"):
                 each[name][1]["x"][:] = number
             each["float64"][7]["x"][:] = number
@@ -95,10 +95,10 @@ def check_children(method):
         assert_same(pickle.loads(here.recv_bytes()), (before, np.full(WIDTH, -1.0)))
         process.join()
         assert process.exitcode == 0
-    flags = [given[name]._sources["x"].array.flags.writeable for name in ("float64", "read-only")]
+    flags = [sent[name]._sources["x"].array.flags.writeable for name in ("float64", "read-only")]
     assert flags == [True, False]
     descriptors = len(os.listdir("/proc/self/fd"))
-    del given
+    del sent
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) < descriptors
 
@@ -128,11 +128,11 @@ def epoch(dataset, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_epochs(method):
-    kept = FLOATS.copy()
-    dataset = ArrayDataset((kept, np.arange(COUNT)))
+    copy = FLOATS.copy()
+    dataset = ArrayDataset((copy, np.arange(COUNT)))
     for number in range(2):
         assert_same(epoch(dataset, method), epoch(dataset, None))
-        kept[3] = number
+        copy[3] = number
 
 
 @pytest.mark.slow
@@ -143,15 +143,15 @@ def test_memory_of_spawned_workers(kind):
     """Three workers with a copy each would hold four times the data."""
     if kind == "table":
         pytest.importorskip("pyarrow")
-    found = float(run_program("memory_of_workers", "spawn", kind, "", fresh=True, timeout=300))
-    assert found < (0.3 if kind == "table" else 1.6)
+    result = float(run_program("memory_of_workers", "spawn", kind, "", fresh=True, timeout=300))
+    assert result < (0.3 if kind == "table" else 1.6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_memory_of_an_array_with_other_references(method):
-    found = run_program("memory_of_workers", method, "array", "kept", fresh=True, timeout=300)
-    assert float(found) < 2.6
+    result = run_program("memory_of_workers", method, "array", "kept", fresh=True, timeout=300)
+    assert float(result) < 2.6
 
 
 @pytest.mark.slow

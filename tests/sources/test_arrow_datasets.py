@@ -75,11 +75,11 @@ def test_a_dataset_on_disk(dataset, tmp_path):
 
 
 def test_columns_of_a_format(dataset):
-    shown = dataset.with_format("torch", columns=["label", "box"])
-    sample = ArrayDataset.from_arrow(shown)[3]
+    formatted = dataset.with_format("torch", columns=["label", "box"])
+    sample = ArrayDataset.from_arrow(formatted)[3]
     assert list(sample) == ["label", "box"]
     assert type(sample["box"]) is np.ndarray
-    assert list(ArrayDataset.from_arrow(shown, ["tokens"])[3]) == ["tokens"]
+    assert list(ArrayDataset.from_arrow(formatted, ["tokens"])[3]) == ["tokens"]
 
 
 def test_rows_in_another_order(dataset):
@@ -90,12 +90,12 @@ def test_rows_in_another_order(dataset):
         dataset.train_test_split(0.2)["train"],
     ):
         samples = ArrayDataset.from_arrow(other, COLUMNS)
-        for own in (samples, pickle.loads(pickle.dumps(samples))):
-            assert_same_samples(own, other)
+        for copy_of_samples in (samples, pickle.loads(pickle.dumps(samples))):
+            assert_same_samples(copy_of_samples, other)
             labels = torch.tensor(other["label"])
-            (batch,) = DataLoader(own, len(own), collate_fn=collate)
+            (batch,) = DataLoader(copy_of_samples, len(copy_of_samples), collate_fn=collate)
             assert torch.equal(batch["label"], labels)
-            batch = collate(own[[-1, 0]])
+            batch = collate(copy_of_samples[[-1, 0]])
             assert torch.equal(batch["label"], labels[[-1, 0]])
         lengths = [len(tokens) for tokens in other["tokens"]]
         assert samples["tokens"].lengths.tolist() == lengths
@@ -149,5 +149,5 @@ def test_rows_of_width_zero():
     dataset = datasets.Dataset.from_dict({"x": [1, None, 3]})
     with pytest.raises(ValueError, match=r"filter\(\.\.\.\)\.flatten_indices\(\)"):
         ArrayDataset.from_arrow(dataset)
-    kept = dataset.filter(lambda row: row["x"] is not None).flatten_indices()
-    assert list(ArrayDataset.from_arrow(kept)) == [{"x": 1}, {"x": 3}]
+    filtered = dataset.filter(lambda row: row["x"] is not None).flatten_indices()
+    assert list(ArrayDataset.from_arrow(filtered)) == [{"x": 1}, {"x": 3}]

@@ -62,11 +62,11 @@ def test_in_a_dataset(tmp_path):
     pickled = pickle.dumps(dataset)
     assert len(pickled) < 2000
     collate = pinfeed.Collate({"image": pinfeed.Image(), "weight": pinfeed.Stack(torch.float64)})
-    for own in (dataset, pickle.loads(pickled)):
+    for copy_of_dataset in (dataset, pickle.loads(pickled)):
         for workers in (0, 1):
             for start, batch in zip(
                 range(0, 50, 20),
-                DataLoader(own, 20, collate_fn=collate, num_workers=workers),
+                DataLoader(copy_of_dataset, 20, collate_fn=collate, num_workers=workers),
                 strict=True,
             ):
                 part = slice(start, start + 20)

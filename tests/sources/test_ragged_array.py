@@ -197,8 +197,8 @@ def test_the_first_bad_entry_of_many(entry, dtype):
     ends = np.arange(2_500_001, dtype=dtype)
     ends[entry:] -= 2
     ends[-1] = -5
-    found = -5 if entry == 2_500_000 else entry - 2
-    message = f"offsets[{entry}] is {found}; expected from {entry - 1} "
+    result = -5 if entry == 2_500_000 else entry - 2
+    message = f"offsets[{entry}] is {result}; expected from {entry - 1} "
     with pytest.raises(ValueError, match=re.escape(message)):
         RaggedArray(np.broadcast_to(np.uint8(0), 2_500_001), ends)
 
@@ -218,20 +218,20 @@ def test_offsets_that_change_later(kind, offset, tmp_path):
     array, ends = KINDS[kind](tmp_path)
     ragged = RaggedArray(array, ends)
     ends[3] = offset  # the end of sequence 2 and the start of sequence 3
-    place = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray"
+    name = re.escape(str(tmp_path)) if kind == "memmaps" else "RaggedArray"
     dataset = pinfeed.ArrayDataset({"x": ragged})
-    ways = (
+    reads = (
         lambda: ragged[[0, 2]],
         lambda: ragged[::-1],
         lambda: pinfeed.Collate()(dataset.__getitems__([2, 2])),
         lambda: ragged.save(tmp_path / "saved"),
     )
-    for way in ways:
+    for read in reads:
         with pytest.raises(
             ValueError,
-            match=rf"({place}|Collate: entry).*offsets(\[\d\] is {offset}; expected from| must not decrease .*{offset}\b)",
+            match=rf"({name}|Collate: entry).*offsets(\[\d\] is {offset}; expected from| must not decrease .*{offset}\b)",
         ):
-            way()
+            read()
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])
 
 

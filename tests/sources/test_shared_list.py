@@ -198,9 +198,9 @@ def reads_after(records, method):
     del records
     gc.collect()
     go.set()
-    found = results.get(timeout=120)
+    result = results.get(timeout=120)
     child.join()
-    return found
+    return result
 
 
 def test_forked_children():

@@ -69,11 +69,11 @@ def test_ranks(shards, monkeypatch):
         check(lambda: list(StreamDataset(undecided, uneven="keep")), TypeError, message)  # noqa: B023
     parts = all_parts(source, 2, 2)
     assert sorted(numbers(itertools.chain(*parts.values()))) == list(range(COUNT))
-    found = []
+    result = []
     for rank in range(2):
         split = StreamDataset(split_dataset_by_node(source, rank, 2), rank=0, world_size=1)
-        found += itertools.chain(*DataLoader(split, 9, num_workers=2, collate_fn=keep))
-    assert sorted(numbers(found)) == list(range(COUNT))
+        result += itertools.chain(*DataLoader(split, 9, num_workers=2, collate_fn=keep))
+    assert sorted(numbers(result)) == list(range(COUNT))
 
 
 def test_a_state_and_formats():
@@ -100,5 +100,5 @@ def test_a_dataset_split_by_node_is_not_divided_among_ranks():
     for source in (split, lambda: split):
         given = StreamDataset(source, uneven="keep", rank=1, world_size=2)
         check(lambda: list(given), TypeError, message)  # noqa: B023
-        found = numbers(StreamDataset(source, rank=0, world_size=1))
-        assert found == numbers(split)
+        result = numbers(StreamDataset(source, rank=0, world_size=1))
+        assert result == numbers(split)

@@ -246,16 +246,16 @@ def test_ranks_get_equally_many_batches_and_can_move(
         whole.append(list(stream))
     assert len({len(batches) for batches in whole}) == 1
     every = sorted(token for document in documents(lengths) for token in document)
-    found = [token for batches in whole for token in tokens_of(batches)]
+    result = [token for batches in whole for token in tokens_of(batches)]
     if uneven == "drop":
-        assert len(set(found)) == len(found)
+        assert len(set(result)) == len(result)
     else:
-        assert sorted(set(found)) == every
+        assert sorted(set(result)) == every
 
-    found, states = [], []
+    result, states = [], []
     for stream in before:
         stream.set_epoch(epoch)
-        found += tokens_of(itertools.islice(stream, taken))
+        result += tokens_of(itertools.islice(stream, taken))
         states.append(json.loads(json.dumps(stream.state_dict())))
     assert states == [states[0] | {"batch_size": sizes[0]}] * len(states)
     after = even_streams(world_size=worlds[1], size=sizes[1], **options)
@@ -264,12 +264,12 @@ def test_ranks_get_equally_many_batches_and_can_move(
         stream.load_state_dict(states[0])
         rest = list(stream)
         counts.add(len(rest))
-        found += tokens_of(rest)
+        result += tokens_of(rest)
     assert len(counts) == 1
     if uneven == "drop":
-        assert len(set(found)) == len(found)
+        assert len(set(result)) == len(result)
     else:
-        assert sorted(set(found)) == every
+        assert sorted(set(result)) == every
     fresh = even_streams(world_size=worlds[1], size=sizes[1], **options)
     for stream, other in zip(after, fresh, strict=True):
         other.set_epoch(epoch + 1)

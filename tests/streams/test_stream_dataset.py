@@ -68,14 +68,14 @@ def test_every_sample_once_or_equal_counts(sizes, ranks, workers, buffer, epoch,
     ],
 )
 def test_opened_shards(workers, options, opened):
-    found = []
+    result = []
 
     def open_shard(number):
-        found.append(number)
+        result.append(number)
         return range(10 * number, 10 * number + 10)
 
     parts = all_parts(range(7), 2, workers, open_shard=open_shard, **options)
-    assert sorted(found) == sorted(opened)
+    assert sorted(result) == sorted(opened)
     assert sorted(itertools.chain(*parts.values())) == list(range(70))
 
 

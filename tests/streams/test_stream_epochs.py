@@ -96,8 +96,8 @@ def test_two_passes_at_once(persistent):
     loaders = [DataLoader(stream, 5, persistent_workers=persistent, **options) for _ in range(2)]
     for number in range(3):
         pairs = list(itertools.zip_longest(*loaders, fillvalue=[]))
-        found = [sorted(map(str, by_worker(batches, 3))) for batches in zip(*pairs, strict=True)]
-        assert sorted(map(expected.index, found)) == [2 * number, 2 * number + 1]
+        actual = [sorted(map(str, by_worker(batches, 3))) for batches in zip(*pairs, strict=True)]
+        assert sorted(map(expected.index, actual)) == [2 * number, 2 * number + 1]
 
 
 def begin(epochs, seed, worker, barrier, answers):
@@ -127,11 +127,11 @@ def test_workers_that_start_simultaneously_agree():
         ]
         for job in jobs:
             job.start()
-        found = {answers.get() for _ in jobs}
+        result = {answers.get() for _ in jobs}
         for job in jobs:
             job.join()
-        assert len(found) == 2  # one epoch for each of the two passes
-        assert {epoch for _, epoch in found} == {2 * trial, 2 * trial + 1}
+        assert len(result) == 2  # one epoch for each of the two passes
+        assert {epoch for _, epoch in result} == {2 * trial, 2 * trial + 1}
 
 
 def test_seeding_torch_repeats_an_epoch_as_with_shuffle():

@@ -274,11 +274,11 @@ def test_an_iterable_dataset_can_divide_its_samples_among_workers(way, deals):
 
 
 def test_warnings_about_an_iterable_dataset():
-    found = []
+    result = []
     for worker in range(2):
         with as_worker(worker, 2):
-            found += StreamDataset(lambda: iter(Numbers(deals=False)))
-    assert sorted(found) == list(range(100))
+            result += StreamDataset(lambda: iter(Numbers(deals=False)))
+    assert sorted(result) == list(range(100))
 
 
 def test_a_source_that_can_divide_its_samples_among_ranks(monkeypatch):

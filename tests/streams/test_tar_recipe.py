@@ -60,8 +60,8 @@ def test_shards_of_gnu_tar(way, tmp_path):
         expected[0]["old"], expected[1]["copy"] = b"a cat", b"a dog"
     if way == "compressed, long names":
         expected.append({"name": long, "txt": b"long"})
-    found = sorted(stream, key=lambda sample: sample["name"])
-    assert found == expected
+    actual = sorted(stream, key=lambda sample: sample["name"])
+    assert actual == expected
 
 
 @pytest.mark.parametrize("way", ["-cf", "-czf"])
@@ -77,8 +77,8 @@ def test_shards_in_any_order(way, tmp_path):
         check=True,
         timeout=60,
     )
-    found = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=read_tar)]
-    assert found == [
+    result = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=read_tar)]
+    assert result == [
         {"name": name, "txt": f"{name}.txt".encode(), "cls": f"{name}.cls".encode()}
         for name in ("b", "a", "sub/a")
     ]
