@@ -82,9 +82,7 @@ def migrate():
     cropped = partial(check, normalized(shown((341, 256), (58, 16, 282, 240))))
     halves = torch.from_numpy(shown((224, 224), (0, 0, 224, 224))).permute(peers.ORDER)
     squashed = partial(check, halves.contiguous().float() / 127.5 - 1)
-    epoch = lambda photographs, collate: partial(
-        iter, DataLoader(photographs, BATCH, collate_fn=collate)
-    )
+    epoch = lambda images, collate: partial(iter, DataLoader(images, BATCH, collate_fn=collate))
     alternatives = [reference("fill the output (`out.fill_`)", lambda: out.fill_(0.5))]
     for library, make in ("torchvision", of_torchvision), ("timm", of_timm):
         rest, image = pinfeed.Image.from_torchvision(make())

@@ -22,13 +22,13 @@ class FakeStream:
     def __init__(self, accelerator):
         self._accelerator = accelerator
         self._work = deque()
-        self.given = 0  # pieces of work
+        self.submitted = 0  # pieces of work
         self.done = 0
 
     def put(self, work):
         with _lock:
             self._work.append(work)
-            self.given += 1
+            self.submitted += 1
         if self._accelerator.is_eager:
             self.run()
 
@@ -54,10 +54,10 @@ class FakeEvent:
 
     def __init__(self, stream):
         self._stream = stream
-        self._place = stream.given
+        self._position = stream.submitted
 
     def synchronize(self):
-        self._stream.run(self._place)
+        self._stream.run(self._position)
 
 
 class _Array(np.ndarray):
@@ -74,7 +74,7 @@ class _Memory:
     def __init__(self, stream):
         self.pieces = []  # never freed
         self.used = {}  # address: size
-        self.kept_for = {}  # by address
+        self.users = {}  # by address
         self._stream = stream
 
     def allocate(self, size):
@@ -84,7 +84,7 @@ class _Memory:
         with _lock:
             self.pieces.append(piece)
             self.used[address] = size
-            self.kept_for[address] = set()
+            self.users[address] = set()
         weakref.finalize(array, self._free, address, piece)
         return torch.from_numpy(array)
 
@@ -94,8 +94,8 @@ class _Memory:
     def _free(self, address, piece):
         with _lock:
             del self.used[address]
-            for stream in self.kept_for.pop(address):
-                if stream.done < stream.given:  # it may be using it
+            for stream in self.users.pop(address):
+                if stream.done < stream.submitted:  # it may be using it
                     return
         if self._stream is None:
             piece.fill(POISON)
@@ -111,7 +111,7 @@ class FakeAccelerator:
 
     Attributes:
         default: The initial stream of each thread.
-        room: Device memory in bytes; more raises OutOfMemoryError. None: no limit.
+        capacity: Device memory in bytes; more raises OutOfMemoryError. None: no limit.
         pinned_left: Number of pinned allocations that still succeed. None: all.
         pinned_sizes: Sizes of the successful pinned allocations.
         copied: Size of each started copy.
@@ -123,7 +123,7 @@ class FakeAccelerator:
         self.is_eager = is_eager
         self.copies = FakeStream(self)
         self.default = FakeStream(self)
-        self.room = None
+        self.capacity = None
         self.pinned_left = None
         self.pinned_sizes = []
         self.copied = []
@@ -173,7 +173,7 @@ class FakeAccelerator:
         size = int(np.prod(shape)) * dtype.itemsize
         if size == 0:
             return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-        if self.room is not None and self.used_bytes + size > self.room:
+        if self.capacity is not None and self.used_bytes + size > self.capacity:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
         return self.memory.allocate(size).view(dtype).as_strided(shape, strides)
 
@@ -191,7 +191,7 @@ class FakeAccelerator:
     def keep_for(self, tensor, stream):
         if self.memory.has(tensor):
             with _lock:
-                self.memory.kept_for[tensor.untyped_storage().data_ptr()].add(stream)
+                self.memory.users[tensor.untyped_storage().data_ptr()].add(stream)
 
     def is_on_device(self, tensor):
         return self.memory.has(tensor)

@@ -41,14 +41,14 @@ class Generated:
 
     def __init__(self, count=COUNT, fail_at=None):
         self.count, self.fail_at = count, fail_at
-        self.asked = 0  # batches, in all iterations
+        self.requests = 0  # batches, in all iterations
         self.open = 0  # iterations in progress
 
     def __iter__(self):
         self.open += 1
         try:
             for i in range(self.count):
-                self.asked += 1
+                self.requests += 1
                 if i == self.fail_at:
                     raise_in_the_loader(i)
                 yield torch.tensor(i)

@@ -87,7 +87,7 @@ def tagged(x, y):
 
 # Builders of a sample from two entries, by name.
 STRUCTURES = {
-    "bare": lambda x, _: x,
+    "plain": lambda x, _: x,
     "tuple": lambda x, y: (x, y),
     "list": lambda x, y: [x, y],
     "dict": lambda x, y: {"x": x, "y": y},

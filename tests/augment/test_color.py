@@ -25,11 +25,11 @@ factors = st.one_of(
     st.tuples(*[st.floats(0, 1e30)] * 2).map(sorted),
     st.sampled_from([0, (0, 0), (0.5, 0.5)]),
 )
-chances = st.sampled_from([0, 0.3, 1])
+probabilities = st.sampled_from([0, 0.3, 1])
 steps = st.one_of(
-    st.builds(augment.ColorJitter, factors, factors, factors, p=chances),
+    st.builds(augment.ColorJitter, factors, factors, factors, p=probabilities),
     st.builds(augment.ColorJitter, saturation=factors),
-    st.builds(augment.RandomGrayscale, chances),
+    st.builds(augment.RandomGrayscale, probabilities),
 )
 ORDERS = [*itertools.permutations(["brightness", "contrast", "saturation"])]
 

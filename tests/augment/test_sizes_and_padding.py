@@ -124,7 +124,7 @@ def test_plain_clips_of_different_sizes():
     assert batch.sum() == 24 + 20
 
 
-chances, lengths = st.sampled_from([0, 0.5, 1]), st.integers(1, 300)
+probabilities, lengths = st.sampled_from([0, 0.5, 1]), st.integers(1, 300)
 factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
 
 
@@ -132,7 +132,7 @@ factors = st.sampled_from([(0.85, 1.05), (0.5, 2.0), (1.3, 1.3)])
     st.tuples(lengths, lengths),
     st.tuples(lengths, lengths),
     st.sampled_from([0, 0.3, 1]),
-    st.tuples(chances, factors, st.booleans(), chances, factors),
+    st.tuples(probabilities, factors, st.booleans(), probabilities, factors),
     st.integers(0, 2**40),
 )
 def test_proportional_sizes(image, size, longest, options, seed):

@@ -23,11 +23,11 @@ class Changing(Sleeping):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.given = 0
+        self.calls = 0
         self.rng = np.random.default_rng(0)
 
     def __getitem__(self, index):
-        self.given += 1
+        self.calls += 1
         self.rng.random()
         random.random()
         np.random.random()  # noqa: NPY002
@@ -47,7 +47,7 @@ def test_user_objects_stay_unchanged():
     def states():
         numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
         tensors = torch.get_rng_state().tolist(), generator.get_state().tolist()
-        return dataset.given, random.getstate(), numpy, *tensors, dataset.rng.bit_generator.state
+        return dataset.calls, random.getstate(), numpy, *tensors, dataset.rng.bit_generator.state
 
     before, threads = states(), {*threading.enumerate()}
     short(loader, lambda batch: torch.rand(1))

@@ -227,18 +227,18 @@ def test_memory_that_a_loader_reuses(is_remote, monkeypatch):
 class Numbers:
     """A sampler that can yield fewer or more samples than its length."""
 
-    def __init__(self, count, said):
-        self.count, self.said = count, said
+    def __init__(self, count, length):
+        self.count, self.length = count, length
 
     def __iter__(self):
         return iter(range(self.count))
 
     def __len__(self):
-        return self.said
+        return self.length
 
 
 # The length that a loader reports, from the number of samples.
-SAID = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * n + 3}
+REPORTED_LENGTHS = {"exact": lambda n: n, "too few": lambda n: 1, "too many": lambda n: 2 * n + 3}
 
 
 def make_loader(kind, batches, count, size):
@@ -248,12 +248,14 @@ def make_loader(kind, batches, count, size):
     if kind == "generator":
         return (batch for batch in batches)
     left = iter(batches)
-    sampler = Numbers(count, SAID[kind](count))
+    sampler = Numbers(count, REPORTED_LENGTHS[kind](count))
     return DataLoader(range(count), size, sampler=sampler, collate_fn=lambda _: next(left))
 
 
 @given(
-    st.data(), st.sampled_from(sorted(STRUCTURES)), st.sampled_from(["list", "generator", *SAID])
+    st.data(),
+    st.sampled_from(sorted(STRUCTURES)),
+    st.sampled_from(["list", "generator", *REPORTED_LENGTHS]),
 )
 def test_structures_shapes_dtypes_and_loaders(data, structure, loader):
     count, size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 5))

@@ -614,16 +614,16 @@ def test_zero_padding_per_channel_equals_padding_with_0():
 
 
 def test_gray_images_need_no_layout():
-    grey = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
-    expected = torch.from_numpy(grey)[:, None] / 255
-    pil = [PIL.Image.fromarray(image) for image in grey]
-    for samples in ([*grey], pil, [*torch.from_numpy(grey)]):
+    gray = np.random.default_rng(0).integers(0, 256, (3, 8, 6), np.uint8)
+    expected = torch.from_numpy(gray)[:, None] / 255
+    pil = [PIL.Image.fromarray(image) for image in gray]
+    for samples in ([*gray], pil, [*torch.from_numpy(gray)]):
         torch.testing.assert_close(pinfeed.Collate(pinfeed.Image())(samples), expected)
-    rows = pinfeed.ArrayDataset(grey).__getitems__([0, 1, 2])
+    rows = pinfeed.ArrayDataset(gray).__getitems__([0, 1, 2])
     torch.testing.assert_close(pinfeed.Collate(pinfeed.Image())(rows), expected)
     flip = pinfeed.augment.RandomHorizontalFlip(p=1)
-    flipped = pinfeed.Collate(pinfeed.Image(augment=flip, pad_value=0))([grey[0], grey[1][:5]])
+    flipped = pinfeed.Collate(pinfeed.Image(augment=flip, pad_value=0))([gray[0], gray[1][:5]])
     torch.testing.assert_close(flipped[0], expected[0].flip(2))
-    loader = torch.utils.data.DataLoader([*grey], 3, collate_fn=pinfeed.Collate())
+    loader = torch.utils.data.DataLoader([*gray], 3, collate_fn=pinfeed.Collate())
     (batch,) = pinfeed.DeviceLoader(loader, "cpu", fields=pinfeed.Image(mean=0.5))
     torch.testing.assert_close(batch, expected - 0.5)

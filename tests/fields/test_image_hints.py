@@ -16,8 +16,8 @@ TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C
 EXPECTED = Collate(Image(input="CHW"))(list(TALL))
 DARK_FIRST = [PHOTOS[0] * np.float32(most) for most in (0, 12 / 255, 1)]
 FLOATS = [torch.from_numpy(planes / np.float32(255)) for planes in PLANES]
-GREY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
-THREE_GREYS = np.stack([np.asarray(GREY)] * 3, -1)
+GRAY = PIL.Image.fromarray(PHOTOS[0]).convert("L")
+THREE_GRAYS = np.stack([np.asarray(GRAY)] * 3, -1)
 PALETTE, RGBA = COLOR.convert("P"), COLOR.convert("RGBA")
 CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
 MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
@@ -52,9 +52,9 @@ HINTS: Hints = {
         ValueError, r"clip\[:, :3\]$"),
     "floats": (by(Image(input="CHW")), DOUBLES, [planes.to(torch.float32) for planes in DOUBLES], torch.stack(FLOATS),
         TypeError, r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)"),
-    "integers in a PIL image": (by(Image(input="HW")), [GREY.convert("I")],
-        [np.asarray(GREY.convert("I")).astype(np.float32)],
-        torch.from_numpy(np.asarray(GREY).astype(np.float32))[None, None],
+    "integers in a PIL image": (by(Image(input="HW")), [GRAY.convert("I")],
+        [np.asarray(GRAY.convert("I")).astype(np.float32)],
+        torch.from_numpy(np.asarray(GRAY).astype(np.float32))[None, None],
         TypeError, r"got 'I'; np.asarray\(image\).astype\(np.float32\) returns its values"),
     "a palette": (by(Image()), [PALETTE], [PALETTE.convert("RGB")],
         Collate(Image())([np.asarray(PALETTE.convert("RGB"))]),
@@ -75,19 +75,19 @@ HINTS: Hints = {
     "masks of floats": (by(pinfeed.Mask()), [PHOTOS[0, ..., 0].astype(np.float64)], [PHOTOS[0, ..., 0].astype(np.int16)],
         torch.from_numpy(PHOTOS[:1, ..., 0]).long(),
         TypeError, r"got float64 \(8, 6\); whole numbers convert with \.astype\(np\.int16\)"),
-    "a grey array among others": (by(Image()), [COLOR, GREY], [COLOR, GREY.convert("RGB")],
-        Collate(Image())([PHOTOS[1], THREE_GREYS]),
+    "a gray array among others": (by(Image()), [COLOR, GRAY], [COLOR, GRAY.convert("RGB")],
+        Collate(Image())([PHOTOS[1], THREE_GRAYS]),
         ValueError, r'sample 1: .*\.convert\("RGB"\)'),
-    "a grey image first": (by(Image()), [GREY, COLOR], [GREY.convert("RGB"), COLOR],
-        Collate(Image())([THREE_GREYS, PHOTOS[1]]),
+    "a gray image first": (by(Image()), [GRAY, COLOR], [GRAY.convert("RGB"), COLOR],
+        Collate(Image())([THREE_GRAYS, PHOTOS[1]]),
         ValueError, r'sample 0 .*\.convert\("RGB"\)'),
-    "a gray image for constants of colors": (by(UNIT), [GREY], [GREY.convert("RGB")], Collate(UNIT)([THREE_GREYS]),
+    "a gray image for constants of colors": (by(UNIT), [GRAY], [GRAY.convert("RGB")], Collate(UNIT)([THREE_GRAYS]),
         ValueError, r'expected 3 channels, .*, got 1; np\.dstack\(.*\), or PIL\'s \.convert\("RGB"\), makes three'),
-    "a gray array for constants of colors": (by(UNIT), [THREE_GREYS[..., :1]], [np.dstack([THREE_GREYS[..., :1]] * 3)],
-        Collate(UNIT)([THREE_GREYS]),
+    "a gray array for constants of colors": (by(UNIT), [THREE_GRAYS[..., :1]], [np.dstack([THREE_GRAYS[..., :1]] * 3)],
+        Collate(UNIT)([THREE_GRAYS]),
         ValueError, r"np\.dstack\(\[gray\] \* 3\), or PIL's .convert\(\"RGB\"\), makes three channels; a single number applies to all channels"),
-    "a gray image with alpha for constants of colors": (by(UNIT), [GREY.convert("LA")], [GREY.convert("LA").convert("RGB")],
-        Collate(UNIT)([THREE_GREYS]),
+    "a gray image with alpha for constants of colors": (by(UNIT), [GRAY.convert("LA")], [GRAY.convert("LA").convert("RGB")],
+        Collate(UNIT)([THREE_GRAYS]),
         ValueError, r'got 2; np\.dstack\(.*\), or PIL\'s \.convert\("RGB"\)'),
     "bits for constants of colors": (by(UNIT), [BITS], [BITS.convert("RGB")], Collate(UNIT)([np.dstack([IS_LIGHT * np.uint8(255)] * 3)]),
         TypeError, r"got '1'; use Mask\(\) for a mask, .* or \.convert\('RGB'\) for three channels"),

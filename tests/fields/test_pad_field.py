@@ -237,7 +237,7 @@ PADDINGS = {
     "a limit": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100)}, "'ids' has max_length=8 and 'labels' has max_length=None"),
     "deeper": ({"text": {"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left")}}, r"entry \['text'\]\['labels'\]: 'ids'"),
     "of one source": ({"ids": Pad(pad_value=0), "labels": Pad(pad_value=-100, side="left").from_key("ids")}, "'labels' has side='left'"),
-    "alike": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
+    "equal": ({"ids": Pad(pad_value=0, side="left", max_length=8), "labels": Pad(pad_value=-100, side="left", max_length=8)}, None),
     "two limits": ({"ids": Pad(pad_value=0, max_length=8), "labels": Pad(pad_value=-100, max_length=4)}, "'ids' has max_length=8 and 'labels' has max_length=4"),
     "multiples": ({"ids": Pad(pad_value=0, multiple_of=8), "labels": Pad(pad_value=-100)}, "'ids' has multiple_of=8 and 'labels' has multiple_of=None"),
     "a mask of tokens": ({"input_ids": Pad(), "attention_mask": Pad(side="left")}, r"entry \['attention_mask'\]: .*side='left'"),

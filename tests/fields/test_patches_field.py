@@ -161,7 +161,7 @@ OF_TEXT = {
         [(0, 9, 147), (0, 2), (0, 9)],
     ),
     "bytes": (pinfeed.Patches(7, dtype=torch.uint8, max_patches=9, grid=False), [(0, 147)]),
-    "grey": (pinfeed.Patches(7, 0.5, max_patches=9, input="HW"), [(0, 49), (0, 3)]),
+    "gray": (pinfeed.Patches(7, 0.5, max_patches=9, input="HW"), [(0, 49), (0, 3)]),
     "clips": (field(input="THWC"), [(0, 294), (0, 3)]),
 }  # fmt: skip
 

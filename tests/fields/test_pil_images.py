@@ -108,7 +108,7 @@ def test_lent_memory(blocks):
         PIL.Image.new("RGB", (0, 3)),
         PIL.Image.new("L", (3, 0)),
     ],
-    ids=["grey array", "RGBA array", "no columns", "no rows"],
+    ids=["gray array", "RGBA array", "no columns", "no rows"],
 )
 def test_images_that_do_not_lend_memory(image):
     assert not isinstance(pil_pixels(image), np.ndarray)

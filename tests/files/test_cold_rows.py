@@ -135,7 +135,7 @@ def test_unrequested_rows_stay_on_disk(tmp_path):
     mapped.flush()
     del mapped
     drop(path)
-    printed = run_program("rows_not_asked_for", str(path)).strip()
+    printed = run_program("unrequested_rows", str(path)).strip()
     if printed not in ("False", "True"):
         pytest.skip(printed)
     assert printed == "False"

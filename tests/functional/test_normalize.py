@@ -158,7 +158,7 @@ VIEWS = {
     "mirrored": lambda a: a[:, :, ::-1],
     "BGR": lambda a: a[..., ::-1],
     "every second pixel": lambda a: np.concatenate([a] * 4)[:, ::2, ::2],
-    "grey": lambda a: a.reshape(-1, 601, 803, 1),
+    "gray": lambda a: a.reshape(-1, 601, 803, 1),
     "4 channels": lambda a: np.concatenate([a, a[..., :1]], axis=-1),
 }
 

@@ -29,7 +29,7 @@ ENTRIES = {
     "kept dict": (lambda i: {"a": np.full(2, i)}, Keep()),
 }
 CONTAINERS = {
-    **{name: build for name, build in STRUCTURES.items() if name not in ("bare", "nested")},
+    **{name: build for name, build in STRUCTURES.items() if name not in ("plain", "nested")},
     "one": lambda x, _: (x,),
     "nothing": lambda *_: [],
     "no keys": lambda *_: {},

@@ -43,10 +43,10 @@ def test_at_most_prefetch_batches_ahead(depth):
     loader = Generated(30)
     for received, _ in enumerate(on_cpu(loader, prefetch=depth), 1):
         deadline = time.monotonic() + 60
-        while loader.asked < min(received + depth, 30) and time.monotonic() < deadline:
+        while loader.requests < min(received + depth, 30) and time.monotonic() < deadline:
             time.sleep(0)
         time.sleep(0.001)
-        assert loader.asked == min(received + depth, 30)
+        assert loader.requests == min(received + depth, 30)
 
 
 def test_batches_are_released():
@@ -86,17 +86,17 @@ class Modes:
     """An iterator that continues after an error, and yields the grad modes of its calls."""
 
     def __init__(self):
-        self.asked = 0
+        self.requests = 0
 
     def __iter__(self):
         self.thread = threading.current_thread()
         return self
 
     def __next__(self):
-        self.asked += 1
-        if self.asked == 1:
+        self.requests += 1
+        if self.requests == 1:
             raise LookupError
-        if self.asked > 5:
+        if self.requests > 5:
             raise StopIteration
         tensor = torch.ones(2, 2, device="cpu", requires_grad=True) * 2
         kinds = torch.zeros(1).device.type, (tensor @ tensor).dtype
@@ -234,7 +234,7 @@ def test_missing_devices(device):
     loader = Generated()
     words = f"device '{device}' is not available", "or pass 'cpu'"
     check(lambda: iter(DeviceLoader(loader, device)), ValueError, *words)
-    assert loader.asked == 0
+    assert loader.requests == 0
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")

@@ -417,8 +417,8 @@ def test_at_most_prefetch_batches_are_on_the_device(fake):
 
 
 def test_a_batch_too_large_for_the_device(fake):
-    fake.room = 4 * LARGE[0] * LARGE[1] * 4
-    too_large = [torch.zeros(LARGE), torch.zeros(fake.room)]
+    fake.capacity = 4 * LARGE[0] * LARGE[1] * 4
+    too_large = [torch.zeros(LARGE), torch.zeros(fake.capacity)]
     batches = iter(DeviceLoader([batch_of(0), too_large, batch_of(2)], prefetch=1))
     assert_same(arrived(fake, next(batches)), batch_of(0))
     with pytest.raises(torch.OutOfMemoryError, match="tried to allocate") as caught:

@@ -318,7 +318,7 @@ class Collated(torch.utils.data.Dataset):
     """Collates views of each sample, and keeps all or none of them."""
 
     def __init__(self, keeps=True):
-        self.kept, self.keeps = [], keeps
+        self.held, self.keeps = [], keeps
 
     def __len__(self):
         return 8
@@ -326,8 +326,8 @@ class Collated(torch.utils.data.Dataset):
     def __getitem__(self, index):
         views = [np.full((250, 100), index + i, np.float32) for i in range(2)]
         batch = pinfeed.Collate()(views)
-        self.kept += [batch] * self.keeps
-        return {"views": batch, "sum": float((self.kept or [batch])[0].sum())}
+        self.held += [batch] * self.keeps
+        return {"views": batch, "sum": float((self.held or [batch])[0].sum())}
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

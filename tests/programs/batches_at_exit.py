@@ -17,4 +17,4 @@ holder = Holder()
 holder.cycle, holder.view = holder, view
 pinfeed.set_num_threads(2)
 pinfeed.functional.normalize(np.ones((64, 64, 64, 3), np.uint8))
-torch.kept = batch
+torch.held_batch = batch
