@@ -64,7 +64,7 @@ def corners_of(image):
     return np.array([[0, 0], [width, height]])
 
 
-def windows_between(corners, image_size, size):
+def crops_from_corners(corners, image_size, size):
     """Returns the crops in image pixels, computed from where the corners moved in batches of a size.
 
     float64 of shape (B, 6): top, left, height, width, and 1 or 0 for flipped vertically and horizontally.
@@ -76,12 +76,12 @@ def windows_between(corners, image_size, size):
     return np.concatenate([begin, np.array(size) / scale, is_mirrored], axis=1)
 
 
-def what_is_seen(field, images, seed=None):
-    """Returns a batch of images, and their crops as `windows_between` computes them."""
+def batch_and_crops(field, images, seed=None):
+    """Returns a batch of images, and their crops as `crops_from_corners` computes them."""
     fields = {"image": field, "corners": pinfeed.Points()}
     samples = [{"image": image, "corners": corners_of(image)} for image in images]
     rows = IndexedDataset(samples).__getitems__(range(len(samples)))
     batch = Collate(fields, seed=seed)(rows)
     seen, sizes = batch["image"], [image.shape[:2] for image in images]
     height, width = (seen.shape[1 + field.output.index(axis)] for axis in "HW")
-    return seen, windows_between(batch["corners"].values, sizes, (height, width))
+    return seen, crops_from_corners(batch["corners"].values, sizes, (height, width))

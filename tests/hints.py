@@ -63,6 +63,6 @@ def loaded(collate, fields):
     return first(DeviceLoader(loader, "cpu", fields=fields))
 
 
-def shown(**options):
+def first_image(**options):
     """Returns the first image of a batch as bytes."""
     return Collate(Image(dtype=torch.uint8, **options))([PHOTOS[0]])

@@ -226,12 +226,12 @@ def test_gathers_of_one_array_run_concurrently(monkeypatch):
     arrays = [pinfeed.ConcatArray([np.arange(number, number + 2)]) for number in (0, 10)]
     make, others = pinfeed.ConcatArray._native_rows, threading.Event()
 
-    def made(array):
+    def waiting_rows(array):
         if array is arrays[0]:
             assert others.wait(30)
         return make(array)
 
-    monkeypatch.setattr(pinfeed.ConcatArray, "_native_rows", made)
+    monkeypatch.setattr(pinfeed.ConcatArray, "_native_rows", waiting_rows)
     first = threading.Thread(target=arrays[0].select, args=(np.array([0]),))
     first.start()
     arrays[1].select(np.array([0]))

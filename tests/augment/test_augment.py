@@ -28,7 +28,7 @@ small = st.integers(1, 9)
 pairs = st.tuples(small, small)
 
 
-def seen(image, steps, seed, epoch, index):
+def augmented(image, steps, seed, epoch, index):
     """Applies the steps to an (H, W, C) image, in plain NumPy."""
     for number, (kind, arguments) in enumerate(steps):
         draws = reference.uniform(seed, epoch, index, number)
@@ -126,7 +126,7 @@ def test_any_geometry(isa, case, seed, epoch):
     collate = pinfeed.Collate(image, seed=seed)
     collate.set_epoch(epoch)
     samples = pinfeed.IndexedDataset(images).__getitems__(list(range(len(images))))
-    expected = [seen(image, steps, seed, epoch, i) for i, image in enumerate(of_pixels)]
+    expected = [augmented(image, steps, seed, epoch, i) for i, image in enumerate(of_pixels)]
     assert_same_bits(
         collate(samples),
         reference.images(

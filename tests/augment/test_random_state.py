@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 import reference
-from crops import corners_of, what_is_seen, windows_between
+from crops import batch_and_crops, corners_of, crops_from_corners
 from messages import check
 from pinfeed import augment
 
@@ -44,7 +44,7 @@ def test_points_follow_every_pixel(sizes, size, padding, seed):
         for height, width in sizes
     ]
     field = pinfeed.Image(input="HW", dtype=torch.uint8, augment=view, interpolation="bilinear")
-    batch, windows = what_is_seen(field, images, seed)
+    batch, windows = batch_and_crops(field, images, seed)
     for image, seen, window in zip(images, batch[:, 0], windows.tolist(), strict=True):
         top, left, height, width, mirrored_rows, mirrored_columns = map(int, window)
         assert (height, width) == seen.shape
@@ -160,7 +160,7 @@ def test_bad_arguments(call, error, words):
 COUNT = 100_000
 
 
-def windows_of(fields, shape, seed=3):
+def crops_of(fields, shape, seed=3):
     """Returns the crops of `Image` fields for 100,000 images of one shape."""
     images = np.broadcast_to(np.uint8(0), (COUNT, *shape))
     fields |= {f"corners of {name}": pinfeed.Points(name) for name in fields}
@@ -170,7 +170,7 @@ def windows_of(fields, shape, seed=3):
         pinfeed.ArrayDataset(arrays).__getitems__(np.arange(COUNT))
     )
     return {
-        name: windows_between(batch[f"corners of {name}"].values, shape, batch[name].shape[2:])
+        name: crops_from_corners(batch[f"corners of {name}"].values, shape, batch[name].shape[2:])
         for name in fields
         if "corners" not in name
     }
@@ -199,7 +199,7 @@ def test_crops_and_flips_have_torchvisions_distribution():
             augment.RandomHorizontalFlip(0.6),
         ]
     )
-    windows = windows_of({"image": small(view)}, (300, 200))["image"]
+    windows = crops_of({"image": small(view)}, (300, 200))["image"]
     for axis, size, padding in ((0, 300, 9), (1, 200, 7)):
         count = size + 2 * padding - 1  # torch.randint(0, places), before the padding
         assert (
@@ -222,7 +222,7 @@ def test_streams_draw_independently(seed):
     view = augment.RandomCrop(2)
     torch.manual_seed(0)
     fields = {"a": small(view), "b": small(view, rng_stream=1), "c": small(view, rng_stream=1)}
-    windows = windows_of(fields, (300, 200), seed)
+    windows = crops_of(fields, (300, 200), seed)
     assert np.array_equal(windows["b"], windows["c"])
     numbers = [windows[name][:, axis] for name in "ab" for axis in (0, 1)]
     assert np.abs(np.corrcoef(numbers)[~np.eye(4, dtype=bool)]).max() < 4 / COUNT**0.5
@@ -231,7 +231,7 @@ def test_streams_draw_independently(seed):
 
 def test_resized_crops_have_torchvisions_distribution():
     fields = {"image": small(augment.RandomResizedCrop(1))}
-    result = windows_of(fields, (24, 32))["image"][:, :4].round().astype(int)
+    result = crops_of(fields, (24, 32))["image"][:, :4].round().astype(int)
     rng = np.random.default_rng(3)
     fewer = COUNT // 5  # slow in Python
     expected = np.array(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import pinfeed
 import reference
 from arrays import as_kind, assert_same_bits, views
-from crops import what_is_seen
+from crops import batch_and_crops
 from messages import check
 from pinfeed import augment
 from programs import run_program
@@ -261,7 +261,7 @@ def test_random_resized_crops(image_size, seed, ranges, is_cropped_before):
         steps.insert(0, augment.CenterCrop(image_size[0]))
         image = reference.center_crop(image, (image_size[0],) * 2)
     field = pinfeed.Image(output="HWC", dtype=torch.uint8, augment=augment.Compose(steps))
-    batch, windows = what_is_seen(field, [image] * 4, seed)
+    batch, windows = batch_and_crops(field, [image] * 4, seed)
     for index in range(4):
         number = len(steps) - 1
         draws = [reference.uniform(seed, 0, index, draw << 16 | number) for draw in range(20)]
@@ -277,7 +277,7 @@ def test_crops_reported_through_a_resize(before, after):
     # 12 of 16 rows from row 2, 16 of 10 columns from column -3; 2 pixels and half a pixel each.
     steps = [*flips(before), resize((16, 10)), augment.CenterCrop((12, 16)), *flips(after)]
     field = pinfeed.Image(augment=augment.Compose(steps))
-    _, windows = what_is_seen(field, [np.zeros((32, 5, 3), np.uint8)])
+    _, windows = batch_and_crops(field, [np.zeros((32, 5, 3), np.uint8)])
     mirrored = [one != other for one, other in zip(before, after, strict=True)]
     assert windows.tolist() == [[4, -1.5, 24, 8, *mirrored]]
 

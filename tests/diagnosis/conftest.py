@@ -11,14 +11,14 @@ from pinfeed.diagnosis import diagnose as module
 
 
 @pytest.fixture(autouse=True)
-def no_run_is_left_out(monkeypatch):
+def no_run_is_skipped(monkeypatch):
     """Other tests can use most of the machine's time; trials run only in tests that request them."""
     monkeypatch.setattr(module, "_OVERTIME", 100.0)
     monkeypatch.setattr(module, "_ROUNDS", 0)
 
 
 @pytest.fixture(autouse=True)
-def notes_hide_no_mistake_of_ours(monkeypatch):
+def errors_are_not_hidden(monkeypatch):
     """Raises errors of our own code that a diagnosis would report as a note."""
 
     def said(error):

@@ -129,7 +129,7 @@ def test_workers_without_batch_order_are_compared_in_turns():
         assert copy.repeats is repeats
 
 
-def test_rarely_equal_random_samples_are_no_repetition():
+def test_rarely_equal_random_samples_are_not_repetitions():
     for seed in range(10):
         torch.manual_seed(seed)
         flipped = drawing(lambda index: torch.rand(1) < 0.5)

@@ -63,7 +63,7 @@ def numpy(array):
     return np.asarray(array.float() if array.dtype == torch.bfloat16 else array)
 
 
-def shown(result):
+def comparable(result):
     """Returns the result with lists for RaggedArrays, and arrays in memory for files."""
     is_entry = lambda node: isinstance(node, RaggedArray)
     plain = lambda entry: list(entry) if is_entry(entry) else to_memory(entry)
@@ -201,7 +201,7 @@ def test_every_batch(name, way, tmp_path, monkeypatch):
     for most in (None, 1, 6):
         loader = batches if way == "list" else iter(batches)
         result = to_numpy(loader, out, max_samples=most, overwrite=True)
-        assert_same(shown(result), joined(batches, most))
+        assert_same(comparable(result), joined(batches, most))
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -382,7 +382,7 @@ def test_dtypes(tmp_path):
         "flag": np.ones(4, "f2"),
     }
     for out in (None, tmp_path / "all"):
-        assert_same(shown(to_numpy([batch, batch], out, dtype=torch.float16)), half)
+        assert_same(comparable(to_numpy([batch, batch], out, dtype=torch.float16)), half)
     result = to_numpy(iter([batch]), dtype={"x": "f8", "target.1": np.uint8})
     dtypes = result["target"][0].dtype, result["flag"].dtype
     assert (result["x"].dtype, result["target"][1].dtype, *dtypes) == ("f8", "u1", "i8", "?")

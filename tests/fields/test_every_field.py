@@ -90,7 +90,7 @@ def dataset_of(samples):
     pytest.skip("no source has samples that differ along all axes")
 
 
-def known(samples, order=None):
+def with_indices(samples, order=None):
     """Returns the samples with their indices, so that random draws repeat."""
     result = pinfeed.IndexedDataset([{"entry": sample} for sample in samples])
     return result.__getitems__(range(len(samples)) if order is None else order)
@@ -99,14 +99,14 @@ def known(samples, order=None):
 @every_field
 def test_samples_and_rows_of_any_kind_agree(field, samples, isa):
     order = [2, 0, 2, 1, 5]
-    expected = collate_of(field)(known(samples, order))
+    expected = collate_of(field)(with_indices(samples, order))
     fixed = [sample.copy() for sample in samples]
     for sample in fixed:
         sample.flags.writeable = False
     tensors = [torch.from_numpy(sample) for sample in samples]
     views = [np.repeat(sample, 2, -1)[..., ::2] for sample in samples]
     for kind in (fixed, tensors, views):
-        batch = collate_of(field)(known(kind, order))
+        batch = collate_of(field)(with_indices(kind, order))
         if not isinstance(field, Keep):
             assert_same(batch, expected)
     if isinstance(field, Image) and len({s.shape for s in samples}) > 1:
@@ -138,7 +138,7 @@ def test_rows_of_any_layout(field, samples, layout, tmp_path):
     np.save(tmp_path / "entry.npy", array)
     source = tmp_path / "entry.npy" if layout == "file" else LAYOUTS[layout](array)
     batch = collate_of(field)(ArrayDataset({"entry": source}).__getitems__(order))["entry"]
-    expected = collate_of(field)(known(samples, order))["entry"]
+    expected = collate_of(field)(with_indices(samples, order))["entry"]
     assert_same(batch, expected)
     assert batch.stride() == expected.stride()
 
@@ -147,9 +147,9 @@ def test_rows_of_any_layout(field, samples, layout, tmp_path):
 def test_any_number_of_threads(field, samples, num_threads):
     """Batches are large enough for several threads and streaming stores; also one large sample."""
     large = [np.tile(sample, (60, 15, 1)[: sample.ndim]) for sample in samples] * 8
-    batches = [collate_of(field)(known(some)) for some in (large, large[:1])]
+    batches = [collate_of(field)(with_indices(some)) for some in (large, large[:1])]
     pinfeed.set_num_threads(1)
-    assert_same(batches, [collate_of(field)(known(some)) for some in (large, large[:1])])
+    assert_same(batches, [collate_of(field)(with_indices(some)) for some in (large, large[:1])])
 
 
 class OfEveryField:
@@ -190,7 +190,9 @@ def test_fields_pickle_and_evaluate_their_repr(field, samples):
     for one in (*again, field.from_key("x").allow_missing()):
         assert repr(one).startswith(repr(field))
     for one in again:
-        assert_same(collate_of(one)(known(samples)), collate_of(field)(known(samples)))
+        assert_same(
+            collate_of(one)(with_indices(samples)), collate_of(field)(with_indices(samples))
+        )
     data = pickle.dumps(collate_of(field))
     assert len(data) < 4000
     assert repr(pickle.loads(data)) == repr(collate_of(field))
@@ -211,10 +213,10 @@ def test_the_batch_does_not_share_memory_with_samples(field, samples):
 
 @every_field
 def test_the_default_device_of_torch_is_ignored(field, samples):
-    expected = collate_of(field)(known(samples))
+    expected = collate_of(field)(with_indices(samples))
     torch.set_default_device("meta")
     try:
-        actual = collate_of(field)(known(samples))
+        actual = collate_of(field)(with_indices(samples))
     finally:
         torch.set_default_device(None)
     assert_same(actual, expected)
@@ -253,7 +255,12 @@ def test_errors_name_the_sample_that_does_not_fit(field, samples, misfit):
         return  # a sample without an image
     batch = [*samples[:2], make(samples[2]), *samples[3:]]
     words = "sample 2", words
-    check(lambda: collate_of(field)(known(batch)), error, "Collate: entry ['entry'] of ", *words)
+    check(
+        lambda: collate_of(field)(with_indices(batch)),
+        error,
+        "Collate: entry ['entry'] of ",
+        *words,
+    )
 
 
 @every_native_field
@@ -262,17 +269,17 @@ def test_another_dtype_among_samples(field, samples):
         return  # it stacks and casts like torch
     batch = [*samples[:2], samples[2].astype(np.complex64)]
     words = ["Collate: entry ['entry'] of sample 2", "complex64"]
-    check(lambda: collate_of(field)(known(batch)), TypeError, *words)
+    check(lambda: collate_of(field)(with_indices(batch)), TypeError, *words)
 
 
 @every_native_field
 def test_a_collate_works_after_an_error(field, samples):
-    expected = collate_of(field)(known(samples))
+    expected = collate_of(field)(with_indices(samples))
     collate = collate_of(field)
     for _ in range(20):
         with pytest.raises(TypeError):
-            collate(known([*samples, object()]))
-    assert_same(collate(known(samples)), expected)
+            collate(with_indices([*samples, object()]))
+    assert_same(collate(with_indices(samples)), expected)
 
 
 @every_field

@@ -111,7 +111,7 @@ def with_unit(kind, unit, shape=(3, 2)):
     return tensor
 
 
-def made(function, *arguments):
+def without_warning(function, *arguments):
     """Returns the result of a deprecated or prototype torch function, without its warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,7 +119,7 @@ def made(function, *arguments):
 
 
 def quantized(shape):
-    return made(torch.quantize_per_tensor, torch.ones(shape), 0.1, 5, torch.quint8)
+    return without_warning(torch.quantize_per_tensor, torch.ones(shape), 0.1, 5, torch.quint8)
 
 
 def boxes(format):
@@ -154,7 +154,7 @@ ARRAYS = {
         torch.Tensor.dequantize,
     ),
     "sparse tensor": (torch.eye(3).to_sparse(), "call .to_dense()", torch.Tensor.to_dense),
-    "sparse rows": (made(torch.eye(3).to_sparse_csr), "call .to_dense()", torch.Tensor.to_dense),
+    "sparse rows": (without_warning(torch.eye(3).to_sparse_csr), "call .to_dense()", torch.Tensor.to_dense),
     "blocks": (torch.ones(3, 2).to_mkldnn(), "call .to_dense()", torch.Tensor.to_dense),
     "attribute": (
         with_unit(Length, "m"),
@@ -235,13 +235,13 @@ MORE_ARRAYS = {
     name: (array, follow)
     for name, (array, _, follow) in ARRAYS.items()
     if name in ("masked", "unit", "class", "attribute", "boxes")
-} | {"masked tensor": (made(masked_tensor, torch.ones(3, 2), torch.eye(3, 2) > 0), lambda t: t.to_tensor(0))}  # fmt: skip
+} | {"masked tensor": (without_warning(masked_tensor, torch.ones(3, 2), torch.eye(3, 2) > 0), lambda t: t.to_tensor(0))}  # fmt: skip
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 @pytest.mark.parametrize(("array", "follow"), MORE_ARRAYS.values(), ids=MORE_ARRAYS)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
-def test_what_reads_arrays(read, array, follow):
+def test_functions_that_read_arrays(read, array, follow):
     read(follow(array))
     with pytest.raises(TypeError, match=r"a plain (NumPy array|tensor), got|without a mask"):
         read(array)
@@ -251,7 +251,7 @@ COLUMNS = {
     "masked": np.ma.masked_array(np.ones(3), mask=[0, 1, 0]),
     "unit": Quantity(np.ones(3), "m"),
     "attribute": with_unit(Length, "m", 3),
-    "masked tensor": made(masked_tensor, torch.ones(3), torch.arange(3) > 0),
+    "masked tensor": without_warning(masked_tensor, torch.ones(3), torch.arange(3) > 0),
     "coordinates": Labeled(),
 }
 
@@ -316,7 +316,7 @@ def test_unbinding():
         with pytest.raises(TypeError, match="unbind: array: expected a plain"):
             unbind({"x": batch})
     assert [row["x"].unit for row in unbind({"x": Quantity(VALUES, "m")})] == ["m"] * 3
-    masked = made(masked_tensor, torch.ones(2, 2), torch.eye(2) > 0)
+    masked = without_warning(masked_tensor, torch.ones(2, 2), torch.eye(2) > 0)
     assert [row.get_mask().tolist() for row in unbind(masked)] == torch.eye(2).bool().tolist()
 
 
@@ -389,7 +389,7 @@ def test_numbers_of_other_classes():
 
 
 PLAIN = {
-    "matrix": made(np.matrix, np.ones((2, 2))),
+    "matrix": without_warning(np.matrix, np.ones((2, 2))),
     "record array of numbers": np.ones(3).view(np.recarray),
     "tensor class": torch.ones(3).as_subclass(MarkedTensor),
     "parameter": torch.nn.Parameter(torch.ones(3)),

@@ -456,7 +456,7 @@ def test_other_mask_types(wrong, way, hint):
     assert np.array_equal(batch["masks"].values, MASK)
 
 
-def made(fields, **sample):
+def collating(fields, **sample):
     return lambda: pinfeed.Collate(fields)([sample])
 
 
@@ -481,9 +481,9 @@ ERRORS = [
     (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
-    (made(BOXES), ValueError, "depends on the key 'image' of the same dict", "make the samples dicts"),
-    (made((None, BOXES)), ValueError, "but is not in a dict"),
-    (made({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes']: Boxes needs an Image() under 'image' in the same dict", "pass the key of the images, Boxes(image=...), one of ['boxes', 'photo', 'labels']"),
+    (collating(BOXES), ValueError, "depends on the key 'image' of the same dict", "make the samples dicts"),
+    (collating((None, BOXES)), ValueError, "but is not in a dict"),
+    (collating({"boxes": BOXES}, boxes=[], photo=1, labels=[]), ValueError, "['boxes']: Boxes needs an Image() under 'image' in the same dict", "pass the key of the images, Boxes(image=...), one of ['boxes', 'photo', 'labels']"),
     (followed(boxes=BOXES, image=pinfeed.Pad()), ValueError, "Boxes needs an Image() under", "use Image() for these images"),
     (followed({"labels": [], "more": []}, boxes=BOXES, more=BOXES), ValueError, "must have one Boxes() for the images under 'image'"),
     (followed({}, boxes=BOXES), ValueError, "labels='labels'", "labels=()"),
@@ -526,7 +526,7 @@ def test_names_of_boxes_that_are_dropped():
 
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_kept_values_of_boxes_lose_dropped_boxes(kind):
+def test_values_under_keep_lose_dropped_boxes(kind):
     none = photo(20, 20, boxes=[], labels=[], outlines=kind([]))
     samples = [none, photo(20, 20, boxes=PAIR, labels=[0, 1], outlines=kind([[1], [2]])), none]
     fields = {"boxes": pinfeed.Boxes(labels=("labels", "outlines")), "outlines": pinfeed.Keep()}

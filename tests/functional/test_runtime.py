@@ -23,7 +23,7 @@ def normalize(kind="ndarray", images=IMAGES):
 
 
 @pytest.fixture
-def as_torch_has_it():
+def default_threads():
     """Uses pinfeed's default number of threads; restores it after the test."""
     pinfeed.set_num_threads(None)
     yield torch.get_num_threads()
@@ -31,22 +31,22 @@ def as_torch_has_it():
 
 
 class TestThreads:
-    def test_threads_follow_torch_until_set(self, as_torch_has_it):
-        assert pinfeed.get_num_threads() == as_torch_has_it
+    def test_threads_follow_torch_until_set(self, default_threads):
+        assert pinfeed.get_num_threads() == default_threads
         pinfeed.set_num_threads(5)
         assert pinfeed.get_num_threads() == 5
         pinfeed.set_num_threads(None)
-        assert pinfeed.get_num_threads() == as_torch_has_it
+        assert pinfeed.get_num_threads() == default_threads
 
     @pytest.mark.parametrize("count", [0, -1, 2**70, 1.5, "2", [1]], ids=repr)
-    def test_thread_counts_must_be_positive_and_sane(self, count, as_torch_has_it):
+    def test_thread_counts_must_be_positive_and_sane(self, count, default_threads):
         error = ValueError if isinstance(count, int) else TypeError
         message = f"count must be .* got {count}" if error is ValueError else "integer"
         with pytest.raises(error, match=message):
             pinfeed.set_num_threads(count)
-        assert pinfeed.get_num_threads() == as_torch_has_it
+        assert pinfeed.get_num_threads() == default_threads
 
-    @pytest.mark.usefixtures("as_torch_has_it")
+    @pytest.mark.usefixtures("default_threads")
     def test_more_threads_than_cpus(self):
         expected = normalize()
         pinfeed.set_num_threads(10_000)
@@ -59,7 +59,7 @@ class TestThreads:
         assert list(loader) == [1, 1]
 
 
-def lets_go_of_the_gil(run, calls=100):
+def releases_the_gil(run, calls=100):
     """Returns whether a thread that waits for the GIL gets it during this number of calls of `run`."""
     run()  # first imports and lookups
     interval, go, has_run = sys.getswitchinterval(), threading.Lock(), threading.Event()
@@ -93,19 +93,19 @@ class TestGil:
     SMALL, ORDER = np.zeros((512, 256), np.float32), np.arange(512)  # 512 KiB
 
     def test_the_gil_is_held_for_a_small_batch(self):
-        assert not lets_go_of_the_gil(lambda: pinfeed.functional.gather(self.SMALL, self.ORDER))
+        assert not releases_the_gil(lambda: pinfeed.functional.gather(self.SMALL, self.ORDER))
 
     def test_the_gil_is_held_for_a_small_batch_of_a_file_in_memory(self, tmp_path):
         np.save(tmp_path / "rows.npy", self.SMALL)
         dataset, collate = pinfeed.ArrayDataset(tmp_path / "rows.npy"), pinfeed.Collate()
         batches = []
-        assert not lets_go_of_the_gil(
+        assert not releases_the_gil(
             lambda: batches.append(collate(dataset.__getitems__(self.ORDER)))
         )
 
     def test_the_gil_is_released_for_a_large_batch(self):
         images = np.zeros((64, 64, 64, 3), np.uint8)  # 3 MiB after normalization
-        assert lets_go_of_the_gil(lambda: normalize(images=images), 10_000)
+        assert releases_the_gil(lambda: normalize(images=images), 10_000)
 
 
 def _num_threads_here(_):

@@ -37,7 +37,7 @@ def padded_batches(draw):
     return as_kind(kind, array), given, lengths, keywords
 
 
-def place(array):
+def address(array):
     """Returns the address of an array."""
     if isinstance(array, torch.Tensor):
         return array.data_ptr(), array.stride()
@@ -59,7 +59,7 @@ def test_any_batch(batch):
         assert got.shape == row.shape
         np.testing.assert_array_equal(got, row)
         if 0 not in row.shape:
-            assert place(got) == place(row)  # the same memory, not a copy
+            assert address(got) == address(row)  # the same memory, not a copy
 
 
 @pytest.mark.parametrize("lengths", [[3, 1], [[3, 2], [1, 4]]])

@@ -39,7 +39,7 @@ def epoch_rows(sampler):
     return [row for batch in sampler for row in rows_of(batch) if row]
 
 
-def placed(lengths, order, most, is_better):
+def packed_by_rule(lengths, order, most, is_better):
     """Puts each document into the best row by the rule, or into a new one."""
     rows = []
     rooms = []
@@ -65,7 +65,7 @@ def test_first_fit_equals_the_rule(lengths, most, seed, epoch):
         lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, shuffle=False
     )
     rows = [[document for document, _, _ in row] for row in epoch_rows(kept)]
-    assert rows == placed(lengths, range(len(lengths)), most or 99, lambda _, row: row)
+    assert rows == packed_by_rule(lengths, range(len(lengths)), most or 99, lambda _, row: row)
     shuffled = PackSampler(
         lengths, seq_length=SEQ_LENGTH, strategy="first_fit", max_documents=most, seed=seed
     )
@@ -78,7 +78,7 @@ def test_first_fit_equals_the_rule(lengths, most, seed, epoch):
 def test_best_fit_equals_the_rule(lengths, seed, epoch):
     """Rows with equal space are interchangeable, so only the row lengths are compared."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    expected = placed(lengths, order, 99, lambda room, row: room)
+    expected = packed_by_rule(lengths, order, 99, lambda room, row: room)
     for shuffle in (True, False):
         sampler = PackSampler(lengths, seq_length=SEQ_LENGTH, seed=seed, shuffle=shuffle)
         sampler.set_epoch(epoch)

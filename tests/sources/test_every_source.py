@@ -202,6 +202,6 @@ REPRS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shown", REPRS)
-def test_repr(shown):
-    assert repr(REPRS[shown]) == shown
+@pytest.mark.parametrize("text", REPRS)
+def test_repr(text):
+    assert repr(REPRS[text]) == text
