@@ -248,7 +248,7 @@ class Patches(Field):
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
     def tokens(self, height: Any, width: Any) -> Any:
-        """Returns the number of tokens of an image: the number of patches / merge².
+        """Returns the number of tokens of an image: its number of patches divided by merge².
 
         Text length plus this number is the length that a sampler needs.
 

@@ -111,7 +111,7 @@ def use_isa(name: str) -> Iterator[None]:
     """Forces one instruction set for the whole process while the context is open; for tests.
 
     Args:
-        name: A name that `show_config` prints, such as ``"scalar"`` or ``"avx2"``.
+        name: Name of the instruction set, as in `show_config`, such as ``"scalar"`` or ``"avx2"``.
 
     Raises:
         ValueError: If this build or this CPU doesn't have the instruction set.
