@@ -383,6 +383,13 @@ def test_two_rows_of_other_numbers(kind, count):
         assert batch.offsets.tolist() == [*range(0, 2 * count + 1, 2)]
 
 
+@pytest.mark.parametrize("key", ["labels", "obj_classes", "tag"])
+def test_classes_beside_as_many_rows(key):
+    samples = graphs(lambda draw, n: draw.integers(0, n, (2, 40)), [10] * 4, key)
+    batch = pinfeed.Collate({"x": pinfeed.Jagged(), key: pinfeed.Jagged()})(samples)[key]
+    assert batch.offsets.tolist() == [0, 2, 4, 6, 8]
+
+
 def test_features_of_two_edges():
     """In jraph, "edges" are features of edges."""
     samples = [{"edges": np.full((2, 8), i, np.float32)} for i in range(3)]

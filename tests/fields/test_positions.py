@@ -99,6 +99,8 @@ SILENT = {
     "one-hot": ("y", one_hot),
     "one-hot rows of two": ("target", lambda rng: np.eye(2)[rng.integers(0, 2, 6)]),
     "one-hot in a tuple": (None, lambda rng: one_hot(rng)[0]),
+    "classes of four objects": ("labels", lambda rng: np.array([0, 1, 2, 90])),
+    "four numbers": (None, lambda rng: np.array([0, 1, 2, 3])),
     "flags": ("labels", lambda rng: rng.integers(0, 2, 4)),
     "rows of flags": ("labels", lambda rng: rng.integers(0, 2, (3, 4))),
     "soft labels": ("y", lambda rng: softmax(rng, 4)),

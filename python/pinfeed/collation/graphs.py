@@ -18,6 +18,7 @@ _SAMPLES = 256  # to check
 _FEW_EDGES = 5  # or fewer columns can be the columns of records, such as (begin, end, class)
 _FEW_NODES = 8  # fewer can be the number of classes
 _NODE_COUNT = re.compile("node|atom|vert", re.IGNORECASE)
+_CLASSES = re.compile("label|class|categor|target|(?<![a-z])tags?(?![a-z])", re.IGNORECASE)
 
 
 def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
@@ -39,7 +40,8 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
         for position in range(min(len(samples), _SAMPLES))
     ]
     for path, entry in rows[0].items():
-        if not any(isinstance(field, Jagged) for _, field in entry.fields):
+        is_jagged = any(isinstance(field, Jagged) for _, field in entry.fields)
+        if not is_jagged or _CLASSES.search(entry.key):
             continue
         pairs = [_pairs(row.get(path)) for row in rows]
         edges = [pair for pair in pairs if pair is not None]

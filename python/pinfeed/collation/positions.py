@@ -26,7 +26,7 @@ _AXES = {2: (2, 3), 4: (1, 2), 5: (2,)}
 # Probabilities below which numbers of another meaning may, and can't, all fit a format of boxes.
 _RARE, _IMPOSSIBLE = 2e-2, 1e-5
 _SHIFTS = 32  # pairings of rows to try
-# Share of an image over which points extend; class numbers and offsets hardly do.
+# Share of an image over which points and boxes extend; class numbers and offsets hardly do.
 _EXTENT = 0.25
 
 
@@ -73,7 +73,8 @@ def find_positions(
     if width == 4 and axes == 2 and rows.max() > 1 and _fits(rows, limits, "xyxy").all():
         return Found("boxes", f"the field Boxes({image}) transforms boxes too")
     if width == 4 and is_target:
-        is_constant = count == 1 < len(parts)
+        is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
+        is_constant = count == 1 < len(parts) and is_large and "label" not in key.lower()
         return _boxes(key, rows, limits, is_constant, axes, image)
     return _labelled(key, rows, limits, image) if width == 5 and is_random else None
 
