@@ -9,7 +9,7 @@ import torch
 
 import pinfeed
 from hints import COLOR, PHOTOS, PLANES, Hints, by, check_hint, loaded, of
-from pinfeed import ArrayDataset, Collate, Image
+from pinfeed import ArrayDataset, Collate, Image, Patches
 from pinfeed.functional import normalization
 
 TALL = np.random.default_rng(1).integers(0, 256, (3, 3, 64, 64), np.uint8)  # (C, H, W)
@@ -52,6 +52,9 @@ HINTS: Hints = {
         ValueError, r"clip\[:, :3\]$"),
     "floats": (by(Image(input="CHW")), DOUBLES, [planes.to(torch.float32) for planes in DOUBLES], torch.stack(FLOATS),
         TypeError, r"got float64 \(3, 8, 6\); convert with .astype\(np.float32\) or .to\(torch.float32\)"),
+    "integers in a PIL image for patches": (by(Patches(2, input="HW")), [GRAY.convert("I")],
+        [np.asarray(GRAY.convert("I")).astype(np.float32)], Collate(Patches(2, scale=1, input="HW"))([np.asarray(GRAY)]),
+        TypeError, r"np.asarray\(image\).astype\(np.float32\) returns its values$"),
     "integers in a PIL image": (by(Image(input="HW")), [GRAY.convert("I")],
         [np.asarray(GRAY.convert("I")).astype(np.float32)],
         torch.from_numpy(np.asarray(GRAY).astype(np.float32))[None, None],

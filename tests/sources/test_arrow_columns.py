@@ -1,6 +1,7 @@
 """column_array: an entry for every type of column, with the values that pyarrow reads."""
 
 import gc
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -202,7 +203,7 @@ NO_LISTS = {
     "struct": (lambda: pa.array([{"a": [1]}]), TypeError, "expected numbers, .*, got struct"),
     "chunks": (lambda: pa.chunked_array([LISTS, LISTS]), ValueError, r"expected at most one chunk, got 2; .*combine_chunks\(\)"),
     "nulls": (lambda: pa.array([[1, 2], None, [3]]),
-        ValueError, r"1 of 3 rows are null, the first is row 1; .*drop_null\(\).*fill_null\(\)"),
+        ValueError, r"1 of 3 rows are null, the first is row 1; .*drop_null\(\).*fill_null\(\[\]\)"),
     "nulls in a slice": (lambda: pa.array([[1], [None, 2], [None]])[:2], ValueError, "1 values are null"),
 }  # fmt: skip
 
@@ -268,3 +269,30 @@ def test_fixes_in_messages_work(column, samples):
         makers.append(RaggedArray.from_arrow)
     for make in makers:
         assert [sample.tolist() for sample in make(column)] == samples
+
+
+WITH_NULLS = [
+    NULLS,
+    WITH_NULL,
+    LISTS_AND_NULL,
+    pa.array([True, None]),
+    pa.array([[True, None]]),
+    pa.array(["a", None]),
+    pa.array([b"a", None], pa.large_binary()),
+    pa.array([[1, 2], None], PAIRS),
+    pa.array([[1, None], [3, 4]], PAIRS),
+    pa.array([[[1, 2], None]], pa.list_(PAIRS)),
+    pa.array([[[1, 2]], None], pa.list_(PAIRS, 1)),
+]
+
+
+@pytest.mark.parametrize("array", WITH_NULLS, ids=lambda array: str(array.type))
+def test_nulls_are_filled_by_the_expression_in_the_message(array):
+    column = pa.chunked_array([array])
+    with pytest.raises(ValueError, match="null") as caught:
+        column_array(column, "x")
+    message = str(caught.value)
+    call = re.search(r"(fill_null\(.*?\)) \(pandas|fill them: (.*?\))(, where|$)", message)
+    code = f"column.{call[1]}" if call[1] else call[2]
+    filled = eval(code, {"column": column, "pyarrow": pa, "array": array, "type": type})
+    assert len(column_array(pa.chunked_array([filled]) if isinstance(filled, pa.Array) else filled, "x")) == len(array)  # fmt: skip

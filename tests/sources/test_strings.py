@@ -213,7 +213,7 @@ REFUSED = {
     "no UTF-8 in a batch": (lambda: Collate({"x": None})(ArrayDataset({"x": NO_TEXT})[[0, 1]]),
         ValueError, ["Collate: entry ['x'] of sample 1 of the batch (index 1): ", "string_type=bytes"]),
     "null": (lambda: RaggedArray.from_arrow(pa.array(["a", None, None])),
-        ValueError, ["2 of 3 rows are null, the first is row 1; ", "fill_null()"]),
+        ValueError, ["2 of 3 rows are null, the first is row 1; ", "fill_null('')"]),
     "null in a table": (lambda: ArrayDataset.from_arrow(pa.table({"x": pa.chunked_array([["a"], [None]])})),
         ValueError, ["column 'x': 1 of 2 rows are null, the first is row 1; "]),
     "no bytes": (lambda: RaggedArray(PAIR, PAIR, str), TypeError, ["uint8 with shape (N,), got in"]),

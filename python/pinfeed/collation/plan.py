@@ -494,7 +494,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
         )
     if isinstance(first, Mapping | tuple):
         return _mirror_hint(field, first, "samples")
-    if type(first).__module__.startswith("PIL.") and not isinstance(field, Image):
+    is_for_images = isinstance(field, Image) or type(field).__name__ == "Patches"
+    if type(first).__module__.startswith("PIL.") and not is_for_images:
         return "use Image() for PIL images, Mask() if their pixels are classes"
     if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
         return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"

@@ -85,7 +85,7 @@ def column_parts(column: Any, name: str) -> list[Part]:
         raise ValueError(
             f"{name}: {column.null_count} of {len(column)} rows are null, the first is row "
             f"{column.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), polars: drop_nulls(), "
-            "datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null() "
+            f"datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null({_zero(column.type)}) "
             "(pandas: fillna(0))"
         )
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -176,9 +176,16 @@ def _shaped_lists(lists: Any, shape: Sequence[int | None], name: str) -> Part:
     return values.reshape(-1, *shape[1:]), first_offsets
 
 
-def _zero(kind: Any) -> Any:
-    """The fill value for nulls among numbers or bools."""
-    return False if pa.types.is_boolean(kind) else 0
+def _zero(kind: Any) -> str:
+    """The fill value for nulls among numbers, bools, strings or lists."""
+    if pa.types.is_dictionary(kind):
+        return _zero(kind.value_type)
+    if pa.types.is_fixed_size_list(kind):
+        return f"[{_zero(kind.value_type)}] * {kind.list_size}"
+    for name, zero in (("boolean", "False"), ("string", "''"), ("binary", "b''")):
+        if _is_one_of(kind, name) or str(kind) == f"large_{name}":
+            return zero
+    return "[]" if is_lists(kind) else "0"
 
 
 def _hint(kind: Any) -> str:
