@@ -180,16 +180,16 @@ void crop_around_boxes(const GeometryStep& step, const Draws& draw, const Object
       const auto [left_bits, top_bits] = draw(first + 2 + 2 * trial);
       const std::int64_t left = one_of(crop.width - width, left_bits);
       const std::int64_t top = one_of(crop.height - height, top_bits);
-      const Box seen{static_cast<double>(left), static_cast<double>(top),
-                     static_cast<double>(left + width), static_cast<double>(top + height)};
+      const Box crop_box{static_cast<double>(left), static_cast<double>(top),
+                         static_cast<double>(left + width), static_cast<double>(top + height)};
       double max_overlap = -1;
       for (std::size_t i = 0; i < objects.count; ++i) {
         const Box box = box_in(crop, objects.corners + 4 * i);
-        if (seen.has_center_of(box)) max_overlap = std::max(max_overlap, box.overlap(seen));
+        if (crop_box.has_center_of(box)) max_overlap = std::max(max_overlap, box.overlap(crop_box));
       }
       if (max_overlap < 0 || max_overlap < min_overlap) continue;
       for (std::size_t i = 0; i < objects.count; ++i) {
-        objects.remain[i] &= seen.has_center_of(box_in(crop, objects.corners + 4 * i));
+        objects.remain[i] &= crop_box.has_center_of(box_in(crop, objects.corners + 4 * i));
       }
       return crop_to(crop, top, left, height, width);
     }
@@ -318,22 +318,23 @@ std::array<std::int64_t, 2> resized_size(const GeometryStep& step, const Draws& 
 }
 
 // Omits a resize to the current size.
-void simplify(View& view) {
-  const Crop& part = view.resized_crop;
-  const bool is_inside = part.top >= 0 && part.left >= 0 && part.top + part.height <= view.height &&
-                         part.left + part.width <= view.width;
-  if (!view.resized || !is_inside || view.height != view.source.height ||
-      view.width != view.source.width) {
+void simplify(Transform& transform) {
+  const Crop& part = transform.resized_crop;
+  const bool is_inside = part.top >= 0 && part.left >= 0 &&
+                         part.top + part.height <= transform.height &&
+                         part.left + part.width <= transform.width;
+  if (!transform.resized || !is_inside || transform.height != transform.source.height ||
+      transform.width != transform.source.width) {
     return;
   }
-  crop_to(view.source, part.top, part.left, part.height, part.width);
-  view.source.flipped_rows ^= part.flipped_rows;
-  view.source.flipped_columns ^= part.flipped_columns;
-  view.resized = false;
+  crop_to(transform.source, part.top, part.left, part.height, part.width);
+  transform.source.flipped_rows ^= part.flipped_rows;
+  transform.source.flipped_columns ^= part.flipped_columns;
+  transform.resized = false;
 }
 
-// Maps one axis of a resized view to the image. `source_size` pixels from `source_begin` on are
-// resized to `resized` pixels, possibly reversed; the view shows `size` of these from `begin` on.
+// Maps one axis of a resized crop to the image. `source_size` pixels from `source_begin` on are
+// resized to `resized` pixels, possibly reversed; the crop shows `size` of these from `begin` on.
 std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t source_size,
                                      bool flipped, std::int64_t resized, std::int64_t begin,
                                      std::int64_t size) {
@@ -347,18 +348,18 @@ std::array<double, 2> region_of_axis(std::int64_t source_begin, std::int64_t sou
 
 // The visible part in pixels of the image, possibly outside it: top, left, height, width; then 1 or
 // 0 for a vertical and for a horizontal flip.
-std::array<double, 6> region(const View& view) {
-  const Crop& source = view.source;
-  if (!view.resized) {
+std::array<double, 6> region(const Transform& transform) {
+  const Crop& source = transform.source;
+  if (!transform.resized) {
     return {static_cast<double>(source.top),    static_cast<double>(source.left),
             static_cast<double>(source.height), static_cast<double>(source.width),
             source.flipped_rows ? 1.0 : 0.0,    source.flipped_columns ? 1.0 : 0.0};
   }
-  const Crop& part = view.resized_crop;
+  const Crop& part = transform.resized_crop;
   const auto [top, height] = region_of_axis(source.top, source.height, source.flipped_rows,
-                                            view.height, part.top, part.height);
+                                            transform.height, part.top, part.height);
   const auto [left, width] = region_of_axis(source.left, source.width, source.flipped_columns,
-                                            view.width, part.left, part.width);
+                                            transform.width, part.left, part.width);
   return {top,
           left,
           height,
@@ -369,14 +370,14 @@ std::array<double, 6> region(const View& view) {
 
 }  // namespace
 
-ImageToView image_to_view(const View& view) {
-  const auto [top, left, height, width, flipped_rows, flipped_columns] = region(view);
-  const auto axis = [](double begin, double extent, bool flipped, std::int64_t size) -> AxisToView {
-    const auto seen = static_cast<double>(size);
-    return {begin, extent == 0 ? 0 : seen / extent, flipped ? seen : -1};
+CoordinateMap coordinate_map(const Transform& transform) {
+  const auto [top, left, height, width, flipped_rows, flipped_columns] = region(transform);
+  const auto axis = [](double begin, double extent, bool flipped, std::int64_t size) -> AxisMap {
+    const auto visible = static_cast<double>(size);
+    return {begin, extent == 0 ? 0 : visible / extent, flipped ? visible : -1};
   };
-  return {axis(left, width, flipped_columns != 0, view.seen().width),
-          axis(top, height, flipped_rows != 0, view.seen().height)};
+  return {axis(left, width, flipped_columns != 0, transform.visible().width),
+          axis(top, height, flipped_rows != 0, transform.visible().height)};
 }
 
 std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample) {
@@ -385,16 +386,16 @@ std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_
   return below(count, bits);
 }
 
-Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t width,
-                 std::int64_t sample, const Objects& objects, View& view) {
-  view = {};
-  view.source.height = height;
-  view.source.width = width;
+Misfit draw_transform(const Geometry& geometry, std::int64_t height, std::int64_t width,
+                      std::int64_t sample, const Objects& objects, Transform& transform) {
+  transform = {};
+  transform.source.height = height;
+  transform.source.width = width;
   for (std::size_t number = 0; number < geometry.steps.size(); ++number) {
     const GeometryStep& step = geometry.steps[number];
     const Draws draw(geometry.key, sample, number);
-    Crop& crop = view.seen();
-    const Border border = view.resized ? geometry.borders.resized : geometry.borders.source;
+    Crop& crop = transform.visible();
+    const Border border = transform.resized ? geometry.borders.resized : geometry.borders.source;
     switch (step.kind) {
       case Kind::flip_rows:
         crop.flipped_rows ^= uniform(draw()[0]) < step.probability;
@@ -448,11 +449,11 @@ Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t wid
         if (step.kind == Kind::random_resized_crop) crop_some_area(step, draw, crop);
         const auto [rows, columns] = resized_size(step, draw, crop.height, crop.width);
         if (rows == 0 || columns == 0) return Misfit::vanishes;
-        view.resize(rows, columns);
+        transform.resize(rows, columns);
         break;
     }
   }
-  simplify(view);
+  simplify(transform);
   return Misfit::none;
 }
 

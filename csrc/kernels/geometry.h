@@ -1,4 +1,4 @@
-// Crops, flips and sizes: draws the view of each image of a batch.
+// Crops, flips and sizes: draws the crop of each image of a batch.
 #pragma once
 
 #include <array>
@@ -82,19 +82,19 @@ struct Crop {
   bool clips_boxes = false;
 };
 
-// The view of an image: a crop of the image; if `resized`, the crop is resized to height x width,
-// and the view is a crop of the result.
-struct View {
+// A crop of an image; if `resized`, the crop is resized to height x width, and the visible part is
+// a crop of the result.
+struct Transform {
   Crop source;
   bool resized = false;
   std::int64_t height = 0;
   std::int64_t width = 0;
   Crop resized_crop;
 
-  const Crop& seen() const { return resized ? resized_crop : source; }
-  Crop& seen() { return resized ? resized_crop : source; }
+  const Crop& visible() const { return resized ? resized_crop : source; }
+  Crop& visible() { return resized ? resized_crop : source; }
 
-  // Resizes a view that is not resized yet.
+  // Resizes a crop that is not resized yet.
   void resize(std::int64_t to_height, std::int64_t to_width) {
     resized = true;
     height = to_height;
@@ -103,23 +103,23 @@ struct View {
   }
 };
 
-// Maps a coordinate of the image to a coordinate of the view. Coordinates are continuous, from 0 to
+// Maps a coordinate of the image to a coordinate of the crop. Coordinates are continuous, from 0 to
 // the image's size.
-struct AxisToView {
+struct AxisMap {
   double begin;
   double factor;
-  double mirrored;  // the size of a flipped view; else negative
+  double mirrored;  // the size of a flipped crop; else negative
 
   double operator()(double of_image) const {
     const double moved = (of_image - begin) * factor;
     return mirrored < 0 ? moved : mirrored - moved;
   }
 };
-struct ImageToView {
-  AxisToView x;
-  AxisToView y;
+struct CoordinateMap {
+  AxisMap x;
+  AxisMap y;
 };
-ImageToView image_to_view(const View& view);
+CoordinateMap coordinate_map(const Transform& transform);
 
 // The borders of the image and of the resized image.
 struct Borders {
@@ -132,7 +132,7 @@ struct Borders {
 // be resized to none.
 enum class Misfit : std::uint8_t { none, too_small, no_pixels, too_few_to_mirror, empty, vanishes };
 
-// The steps and options of a batch's views.
+// The steps and options of a batch's crops.
 struct Geometry {
   std::span<const GeometryStep> steps;  // at most one resizes
   Borders borders;
@@ -143,10 +143,10 @@ struct Geometry {
 // Draws which of `count` interpolations resizes the image of a sample.
 std::size_t draw_interpolation(std::size_t count, std::uint64_t key, std::int64_t sample);
 
-// Finds the view of an image of height x width after all steps. Random numbers depend only on the
+// Draws the crop of an image of height x width after all steps. Random numbers depend only on the
 // key, the sample's number and the step's number; crops around boxes also depend on the objects,
-// and drop those whose center they exclude. If a crop does not fit, the view still has its size.
-Misfit find_view(const Geometry& geometry, std::int64_t height, std::int64_t width,
-                 std::int64_t sample, const Objects& objects, View& view);
+// and drop those whose center they exclude. If a crop does not fit, the result still has its size.
+Misfit draw_transform(const Geometry& geometry, std::int64_t height, std::int64_t width,
+                      std::int64_t sample, const Objects& objects, Transform& transform);
 
 }  // namespace pinfeed::kernels

@@ -290,8 +290,8 @@ class Band {
     const auto width = static_cast<std::ptrdiff_t>(batch_.width * tile.pixel());
     for_each_piece(tile, begin, [&](std::size_t offset, const PixelRows& piece) {
       if (tile.backwards) {
-        const std::size_t place = tile.count - offset - piece.columns;
-        pack(of(piece).mirrored(), tile, tile.data + place * tile.pixel(), -width);
+        const std::size_t position = tile.count - offset - piece.columns;
+        pack(of(piece).mirrored(), tile, tile.data + position * tile.pixel(), -width);
       } else {
         pack(of(piece), tile, tile.data + offset * tile.pixel(), width);
       }
@@ -330,15 +330,15 @@ class Band {
     const auto end = first + static_cast<std::ptrdiff_t>(columns);
     const bool filled = crop.border == Border::constant;
     for (std::size_t done = 0, taken; done < rows; done += taken) {
-      const std::ptrdiff_t place = crop.top + static_cast<std::ptrdiff_t>(y + done);
-      const std::ptrdiff_t row = within(place, crop.height, crop.border);
+      const std::ptrdiff_t position = crop.top + static_cast<std::ptrdiff_t>(y + done);
+      const std::ptrdiff_t row = within(position, crop.height, crop.border);
       taken = rows - done;
-      if (row >= 0 && row == place) {
+      if (row >= 0 && row == position) {
         taken = std::min(taken, static_cast<std::size_t>(height - row));
       } else if (!filled) {
         taken = 1;
-      } else if (place < 0) {
-        taken = std::min(taken, static_cast<std::size_t>(-place));
+      } else if (position < 0) {
+        taken = std::min(taken, static_cast<std::size_t>(-position));
       }
       const std::ptrdiff_t image_begin = row < 0 ? end : std::clamp<std::ptrdiff_t>(0, first, end);
       const std::ptrdiff_t image_end = std::clamp(width, image_begin, end);

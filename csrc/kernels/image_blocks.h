@@ -169,11 +169,11 @@ inline PickTable make_pick_table(const PixelRows& from, std::size_t channels, st
   PickTable table{from.column_stride, from.channel_stride, channels, item,
                   std::min((kPicked - span) / pixel + 1, kPicked / packed)};
   for (std::size_t p = 0; p < table.step; ++p) {
-    std::uint8_t* const place =
+    std::uint8_t* const indices =
         table.bytes + (from.column_stride < 0 ? kPicked - (p + 1) * packed : p * packed);
     for (std::size_t i = 0; i < packed; ++i) {
       const std::size_t c = from.channel_stride < 0 ? channels - 1 - i / item : i / item;
-      place[i] = static_cast<std::uint8_t>(p * pixel + c * channel + i % item);
+      indices[i] = static_cast<std::uint8_t>(p * pixel + c * channel + i % item);
     }
   }
   return table;

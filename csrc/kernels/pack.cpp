@@ -19,8 +19,8 @@ void pack_samples(const PackBatch& batch, const PermuteRuns& runs, std::size_t b
     const std::byte* const data = batch.samples[i].data;
     return std::span(data, data == nullptr ? 0 : items(i) * item_size);
   };
-  const auto at = [&](std::int64_t place) {
-    return batch.out + static_cast<std::size_t>(place) * batch.row_items * item_size;
+  const auto at = [&](std::int64_t row) {
+    return batch.out + static_cast<std::size_t>(row) * batch.row_items * item_size;
   };
   if (begin == end) return;
   const std::byte* const last = at(batch.segments[end - 1].begin + batch.segments[end - 1].data);

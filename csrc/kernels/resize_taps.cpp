@@ -86,8 +86,8 @@ void Taps::find(const ResizedAxis& axis) {
   positions_.clear();
   skipped_ = 0;
   for (std::size_t i = 0; i < axis.size; ++i) {
-    const auto place = static_cast<std::ptrdiff_t>(axis.flipped ? axis.size - 1 - i : i);
-    const std::ptrdiff_t position = within(axis.begin + place, axis.out, axis.border);
+    const auto index = static_cast<std::ptrdiff_t>(axis.flipped ? axis.size - 1 - i : i);
+    const std::ptrdiff_t position = within(axis.begin + index, axis.out, axis.border);
     if (position >= 0) {
       positions_.push_back(static_cast<std::size_t>(position));
     } else if (positions_.empty()) {
@@ -145,12 +145,12 @@ void Taps::find_weighted() {
     for (std::size_t t = 0; t < count; ++t) {
       const double exact_weight = exact[from * max_taps + t];
       if (axis_.in_floats) {
-        std::fill_n(&floats_[place(i, t, max_taps_, kFloats)], kFloats,
+        std::fill_n(&floats_[entry_offset(i, t, max_taps_, kFloats)], kFloats,
                     static_cast<float>(exact_weight));
         continue;
       }
       const std::int16_t weight = fixed_point(exact_weight, precision_);
-      std::int16_t* const to = &weights_[place(i, t / 2, pairs(), kPairSize) + t % 2];
+      std::int16_t* const to = &weights_[entry_offset(i, t / 2, pairs(), kPairSize) + t % 2];
       for (std::size_t copy = 0; copy < kPairSize; copy += 2) to[copy] = weight;
     }
   }

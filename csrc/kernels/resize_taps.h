@@ -54,7 +54,7 @@ class Taps {
   // In floats: each weight four times, as SIMD code multiplies it by channels. After the weight of
   // an even output comes the same tap of the next output, then the next tap of the even one.
   const float* floats(std::size_t output, std::size_t tap) const {
-    return &floats_[place(output, tap, max_taps_, kFloats)];
+    return &floats_[entry_offset(output, tap, max_taps_, kFloats)];
   }
 
   // In integers.
@@ -65,7 +65,7 @@ class Taps {
   }
   // Two weights, four times, in the same order.
   const std::int16_t* pair(std::size_t output, std::size_t pair) const {
-    return &weights_[place(output, pair, pairs(), kPairSize)];
+    return &weights_[entry_offset(output, pair, pairs(), kPairSize)];
   }
 
  private:
@@ -73,8 +73,8 @@ class Taps {
   static constexpr std::size_t kFloats = 4;
 
   // The offset of one of an output's `count` entries.
-  static std::size_t place(std::size_t output, std::size_t entry, std::size_t count,
-                           std::size_t size) {
+  static std::size_t entry_offset(std::size_t output, std::size_t entry, std::size_t count,
+                                  std::size_t size) {
     return (output / 2 * count * 2 + entry * 2 + output % 2) * size;
   }
   void find_nearest();

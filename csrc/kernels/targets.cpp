@@ -19,12 +19,12 @@ bool are_finite(const double* numbers, std::size_t count) {
 
 // The crop before a resize. It clips boxes even if the crop after the resize shows a larger canvas.
 struct Cropped {
-  explicit Cropped(const View& view)
-      : any(view.resized && view.source.clips_boxes),
-        left(static_cast<double>(view.source.left)),
-        top(static_cast<double>(view.source.top)),
-        right(static_cast<double>(view.source.left + view.source.width)),
-        bottom(static_cast<double>(view.source.top + view.source.height)) {}
+  explicit Cropped(const Transform& transform)
+      : any(transform.resized && transform.source.clips_boxes),
+        left(static_cast<double>(transform.source.left)),
+        top(static_cast<double>(transform.source.top)),
+        right(static_cast<double>(transform.source.left + transform.source.width)),
+        bottom(static_cast<double>(transform.source.top + transform.source.height)) {}
 
   bool any;
   double left, top, right, bottom;
@@ -46,26 +46,26 @@ bool to_corners(BoxFormat format, double* boxes, std::size_t count) {
   return true;
 }
 
-void move_boxes(const View& view, const BoxRules& rules, double* corners, std::uint8_t* remain,
-                std::size_t count) {
-  const ImageToView moved = image_to_view(view);
-  const auto seen_width = static_cast<double>(view.seen().width);
-  const auto seen_height = static_cast<double>(view.seen().height);
-  const auto move = [](const AxisToView& axis, double size, double& low, double& high) {
+void move_boxes(const Transform& transform, const BoxRules& rules, double* corners,
+                std::uint8_t* remain, std::size_t count) {
+  const CoordinateMap moved = coordinate_map(transform);
+  const auto crop_width = static_cast<double>(transform.visible().width);
+  const auto crop_height = static_cast<double>(transform.visible().height);
+  const auto move = [](const AxisMap& axis, double size, double& low, double& high) {
     low = axis(low);
     high = axis(high);
     if (axis.mirrored >= 0) std::swap(low, high);
     low = std::min(std::max(low, 0.0), size);  // branch-free, unlike std::clamp
     high = std::min(std::max(high, 0.0), size);
   };
-  const Cropped cropped(view);
+  const Cropped cropped(transform);
   for (std::size_t i = 0; i < count; ++i, corners += 4) {
     if (cropped.any) {
       for (int k : {0, 2}) corners[k] = std::clamp(corners[k], cropped.left, cropped.right);
       for (int k : {1, 3}) corners[k] = std::clamp(corners[k], cropped.top, cropped.bottom);
     }
-    move(moved.x, seen_width, corners[0], corners[2]);
-    move(moved.y, seen_height, corners[1], corners[3]);
+    move(moved.x, crop_width, corners[0], corners[2]);
+    move(moved.y, crop_height, corners[1], corners[3]);
     const double width = corners[2] - corners[0], height = corners[3] - corners[1];
     remain[i] &= static_cast<int>(width >= rules.min_size) &
                  static_cast<int>(height >= rules.min_size) &
@@ -95,12 +95,12 @@ float* write_boxes(BoxFormat format, const double* corners, const std::uint8_t* 
   return out;
 }
 
-void move_points(const View& view, const double* points, std::size_t count, std::size_t numbers,
-                 float* out) {
-  const ImageToView moved = image_to_view(view);
-  const auto width = static_cast<double>(view.seen().width);
-  const auto height = static_cast<double>(view.seen().height);
-  const Cropped cropped(view);
+void move_points(const Transform& transform, const double* points, std::size_t count,
+                 std::size_t numbers, float* out) {
+  const CoordinateMap moved = coordinate_map(transform);
+  const auto width = static_cast<double>(transform.visible().width);
+  const auto height = static_cast<double>(transform.visible().height);
+  const Cropped cropped(transform);
   for (std::size_t i = 0; i < count; ++i, points += numbers, out += numbers) {
     double x = moved.x(points[0]), y = moved.y(points[1]);
     if (numbers == 3) {

@@ -21,10 +21,10 @@ struct BoxRules {
   double min_area;
 };
 
-// Moves the boxes of one image, given as corners, and clips them to its view. Boxes that are
+// Moves the boxes of one image, given as corners, and clips them to its crop. Boxes that are
 // removed get a 0 in objects.remain.
-void move_boxes(const View& view, const BoxRules& rules, double* corners, std::uint8_t* remain,
-                std::size_t count);
+void move_boxes(const Transform& transform, const BoxRules& rules, double* corners,
+                std::uint8_t* remain, std::size_t count);
 
 // Writes the remaining boxes of one image as float32 numbers of a format, divided by the size that
 // fractions refer to: 1 x 1 for pixels. Returns the address for the next image's boxes.
@@ -32,8 +32,8 @@ float* write_boxes(BoxFormat format, const double* corners, const std::uint8_t* 
                    std::size_t count, double height, double width, float* out);
 
 // Writes `count` points of `numbers` numbers, x and y first. The third number, the visibility,
-// becomes 0 outside the view; points whose third number is 0 are unchanged.
-void move_points(const View& view, const double* points, std::size_t count, std::size_t numbers,
-                 float* out);
+// becomes 0 outside the crop; points whose third number is 0 are unchanged.
+void move_points(const Transform& transform, const double* points, std::size_t count,
+                 std::size_t numbers, float* out);
 
 }  // namespace pinfeed::kernels

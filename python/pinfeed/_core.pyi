@@ -284,7 +284,7 @@ def patch_images(
     key: int,
     samples: npt.NDArray[np.int64],
 ) -> Any: ...
-def view_images(
+def crop_images(
     images: Any,
     indices: npt.NDArray[np.int64] | None,
     format: ImageFormat,

@@ -43,7 +43,7 @@ using kernels::ImageSize;
 using kernels::ImageSource;
 using kernels::Interpolation;
 using kernels::Misfit;
-using kernels::View;
+using kernels::Transform;
 
 // Whether the kernels can handle a crop of an image.
 bool is_sound(const Crop& crop, std::int64_t height, std::int64_t width, Border border) {
@@ -93,13 +93,14 @@ void require_fit(const Images& images, std::size_t image, const Crop& crop, Misf
   }
 }
 
-void require_sound(const Images& images, std::size_t image, const View& view,
+void require_sound(const Images& images, std::size_t image, const Transform& transform,
                    const kernels::Borders& borders) {
-  const Crop& source = view.source;
+  const Crop& source = transform.source;
   bool sound = is_sound(source, images.height(image), images.width(image), borders.source);
-  if (view.resized) {
-    sound = sound && std::min({source.height, source.width, view.height, view.width}) > 0 &&
-            is_sound(view.resized_crop, view.height, view.width, borders.resized);
+  if (transform.resized) {
+    sound = sound &&
+            std::min({source.height, source.width, transform.height, transform.width}) > 0 &&
+            is_sound(transform.resized_crop, transform.height, transform.width, borders.resized);
   }
   if (sound) return;
   fail(images, image,
@@ -108,9 +109,9 @@ void require_sound(const Images& images, std::size_t image, const View& view,
 }
 
 // `is_in_proportion`: no step sets the height and width directly.
-void require_no_canvas(const Images& images, std::size_t image, const View& view,
+void require_no_canvas(const Images& images, std::size_t image, const Transform& transform,
                        bool is_in_proportion) {
-  const Crop& seen = view.source;
+  const Crop& crop = transform.source;
   const auto pad = [&](const Crop& crop, const std::string& what) {
     fail(images, image,
          "a crop to " + pair_text(crop.height, crop.width) + " would pad " + what + " to " +
@@ -119,13 +120,13 @@ void require_no_canvas(const Images& images, std::size_t image, const View& view
   };
   const auto subject = [&] { return "an image of " + size_text(images.size_of(image)); };
   const double own = pixels(images.height(image), images.width(image));
-  if (is_too_large(pixels(seen.height, seen.width), own)) pad(seen, subject());
-  if (!view.resized) return;
-  const Crop& part = view.resized_crop;
-  const double resized = pixels(view.height, view.width);
+  if (is_too_large(pixels(crop.height, crop.width), own)) pad(crop, subject());
+  if (!transform.resized) return;
+  const Crop& part = transform.resized_crop;
+  const double resized = pixels(transform.height, transform.width);
   if (!is_too_large(pixels(part.height, part.width), is_in_proportion ? own : resized)) return;
-  if (part.height > view.height || part.width > view.width) {
-    pad(part, subject() + ", resized to " + pair_text(view.height, view.width) + ",");
+  if (part.height > transform.height || part.width > transform.width) {
+    pad(part, subject() + ", resized to " + pair_text(transform.height, transform.width) + ",");
   }
   fail(images, image,
        subject() + " would be resized to " + pair_text(part.height, part.width) + ", " +
@@ -142,7 +143,7 @@ std::shared_ptr<ImageCrops> find_crops(const Images& images, const AugmentOption
     throw wrong_value({images.name()}, "expected one sample number per image");
   }
   auto found = std::make_shared<ImageCrops>(
-      ImageCrops{std::move(entry), std::vector<View>(images.count()), images.sizes()});
+      ImageCrops{std::move(entry), std::vector<Transform>(images.count()), images.sizes()});
   const kernels::Geometry geometry{options.steps,
                                    {options.border.kind, options.resized_border.kind},
                                    options.may_be_small,
@@ -160,11 +161,11 @@ std::shared_ptr<ImageCrops> find_crops(const Images& images, const AugmentOption
       objects = {corners.data() + 4 * first, flags_of(remain) + first,
                  static_cast<std::size_t>(offsets.data()[i + 1] - first)};
     }
-    View& view = found->views[i];
-    const Misfit misfit = kernels::find_view(geometry, images.height(i), images.width(i),
-                                             draw.samples.data()[i], objects, view);
-    require_fit(images, i, view.seen(), misfit);
-    require_no_canvas(images, i, view, is_in_proportion);
+    Transform& transform = found->transforms[i];
+    const Misfit misfit = kernels::draw_transform(geometry, images.height(i), images.width(i),
+                                                  draw.samples.data()[i], objects, transform);
+    require_fit(images, i, transform.visible(), misfit);
+    require_no_canvas(images, i, transform, is_in_proportion);
   }
   return found;
 }
@@ -204,8 +205,8 @@ Crops::Crops(const Images& images, const AugmentOptions& options, const Draw& dr
 std::vector<ImageSize> Crops::sizes() const {
   std::vector<ImageSize> sizes(images_.count());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Crop& seen = view(i).seen();
-    sizes[i] = {static_cast<std::size_t>(seen.height), static_cast<std::size_t>(seen.width)};
+    const Crop& crop = transform(i).visible();
+    sizes[i] = {static_cast<std::size_t>(crop.height), static_cast<std::size_t>(crop.width)};
   }
   return sizes;
 }
@@ -228,7 +229,7 @@ void Crops::apply(std::vector<ImageSource>& sources) {
     ImageSource& source = sources[i];
     const std::size_t image = i / static_cast<std::size_t>(images_.frames());
     const std::int64_t rows = images_.height(image), columns = images_.width(image);
-    auto [top, left, height, width, flipped_rows, flipped_columns, _] = view(image).source;
+    auto [top, left, height, width, flipped_rows, flipped_columns, _] = transform(image).source;
     if (flipped_rows && rows > 0) {
       source.data += (rows - 1) * source.row_stride;
       source.row_stride = -source.row_stride;
@@ -259,17 +260,17 @@ std::vector<std::optional<ImageResize>> Crops::resizes() const {
   const auto frames = static_cast<std::size_t>(images_.frames());
   std::vector<std::optional<ImageResize>> resizes(images_.count() * frames);
   for (std::size_t i = 0; i < resizes.size(); ++i) {
-    const View& view = this->view(i / frames);
-    if (!view.resized) continue;
+    const Transform& transform = this->transform(i / frames);
+    if (!transform.resized) continue;
     const auto size = [](std::int64_t height, std::int64_t width) {
       return ImageSize{static_cast<std::size_t>(height), static_cast<std::size_t>(width)};
     };
-    resizes[i] = {.source = size(view.source.height, view.source.width),
-                  .resized = size(view.height, view.width),
-                  .top = view.resized_crop.top,
-                  .left = view.resized_crop.left,
-                  .flipped_rows = view.resized_crop.flipped_rows,
-                  .flipped_columns = view.resized_crop.flipped_columns,
+    resizes[i] = {.source = size(transform.source.height, transform.source.width),
+                  .resized = size(transform.height, transform.width),
+                  .top = transform.resized_crop.top,
+                  .left = transform.resized_crop.left,
+                  .flipped_rows = transform.resized_crop.flipped_rows,
+                  .flipped_columns = transform.resized_crop.flipped_columns,
                   .border = borders_.resized,
                   .fill = fills_[1].data(),
                   .interpolation = drawn_[i / frames]};
@@ -278,27 +279,29 @@ std::vector<std::optional<ImageResize>> Crops::resizes() const {
 }
 
 bool Crops::any_is_resized() const {
-  return std::ranges::any_of(crops_->views, [](const View& view) { return view.resized; });
+  return std::ranges::any_of(crops_->transforms,
+                             [](const Transform& transform) { return transform.resized; });
 }
 
-// Images at the same address share a view.
+// Images at the same address share a crop.
 void Crops::require_sizes() const {
-  const std::size_t images = rows_.empty() ? crops_->views.size() : rows_.size();
+  const std::size_t images = rows_.empty() ? crops_->transforms.size() : rows_.size();
   if (images != images_.count()) {
     throw wrong_value(
         {images_.name()},
-        std::to_string(crops_->views.size()) + " images, one for each in " + crops_->entry,
+        std::to_string(crops_->transforms.size()) + " images, one for each in " + crops_->entry,
         std::to_string(images));
   }
   for (std::size_t i = 0; i < images_.count(); ++i) {
     const std::size_t row = rows_.empty() ? i : rows_[i];
-    if (row >= crops_->views.size()) {
+    if (row >= crops_->transforms.size()) {
       throw wrong_index({images_.name()}, "row " + std::to_string(row) + " is out of range for " +
-                                              std::to_string(crops_->views.size()) + " images");
+                                              std::to_string(crops_->transforms.size()) +
+                                              " images");
     }
     const ImageSize& size = crops_->sources[row];
     if (size == images_.size_of(i)) {
-      require_sound(images_, i, crops_->views[row], borders_);  // the borders may differ
+      require_sound(images_, i, crops_->transforms[row], borders_);  // the borders may differ
       continue;
     }
     fail(images_, row,

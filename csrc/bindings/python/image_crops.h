@@ -34,7 +34,7 @@ struct BorderOptions {
   pybind11::sequence fill = pybind11::make_tuple(0);
 };
 
-// The options of views and of color changes.
+// The options of crops and color changes.
 struct AugmentOptions {
   std::vector<kernels::GeometryStep> steps;
   BorderOptions border;          // of the image
@@ -60,7 +60,7 @@ inline std::uint8_t* flags_of(const Flags& flags) {
 // The crops of a batch's images, common to all entries that share the geometry.
 struct ImageCrops {
   std::string entry;  // the entry whose images determined them
-  std::vector<kernels::View> views;
+  std::vector<kernels::Transform> transforms;
   std::vector<kernels::ImageSize> sources;  // the sizes of the images
 };
 
@@ -127,8 +127,8 @@ class Crops {
   bool in_floats() const { return in_floats_; }
 
  private:
-  const kernels::View& view(std::size_t image) const {
-    return crops_->views[rows_.empty() ? image : rows_[image]];
+  const kernels::Transform& transform(std::size_t image) const {
+    return crops_->transforms[rows_.empty() ? image : rows_[image]];
   }
   bool any_is_resized() const;
   void require_sizes() const;

@@ -1,4 +1,4 @@
-// _core.normalize_images and view_images: convert images to batches.
+// _core.normalize_images and crop_images: convert images to batches.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -250,7 +250,7 @@ struct WrittenImages {
   py::object values;
   py::object sizes = py::none();
   py::object mask = py::none();
-  std::shared_ptr<ImageCrops> image_crops = nullptr;  // of view_images
+  std::shared_ptr<ImageCrops> image_crops = nullptr;  // of crop_images
 
   py::tuple as_tuple() const { return py::make_tuple(values, sizes, mask, image_crops); }
 };
@@ -297,7 +297,7 @@ py::tuple normalize_images(py::object images, py::object indices, const ImageFor
 // A batch of crops of images of any sizes: the crops have one size, or are padded. `image_crops`:
 // null to draw them; messages then name the entry `entry`. `rows`: the number of each image's crop;
 // empty if image i has crop i.
-py::tuple view_images(py::object images, py::object indices, const ImageFormat& format,
+py::tuple crop_images(py::object images, py::object indices, const ImageFormat& format,
                       const AugmentOptions& options, py::object target, const std::string& name,
                       std::size_t threads, std::uint64_t key, const Integers& samples,
                       const std::string& entry, const std::optional<ObjectBoxes>& objects,
@@ -339,7 +339,7 @@ void register_images(py::module_& m) {
   m.def("normalize_images", &normalize_images, py::arg("images"), py::arg("indices"),
         py::arg("format"), py::arg("target"), py::arg("name"), py::arg("threads"),
         py::arg("argument") = "", py::arg("padding") = py::none());
-  m.def("view_images", &view_images, py::arg("images"), py::arg("indices"), py::arg("format"),
+  m.def("crop_images", &crop_images, py::arg("images"), py::arg("indices"), py::arg("format"),
         py::arg("options"), py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(),
         py::arg("key"), py::arg("samples"), py::arg("entry"), py::arg("objects") = py::none(),
         py::arg("crops") = py::none(), py::arg("rows") = std::vector<std::size_t>(),

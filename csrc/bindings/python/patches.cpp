@@ -121,13 +121,13 @@ struct Clip {
   std::size_t frames;
   // groups of a patch's number of frames; the last frame is repeated to fill the last group
   std::size_t groups;
-  Size size;  // of the view of each frame, in pixels
+  Size size;  // of the crop of each frame, in pixels
   bool is_resized;
   std::size_t patches;
   std::size_t out;  // its first patch
 };
 
-bool have_one_size(const kernels::View& a, const kernels::View& b) {
+bool have_one_size(const kernels::Transform& a, const kernels::Transform& b) {
   const auto same = [](const kernels::Crop& one, const kernels::Crop& other) {
     return one.height == other.height && one.width == other.width;
   };
@@ -172,7 +172,7 @@ class Patches {
   }
 
  private:
-  // Resizes the view of each image to a size of whole patches.
+  // Resizes the crop of each image to a size of whole patches.
   std::shared_ptr<ImageCrops> find_clips(const std::optional<Integers>& frames,
                                          std::shared_ptr<ImageCrops> crops) {
     const std::size_t count = frames ? static_cast<std::size_t>(frames->size()) : images_.count();
@@ -189,17 +189,17 @@ class Patches {
         throw wrong_value(subject, "a clip of at least one frame", "none");
       }
       clip.groups = (clip.frames + temporal - 1) / temporal;
-      const kernels::View first_view = crops->views[clip.first];
+      const kernels::Transform first_transform = crops->transforms[clip.first];
       for (std::size_t frame = clip.first; frame < first; ++frame) {
-        kernels::View& view = crops->views[frame];
-        if (!have_one_size(view, first_view)) {
+        kernels::Transform& transform = crops->transforms[frame];
+        if (!have_one_size(transform, first_transform)) {
           throw wrong_value(subject, "a clip whose frames have one size",
                             "frames of different sizes");
         }
-        const auto [height, width] = Size{view.seen().height, view.seen().width};
+        const auto [height, width] = Size{transform.visible().height, transform.visible().width};
         clip.size = patched_size(options_.sizes, height, width, subject);
-        if (clip.size != Size{height, width}) view.resize(clip.size[0], clip.size[1]);
-        clip.is_resized = view.resized;
+        if (clip.size != Size{height, width}) transform.resize(clip.size[0], clip.size[1]);
+        clip.is_resized = transform.resized;
       }
       const std::int64_t p = options_.sizes.patch;
       clip.patches = arrays::checked_bytes(

@@ -98,8 +98,8 @@ void Samples::view_rows(const py::object& indices) {
           const std::size_t part = parts->ends.part_of(sample);
           if (!is_checked[part]) parts->check_files(part, files);
           is_checked[part] = true;
-          return Place{parts->views[part], ragged ? &parts->offsets[part] : nullptr,
-                       sample - parts->ends.first_row(part)};
+          return Location{parts->views[part], ragged ? &parts->offsets[part] : nullptr,
+                          sample - parts->ends.first_row(part)};
         },
         [&](std::int64_t sample) {
           if (!ragged) return;
@@ -122,7 +122,7 @@ void Samples::view_rows(const py::object& indices) {
     begin_rows(array_, true, true, samples_of(offsets.samples()));
     return add_places(
         rows, offsets.samples(),
-        [&](std::int64_t sample) { return Place{array_, &offsets, sample}; },
+        [&](std::int64_t sample) { return Location{array_, &offsets, sample}; },
         [&](std::int64_t sample) { offsets.expect(sample); });
   }
   const std::int64_t length = array_.axes() == 0 ? 0 : array_.shape[0];
@@ -175,7 +175,7 @@ void Samples::begin_rows(const ArrayView& first, bool ragged, bool same_strides,
 }
 
 // Fills in the rows that begin_rows has prepared. `chosen`: from `length` samples, null for all.
-// find(sample): its Place; expect(sample): prefetches its offsets.
+// find(sample): its Location; expect(sample): prefetches its offsets.
 template <class Find, class Expect>
 void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const Find& find,
                          const Expect& expect) {
@@ -187,13 +187,13 @@ void Samples::add_places(const std::int64_t* chosen, std::int64_t length, const 
       const std::int64_t later = chosen[i + kAhead];
       if (later >= 0 && later < length) expect(later);
     }
-    const Place place = find(sample);
-    const ArrayView& array = place.array;
-    std::int64_t begin = place.row;
-    if (place.offsets != nullptr) {
+    const Location location = find(sample);
+    const ArrayView& array = location.array;
+    std::int64_t begin = location.row;
+    if (location.offsets != nullptr) {
       // They were checked once, but may be in a file that others can write to.
-      begin = (*place.offsets)[place.row];
-      const std::int64_t end = (*place.offsets)[place.row + 1];
+      begin = (*location.offsets)[location.row];
+      const std::int64_t end = (*location.offsets)[location.row + 1];
       if (begin < 0 || end < begin || end > array.shape[0]) {
         throw wrong_value({name_}, "offsets must not decrease and must be from 0 to " +
                                        std::to_string(array.shape[0]) + ", got " +

@@ -119,7 +119,7 @@ class Samples {
 
  private:
   // The position of a sample.
-  struct Place {
+  struct Location {
     const ArrayView& array;
     const Offsets* offsets;  // null: it is a row
     std::int64_t row;        // or the number of the sequence

@@ -32,7 +32,7 @@ namespace {
 // The output of boxes: the format, pixels or fractions, and the minimum sizes of boxes that remain.
 struct BoxOptions {
   kernels::BoxFormat format = kernels::BoxFormat::xyxy;
-  bool of_image = false;  // fractions of each image's view
+  bool of_image = false;  // fractions of each image's crop
   bool of_batch = false;  // fractions of the batch's height and width
   double min_size = 1;
   double min_area = 1;
@@ -61,15 +61,16 @@ bool to_corners(Corners boxes, kernels::BoxFormat format) {
 // float32 of shape (total, 4), with their offsets. `slot`: height and width of the batch.
 py::tuple move_boxes(const ImageCrops& crops, const ObjectBoxes& objects, const BoxOptions& options,
                      std::array<double, 2> slot, py::object target, const std::string& name) {
-  require_objects(objects, crops.views.size(), name);
+  require_objects(objects, crops.transforms.size(), name);
   auto [corners, offsets, remain] = objects;
   const std::int64_t* const first = offsets.data();
-  const std::size_t images = crops.views.size();
+  const std::size_t images = crops.transforms.size();
   double* const boxes = corners.mutable_data();
   std::uint8_t* const flags = flags_of(remain);
   for (std::size_t i = 0; i < images; ++i) {
-    kernels::move_boxes(crops.views[i], {options.min_size, options.min_area}, boxes + 4 * first[i],
-                        flags + first[i], static_cast<std::size_t>(first[i + 1] - first[i]));
+    kernels::move_boxes(crops.transforms[i], {options.min_size, options.min_area},
+                        boxes + 4 * first[i], flags + first[i],
+                        static_cast<std::size_t>(first[i + 1] - first[i]));
   }
   const OutputRequest request(std::move(target), true);
   const Output ends = write_offsets(first, images, flags, request, name);
@@ -77,11 +78,11 @@ py::tuple move_boxes(const ImageCrops& crops, const ObjectBoxes& objects, const 
   const Output out = make_output(request, {total, 4}, kFloat32, name);
   auto* to = reinterpret_cast<float*>(out.data);
   for (std::size_t i = 0; i < images; ++i) {
-    const kernels::Crop& seen = crops.views[i].seen();
+    const kernels::Crop& crop = crops.transforms[i].visible();
     std::array<double, 2> unit{1, 1};
     if (options.of_batch) unit = slot;
     if (options.of_image)
-      unit = {static_cast<double>(seen.height), static_cast<double>(seen.width)};
+      unit = {static_cast<double>(crop.height), static_cast<double>(crop.width)};
     to = kernels::write_boxes(options.format, boxes + 4 * first[i], flags + first[i],
                               static_cast<std::size_t>(first[i + 1] - first[i]), unit[0], unit[1],
                               to);
@@ -93,14 +94,14 @@ py::tuple move_boxes(const ImageCrops& crops, const ObjectBoxes& objects, const 
 // float32.
 py::tuple move_points(const ImageCrops& crops, const Corners& points, const Integers& offsets,
                       const Flags& remain, py::object target, const std::string& name) {
-  require_offsets(offsets, crops.views.size(), remain.size(), name);
+  require_offsets(offsets, crops.transforms.size(), remain.size(), name);
   if (points.ndim() < 2 || points.shape(0) != remain.size() ||
       (points.shape(points.ndim() - 1) != 2 && points.shape(points.ndim() - 1) != 3)) {
     throw wrong_value({name}, "points must have shape (total, ..., 2 or 3), and one flag each");
   }
   const std::int64_t* const first = offsets.data();
   const std::uint8_t* const flags = flags_of(remain);
-  const std::size_t images = crops.views.size();
+  const std::size_t images = crops.transforms.size();
   const OutputRequest request(std::move(target), true);
   const Output ends = write_offsets(first, images, flags, request, name);
   Shape shape(points.shape(), points.shape() + points.ndim());
@@ -116,8 +117,9 @@ py::tuple move_points(const ImageCrops& crops, const Corners& points, const Inte
   for (std::size_t i = 0; i < images; ++i) {
     for (std::int64_t item = first[i]; item < first[i + 1]; ++item) {
       if (!flags[item]) continue;
-      kernels::move_points(crops.views[i], points.data() + static_cast<std::size_t>(item) * step,
-                           item_points, numbers, to);
+      kernels::move_points(crops.transforms[i],
+                           points.data() + static_cast<std::size_t>(item) * step, item_points,
+                           numbers, to);
       to += step;
     }
   }

@@ -173,7 +173,7 @@ class Augmentation:
         name: str,
         path: str,
     ) -> tuple[Any, Any, Any, Any]:
-        """Returns the batch of these images; arguments and result are as in ``_core.view_images``."""
+        """Returns the batch of these images; arguments and result are as in ``_core.crop_images``."""
         key, threads = random_state.key(self._stream), get_num_threads()
         shared = (self._steps, self._stream) if self._steps else None
         crops = random_state.crops.get(shared)
@@ -181,7 +181,7 @@ class Augmentation:
             wrong = "RandomIoUCrop needs the boxes of these images, but no entry has them"
             hint = 'add Boxes(image="...") beside the first image with this geometry'
             raise ValueError(Problem(name, wrong, hint=hint))
-        batch = _core.view_images(
+        batch = _core.crop_images(
             images,
             indices,
             format,

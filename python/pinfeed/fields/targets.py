@@ -373,7 +373,7 @@ class InstanceMasks(Target):
         masks = [mask for masks in items for mask in _as_bytes(masks, is_bool)]
         masks = [mask for mask, remains in zip(masks, remain.tolist(), strict=True) if remains]
         if masks:
-            values = _core.view_images(
+            values = _core.crop_images(
                 *(masks, None, self._format, _options(crops.geometry)),
                 batch_allocator(context.pin),
                 context.name,
