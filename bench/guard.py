@@ -96,8 +96,8 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
             "normalized": pinfeed.Image(mean, std),
             "cropped and resized": pinfeed.Image(mean, std, augment=small),
         }.items():
-            collate = pinfeed.Collate(field)
-            yield f"Image: 4 photos, {name}, {step}", lambda c=collate, p=batch: c(p)
+            of_photos = pinfeed.Collate(field)
+            yield f"Image: 4 photos, {name}, {step}", lambda c=of_photos, p=batch: c(p)
 
     texts = [np.arange(n) for n in rng.integers(1, 100, 256)]
     lists = [text.tolist() for text in texts]

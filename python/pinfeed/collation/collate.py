@@ -151,7 +151,7 @@ class Collate:
             memory.begin()
         batch: Any = samples if type(samples) is Rows else None
         if batch is None:
-            if isinstance(samples, ARRAYS):
+            if type(samples) is not list and isinstance(samples, ARRAYS):
                 # Some __getitems__ return arrays. Nested tensors have no length.
                 is_nested = isinstance(samples, torch.Tensor) and samples.is_nested
                 if is_nested or samples.ndim > 0:
