@@ -63,7 +63,7 @@ def new_loader(root, steps, *, is_training):
 def main():
     draw_some_images(Path("photos/train"), 60)
     draw_some_images(Path("photos/val"), 20)
-    # ImageNet: 224, and 256 and 224
+    # for ImageNet: RandomResizedCrop(224); Resize(256), CenterCrop(224)
     train = [augment.RandomResizedCrop(64), augment.RandomHorizontalFlip()]
     test = [augment.Resize(73), augment.CenterCrop(64)]
     training = new_loader(Path("photos/train"), train, is_training=True)

@@ -66,14 +66,11 @@ class Image(Field):
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
-        scale: Factor applied first. None: for integers 1 / dtype maximum, so bytes become 0..1; for
-            floats 1. Floats that look like 0..255 together with a mean or std, and bytes stored in a
-            16-bit dtype, raise ValueError; pass ``scale=1/255``. If the constants make the first batch
-            black or far too bright, a warning says so.
-        input: Memory layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips
-            ``"THWC"``, ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None is ``"HWC"``, or ``"HW"`` for samples
-            with two axes and more than 4 columns, such as PIL images of mode L. Without ``input``,
-            samples that look channels-first raise ValueError.
+        scale: Factor applied first. None: 1 / dtype maximum for integers, so bytes become 0..1; 1 for
+            floats. Pass ``scale=1/255`` for values 0..255 in floats or in 16 bits.
+        input: Layout of samples: ``"HWC"``, ``"CHW"`` or ``"HW"`` (grayscale); for clips ``"THWC"``,
+            ``"TCHW"``, ``"CTHW"`` or ``"THW"``. None: ``"HWC"``, or ``"HW"`` for samples with two axes
+            and more than 4 columns.
         output: Layout of the batch: ``"CHW"`` is (B, C, H, W), ``"HWC"`` is (B, H, W, C); for clips
             ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for samples without channels:
             ``"HW"`` is (B, H, W).
@@ -82,37 +79,33 @@ class Image(Field):
             keep their values and exclude mean, std and scale.
         channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
             channels_last_3d with ``"CTHW"``.
-        pad_value: Padding value for smaller images, applied after normalization, on the right and
-            bottom: one number or one per channel that ``dtype`` can hold. A `DeviceLoader`
-            raises ValueError if its ``fields`` change this padding. None: images must have
-            equal sizes after ``augment``.
+        pad_value: Value, or one per channel, of the padding on the right and bottom of smaller images;
+            not normalized. None: images must have equal sizes after ``augment``.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
         sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
             ``lengths``; a string stores them under that key of the same dict.
         mask: Return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with it as
             ``mask``; a string stores it under that key of the same dict.
-        augment: Transform of `pinfeed.augment`, or a list of them, drawn per sample and fused into the
-            same pass: crops, flips and resizes, then colors, then a ``RandomErasing``. Fields with equal
-            geometric transforms draw the same crop, so an image and its mask stay aligned. The images of
-            such fields must have equal sizes within a sample.
-        fill: Fill value outside the image, in the image's own units, overriding the transform's ``fill``:
-            one number or one per channel. Use 255 for masks with ``ignore_index=255``.
-        interpolation: Resampling of ``augment``. ``"bilinear"`` and ``"bicubic"`` are antialiased; a list
-            of both draws one per sample. For masks, ``"nearest-exact"`` takes the pixel at the center of
-            each output pixel, as torch does (and PIL's NEAREST, except where a center lies between two
-            pixels), and ``"nearest"`` the pixel at its top left corner, as torch does. None:
-            ``"nearest-exact"`` with an integer ``dtype`` other than uint8, as for masks, else
+        augment: Transform of `pinfeed.augment`, or a list of them: crops, flips and resizes, then colors,
+            then a ``RandomErasing``. Fields with equal geometric transforms draw the same crop, so two
+            images of a sample stay aligned if they have equal sizes.
+        fill: Value, or one per channel, of pixels outside the image, in the image's own units. Overrides
+            the transform's ``fill``.
+        interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
+            list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
+            as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
             ``"bilinear"``. Required to resize one-channel images that can be masks.
-        resize_dtype: Dtype for resizing. None: bytes are resized to bytes, with the values of
-            ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32. ``torch.float32``:
-            bytes are resized in float32 too, so nothing is rounded before normalization.
+        resize_dtype: Dtype for resizing. None: bytes are rounded to bytes, as by
+            ``torch.nn.functional.interpolate`` on CPUs, and other dtypes are resized in float32.
+            ``torch.float32``: bytes aren't rounded before normalization.
         rng_stream: Number of the random stream. Fields with different numbers draw independently, for
             two views of one image.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
-            fit; the message names it.
+            fit, looks channels-first without ``input``, or has values that don't fit ``scale``; the
+            message names the sample.
 
     Example:
         >>> image = pinfeed.Image(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

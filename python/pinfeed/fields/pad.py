@@ -55,16 +55,13 @@ class Pad(Field):
             integers must fit.
         scale: Factor for integers that become floats: ``scale=2**-15`` maps int16 to -1..1.
         lengths: Return the lengths, int64 of shape (B,). True returns a `Padded`; a string stores them
-            under that key of a dict batch. None is False in a dict, and True elsewhere: in a tuple, or
-            if a sample is one array.
+            under that key of a dict batch. None: False in a dict, True elsewhere.
         mask: Return a mask, bool of shape (B, L), True for data. True or a string: as for ``lengths``.
         mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
-        like: Key of another `Pad` in the same dict, whose ``side``, ``axes``, ``max_length`` and
-            ``multiple_of`` this one uses. Each sample must have the same length under both keys, like
-            the labels of a decoder and its tokens. None: `Collate` warns once if ``labels``,
-            ``label_ids``, ``ner_tags`` and similar keys differ in length from ``input_ids``, or if
-            entries of the same lengths differ in ``side``, or in whether they have a ``max_length``.
-            False: a separate sequence, like the labels of an encoder-decoder, which is not compared.
+        like: Key of another `Pad` in the same dict, such as the tokens of these labels. This `Pad` uses
+            its ``side``, ``axes``, ``max_length`` and ``multiple_of``, and each sample must have equal
+            lengths under both keys. None: `Collate` warns once if labels seem to need ``like``. False:
+            no warning, for separate sequences such as the labels of an encoder-decoder.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't

@@ -54,6 +54,21 @@ class DeviceLoader:
             kernels for the device, fields are applied on the CPU, before the copy.
         prefetch: Maximum number of batches to prefetch; at least 1.
 
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
+        >>> loader = torch.utils.data.DataLoader(
+        ...     dataset, batch_size=4, collate_fn=pinfeed.Collate()
+        ... )
+        >>> batches = pinfeed.DeviceLoader(
+        ...     loader, device="cpu", fields=(pinfeed.Image(), None)
+        ... )
+        >>> for images, labels in batches:
+        ...     print(images.shape, labels)
+        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
+        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
+        >>> batches.stats().batches
+        2
+
     A batch that you receive is ready on your current stream. Batches keep their nesting, custom
     containers included. Tensors are copied through reused pinned memory; on the CPU they aren't copied.
     Objects with a ``.to``, such as a PackedSequence, are moved by it when you receive the batch.
@@ -64,8 +79,8 @@ class DeviceLoader:
     loader's iterator (a generator, persistent workers), a second loop ends the first, and continuing the
     first raises RuntimeError. So does a loop over a generator that is exhausted.
 
-    **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
-    write to a batch that it has returned. Without workers, a dataset's draws from a global generator
+    **The loader** runs in the background thread, except for ``iter`` and the first batch. The loader must
+    not write to a batch that it has returned. Without workers, a dataset's draws from a global generator
     interleave with yours; a sampler's draws at the start of a loop keep their order. The thread uses the
     grad mode, autocast settings, default device and context variables that are set when you request the
     first batch.
@@ -92,21 +107,6 @@ class DeviceLoader:
         ValueError: If ``prefetch`` is less than 1, or the fields normalize images that the loader's
             `Collate` has padded as bytes, which changes the padding. When a loop begins: if the device
             does not exist.
-
-    Example:
-        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
-        >>> loader = torch.utils.data.DataLoader(
-        ...     dataset, batch_size=4, collate_fn=pinfeed.Collate()
-        ... )
-        >>> batches = pinfeed.DeviceLoader(
-        ...     loader, device="cpu", fields=(pinfeed.Image(), None)
-        ... )
-        >>> for images, labels in batches:
-        ...     print(images.shape, labels)
-        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
-        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
-        >>> batches.stats().batches
-        2
     """
 
     _prefetcher: Prefetcher | None

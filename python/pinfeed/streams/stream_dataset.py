@@ -63,14 +63,15 @@ class StreamDataset(IterableDataset[Any]):
         world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
             neither.
 
+    - The source must not shard by itself, or samples are lost. With several workers, an
+      ``IterableDataset`` of torch raises TypeError, because it can shard; a Hugging Face
+      ``IterableDataset`` is read completely in each worker. If a source shards over ranks, as after
+      ``split_dataset_by_node``, pass ``rank=0, world_size=1``.
     - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
       per worker, because some workers get one shard more than others.
-    - With fewer shards, or a source without shards, workers take samples in turn. Every worker reads
-      everything, and drops the samples of other workers.
+    - With fewer shards, or a source without shards, each of n workers yields every n-th sample. Every
+      worker reads everything, and drops the samples of other workers.
     - All workers must see the same shards in the same order, so sort directory listings.
-    - The source must not shard by itself. With several workers, an ``IterableDataset`` of torch raises
-      TypeError, because it may; a Hugging Face ``IterableDataset`` is read completely in each worker. If
-      a source shards over ranks, as after ``split_dataset_by_node``, pass ``rank=0, world_size=1``.
     - With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn; the
       workers of a rank get whole shards. A worker's last samples, if too few for all ranks, are dropped
       or repeated: at most ``world_size - 1`` per worker. All ranks need the same number of workers.
