@@ -11,6 +11,7 @@ import platform
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -60,18 +61,43 @@ def main(name: str, arguments: list[str]) -> int:
 
 
 def write(row: dict[str, str | int]) -> None:
-    """Replaces the row with the same versions, and writes the table."""
+    """Replaces the row with the same versions, and writes the table into the page."""
     rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     rows = [other for other in rows if any(other[name] != row[name] for name in COLUMNS[:5])]
     rows.append(row)
-    rows.sort(key=lambda one: [*map(_number, one["Python"].split(".")), one["torch"], one["NumPy"]])
+    rows.sort(key=lambda one: [*_numbers(one["Python"]), one["torch"], one["NumPy"]])
     RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *([one[name] for name in COLUMNS] for one in rows)]
-    table = "".join("| " + " | ".join(map(str, line)) + " |\n" for line in lines)
+    table = matrix(rows)
     begin, end = MARK.format("begin"), MARK.format("end")
     text = PAGE.read_text(encoding="utf-8")
     head, tail = text.split(begin)[0], text.split(end)[1]
     PAGE.write_text(head + begin + table + end + tail, encoding="utf-8")
+
+
+def matrix(rows: list[dict[str, Any]]) -> str:
+    """Returns a table of Python versions by torch versions, with the tests that ran."""
+    versions = sorted({_minor(row["torch"]) for row in rows}, key=_numbers)
+    header = ["Python", *(f"torch {version}" for version in versions), "NumPy"]
+    lines = [header, ["---"] * len(header)]
+    for python in dict.fromkeys(row["Python"] for row in rows):
+        ours = [row for row in rows if row["Python"] == python]
+        cells = []
+        for version in versions:
+            runs = [row for row in ours if _minor(row["torch"]) == version]
+            is_full = any(row["tests"] != "smoke" for row in runs)
+            failed = sum(row["failed"] for row in runs)
+            text = ("all" if is_full else "smoke") + (f", {failed} failed" if failed else "")
+            cells.append(text if runs else "")
+        lines.append([python, *cells, ", ".join(dict.fromkeys(row["NumPy"] for row in ours))])
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _numbers(version: str) -> list[int]:
+    return [*map(_number, version.split("."))]
 
 
 def _number(part: str) -> int:
