@@ -42,7 +42,13 @@ ALL_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 WITHOUT_CODE = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("compatibility", "concepts", "is-it-for-you", "migration-tables")
+    for name in (
+        "compatibility",
+        "concepts",
+        "is-it-for-you",
+        "migration-tables",
+        "troubleshooting",
+    )
 ]
 
 # Packages with another import name, for the line "Needs: ..." of a page.
