@@ -65,7 +65,8 @@ def new_loader(tokens):
     dataset = pinfeed.ArrayDataset({"input_ids": pieces, "labels": pieces})
     collate = pinfeed.Collate(fields)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-    return pinfeed.DeviceLoader(loader, device="cpu")  # for a GPU, leave out device
+    # For a GPU, leave out device.
+    return pinfeed.DeviceLoader(loader, device="cpu")
 
 
 def train_step(model, optimizer, batch):
