@@ -167,6 +167,8 @@ def test_points_in_another_unit_or_order(numbers, shape):
 
     np.testing.assert_allclose(batch(points)[..., :2], points / 2, atol=1e-3)
     check(lambda: batch(points / [WIDTH, HEIGHT]), ValueError, "points in pixels", "got fractions")
+    beyond = points / [WIDTH, HEIGHT] / (points / [WIDTH, HEIGHT]).max() * 1.03
+    check(lambda: batch(beyond), ValueError, "points in pixels", "got fractions, at most 1.03")
     check(lambda: batch(points[..., ::-1]), ValueError, "inside with x and y swapped")
     check(lambda: batch(points * 4), ValueError, "an image of another size")
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from arrays import NUMPY_DTYPES, random_array
+from pinfeed import write_array
 from pinfeed.sources.ragged import RaggedArray
 from programs import run_program
 from samples import assert_same
@@ -171,3 +172,10 @@ def test_a_file_is_not_a_directory(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros(3))
     with pytest.raises(OSError, match=r"x\.npy is not a directory that RaggedArray\.save wrote"):
         RaggedArray.open(tmp_path / "x.npy")
+
+
+def test_what_is_no_path():
+    with pytest.raises(TypeError, match=r"^RaggedArray.save: expected a path, got int"):
+        example().save(3)
+    with pytest.raises(TypeError, match=r"^write_array: path must be a path, got int"):
+        write_array(3, [[1]])

@@ -90,6 +90,8 @@ def write_array(
         ((9, 4, 4, 3), RaggedArray(9 strings of text, 45 bytes))
     """
     items, total = _iterable(samples), known_length(samples)
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"write_array: path must be a path, got {type(path).__name__}")
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
         writer = BatchWriter("write_array", files, may_be_alike=True)
         entries = _Entries(files.is_file, dtype)

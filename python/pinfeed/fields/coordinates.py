@@ -23,6 +23,8 @@ _PLAIN = {np.ndarray, torch.Tensor, list, tuple}
 _KNOWN = {"format", "canvas_size", "clamping_mode"}
 # Annotations are rounded, and some datasets count pixels from 1.
 _TOLERANCE = 1
+# Fractions of an image that are no larger; objects can extend beyond its border.
+_MOST = 1.1
 # The minimum number and fraction of boxes or points outside their image for an error.
 _FEW, _SHARE = 3, 0.25
 # Fewer boxes can be inside in another format by coincidence.
@@ -38,7 +40,7 @@ _ENOUGH = 512
 
 def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
     """Raises ValueError for fractions of an image; ``kind`` is ``"boxes"`` or ``"points"``."""
-    if not np.fmax.reduce(np.abs(numbers), axis=None, initial=0) <= 1.01:
+    if not np.fmax.reduce(np.abs(numbers), axis=None, initial=0) <= _MOST:
         return
     finite = numbers[np.isfinite(numbers)]
     if (2 * finite == np.rint(2 * finite)).all():

@@ -42,6 +42,8 @@ class AtomicWrite:
         is_own: Callable[[str], bool],
         name: str,
     ) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            raise TypeError(f"{name}: expected a path, got {type(path).__name__}")
         self.path = os.path.realpath(os.fsdecode(path))
         self._is_file, self._overwrite = is_file, overwrite
         self._is_own, self._name = is_own, name
