@@ -6,6 +6,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,46 +24,18 @@ _OF_TOKENS = re.compile(
 )
 
 
+@dataclass(eq=False)
 class Comparison:
-    """Compares an entry with another one of its container, until the lengths of their samples differ.
+    """Compares an entry with another one of its container, until the lengths of their samples differ."""
 
-    Args:
-        key: Key of the entry, which messages name.
-        field: Field of the entry.
-        other: Key of the other entry.
-        other_field: Field of the other entry.
-        are_same: Whether the names say that lengths are equal.
-        differs: Argument with different values in both fields; empty if there is none.
-        in_dict: Whether the container is a dict, in which a `Pad` can have ``like=``.
-    """
-
-    def __init__(
-        self,
-        key: Any,
-        field: Any,
-        other: Any,
-        other_field: Any,
-        are_same: bool,
-        differs: str = "",
-        in_dict: bool = True,
-    ) -> None:
-        self.keys = key, other
-        self._field, self._are_same = field, are_same
-        self._limits = [_padding(f)["max_length"] for f in (field, other_field)]
-        self._text = ""
-        if differs:
-            other_text, text = (
-                f"{k!r} has {differs}={_padding(f)[differs]!r}"
-                for k, f in ((other, other_field), (key, field))
-            )
-            are_pads = isinstance(field, Pad) and isinstance(other_field, Pad)
-            fix = f"pass the same {differs} to both"
-            if are_pads and in_dict:
-                fix = f"pass like={other!r} instead"
-            fix += ", or, if these are separate sequences, like=False" * are_pads
-            self._text = f"{other_text} and {text}, so related items are in different columns, or missing; {fix}"
-        #: Whether further batches need no comparison.
-        self.is_settled = False
+    key: Any  # of the entry, which messages name
+    field: Any
+    other: Any  # key of the other entry
+    other_field: Any
+    are_same: bool  # whether the names say that lengths are equal
+    differs: str = ""  # argument with different values in both fields
+    in_dict: bool = True  # where a Pad can have like=
+    is_settled: bool = False  # whether further batches need no comparison
 
     def check(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> bool:
         """Returns whether it warned. Raises ValueError if related lengths differ under ``like`` or in a `Pack`.
@@ -72,37 +45,45 @@ class Comparison:
             other: Lengths of the samples of the other entry.
             name: Name of the entry in messages.
         """
-        are_equal = torch.equal(lengths, other)
-        if self._are_same and not are_equal:
+        if self.are_same and not torch.equal(lengths, other):
             problem = self._problem(lengths, other, name)
-            if isinstance(self._field, Pack) or self._field.like:
+            if isinstance(self.field, Pack) or self.field.like:
                 raise ValueError(problem)
             warnings.warn(str(problem), stacklevel=2)
             return True
-        if self._text and lengths.shape == other.shape:
-            limit = min((n for n in self._limits if n is not None), default=2**63 - 1)
-            lengths, other = lengths.clamp(max=limit), other.clamp(max=limit)
-            self.is_settled = not torch.equal(lengths, other)
-            # One length in all samples can be chance.
-            if not self.is_settled and lengths.numel() and (lengths != lengths.max()).any():
-                warnings.warn(f"{name}: {self._text}", stacklevel=2)
-                return True
-        return False
+        if not self.differs or lengths.shape != other.shape:
+            return False
+        limits = [_padding(field)["max_length"] for field in (self.field, self.other_field)]
+        limit = min((n for n in limits if n is not None), default=2**63 - 1)
+        lengths, other = lengths.clamp(max=limit), other.clamp(max=limit)
+        self.is_settled = not torch.equal(lengths, other)
+        # One length in all samples can be chance.
+        if self.is_settled or not lengths.numel() or (lengths == lengths.max()).all():
+            return False
+        there, here = (_padding(field)[self.differs] for field in (self.other_field, self.field))
+        text = f"{self.other!r} has {self.differs}={there!r} and {self.key!r} has {self.differs}={here!r}"
+        are_pads = isinstance(self.field, Pad) and isinstance(self.other_field, Pad)
+        fix = f"pass the same {self.differs} to both"
+        fix = f"pass like={self.other!r} instead" if are_pads and self.in_dict else fix
+        fix += ", or, if these are separate sequences, like=False" * are_pads
+        text = f"{name}: {text}, so related items are in different columns, or missing; {fix}"
+        warnings.warn(text, stacklevel=2)
+        return True
 
     def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
         sample = 0  # or they have different numbers of sequences
         if lengths.shape == other.shape:
             sample = int((lengths != other).reshape(len(other), -1).any(1).nonzero()[0])
-        is_pad = isinstance(self._field, Pad)
-        fill = getattr(self._field, "padding", self._field).pad_value
+        is_pad = isinstance(self.field, Pad)
+        fill = getattr(self.field, "padding", self.field).pad_value
         hint = f"give every item there a value, {fill} where it has none"
-        if is_pad and not self._field.like:
+        if is_pad and not self.field.like:
             hint += ", and set the same max_length for both"
         if lengths.ndim > other.ndim:
             hint += "; np.asarray(sample) makes rows of lists"
         separate = "pass like=False" if is_pad else "store it under another key with from_key()"
         hint += f", or, if this is a separate sequence, such as the labels of an encoder-decoder, {separate}"
-        expected = f"length {other[sample].tolist()} as in [{self.keys[1]!r}]"
+        expected = f"length {other[sample].tolist()} as in [{self.other!r}]"
         return Problem(name, expected, str(lengths[sample].tolist()), hint, sample=sample)
 
 

@@ -312,7 +312,7 @@ class Group:
             with_boxes += [] if objects is None else [(images, objects)]
         others = {}
         lengths: dict[Any, Any] = {}
-        measured = {key for comparison in self._compared for key in comparison.keys}
+        measured = {key for one in self._compared for key in (one.key, one.other)}
         for key in self._names:
             if key in measured:
                 others[key], lengths[key] = batch_of(key, True)
@@ -328,13 +328,13 @@ class Group:
         """Compares the lengths of entries that go together; ``lengths`` has those of a batch."""
         warned = set()
         for one in self._compared:
-            key, other = one.keys
+            key, other = one.key, one.other
             if key in lengths and other in lengths and key not in warned:
                 name = self._entries[self._names.index(key)].field_context.name
                 if one.check(lengths[key], lengths[other], name):
                     warned.add(key)
         self._compared = [
-            one for one in self._compared if not one.is_settled and one.keys[0] not in warned
+            one for one in self._compared if not one.is_settled and one.key not in warned
         ]
 
     def _container(self, node: Any, values: list[Any]) -> Any:

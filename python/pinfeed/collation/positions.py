@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Keys whose values decide what they are, and keys of points. The text before the last word is free.
-_LAST_WORD = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})$"
+# Keys that end in such a word. box_class, joint_angles and num_points are something else.
+NAME = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})(?:_?(?:xyxy|xywh|cxcywh|xyv?|2d))?$"
+# Keys whose values decide what they are, and keys of points.
 _TARGETS = re.compile(
-    _LAST_WORD.format("targets?|y|labels?|gts?|truths?|ann?(?:ot)?(?:ation)?s?|objects?"),
-    re.IGNORECASE,
+    NAME.format("targets?|y|labels?|gts?|truths?|ann?(?:ot)?(?:ation)?s?|objects?"), re.IGNORECASE
 )
 _POSITIONS = re.compile(
-    _LAST_WORD.format(
+    NAME.format(
         "eyes?|pupils?|corners?|coord(?:inate)?s?|xys?|poses?|cent(?:er|re|roid)s?|locations?|clicks?"
     ),
     re.IGNORECASE,

@@ -14,7 +14,7 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
-from pinfeed.collation.positions import Found, find_positions, has_name
+from pinfeed.collation.positions import NAME, Found, find_positions, has_name
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.pad import Pad
@@ -23,20 +23,18 @@ from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Target
 from pinfeed.structure import children, is_container
 
-# Keys that end in such a word. box_class, joint_angles and num_points are something else.
-_NAME = "^(?!num|n_|count|max).*?(?<![a-z])(?:{})(?:_?(?:xyxy|xywh|cxcywh|xyv?|2d))?$"
-_BOXES = re.compile(_NAME.format("b?box(?:es)?|bbs|detections?|dets?|rects?|rois?"), re.IGNORECASE)
+_BOXES = re.compile(NAME.format("b?box(?:es)?|bbs|detections?|dets?|rects?|rois?"), re.IGNORECASE)
 _POINTS = re.compile(
-    _NAME.format(
+    NAME.format(
         "key_?points?|points?|kpts?|pts|kps|landmarks?|lmks?|joints?|poly(?:gon|line)s?|contours?|vertices"
     ),
     re.IGNORECASE,
 )
 # Names of polygons in COCO, labelme and OpenCV, and names that have other values too.
 _OUTLINES = re.compile(
-    _NAME.format("poly(?:gon|line)?s?|contours?|outlines?|segmentations?|quads?"), re.IGNORECASE
+    NAME.format("poly(?:gon|line)?s?|contours?|outlines?|segmentations?|quads?"), re.IGNORECASE
 )
-_MAYBE_OUTLINES = re.compile(_NAME.format("segm?s?|segments?|masks?|lanes?"), re.IGNORECASE)
+_MAYBE_OUTLINES = re.compile(NAME.format("segm?s?|segments?|masks?|lanes?"), re.IGNORECASE)
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
 _IMAGES = re.compile("image|img|photo|picture|pixel|rgb|frame|view", re.IGNORECASE)
