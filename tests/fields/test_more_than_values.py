@@ -29,7 +29,7 @@ from pinfeed import (
     to_numpy,
     write_array,
 )
-from pinfeed.functional import gather, normalize, pad, permute, unbind
+from pinfeed.functional import gather, normalize, pad, permute, unbind, unpad
 from pinfeed.samplers import LengthBucketSampler, WeightedSampler
 from samples import MarkedTensor, assert_same
 
@@ -306,6 +306,23 @@ def test_columns_with_nulls():
         with pytest.raises(TypeError, match=r"got DoubleArray; fill its 1 nulls with \.fill_null"):
             read(column)
         read(column.fill_null(0))
+
+
+def test_padded_batches_and_their_lengths():
+    lengths = np.array([1, 2, 0])
+    for wrong in (
+        np.ma.masked_array(lengths, mask=[0, 1, 0]),
+        Quantity(lengths, "m"),
+        [Measured()] * 3,
+    ):
+        with pytest.raises(
+            TypeError, match=r"^(unpad|from_padded): lengths(\[0\])?: expected an? "
+        ):
+            unpad(VALUES, wrong)
+    for padded in (Quantity(VALUES, "m"), with_unit(Length, "m")):
+        with pytest.raises(TypeError, match=r"^unpad: padded: expected a plain"):
+            unpad(padded, lengths)
+    assert_same(unpad(VALUES, lengths)[0], np.ones(1, np.float32))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")

@@ -15,6 +15,7 @@ from pinfeed.arguments import (
     ARRAYS,
     Problem,
     as_integer,
+    check_plain,
     checked_choice,
     checked_multiples,
     dtype_name,
@@ -195,6 +196,7 @@ def _chosen_axes(axes: Axes, count: int, function: str) -> tuple[int, ...]:
 
 def checked_lengths(lengths: Any, shape: tuple[int, ...], function: str) -> list[Any]:
     """Returns lengths (B,) or (B, n) as Python integers or lists of them; ``shape`` is (B, L, ...)."""
+    check_plain(lengths, f"{function}: lengths")
     if isinstance(lengths, torch.Tensor):
         lengths = lengths.detach().cpu().numpy()
     try:

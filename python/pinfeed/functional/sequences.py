@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, require_flags, with_hints
+from pinfeed.arguments import ARRAYS, check_plain, require_flags, with_hints
 from pinfeed.functional.arrays import require_array, require_same_kind, written
 from pinfeed.functional.padding import (
     PAD_HINTS,
@@ -343,6 +343,7 @@ def _unpad(padded: Any, lengths: Any, side: Side | None, axes: Axes, function: s
             f"{function}: padded must be a NumPy array, a torch tensor or a Padded, "
             f"got {type(padded).__name__}"
         )
+    check_plain(padded, f"{function}: padded")
     if isinstance(padded, np.ndarray):
         padded = np.asarray(padded)  # rows of an np.matrix would have two axes
     return unpadded(padded, lengths, side, axes, function)
