@@ -192,7 +192,7 @@ def check(record: Record) -> list[Verdict]:
         except NotMeasured as reason:
             text, is_met, is_accepted = str(reason), None, True
         else:
-            text = f"{value:.2f}{f' {target.unit}' if target.unit else '×'}"
+            text = f"{value:g} {target.unit}" if target.unit else f"{value:.2f}×"
             is_met = _meets(value, target.sign, target.bound)
             is_accepted = is_met or bool(target.why and _meets(value, target.sign, target.why[0]))
         why = f"{target.sign} {target.why[0]:g} is accepted: {target.why[1]}" if target.why else ""
