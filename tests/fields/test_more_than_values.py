@@ -270,7 +270,11 @@ def test_arguments(column):
             use()
 
 
-@pytest.mark.parametrize("item", [Quantity(1, "m"), Measured(), Labeled()], ids=repr)
+@pytest.mark.parametrize(
+    "item",
+    [Quantity(1, "m"), Measured(), Labeled()],
+    ids=["a quantity", "measured", "labeled"],
+)
 @pytest.mark.parametrize(
     "read",
     [
@@ -279,6 +283,7 @@ def test_arguments(column):
         lambda item: WeightedSampler([item, item], batch_size=1),
         lambda item: LengthBucketSampler((item, item), batch_size=1),
     ],
+    ids=["from_sequences", "write_array", "WeightedSampler", "LengthBucketSampler"],
 )
 def test_numbers_in_lists(read, item):
     with pytest.raises(TypeError, match=r"\[0\]: expected .* got (Quantity|Measured|Labeled)"):
