@@ -266,6 +266,17 @@ def test_numbers_that_would_be_lost_raise(key, tmp_path):
     )
 
 
+@pytest.mark.parametrize("kind", ["dataset", "table"])
+def test_ignored_numbers_are_named(kind, tmp_path):
+    count = len(DOCUMENTS)
+    columns = {"n_prompt": [1] * count, "row_id": [*range(count)], "num_tokens": [99] * count}
+    columns |= {"loss_scale": [0.5] * count, "mask_prompt": [True] * count}
+    table = table_of({"input_ids": DOCUMENTS, **columns}, kind)
+    message = r"numbers in \['n_prompt', 'loss_scale', 'mask_prompt'\] are ignored"
+    with pytest.warns(UserWarning, match=message):
+        packed_loader(trainer_of(tmp_path, table), 32)
+
+
 def test_a_file(tmp_path):
     datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "loss_mask": HALVES}).to_parquet(
         tmp_path / "x.parquet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -60,6 +61,7 @@ _POSITIONS = re.compile(
     "(?:^|_)(?:len|length|start|end|begin|until|offset|pos|position|tokens)(?:$|_)"
     "|^(?:prompt|prefix|response|completion|answer)_(?:size|idx|index)$"
 )
+_IDS = re.compile("^(?:idx|index|row)$|id$")
 _TOKEN_MASKS = ("attention_mask", *_LOSS_MASKS)
 # Columns of tokenizers that say nothing if they are 0, or count the tokens.
 _REDUNDANT = ("token_type_ids", "special_tokens_mask", "position_ids")
@@ -102,6 +104,22 @@ def _refuse_others(function: str, sample: Any, supported: Collection[str]) -> No
         is_of_tokens = _is_of_tokens(key, value_of(key), tokens)
         if (is_of_tokens or _WEIGHTS.search(key)) and key not in supported:
             _refuse(function, key)
+
+
+def _warn_of_ignored(sample: Any, supported: Collection[str]) -> None:
+    """Warns about numbers of `packed_loader`'s samples that are neither ids nor lengths."""
+    ignored = [
+        key
+        for key in sample
+        if isinstance(sample[key], numbers.Real | np.bool_)
+        and not (key in supported or _IDS.search(key) or _POSITIONS.search(key))
+    ]
+    if ignored:
+        warnings.warn(
+            f"packed_loader: numbers in {ignored} are ignored; if the loss depends on them, store a loss_mask "
+            f"or labels for each token instead; dataset.remove_columns({ignored}) ends this warning",
+            stacklevel=3,
+        )
 
 
 def _is_of_tokens(key: str, value: Any, tokens: int) -> bool:
@@ -557,9 +575,9 @@ def packed_loader(
 
     Labels are the dataset's ``labels`` or, without this column, the tokens. They are -100 at the first
     token of each document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
-    ``completion_mask`` under TRL's ``completion_only_loss=False``). Strings and most other numbers are
-    ignored. Other lists of numbers, and numbers that can determine the loss, such as ``prompt_len`` and
-    ``weight``, raise ValueError.
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Strings and ids are ignored. Other lists
+    of numbers, and numbers that can determine the loss, such as ``prompt_len`` and ``weight``, raise
+    ValueError. All other numbers are ignored with a warning.
 
     Each epoch has its own rows. The loader splits the rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.
@@ -600,9 +618,9 @@ def packed_loader(
     arrays = {key: dataset[key] for key in keys if key in dataset[0]}
     # Indexing a pyarrow table returns a column, not a sample.
     is_table = hasattr(table, "to_pylist")
-    _refuse_others(
-        "packed_loader", table.slice(0, 1).to_pylist()[0] if is_table else table[0], known_keys
-    )
+    sample = table.slice(0, 1).to_pylist()[0] if is_table else table[0]
+    _refuse_others("packed_loader", sample, known_keys)
+    _warn_of_ignored(sample, known_keys)
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
     pack: Any = functools.partial(Pack, seq_length=seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
