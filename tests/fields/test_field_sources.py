@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import pinfeed
@@ -60,6 +60,7 @@ KEYS = st.sampled_from("abcd")
     st.lists(KEYS, min_size=1, unique=True),
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),
 )
+@example(["a", "c"], {"a": "b"})
 def test_missing_entries(keys, made_of):
     """Samples have ``keys``; ``made_of`` maps each batch entry to its source."""
     samples = [{key: ord(key) + 1000 * i for key in keys} for i in range(2)]

@@ -81,14 +81,24 @@ def reference_plan(options):
         groups = [batches[i : i + world_size] for i in range(0, len(batches), world_size)]
     else:
         groups = [batches[i : i + world_size] for i in range(0, len(batches), world_size)]
-        last = batches[-world_size:]
-        while len(last) < world_size:
-            last = (batches + last)[-world_size:]
-        groups[-1] = last
+        last = range(max(0, len(batches) - world_size), max(world_size, len(batches)))
+        groups[-1] = [batches[i % len(batches)] for i in last]
     return [[group[rank] for group in groups] for rank in range(world_size)]
 
 
+FEWER_BATCHES_THAN_RANKS = {
+    "lengths": [0, 0],
+    "batch_size": 1,
+    "max_tokens": None,
+    "shuffle": False,
+    "bucket_batches": 1,
+    "drop_last": False,
+    "world_size": 3,
+}
+
+
 @given(options(shuffle=False), st.integers(0, 3))
+@example(FEWER_BATCHES_THAN_RANKS, 0)
 def test_plans_equal_the_reference(options, epoch):
     assert [list(sampler) for sampler in all_ranks(options, epoch)] == reference_plan(options)
 

@@ -258,17 +258,17 @@ class Group:
 
     def gather(self, sources: Any, indices: npt.NDArray[np.int64], context: Context) -> Any:
         """Returns the batch of rows of the arrays in a container."""
+        is_dict = type(sources) is dict
+        is_mapping = is_dict or isinstance(sources, Mapping)
+        # Not every source has an entry: a field can read another key.
+        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain:
-            is_dict = type(sources) is dict
-            columns = sources.values() if is_dict else parts(sources)
             rows = [source.rows for source in columns if type(source) is ArraySource]
             if len(rows) == len(columns):
                 target, threads = batch_allocator(self._context.pin), get_num_threads()
                 keys = self._names if is_dict else None
                 batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)
                 return batch if isinstance(batch, dict) else self._container(sources, batch)
-        is_mapping = isinstance(sources, Mapping)
-        columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
             values = self._together(gather, columns, context)
