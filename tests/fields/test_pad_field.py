@@ -280,12 +280,66 @@ def test_different_paddings_in_one_dict(fields, words, recwarn):
         assert re.search(words, result[0])
 
 
+LEFT, RIGHT = {"side": "left", "max_length": 2}, {"side": "right", "max_length": 2}
+# Fields, lengths of the samples of a batch or of each entry, and whether one batch warns: all rows have one length.
+CUTS = {
+    "labels": ({"input_ids": Pad(**LEFT), "labels": Pad(**RIGHT)}, [4, 3], True),
+    "labels first": ({"labels": Pad(**RIGHT), "input_ids": Pad(**LEFT)}, [4, 3], True),
+    "a mask": ({"input_ids": Pad(**LEFT), "attention_mask": Pad(**RIGHT)}, [4, 4], True),
+    "other names": ({"ids": Pad(**LEFT), "classes": Pad(**RIGHT)}, [2, 3], True),
+    "one row": ({"ids": Pad(**LEFT), "classes": Pad(**RIGHT)}, [9], True),
+    "of one source": ({"ids": Pad(**LEFT), "labels": Pad(**RIGHT).from_key("ids")}, [4, 3], True),
+    "of Jagged": ({"ids": Jagged(**LEFT), "labels": Jagged(**RIGHT)}, [4, 3], True),
+    "a tuple": ((Pad(**LEFT), Pad(**RIGHT)), [4, 3], True),
+    "a multiple": ({"ids": Pad(side="left", multiple_of=8), "labels": Pad(multiple_of=8)}, [3, 3], True),
+    "a full multiple": ({"ids": Pad(side="left", multiple_of=3), "labels": Pad(multiple_of=3)}, [3, 3], False),
+    "one side": ({"input_ids": Pad(**LEFT), "labels": Pad(**LEFT)}, [4, 3], False),
+    "exactly": ({"input_ids": Pad(**LEFT), "labels": Pad(**RIGHT)}, [2, 2], False),
+    "like=False": ({"input_ids": Pad(**LEFT), "labels": Pad(**RIGHT, like=False)}, [4, 3], False),
+    "a prompt and its completion": (
+        {"prompt_ids": Pad(**LEFT), "completion_ids": Pad(**RIGHT)},
+        [{"prompt_ids": 4, "completion_ids": 5}, {"prompt_ids": 3, "completion_ids": 6}], False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+@pytest.mark.parametrize("case", CUTS)
+def test_rows_of_one_length_cut_on_different_sides(case, as_rows, recwarn):
+    fields, lengths, warns = CUTS[case]
+    if as_rows and isinstance(fields, tuple):
+        fields = dict(zip("ab", fields, strict=True))
+    given = array_rows if as_rows else list
+    collate = Collate(fields)
+    collate(given([tokens(fields, 2)]))
+    assert not recwarn  # no row is cut, and one row has no others to be padded like
+    for _ in range(3):
+        collate(given([tokens(fields, length) for length in lengths]))
+    messages = [str(warning.message) for warning in recwarn]
+    assert len(messages) == warns
+    assert all("different columns, or missing; pass " in text for text in messages)
+
+
+def test_lists_of_sequences_cut_on_different_sides(recwarn):
+    fields = {"input_ids": Pad(**LEFT), "labels": Pad(**RIGHT)}
+    fitting, cut = [[1, 2], [3, 4]], [[1, 2, 3], [4, 5]]
+    collate = Collate(fields)
+    collate([dict.fromkeys(fields, fitting)])
+    assert not recwarn
+    collate([dict.fromkeys(fields, cut)])
+    assert len(recwarn) == 1
+
+
 def test_paddings_of_a_device_loader_that_differ():
     fields = {"ids": Pad(pad_value=0, side="left"), "labels": Pad(pad_value=-100)}
     jagged = Collate({"ids": Jagged(), "labels": Jagged()})
     batches = [jagged([tokens(fields, length) for length in (3, 5)])]
     with pytest.warns(UserWarning, match="'ids' has side='left' and 'labels' has side='right'"):
         assert len(list(pinfeed.DeviceLoader(batches, device="cpu", fields=fields))) == 1
+    cut = {"ids": Pad(**LEFT), "labels": Pad(**RIGHT)}
+    batches = [jagged([tokens(fields, 4) for _ in range(2)])]
+    with pytest.warns(UserWarning, match="'ids' has side='left' and 'labels' has side='right'"):
+        assert len(list(pinfeed.DeviceLoader(batches, device="cpu", fields=cut))) == 1
 
 
 @pytest.mark.parametrize("given", [list, lambda samples: array_rows(samples)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ _OF_TOKENS = re.compile(
     "|token_type_ids|position_ids)$"
 )
 
+# Number of batches whose samples are measured because all have the maximum length, so they can be cut.
+_MEASURED = 16
+
 
 @dataclass(eq=False)
 class Comparison:
@@ -36,14 +39,22 @@ class Comparison:
     differs: str = ""  # argument with different values in both fields
     in_dict: bool = True  # where a Pad can have like=
     is_settled: bool = False  # whether further batches need no comparison
+    left_to_measure: int = _MEASURED  # batches
 
-    def check(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> bool:
+    def check(
+        self,
+        lengths: torch.Tensor,
+        other: torch.Tensor,
+        name: str,
+        samples_of: Callable[[Any], Sequence[Any]] | None,
+    ) -> bool:
         """Returns whether it warned. Raises ValueError if related lengths differ under ``like`` or in a `Pack`.
 
         Args:
             lengths: Lengths of the samples of the entry in a batch.
             other: Lengths of the samples of the other entry.
             name: Name of the entry in messages.
+            samples_of: Returns the samples of the entry under a key; None if lengths are those before a cut.
         """
         if self.are_same and not torch.equal(lengths, other):
             problem = self._problem(lengths, other, name)
@@ -53,22 +64,57 @@ class Comparison:
             return True
         if not self.differs or lengths.shape != other.shape:
             return False
-        limits = [_padding(field)["max_length"] for field in (self.field, self.other_field)]
+        here, there = _padding(self.field), _padding(self.other_field)
+        limits = here["max_length"], there["max_length"]
         limit = min((n for n in limits if n is not None), default=2**63 - 1)
-        lengths, other = lengths.clamp(max=limit), other.clamp(max=limit)
-        self.is_settled = not torch.equal(lengths, other)
-        # One length in all samples can be chance.
-        if self.is_settled or not lengths.numel() or (lengths == lengths.max()).all():
+        cut, other_cut = lengths.clamp(max=limit), other.clamp(max=limit)
+        self.is_settled = not torch.equal(cut, other_cut)
+        if self.is_settled or not cut.numel():
             return False
-        there, here = (_padding(field)[self.differs] for field in (self.other_field, self.field))
-        text = f"{self.other!r} has {self.differs}={there!r} and {self.key!r} has {self.differs}={here!r}"
+        # One length in all samples can be chance, but it is wrong to cut or pad them at different ends.
+        longest = cut.max()
+        if (cut == longest).all():
+            if self.differs != "side":
+                return False
+            length, multiples = int(longest), (here.get("multiple_of"), there.get("multiple_of"))
+            is_padded = len(cut) > 1 and any(isinstance(n, int) and length % n for n in multiples)
+            is_full = length == limit and not (here.get("axes") or there.get("axes"))
+            if not is_padded and not (is_full and self._are_cut(lengths, other, limit, samples_of)):
+                return False
+        texts = [
+            f"{key!r} has {self.differs}={padding[self.differs]!r}"
+            for key, padding in ((self.other, there), (self.key, here))
+        ]
         are_pads = isinstance(self.field, Pad) and isinstance(self.other_field, Pad)
         fix = f"pass the same {self.differs} to both"
         fix = f"pass like={self.other!r} instead" if are_pads and self.in_dict else fix
         fix += ", or, if these are separate sequences, like=False" * are_pads
-        text = f"{name}: {text}, so related items are in different columns, or missing; {fix}"
+        text = f"{name}: {' and '.join(texts)}, so related items are in different columns, or missing; {fix}"
         warnings.warn(text, stacklevel=2)
         return True
+
+    def _are_cut(
+        self,
+        lengths: torch.Tensor,
+        other: torch.Tensor,
+        limit: int,
+        samples_of: Callable[[Any], Sequence[Any]] | None,
+    ) -> bool:
+        """Whether samples that have the maximum length in a batch were longer, and equally long."""
+        if samples_of is not None:
+            if not self.left_to_measure:
+                return False
+            self.left_to_measure -= 1
+            columns = samples_of(self.key), samples_of(self.other)
+            is_nested = lengths.ndim > 1
+            if is_nested and not all(isinstance(column[0], list | tuple) for column in columns):
+                return False
+            lengths, other = (
+                torch.tensor([[*map(len, s)] if is_nested else len(s) for s in column])
+                for column in columns
+            )
+        self.is_settled = not torch.equal(lengths, other)
+        return not self.is_settled and int(lengths.max()) > limit
 
     def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
         sample = 0  # or they have different numbers of sequences

@@ -271,7 +271,7 @@ class Group:
                 return batch if isinstance(batch, dict) else self._container(sources, batch)
         if self._images or self._compared:
             gather = lambda entry, column, context: entry.gather(column, indices, context)
-            values = self._together(gather, columns, context)
+            values = self._together(gather, columns, context, indices)
         else:
             pairs = zip(self._entries, columns, strict=True)
             values = [entry.gather(column, indices, context) for entry, column in pairs]
@@ -287,10 +287,18 @@ class Group:
         return self._container(node, [entry.apply(part, before) for entry, part, before in triples])
 
     def _together(
-        self, make: Callable[[Entry, Any, Context], Any], columns: Sequence[Any], context: Context
+        self,
+        make: Callable[[Entry, Any, Context], Any],
+        columns: Sequence[Any],
+        context: Context,
+        indices: npt.NDArray[np.int64] | None = None,
     ) -> list[Any]:
         """Returns the batch of each entry, if entries depend on others: boxes on images, labels on tokens."""
         pairs = dict(zip(self._names, zip(self._entries, columns, strict=True), strict=True))
+
+        def samples_of(key: Any) -> Sequence[Any]:
+            column = pairs[key][1]
+            return column if indices is None else Rows(column, indices)
 
         def batch_of(key: Any, has_dependents: bool = False, objects: Any = None) -> Any:
             entry, column = pairs[key]
@@ -318,20 +326,25 @@ class Group:
                 others[key], lengths[key] = batch_of(key, True)
             elif key not in grouped:
                 others[key] = batch_of(key)
-        self._compare({key: length for key, length in lengths.items() if length is not None})
+        lengths = {key: length for key, length in lengths.items() if length is not None}
+        self._compare(lengths, samples_of)
         for images, objects in with_boxes:
             images.require_named(others, objects)
         grouped |= others
         return [grouped[key] for key in self._names]
 
-    def _compare(self, lengths: Mapping[Any, torch.Tensor]) -> None:
-        """Compares the lengths of entries that go together; ``lengths`` has those of a batch."""
+    def _compare(
+        self,
+        lengths: Mapping[Any, torch.Tensor],
+        samples_of: Callable[[Any], Sequence[Any]] | None = None,
+    ) -> None:
+        """Compares the lengths of entries that go together; arguments are as in `Comparison.check`."""
         warned = set()
         for one in self._compared:
             key, other = one.key, one.other
             if key in lengths and other in lengths and key not in warned:
                 name = self._entries[self._names.index(key)].field_context.name
-                if one.check(lengths[key], lengths[other], name):
+                if one.check(lengths[key], lengths[other], name, samples_of):
                     warned.add(key)
         self._compared = [
             one for one in self._compared if not one.is_settled and one.key not in warned
