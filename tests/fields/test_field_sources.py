@@ -56,6 +56,7 @@ def test_fields_that_read_another_entry(kind):
 KEYS = st.sampled_from("abcd")
 
 
+@example(["a", "c"], {"a": "b"})  # the entry a of samples is not in the batch
 @given(
     st.lists(KEYS, min_size=1, unique=True),
     st.dictionaries(st.sampled_from("abcdef"), st.none() | st.sampled_from("abcdx")),

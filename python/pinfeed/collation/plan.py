@@ -264,7 +264,9 @@ class Group:
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain:
             rows = [source.rows for source in columns if type(source) is ArraySource]
-            if len(rows) == len(columns):
+            if (
+                len(rows) == len(columns) == len(self._names)
+            ):  # not if an absent entry hides a column
                 target, threads = batch_allocator(self._context.pin), get_num_threads()
                 keys = self._names if is_dict else None
                 batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)
