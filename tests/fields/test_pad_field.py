@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pinfeed
 from messages import check
-from pinfeed import Collate, Jagged, Pack, Pad
+from pinfeed import Collate, Jagged, Pack, Pad, Stack
 from samples import Bag, Point, Record, TaggedDict, assert_same
 from sequences import assert_same_padded, batches
 
@@ -557,6 +557,41 @@ def test_rows_of_shape_1_by_length_without_keys(pad, kind):
     with pytest.raises(ValueError, match=r"a row of tokens, got shape \(1, 3\); pass sample\[0\]"):
         pad([kind([[5, 6, 7]]), kind([[5, 6]])])
     assert pad([kind([5, 6, 7]), kind([5, 6])]).values.shape == (2, 3)
+
+
+ROW = np.array([[5, 6, 7]])
+# A sample, the fields, and the path that the warning names; None: no warning.
+STACKED = {
+    "ids": ({"input_ids": ROW}, None, "['input_ids']"),
+    "a tensor": ({"label": 1, "token_ids": torch.tensor(ROW)}, None, "['token_ids']"),
+    "once": ({"input_ids": ROW, "attention_mask": ROW}, None, "['input_ids']"),
+    "the other": ({"input_ids": ROW, "attention_mask": ROW}, {"input_ids": Pad(axes=0)}, "['attention_mask']"),
+    "deeper": ({"text": {"input_ids": ROW}, "label": 1}, {"label": Stack()}, "['text']['input_ids']"),
+    "as the warning says": ({"input_ids": ROW[0]}, None, None),
+    "an axis to keep": ({"input_ids": ROW}, {"input_ids": Stack()}, None),
+    "several rows": ({"input_ids": np.repeat(ROW, 2, 0)}, None, None),
+    "floats": ({"token_scores": ROW * 0.5}, None, None),
+    "a pair": ({"token_span": ROW[:, :2]}, None, None),
+    "other keys": ({"boxes": ROW, "x": ROW}, None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+@pytest.mark.parametrize("case", STACKED)
+def test_stacked_rows_of_shape_1_by_length_warn_once(case, as_rows, recwarn):
+    sample, fields, path = STACKED[case]
+    samples = [sample] * 2
+    if as_rows:
+        stacked = torch.utils.data.default_collate(samples)
+        samples = pinfeed.ArrayDataset(stacked).__getitems__([0, 1])
+    collate = Collate(fields)
+    for _ in range(2):
+        collate(samples)
+    messages = [str(warning.message) for warning in recwarn]
+    assert len(messages) == (path is not None)
+    if path is not None:
+        words = f"Collate: entry {path}: samples of shape (1, 3) make batches of shape (B, 1, 3); for tokens, pass sample[0]"
+        assert messages[0].startswith(words)
 
 
 def test_rows_that_are_not_tokens():

@@ -19,12 +19,13 @@ from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.graphs import warn_of_edges
 from pinfeed.collation.lengths import comparisons
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
-from pinfeed.collation.untransformed import require_transformed
+from pinfeed.collation.untransformed import field_entries, require_transformed
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import Mask
 from pinfeed.fields.stack import TAKE_ANY_LENGTH, Stack
 from pinfeed.fields.targets import Target
+from pinfeed.functional.padding import warn_of_stacked_row
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import Pin, batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -191,6 +192,10 @@ class Entry:
             rows = samples if indices is None else Rows(node, indices)
             require_transformed(self.fields, rows)
             warn_of_edges(self.fields, rows)
+            if not self._groups and len(rows):
+                for entry in field_entries(self.fields, rows[0], "", "", ""):
+                    if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
+                        break
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
         return group
 
@@ -264,9 +269,8 @@ class Group:
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain:
             rows = [source.rows for source in columns if type(source) is ArraySource]
-            if (
-                len(rows) == len(columns) == len(self._names)
-            ):  # not if an absent entry hides a column
+            # There are more columns than names if an absent entry hides one.
+            if len(rows) == len(columns) == len(self._names):
                 target, threads = batch_allocator(self._context.pin), get_num_threads()
                 keys = self._names if is_dict else None
                 batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)

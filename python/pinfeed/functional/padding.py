@@ -123,6 +123,7 @@ def check_side(side: Any, function: str) -> None:
 # Paths of token entries, whose samples have one axis.
 _TOKENS = re.compile("ids'|token|attention_mask", re.IGNORECASE)
 _INTEGERS = {"int32", "int64"}
+_TO_ROWS = "pass sample[0], or call the tokenizer without return_tensors"
 
 
 def require_rows(samples: Sequence[Any], name: str, path: str = "", *, pads: bool = False) -> None:
@@ -135,12 +136,23 @@ def require_rows(samples: Sequence[Any], name: str, path: str = "", *, pads: boo
         return
     lengths = [len(sample[0]) for sample in samples]
     got = f"shape (1, {lengths[0]})"
-    hint = "pass sample[0], or call the tokenizer without return_tensors"
     if len({*lengths}) > 1 or _TOKENS.search(path):
-        raise ValueError(Problem(name, "a row of tokens", got, hint, sample=0))
+        raise ValueError(Problem(name, "a row of tokens", got, _TO_ROWS, sample=0))
     if pads and "'" not in path and len(lengths) > 1 and lengths[0] > 2:
-        text = f"{name}: all samples have {got}; for tokens, {hint}"
+        text = f"{name}: all samples have {got}; for tokens, {_TO_ROWS}"
         warnings.warn(f"{text}; for one object per sample, pass axes=0", stacklevel=3)
+
+
+def warn_of_stacked_row(sample: Any, path: str) -> bool:
+    """Warns, and returns True, if a sample to be stacked is a row of tokens by the rule of `require_rows`."""
+    is_row = isinstance(sample, ARRAYS) and _TOKENS.search(path) and _is_one_row(sample)
+    if not is_row or sample.shape[1] < 3:
+        return False
+    got = tuple(sample.shape)
+    text = f"Collate: entry {path}: samples of shape {got} make batches of shape (B, 1, {got[1]})"
+    hint = f"for tokens, {_TO_ROWS}; a Stack() for the entry keeps the axis"
+    warnings.warn(f"{text}; {hint}", stacklevel=3)
+    return True
 
 
 def _is_one_row(sample: Any) -> bool:
