@@ -7,21 +7,35 @@ import pinfeed
 
 
 def read_tar(path):
-    """Yields a sample for each group of files that share a name."""
+    """Yields a sample for each group of files that share a name.
+
+    Links are followed. Folders and broken links are skipped.
+    """
     samples = {}
     with tarfile.open(path) as tar:
         for member in tar:
             file = PurePosixPath(member.name)  # ./a.txt is a.txt
             stem, _, ending = file.name.partition(".")
-            is_file = member.isreg() or member.islnk() or member.issym()
-            if is_file and stem and ending:  # no folders, README, .DS_Store
+            if stem and ending:  # no README, .DS_Store
                 samples.setdefault(str(file.parent / stem), {})[ending] = member
         for name, files in samples.items():
             contents = {
-                ending: tar.extractfile(file).read()
-                for ending, file in files.items()
+                ending: file.read()
+                for ending, member in files.items()
+                if (file := open_member(tar, member))
             }
-            yield {"name": name} | contents
+            if "name" in contents:
+                raise ValueError(f"{path}: rename {name}.name; name is a key")
+            if contents:
+                yield {"name": name} | contents
+
+
+def open_member(tar, member):
+    """Returns the file, or None for a folder or a broken link."""
+    try:
+        return tar.extractfile(member)
+    except (KeyError, RecursionError):  # a link to no member, or to itself
+        return None
 
 
 if __name__ == "__main__":

@@ -106,10 +106,14 @@ def sample_after(subject: str, sample: Any = "") -> str:
 
 def conversion_hint(sample: Any) -> str:
     """Returns the hint for a sample that is not an array, but can be converted to one."""
+    if nulls := _null_count(sample):
+        return f"fill its {nulls} nulls with .fill_null(value)"
     for name, hint in (
         ("toarray", ".toarray() converts it to an array"),
         ("todense", ".todense() converts it to an array"),
         ("codes", ".codes has its codes"),
+        # pyarrow's to_numpy() raises for bools.
+        ("to_pylist", "np.asarray(...) returns the values only"),
         ("to_numpy", ".to_numpy() returns the values only"),
         ("__array__", "np.asarray(...) returns the values only"),
     ):
@@ -143,14 +147,17 @@ def check_plain(value: Any, name: str) -> None:
             got = f"{kind} with {', '.join(attributes)}"
             raise TypeError(Problem(name, "a plain tensor", got, hint))
         return
-    nulls = getattr(value, "null_count", 0)
+    has_attributes = hasattr(value, "__array__") and {"units", "coords"} & {*dir(type(value))}
+    if has_attributes or _null_count(value):
+        hint = conversion_hint(value)
+        raise TypeError(Problem(name, "an array or a list of numbers", kind, hint))
+
+
+def _null_count(value: Any) -> int:
+    """Returns the number of nulls in a column of pyarrow or Polars; 0 for other objects."""
+    nulls = getattr(value, "null_count", 0) if hasattr(type(value), "fill_null") else 0
     nulls = nulls() if callable(nulls) else nulls
-    hint = conversion_hint(value)
-    if isinstance(nulls, int) and nulls > 0:
-        hint = f"fill its {nulls} nulls with .fill_null(value)"
-    elif not (hasattr(value, "__array__") and {"units", "coords"} & {*dir(type(value))}):
-        return
-    raise TypeError(Problem(name, "an array or a list of numbers", kind, hint))
+    return nulls if isinstance(nulls, int) else 0
 
 
 def require_no_table(value: Any, name: str, what: str) -> None:

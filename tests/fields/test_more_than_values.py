@@ -460,6 +460,22 @@ def test_stored_arrays_that_are_dataclasses_raise():
     assert Collate()([{"x": np.asarray(sample["x"])}])["x"].tolist() == [[1, 2]]
 
 
+@pytest.mark.parametrize("make", [pa.array, lambda values: pa.chunked_array([values])])
+@pytest.mark.parametrize("values", [[1, None], [True, None]], ids=repr)
+@pytest.mark.parametrize("field", [Pad(), Stack(), None], ids=repr)
+def test_hints_for_columns_of_pyarrow(field, values, make):
+    collate, column = Collate({"x": field}), make(values)
+    with pytest.raises(TypeError, match=r"fill its 1 nulls with \.fill_null\(value\)$"):
+        collate([{"x": column}])
+    filled = column.fill_null(values[0])
+    with pytest.raises(
+        TypeError, match=r"got \w+Array; np\.asarray\(\.\.\.\) returns the values only"
+    ):
+        collate([{"x": filled}])
+    result = collate([{"x": np.asarray(filled)}])["x"]
+    assert result.tolist() == [[values[0]] * 2]
+
+
 @pytest.mark.parametrize("field", [Pad(), Jagged(), Stack(), Image(), None], ids=repr)
 def test_fixes_for_objects_with_any_field(field):
     for values, words in (

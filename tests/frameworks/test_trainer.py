@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 import pinfeed
@@ -34,7 +33,16 @@ TRAINING = pinfeed.Collate(image(pinfeed.augment.RandomCrop(SIDE)))
 EVALUATION = pinfeed.Collate(image(pinfeed.augment.CenterCrop(SIDE)))
 
 
-def trainer_in(folder, **options):
+class AugmentingTrainer(Trainer):  # as in the guide
+    def get_eval_dataloader(self, eval_dataset=None):
+        training, self.data_collator = self.data_collator, EVALUATION
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = training
+
+
+def trainer_in(folder, kind=Trainer, eval_dataset=DATASET, **options):
     arguments = TrainingArguments(
         folder,
         per_device_train_batch_size=4,
@@ -46,27 +54,29 @@ def trainer_in(folder, **options):
         disable_tqdm=True,
         **options,
     )
-    return Trainer(
-        Classifier(), arguments, train_dataset=DATASET, eval_dataset=DATASET, data_collator=TRAINING
+    return kind(
+        Classifier(),
+        arguments,
+        train_dataset=DATASET,
+        eval_dataset=eval_dataset,
+        data_collator=TRAINING,
     )
 
 
-def loss_by_hand(model):
+def loss_by_hand(model, labels=LABELS):
     """Returns the loss for the center of each image, computed without pinfeed."""
     middle = IMAGES[:, 2:-2, 2:-2].astype(np.float64) / 255
     pixels = torch.from_numpy((middle - 0.5) / 0.5).permute(0, 3, 1, 2).float()
     with torch.no_grad():
-        return model(pixels, torch.from_numpy(LABELS))["loss"].item()
+        return model(pixels, torch.from_numpy(labels))["loss"].item()
 
 
 @pytest.mark.parametrize("trains", [False, True])
 def test_evaluation_with_a_separate_collate(trains, tmp_path):
-    trainer = trainer_in(tmp_path, eval_strategy="epoch" if trains else "no")
-    without = trainer.evaluate()["eval_loss"]
-    assert without != pytest.approx(loss_by_hand(trainer.model), rel=1e-3)  # random crops
-    # As in the guide:
-    evaluation = trainer.accelerator.prepare(DataLoader(DATASET, 5, collate_fn=EVALUATION))
-    trainer.get_eval_dataloader = lambda dataset=None: evaluation
+    shared = trainer_in(tmp_path).evaluate()["eval_loss"]
+    strategy = "epoch" if trains else "no"
+    trainer = trainer_in(tmp_path, AugmentingTrainer, eval_strategy=strategy)
+    assert shared != pytest.approx(loss_by_hand(trainer.model), rel=1e-3)  # random crops
     if trains:
         trainer.train()
         result = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
@@ -75,3 +85,21 @@ def test_evaluation_with_a_separate_collate(trains, tmp_path):
         assert trainer.evaluate()["eval_loss"] == pytest.approx(
             loss_by_hand(trainer.model), rel=1e-5
         )
+    assert trainer.get_train_dataloader().collate_fn is TRAINING
+
+
+def test_evaluation_of_several_datasets(tmp_path):
+    """Each loss is the loss of its own dataset."""
+    labels = {"one": LABELS, "two": 1 - LABELS, "other": np.zeros_like(LABELS)}
+    datasets = {
+        name: pinfeed.ArrayDataset({"pixel_values": IMAGES, "labels": values})
+        for name, values in labels.items()
+    }
+    other = datasets.pop("other")
+    trainer = trainer_in(tmp_path, AugmentingTrainer, datasets)
+    expected = {name: loss_by_hand(trainer.model, labels[name]) for name in labels}
+    assert len({round(loss, 3) for loss in expected.values()}) == 3
+    losses = trainer.evaluate()
+    for name in datasets:
+        assert losses[f"eval_{name}_loss"] == pytest.approx(expected[name], rel=1e-5)
+    assert trainer.evaluate(other)["eval_loss"] == pytest.approx(expected["other"], rel=1e-5)

@@ -352,8 +352,8 @@ def test_directories(tmp_path):
     images = pinfeed.ConcatArray([f"{part}/image.npy" for part in parts])
     assert np.array_equal(images, [sample["image"] for sample in samples])
     tokens = [part / "tokens" for part in parts]
-    words = "expected a .npy file, or the directory of a RaggedArray"
-    check(lambda: pinfeed.ConcatArray(tokens, samples=True), ValueError, words)
+    words = "expected a .npy file of one sample, got the directory of", "without samples=True"
+    check(lambda: pinfeed.ConcatArray(tokens, samples=True), ValueError, *words)
 
 
 def test_arrays_that_are_not_a_list():

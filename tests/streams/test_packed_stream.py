@@ -182,7 +182,7 @@ LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
     ("stream", "changes", "state", "error", "words"),
     [
         ({}, {"seq_length": 5}, STATE, ValueError, "is from another stream: seq_length is 4 in the state and 5 here"),
-        ({"shuffle_buffer": 1, "seed": 1}, {}, STATE,
+        ({"shuffle_buffer": 2, "seed": 1}, {}, STATE,
             ValueError, "StreamDataset: the state is from another stream: shuffle_buffer"),
         (LAST_OF_TWO, {}, STATE,  # other ranks have other windows
             ValueError, "rank is 0 in the state and 1 here, world_size is 1 in the state and 2"),

@@ -210,8 +210,11 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"uneven": True}, ValueError, r"uneven must be one of \('repeat', 'drop', 'keep', None\), got True"),
         ({"on_error": "warn"}, ValueError, "on_error must be one of .*'skip'.*, got 'warn'"),
         ({"on_error": "skip"}, ValueError, "on_error='skip' needs open_shard, got a"),
-        ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0; shuffle_buffer=1 "),
-        (SHARDS | {"seed": 5}, ValueError, "seed must be None where nothing is shuffled, got 5"),
+        ({"seed": 0}, ValueError, "seed must be None where nothing is shuffled, got 0 with shuffle_buffer=0; shuffle_buffer=1000 "),
+        (SHARDS | {"seed": 5}, ValueError, "shuffled, got 5 with shuffle_buffer=0; shuffle_buffer=1 "),
+        ({"source": [1], "open_shard": iter, "seed": 5}, ValueError, "got 5 with shuffle_buffer=0; shuffle_buffer=1000 "),
+        ({"source": lambda: iter([1]), "shuffle_buffer": 1, "seed": 5},
+            ValueError, "got 5 with shuffle_buffer=1 and a source without shards; shuffle_buffer=1000 "),
         ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
@@ -219,6 +222,17 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=f"StreamDataset: .*{message}"):
         StreamDataset(**{"source": range(3)} | arguments)
+
+
+def test_a_seed_for_one_shard():
+    words = "got 5 with shuffle_buffer=1 and one shard; shuffle_buffer=1000 shuffles within"
+    with pytest.warns(UserWarning, match=words) as caught:
+        stream = StreamDataset([range(9)], 1, 5, open_shard=iter)
+    assert caught[0].filename == __file__
+    assert list(stream) == list(range(9))
+    for source, options in (([range(9)], {"open_shard": iter}), (lambda: range(9), {})):
+        samples = list(StreamDataset(source, 1000, 5, **options))  # by the hint
+        assert samples != sorted(samples)
 
 
 @pytest.mark.parametrize(

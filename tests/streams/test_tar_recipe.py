@@ -1,8 +1,10 @@
 """The recipe for .tar files on the streams page, with shards from GNU tar."""
 
+import io
 import runpy
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,34 @@ def test_shards_in_any_order(way, tmp_path):
         {"name": name, "txt": f"{name}.txt".encode(), "cls": f"{name}.cls".encode()}
         for name in ("b", "a", "sub/a")
     ]
+
+
+def test_links_and_folders(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, kind, target in (
+            ("a.txt", tarfile.REGTYPE, ""),
+            ("folder", tarfile.DIRTYPE, ""),
+            ("a.gone", tarfile.SYMTYPE, "missing.txt"),
+            ("a.folder", tarfile.SYMTYPE, "folder"),
+            ("a.itself", tarfile.SYMTYPE, "a.itself"),
+            ("a.pipe", tarfile.FIFOTYPE, ""),
+            ("a.copy", tarfile.SYMTYPE, "a.link"),
+            ("a.link", tarfile.SYMTYPE, "a.txt"),
+            ("b.gone", tarfile.SYMTYPE, "missing.txt"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            member.size = 4 * member.isreg()
+            tar.addfile(member, io.BytesIO(b"text"))
+    result = [*pinfeed.StreamDataset([str(tmp_path / "x.tar")], open_shard=read_tar)]
+    assert result == [{"name": "a", "txt": b"text", "copy": b"text", "link": b"text"}]
+
+
+def test_a_file_called_name(tmp_path):
+    (tmp_path / "a.name").write_text("other")
+    (tmp_path / "a.txt").write_text("text")
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name in ("a.name", "a.txt"):
+            tar.add(tmp_path / name, name)
+    with pytest.raises(ValueError, match=r"x\.tar: rename a\.name; name is a key"):
+        list(read_tar(tmp_path / "x.tar"))

@@ -242,8 +242,12 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
         path = os.fsdecode(part)
         if not os.path.isdir(path):
             return _FilePart.open(path, f"{name} ({path})", is_sample)
-        if not is_sample and is_ragged_directory(path):
-            return RaggedArray.open(path)
+        if is_ragged_directory(path):
+            if not is_sample:
+                return RaggedArray.open(path)
+            expected, got = "a .npy file of one sample", "the directory of a RaggedArray"
+            hint = "pass directories without samples=True"
+            raise ValueError(Problem(f"{name} ({path})", expected, got, hint))
         files = sorted(os.listdir(path))
         first = files[0] if files else "x.npy"
         raise ValueError(

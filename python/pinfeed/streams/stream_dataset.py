@@ -89,8 +89,8 @@ class StreamDataset(IterableDataset[Any]):
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
             itself, or ``source`` or ``open_shard`` can't be pickled for workers that are not forked.
-        ValueError: If an argument is out of range, the list of shards is empty, or ``RANK`` and
-            ``WORLD_SIZE`` contradict each other.
+        ValueError: If an argument is out of range, the list of shards is empty, ``seed`` has no
+            effect because nothing is shuffled, or ``RANK`` and ``WORLD_SIZE`` contradict each other.
         RuntimeError: If ``source`` is an iterator and this is a second pass or there are several
             workers; if a worker's state was loaded into the dataset in the main process; or if
             accelerate's ``prepare`` would shard an already sharded stream.
@@ -131,11 +131,6 @@ class StreamDataset(IterableDataset[Any]):
             shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
         )
         self.seed = checked_integer(0 if seed is None else seed, "StreamDataset: seed", 0)
-        if seed is not None and self.shuffle_buffer == 0:
-            raise ValueError(
-                f"StreamDataset: seed must be None where nothing is shuffled, got {seed}; "
-                "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
-            )
         checked_choice(uneven, ("repeat", "drop", "keep", None), "StreamDataset: uneven")
         self.uneven: Uneven = "keep" if uneven is None else uneven
         self.on_error = checked_choice(on_error, ("raise", "skip"), "StreamDataset: on_error")
@@ -146,6 +141,8 @@ class StreamDataset(IterableDataset[Any]):
                 "without it; pass a list of shards, and open_shard="
             )
         self._source = StreamSource(source, open_shard)
+        if seed is not None:
+            self._require_shuffling()
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._detected_ranks: tuple[int, int] | None = None  # in the process that pickled this
         self._is_sharded = True
@@ -154,6 +151,23 @@ class StreamDataset(IterableDataset[Any]):
         # The last pass and the constant part of its state, by worker (None: no worker), because worker
         # threads share this object.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
+
+    def _require_shuffling(self) -> None:
+        """Raises ValueError for a seed without effect; warns if that is because there is one shard."""
+        if self.shuffle_buffer > 1 or (self.shuffle_buffer == 1 and self._source.shards > 1):
+            return
+        hint = "shuffle_buffer=1000 shuffles within 1,000 samples"
+        if self._source.shards > 1:
+            hint = "shuffle_buffer=1 shuffles the shards, and a larger one their samples too"
+        message = (
+            "StreamDataset: seed must be None where nothing is shuffled, got "
+            f"{self.seed} with shuffle_buffer={self.shuffle_buffer}"
+        )
+        if self.shuffle_buffer == 0:
+            raise ValueError(f"{message}; {hint}")
+        if not self._source.has_shards:
+            raise ValueError(f"{message} and a source without shards; {hint}")
+        warnings.warn(f"{message} and one shard; {hint}", stacklevel=4)  # beyond with_hints
 
     @property
     def epoch(self) -> int:
