@@ -84,6 +84,25 @@ def test_swapped_columns_and_another_image_size():
     check(lambda: batch_of([photo(boxes * 3)]), ValueError, "an image of another size")
 
 
+HINTS = {
+    "two fit": ("cxcywh", [[10, 30, 300, 420], [5, 5, 100, 100]], 'all boxes so far are inside with format="xywh" or format="xyxy": draw a few to see which'),
+    "two fit corners": ("xywh", [[300, 200, 600, 400]], 'inside with format="cxcywh" or format="xyxy": draw a few'),
+    "one fits": ("xywh", [[600, 400, 70, 70], [500, 450, 20, 60]], 'all boxes so far are inside with format="cxcywh"'),
+    "thousandths": ("xyxy", [[100, 200, 900, 990]], "the unit may differ: scale boxes in thousandths"),
+    "thousandths of some": ("xyxy", [[100, 200, 900, 990], [400, 100, 600, 300], [50, 50, 200, 950]], "the unit may differ"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "boxes", "hint"), HINTS.values(), ids=HINTS)
+def test_hints_name_every_format_that_fits(format, boxes, hint):
+    with pytest.raises(ValueError, match="coordinates inside the image") as error:
+        batch_of([photo(boxes)] * 40, format=format)
+    text = str(error.value)
+    assert hint in text
+    assert ("format=" in text) == ("format=" in hint)
+    assert text.count("format=") == hint.count("format=")
+
+
 BAD = {
     "negative width": ("xywh", [3, 3, -1, 2], "width and height of at least 0, got [3.0, 3.0, -1.0, 2.0] of box 1"),
     "negative height": ("cxcywh", [9, 9, 2, -1], "got [9.0, 9.0, 2.0, -1.0] of box 1"),

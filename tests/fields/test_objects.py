@@ -508,6 +508,27 @@ def test_fields_that_accept_pil_masks():
     assert batch.tolist() == [[[2, 2, 255]] * 2, [[3, 3, 3]] * 2]
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_single_mask_of_classes_is_no_object(kind):
+    def batch(*masks, **options):
+        collate = pinfeed.Collate({"image": pinfeed.Image(), "m": pinfeed.InstanceMasks(**options)})
+        image = np.zeros((2, 3, 3), np.uint8)
+        samples = [{"image": image, "m": kind(np.array(mask, np.uint8))} for mask in masks]
+        return [collate(samples)["m"] for _ in range(2)]
+
+    classes, ignored = [[[0, 1, 2], [2, 2, 0]]], [[[0, 1, 255], [1, 1, 0]]]
+    text = r"\['m'\] of sample 1 is one mask with values up to .* use Mask\(\) if they are classes"
+    for mask in (classes, ignored, [[[0, 0, 7]] * 2]):
+        with pytest.warns(UserWarning, match=text) as seen:
+            batch([[[0, 1, 1]] * 2], mask)
+        assert len(seen) == 1
+    assert batch(classes, dtype=torch.bool)[0].values.tolist() == [
+        [[False, True, True], [True, True, False]]
+    ]
+    soft = [[[0, 254, 255], [1, 3, 253]]]  # of one object, as JPEG
+    batch([[[0, 0, 255]] * 2], [[[1, 1, 1]] * 2], [[[0] * 3] * 2], soft, classes * 2)
+
+
 def test_names_of_boxes_that_are_dropped():
     boxes = [[30, 20, 60, 40], [1, 1, 5, 5]]
     sample = photo(64, 96, boxes=boxes, labels=[1, 2], names=["a", "b"])
@@ -516,6 +537,8 @@ def test_names_of_boxes_that_are_dropped():
     check(lambda: collated(sample, crop, boxes=pinfeed.Boxes()), ValueError, "['names']", hint)
     kept = collated(sample, crop, boxes=pinfeed.Boxes(), names=pinfeed.Keep())
     assert kept["names"] == [["a", "b"]]
+    stacked = {"boxes": pinfeed.Boxes(), "names": pinfeed.Stack()}
+    check(lambda: collated(sample, crop, **stacked), ValueError, "['names']", hint)
     named = pinfeed.Boxes(labels=("labels", "names"))
     assert collated(sample, crop, boxes=named, names=pinfeed.Keep())["names"] == [["a"]]
     check(lambda: collated(sample, crop, boxes=named), TypeError, "['names']", "Keep()", "strings")
@@ -580,6 +603,50 @@ def test_rows_of_boxes_in_images_with_equally_many():
     for field in (pinfeed.Stack(), pinfeed.Keep()):
         pinfeed.Collate(fields | {"speed": field})(samples)
     pinfeed.Collate(fields)(objects((2,) * 3, speed=lambda n: np.ones((n, 3))))  # by chance
+
+
+LISTS = {
+    "dicts with a name": (lambda n: [{"crowd": 0}] * n, True),
+    "dicts": (lambda n: [{"c": 0}] * n, False),
+    "lists": (lambda n: [[1, 2, 3]] * n, False),
+    "tuples of dicts": (lambda n: ({"c": [1, 2]},) * n, False),
+    "lists of dicts": (lambda n: [[{"c": 1}]] * n, False),
+    "arrays": (lambda n: [np.ones(3)] * n, False),
+}
+
+
+@pytest.mark.parametrize(("column", "is_named"), LISTS.values(), ids=LISTS)
+def test_lists_of_containers_for_each_box(column, is_named):
+    fields = {"image": pinfeed.Image(augment=augment.CenterCrop(10)), "boxes": pinfeed.Boxes()}
+    equal, differing = (
+        objects((2,) * 4, rest=column),
+        [objects((n,), rest=column) for n in (2, 1, 1, 2)],
+    )
+    hint = "Keep() leaves them as they are, and with it Boxes(labels=('labels', 'rest')) drops"
+    collate = pinfeed.Collate(fields)
+    check(lambda: [collate(samples) for samples in differing], ValueError, "['rest'] has", hint)
+    if is_named:
+        check(
+            lambda: pinfeed.Collate(fields)(equal[:1]), ValueError, "['rest'] has a value for", hint
+        )
+    else:
+        text = r"\['rest'\] seems to have a value for each box .* with their boxes$"
+        with pytest.warns(UserWarning, match=text) as seen:
+            pinfeed.Collate(fields)(equal)
+        assert len(seen) == 1
+    pinfeed.Collate(fields | {"rest": pinfeed.Keep()})(equal)
+    fields |= {"boxes": pinfeed.Boxes(labels=("labels", "rest")), "rest": pinfeed.Keep()}
+    kept = pinfeed.Collate(fields)(equal)["rest"]
+    assert [len(values) for values in kept] == [1] * 4
+
+
+def test_lists_that_match_the_boxes_by_chance():
+    fields = {"image": pinfeed.Image(augment=augment.CenterCrop(10)), "boxes": pinfeed.Boxes()}
+    more = {"matrix": lambda n: [[1, 0], [0, 1]], "size": lambda n: [20, 20]}
+    more["views"] = lambda n: [{"x": 1}] * 3
+    collate = pinfeed.Collate(fields)
+    for _ in range(4):
+        collate(objects((2,) * 4, **more))
 
 
 def test_columns_that_match_the_boxes_by_chance():

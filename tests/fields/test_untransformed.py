@@ -49,7 +49,7 @@ HINTS = {
         {"m": InstanceMasks(dtype=torch.bool)}, torch.from_numpy(SCENE[None, :, ::-1] > 3)),
     "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "the field Mask() transforms it",
         {"label": MASK}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
-    "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "Mask() a mask of classes",
+    "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "augment= transforms; the field Mask() transforms it too",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "the field Mask() transforms it",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
@@ -196,6 +196,8 @@ LEFT = {
     "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() transforms it too"),
     "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too'),
     "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() transforms it too'),
+    "one mask of classes": (photo(m=SCENE[None]), Jagged(), "does not; the field Mask() transforms it too"),
+    "one mask of 0 and 255": (photo(m=np.uint8(255) * (SCENE[None] > 3)), Jagged(), "InstanceMasks() transforms masks too, Mask() a mask of classes"),
     "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() transforms masks too"),
     "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') transforms labels[:, 1:] * [width, height, width, height] too, with [:, 0] as their labels"),
 }  # fmt: skip

@@ -15,14 +15,14 @@ from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pad import Pad
-from pinfeed.fields.stack import Keep
+from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Boxes, Target, require_as_many
 from pinfeed.functional.sequences import JaggedBatch, Padded
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
 # lengths after this many images, or fewer if there is a row per box.
 _OF_BOXES = re.compile(
-    "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|instance|object|names|"
+    "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|attrs|instance|object|names|"
     "annotation|track|polygon|segment|ignore|^ids?$",
     re.IGNORECASE,
 )
@@ -117,10 +117,12 @@ class ImageGroup:
                 equal = self._equal_counts.setdefault(keys, [])
                 if is_all and (equal is None or len(equal) >= _ENOUGH):
                     continue  # nothing to raise, and nothing to learn
-                is_named = any(map(_is_of_boxes, keys))
+                items = _items(batch) if field is None or isinstance(field, Stack) else []
+                inner = items[0] if items and isinstance(items[0], Mapping) else ()
+                is_named = any(map(_is_of_boxes, (*keys, *inner)))
                 if isinstance(field, Keep) or (equal is None and not is_named):
                     continue
-                if not np.array_equal(_counts(batch, counts, is_named), counts):
+                if not np.array_equal(_counts(batch, items, counts, is_named), counts):
                     self._equal_counts[keys] = None
                     continue
                 equal = [] if equal is None else equal
@@ -130,13 +132,14 @@ class ImageGroup:
                 # Rows of something else can be equally many, such as the rows of a matrix.
                 is_table = field is None and getattr(batch, "ndim", 0) == 3
                 is_table = is_table and batch.shape[1] != batch.shape[2]
+                is_table |= field is None and bool(items) and _is_table(items)
                 is_likely = is_table and len(equal) >= _ENOUGH and equal[0] > 1
                 if is_all or not (is_named or is_clear or is_likely):
                     continue
                 path = "".join(f"[{key!r}]" for key in keys)
                 text = f"has a value for each box of [{self._boxes!r}], and some boxes were dropped"
                 hint = f"{_drops(first, self.labels)}, Keep() leaves them as they are"
-                if isinstance(batch, list) and isinstance(batch[0], tuple):  # of strings
+                if items and getattr(items[0], "ndim", 0) != 1:  # no numbers
                     hint = (
                         f"Keep() leaves them as they are, and with it {_drops(first, self.labels)}"
                     )
@@ -147,7 +150,8 @@ class ImageGroup:
                 if not (is_named or is_clear):
                     self._equal_counts[keys] = None
                     text = f"Collate: entry {path} seems to have {text[4:]}; {hint}"
-                    warnings.warn(f"{text}, and so does Stack()", stacklevel=2)
+                    text += "" if items else ", and so does Stack()"
+                    warnings.warn(text, stacklevel=2)
                     continue
                 raise ValueError(Problem("", f"Collate: entry {path} {text}", hint=hint))
 
@@ -239,12 +243,26 @@ def _drops(key: Any, labels: Sequence[Any]) -> str:
     return f"Boxes(labels={(*labels, key)!r}) drops values with their boxes"
 
 
-def _counts(batch: Any, boxes: Any, is_named: bool) -> Any:
+def _items(batch: Any) -> list[Any]:
+    """Returns the batches of the items of lists, which have one length; empty for anything else."""
+    is_list = isinstance(batch, list) and not any(isinstance(item, str | bytes) for item in batch)
+    return batch if is_list else []
+
+
+def _is_table(items: list[Any]) -> bool:
+    """Whether items are dicts, or have another length than the list, unlike the rows of a matrix."""
+    first, width = items[0], len(items)
+    if isinstance(first, list):
+        width = len(first)
+    elif isinstance(first, torch.Tensor) and first.ndim == 2:
+        width = first.shape[1]
+    return isinstance(first, Mapping) or width != len(items)
+
+
+def _counts(batch: Any, items: list[Any], boxes: Any, is_named: bool) -> Any:
     """Returns the number of items of each sample, None if unknown. ``boxes`` has the box counts."""
-    samples = len(boxes)
-    if isinstance(batch, list) and batch:  # of lists of numbers or strings, which have one length
-        shapes = {(len(x),) if isinstance(x, tuple) else getattr(x, "shape", None) for x in batch}
-        return np.full(samples, len(batch)) if shapes == {(samples,)} else None
+    if items:
+        return np.full(len(boxes), len(items))
     if isinstance(batch, JaggedBatch):
         return np.diff(batch.offsets)
     if isinstance(batch, Padded) and batch.lengths is not None:

@@ -20,7 +20,7 @@ from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.patches import Patches
 from pinfeed.fields.stack import Keep, Stack
-from pinfeed.fields.targets import Target
+from pinfeed.fields.targets import Target, are_classes
 from pinfeed.structure import children, is_container
 
 _BOXES = re.compile(NAME.format("b?box(?:es)?|bbs|detections?|dets?|rects?|rois?"), re.IGNORECASE)
@@ -381,6 +381,8 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     if is_float and size[0] == size[1] and not _MAPS.search(key):
         return "", ""  # such as a square matrix of weights
     if len(shape) == 3 and shape[1:] == size and not is_float:
+        if are_classes(array):
+            return "a mask", f"the field Mask({image}) transforms it too"
         classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
         return "masks", f"the field InstanceMasks({image}) transforms masks too{classes}"
     if shape == size or (shape == (*size, 1) and not is_float):

@@ -33,6 +33,10 @@ _OTHER_SIZE = (
     "outside: if they are in pixels of an image of another size, scale them; if the image was cut "
     "from a larger one, leave out the ones outside"
 )
+_OTHER_UNIT = (
+    "the unit may differ: scale boxes in thousandths, or in pixels of an image of another size, "
+    "to pixels of their image"
+)
 _TURNED = "columns in the order boxes[:, [1, 0, 3, 2]]"
 # Number of boxes or points of the first batches to check together.
 _ENOUGH = 512
@@ -149,14 +153,18 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
     is_across = _is_beyond(corners[:, ::2], limits[:, :1])
     raw = in_format(corners, format)
     alternatives = {
-        f'format="{other}"': (raw.copy(), other) for other in FORMATS if other != format
+        f'format="{other}"': (raw.copy(), other)
+        for other in (*FORMATS[1:], FORMATS[0])
+        if other != format
     }
+    formats = [*alternatives]
     swapped = raw[:, [1, 0, 3, 2]]
     alternatives[_TURNED] = swapped, format
     if format != "xyxy":  # TensorFlow's y1, x1, y2, x2
         alternatives[f'format="xyxy" and {_TURNED}'] = swapped.copy(), "xyxy"
     min_count = is_far.sum()
-    hints: list[tuple[int, str]] = []
+    counts: dict[str, int] = {}  # of boxes that do not fit
+    fitting: list[str] = []
     for alternative, (boxes, other) in alternatives.items():
         # Objects often leave images at the top or bottom only, but seldom at one of the other sides.
         is_swap = other == format
@@ -170,17 +178,34 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         min_count = min(min_count, far_misfits.sum())
         flags, share = (is_far, 0.1) if is_swap else (is_beyond, _SHARE)
         are_many = len(boxes) >= _CERTAIN and _are_many(flags, share)
-        if not misfits.any() and (is_huge.any() or are_many):
-            hints.append((0, f"all boxes so far are inside with {alternative}"))
-        elif _are_more(flags, misfits) or _are_more(is_far, far_misfits):
-            which = "most" if misfits.any() else "all"
-            hints.append((misfits.sum(), f"{which} boxes so far are inside with {alternative}"))
-    if hints:
-        return min(hints, key=lambda hint: hint[0])[1]
+        counts[alternative] = int(misfits.sum())
+        is_inside = not misfits.any() and (is_huge.any() or are_many)
+        if is_inside or _are_more(flags, misfits) or _are_more(is_far, far_misfits):
+            fitting.append(alternative)
+    if fitting:
+        best = min(fitting, key=counts.__getitem__)
+        least = counts[best]
+        if 2 * least > len(raw) or _are_thousandths(raw, limits):
+            return _OTHER_UNIT
+        most = min(least + max(1, len(raw) // 10), max(_CERTAIN, 8 * least) - 1)
+        names = [name for name in formats if name in counts and counts[name] <= most]
+        names = names if best in formats else [best]
+        which = "most" if max(counts[name] for name in names) else "all"
+        hint = f"{which} boxes so far are inside with {' or '.join(names)}"
+        return f"{hint}: draw a few to see which" if len(names) > 1 else hint
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
     is_certain = _are_many(is_far, 0.5) and 2 * min_count >= is_far.sum() and not is_crop
     return f"most boxes are {_OTHER_SIZE}" if is_certain else ""
+
+
+def _are_thousandths(raw: npt.NDArray[Any], limits: npt.NDArray[Any]) -> bool:
+    """Whether boxes of any format seem to count from 0 to 1000, whatever the size of the image."""
+    is_larger = raw > limits.max(1, keepdims=True) + _TOLERANCE
+    is_both = is_larger[:, ::2].any() and is_larger[:, 1::2].any()
+    return bool(
+        is_both and raw.min() >= 0 and raw.max() <= 1000 and is_larger.any(1).mean() > _SHARE
+    )
 
 
 def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -13,7 +14,15 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, DType, Problem, checked_choice, checked_number, torch_dtype
+from pinfeed.arguments import (
+    ARRAYS,
+    DType,
+    Problem,
+    checked_choice,
+    checked_number,
+    host_array,
+    torch_dtype,
+)
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
     FORMATS,
@@ -34,6 +43,9 @@ from pinfeed.runtime import get_num_threads
 from pinfeed.sources.source import Source
 
 _MASKS = (torch.uint8, torch.bool)
+
+# Number of single masks to check for classes; the first few show what the values are.
+_SINGLE_MASKS = 64
 
 # Pixels by which x2 may be less than x1, because computed annotations are rounded.
 _ROUNDING = 1e-3
@@ -301,7 +313,8 @@ class InstanceMasks(Target):
 
     Samples have shape (n, H, W), uint8 or bool, with the size of their image. Masks are resized with
     ``"nearest-exact"`` and padded with zeros to the size of the batch of images: values are
-    (total, H, W). If `Boxes` of the same images drop a box, its mask is dropped too.
+    (total, H, W). If `Boxes` of the same images drop a box, its mask is dropped too. A single uint8
+    mask with other values than 0 and 1, or 0 and 255, warns, because it can be a mask of classes.
 
     Args:
         image: Key of the images in the same dict.
@@ -328,6 +341,7 @@ class InstanceMasks(Target):
         if dtype not in _MASKS:
             raise TypeError(f"InstanceMasks: dtype must be one of {_MASKS}, got {dtype!r}")
         self.dtype = dtype
+        self._unchecked = _SINGLE_MASKS
         self._format = _core.ImageFormat(
             mean=np.zeros(()), std=np.ones(()), scale=None, input="HW", output="HW", dtype="uint8"
         )
@@ -350,6 +364,16 @@ class InstanceMasks(Target):
                     is_tensor = isinstance(masks, torch.Tensor)
                     hint = f"masks{'.bool()' if is_tensor else '.astype(bool)'} converts masks of 0 and 1"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))
+            if self.dtype != torch.bool and self._unchecked > 0 and len(masks) == 1:
+                self._unchecked -= 1
+                if are_classes(masks):
+                    self._unchecked = 0
+                    image = "" if self.image == "image" else repr(self.image)
+                    text = f"{context.name} of sample {position} is one mask with values up to {masks.max()}; "
+                    text += (
+                        f"use Mask({image}) if they are classes, or dtype=torch.bool for an object"
+                    )
+                    warnings.warn(text, stacklevel=2)
         return samples
 
     @override
@@ -430,6 +454,16 @@ def _wrong_shape(
     sample = int(np.flatnonzero(np.diff(offsets))[0]) if len(items) else 0
     got = f"an array of shape {(int(offsets[sample + 1] - offsets[sample]), *items.shape[1:])}"
     return ValueError(Problem(context.name, expected, got, hint, sample=sample))
+
+
+def are_classes(masks: Any) -> bool:
+    """Whether masks are a single one, with other values than 0 and 1 or 0 and 255."""
+    array = host_array(masks)
+    if array is None or len(array) != 1 or not array.max(initial=0) > 1:
+        return False
+    values = np.unique(array)
+    # A soft mask, or one of an object that was stored as JPEG, has values beside 255.
+    return 254 not in values and {*values.tolist()} - {0} != {255}
 
 
 def _is_empty(sample: Any) -> bool:
