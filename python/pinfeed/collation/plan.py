@@ -269,8 +269,7 @@ class Group:
         columns = [sources[key] for key in self._sources] if is_mapping else parts(sources)
         if self._plain:
             rows = [source.rows for source in columns if type(source) is ArraySource]
-            # There are more columns than names if an absent entry hides one.
-            if len(rows) == len(columns) == len(self._names):
+            if len(rows) == len(columns):
                 target, threads = batch_allocator(self._context.pin), get_num_threads()
                 keys = self._names if is_dict else None
                 batch = _core.gather_columns(rows, indices, target, self._plain, threads, keys)
