@@ -283,7 +283,7 @@ def test_bad_padded(bad):
         pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
 
 
-@pytest.mark.parametrize("key", ["edge_index", "adjacency", "edges"])
+@pytest.mark.parametrize("key", ["edge_index", "adjacency", "edges", "edge_label_index"])
 @pytest.mark.parametrize("counts", [(7, 7), (7, 5)])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_edges_in_columns(counts, kind, key):
