@@ -101,12 +101,14 @@ def main():
         if step == 40:
             break
 
-    states = {"model": model.state_dict(), "loader": loader.state_dict()}
+    parts = {"model": model, "optimizer": optimizer, "loader": loader}
+    states = {name: part.state_dict() for name, part in parts.items()}
     torch.save(states, "checkpoint.pt")
 
-    # Resume, in a new process.
+    # Resume; in a real job, in a new process.
     checkpoint = torch.load("checkpoint.pt")
     model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
     loader = new_loader(tokens)
     loader.load_state_dict(checkpoint["loader"])
     for batch in loader:  # the remaining batches of this epoch

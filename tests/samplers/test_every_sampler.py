@@ -398,11 +398,11 @@ def test_states_of_other_samplers(make):
 
 BAD_STATES = [
     ({"planning": 0}, ValueError, "the state is from another sampler: planning is 0 in the state"),
-    ({"epoch": -1}, ValueError, "epoch of the state must be at least 0, got -1"),
-    ({"epoch": 0.5}, TypeError, r"epoch of the state must be an integer, got 0\.5"),
-    ({"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
-    ({"consumed": None}, TypeError, "consumed of the state must be an integer, got None"),
-    ({"consumed": 99}, ValueError, r"consumed of the state must be at most \d+, the size of epoch 0, got 99"),
+    ({"epoch": -1}, ValueError, r"state\['epoch'\] must be at least 0, got -1"),
+    ({"epoch": 0.5}, TypeError, r"state\['epoch'\] must be an integer, got 0\.5"),
+    ({"consumed": -1}, ValueError, r"state\['consumed'\] must be at least 0, got -1"),
+    ({"consumed": None}, TypeError, r"state\['consumed'\] must be an integer, got None"),
+    ({"consumed": 99}, ValueError, r"state\['consumed'\] must be at most \d+, the size of epoch 0, got 99"),
 ]  # fmt: skip
 
 

@@ -188,7 +188,7 @@ LAST_OF_TWO = {"uneven": "keep", "rank": 1, "world_size": 2}
             ValueError, "rank is 0 in the state and 1 here, world_size is 1 in the state and 2"),
         ({}, {}, {key: STATE[key] for key in STATE if key != "windows"}, ValueError, "got one without windows"),
         ({}, {}, [], TypeError, "state must be the state of this worker, got a list; load the list into a Dev"),
-        ({}, {}, STATE | {"consumed": -1}, ValueError, "consumed of the state must be at least 0, got -1"),
+        ({}, {}, STATE | {"consumed": -1}, ValueError, "state['consumed'] must be at least 0, got -1"),
     ],
 )  # fmt: skip
 def test_states_of_other_streams(stream, changes, state, error, words):

@@ -225,7 +225,7 @@ BAD_STATES = {
     [
         (5, TypeError, "state must be a dict, got int"),
         ({}, ValueError, "got one without epoch, yielded, arrived, starts"),
-        *((a_state() | {key: value}, TypeError if "an int" in expected else ValueError, f"{key} of the state .*{expected}")
+        *((a_state() | {key: value}, TypeError if "an int" in expected else ValueError, rf"state\['{key}'\] .*{expected}")
           for key, values in BAD_STATES.items() for value, expected in values),
     ],
 )  # fmt: skip
@@ -269,7 +269,7 @@ def test_a_stream_that_became_shorter(buffer):
 def test_resume_reads_from_too_late_a_start():
     dataset = StreamDataset(range(8), open_shard=lambda n: range(3))
     dataset.load_state_dict(dataset.state_dict() | {"yielded": 5, "starts": [[2, 6]]})
-    with pytest.raises(ValueError, match="starts of the state must reach back to sample 5"):
+    with pytest.raises(ValueError, match=r"state\['starts'\] must reach back to sample 5"):
         list(dataset)
 
 

@@ -68,7 +68,7 @@ class _Settings:
     def refuse_kind(self, names: list[str]) -> None:
         raise TypeError(
             f"Image: processor must be one of {', '.join(names)}, or have one, got {self._kind}; write the "
-            "arguments of Image yourself, or use Patches for models of native resolution"
+            "arguments of Image yourself, or use Patches for native-resolution models"
         )
 
     def __getitem__(self, key: str) -> Any:

@@ -86,11 +86,10 @@ class CollateRandomState:
         else:
             raise ValueError(
                 f"Collate: seed={self.seed} needs the index of each sample, got a plain "
-                f"{type(samples).__name__} of samples; to call the Collate yourself, pass "
-                "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset, not its samples; "
-                "in a loader of another dataset, wrap the dataset: "
-                "DataLoader(pinfeed.IndexedDataset(dataset), ...); or name the "
-                'key of an integer in each sample: Collate(..., id_key="id"); or leave out seed'
+                f"{type(samples).__name__} of samples; wrap the loader's dataset: "
+                "DataLoader(pinfeed.IndexedDataset(dataset), ...); or name the key of an integer in each "
+                'sample: Collate(..., id_key="id"); or leave out seed; to call the Collate yourself, pass '
+                "dataset.__getitems__([0, 1, ...]) of an IndexedDataset or an ArrayDataset"
             )
         copies = None if batch is None else batch.copies
         if epoch is None and last_batch is not None:

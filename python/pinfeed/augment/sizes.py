@@ -81,7 +81,7 @@ class Resize(Resizing):
 
 
 class RandomResizedCrop(Resizing):
-    """Crops a random area and aspect ratio of the image and resizes it, antialiased.
+    """Crops a random area of random aspect ratio and resizes it, antialiased.
 
     It draws up to ten crops until one fits the image. If none fits, it uses the largest centered crop
     with a ratio in range.

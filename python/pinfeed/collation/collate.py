@@ -26,7 +26,7 @@ class Collate:
     """A ``collate_fn`` for any DataLoader: one native pass per entry, into reused memory.
 
     Args:
-        fields: Fields in the structure of a sample: one `Field` if samples are arrays, a dict of fields
+        fields: Fields, nested like a sample: one `Field` if samples are arrays, a dict of fields
             for dicts, a tuple for tuples, nested to any depth. Entries without a field (left out of a
             dict, or None) get `Stack`. None stacks all entries. In a dict, `Field.from_key` reads another
             key, and `Field.allow_missing` skips an entry that all samples lack.

@@ -47,8 +47,9 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     """Finds the slow stage of a training loop, and recommends changes that were faster in trials.
 
     It runs loops over copies of the loader's parts: unchanged, with other worker counts, and with
-    batches that are already in memory. Then it tries changes that keep the batches equal, each several times, alternating with the
-    unchanged loop. It recommends a change whose gain exceeds the noise from other processes.
+    batches that are already in memory. Then it tries changes that keep the batches equal, several times
+    each, in turn with the unchanged loop. It recommends a change whose gain exceeds the noise from
+    other processes.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
     afterwards. The step is executed, so pass a model that may be trained.

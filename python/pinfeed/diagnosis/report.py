@@ -43,8 +43,8 @@ class Report:
     def limit(self) -> str:
         """The stage or resource that bounds the loop.
 
-        One of ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
-        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"``,
+        ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
+        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"`` or
         ``"unexplained"``.
         """
         return self.measured.limit()

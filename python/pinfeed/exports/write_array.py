@@ -284,8 +284,8 @@ class _Entry:
         """Raises if a shape does not fit the first sample's."""
         if not shape and not self._takes_numbers:
             raise ValueError(
-                f"{where}: expected an array or a list of numbers, got a number; numbers go into a "
-                ".npy file, or into dicts"
+                f"{where}: expected an array or a list of numbers, got a number; end the "
+                "path in .npy, or pass dicts"
             )
         first = shape if self._shape is None else self._shape
         self._shape = first

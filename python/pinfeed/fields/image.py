@@ -76,11 +76,11 @@ class Image(Field):
             ``"HW"`` is (B, H, W).
         dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype
             that holds all values of the samples' dtype, such as ``torch.int64`` for masks. Integers
-            keep their values and exclude mean, std and scale.
+            keep their values, without mean, std and scale.
         channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
             channels_last_3d with ``"CTHW"``.
-        pad_value: Value, or one per channel, of the padding on the right and bottom of smaller images;
-            not normalized. None: images must have equal sizes after ``augment``.
+        pad_value: Value, or one per channel, to pad smaller images right and below; not normalized.
+            Needed by ``multiple_of``, ``sizes``, ``mask``. None: sizes must match.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
         sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
@@ -95,9 +95,9 @@ class Image(Field):
         interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
             list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
             as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
-            ``"bilinear"``. Required to resize one-channel images that can be masks.
-        resize_dtype: Dtype for resizing. None: bytes are rounded to bytes, as by
-            ``torch.nn.functional.interpolate`` on CPUs, and other dtypes are resized in float32.
+            ``"bilinear"``. Required to resize one-channel images that may be masks.
+        resize_dtype: Dtype for resizing. None: bytes are resized to bytes, as by
+            ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32.
             ``torch.float32``: bytes aren't rounded before normalization.
         rng_stream: Number of the random stream. Fields with different numbers draw independently, for
             two views of one image.
@@ -120,12 +120,7 @@ class Image(Field):
         >>> batch.shape, sizes.tolist()
         (torch.Size([2, 3, 16, 16]), [[8, 6], [5, 9]])
 
-        Class masks:
-
-        >>> mask = pinfeed.Image(input="HW", output="HW", dtype=torch.int64)
-        >>> batch = pinfeed.Collate(mask)([np.zeros((8, 6), np.uint8)])
-        >>> batch.shape, batch.dtype
-        (torch.Size([1, 8, 6]), torch.int64)
+        For class masks, use `Mask`.
     """
 
     @with_hints(
@@ -267,7 +262,7 @@ class Image(Field):
         """Creates a field equivalent to an image processor of transformers.
 
         It resizes, crops the center, rescales, normalizes and pads as in the processor's settings.
-        Use `Patches.from_processor` for models of native resolution.
+        Use `Patches.from_processor` for native-resolution models.
 
         Args:
             processor: The image processor of ViT, DeiT, BEiT, CLIP, SigLIP, BiT and DINOv2, ConvNeXt,

@@ -66,8 +66,8 @@ class Pack(Field):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range. When samples are collated: if the batch carries no
-            row layout, a sample's length differs from the sampler's or from the sample under ``input_ids``, or
-            there are 2**31 tokens or more.
+            row layout, a length differs from the sampler's or from that of ``input_ids``, or there are
+            2**31 tokens or more.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])

@@ -38,7 +38,7 @@ class Pad(Field):
     """Pads samples of different sizes to the longest and stacks them: tokens, audio, masks.
 
     Returns a tensor of shape (B, L, ...), or a `Padded`. Samples are ndarrays, CPU tensors or lists of
-    numbers, of one rank and dtype; or strings, which become bytes (str as UTF-8).
+    numbers, of one ndim and dtype; or strings, which become bytes (str as UTF-8).
 
     Samples can also be lists of C sequences each, such as the answers of a multiple-choice question.
     They become (B, C, L); ``lengths`` (B, C) and ``mask`` (B, C, L) then need keys.
@@ -58,7 +58,7 @@ class Pad(Field):
             under that key of a dict batch. None: False in a dict, True elsewhere.
         mask: Return a mask, bool of shape (B, L), True for data. True or a string: as for ``lengths``.
         mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
-        like: Key of another `Pad` in the same dict, such as the tokens of these labels. This `Pad` uses
+        like: Key of another `Pad` in the same dict; for labels, their tokens. This `Pad` uses
             its ``side``, ``axes``, ``max_length`` and ``multiple_of``, and each sample must have equal
             lengths under both keys. None: `Collate` warns once if labels seem to need ``like``. False:
             no warning, for separate sequences such as the labels of an encoder-decoder.

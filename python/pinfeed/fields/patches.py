@@ -60,16 +60,16 @@ class Patches(Field):
         dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without
             mean, std and scale.
         input: Memory layout of samples, as in `Image`; ``"THWC"``, for example, for clips.
-        interpolation: Resampling, antialiased: ``"bicubic"``, ``"bilinear"``, or ``"nearest-exact"`` or
-            ``"nearest"``, as in `Image`.
+        interpolation: Antialiased ``"bicubic"`` or ``"bilinear"``; or ``"nearest-exact"`` or ``"nearest"``,
+            as in `Image`.
         min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Images are resized
             to multiples of patch_size × merge, preserving the aspect ratio as closely as possible, as
             ``smart_resize`` of Qwen2-VL does. An aspect ratio above 200 raises ValueError.
         max_pixels: Maximum number of pixels per frame.
-        max_patches: Maximum number of patches. Images are resized to the largest size of their ratio
-            with at most this many patches, as SigLIP 2 does. Without ``max_pixels`` or
-            ``max_patches``, sides must be multiples already.
-        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
+        max_patches: Maximum number of patches. Images get the largest size of their ratio that fits,
+            as SigLIP 2 does. Without ``max_pixels`` and ``max_patches``, sides must be multiples
+            of patch_size × multiple_of.
+        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All

@@ -110,7 +110,7 @@ class Boxes(Target):
         output: Format of the batch. None: the same as ``format``.
         normalized: Unit of the batch. False: pixels. True: fractions of the batch's height and width.
             ``"image"``: fractions of each image's own size, without padding.
-        min_size: Minimum width and height in pixels of the batch; smaller boxes are dropped.
+        min_size: Minimum side, in pixels after ``augment``; smaller boxes are dropped.
         min_area: Minimum area in square pixels of the batch; smaller boxes are dropped.
         labels: Keys in the same dict with one value per box, such as ``("labels", "area", "iscrowd")``.
             They become `JaggedBatch`es, or lists if their field is `Keep` (for names), without the
@@ -246,7 +246,7 @@ class Points(Target):
 
     Samples have shape (n, 2) or (n, points, 2), with x and y in pixels. A third number, as in COCO, can
     follow: it is 0 for unknown points, and becomes 0 for points outside the crop. The center of the
-    first pixel is (0.5, 0.5): add 0.5 to coordinates that are pixel numbers, as in COCO.
+    first pixel is (0.5, 0.5): add 0.5 to coordinates that are pixel indices, as in COCO.
 
     Points are not clipped, and flips don't swap left and right keypoints. If `Boxes` of the same images
     drop a box, the points of its object are dropped too.
@@ -314,7 +314,7 @@ class InstanceMasks(Target):
     Samples have shape (n, H, W), uint8 or bool, with the size of their image. Masks are resized with
     ``"nearest-exact"`` and padded with zeros to the size of the batch of images: values are
     (total, H, W). If `Boxes` of the same images drop a box, its mask is dropped too. A single uint8
-    mask with other values than 0 and 1, or 0 and 255, warns, because it can be a mask of classes.
+    mask with values other than 0 and 1, or 0 and 255, warns, because it may be a mask of classes.
 
     Args:
         image: Key of the images in the same dict.

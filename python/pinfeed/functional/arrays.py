@@ -54,7 +54,7 @@ def normalize(
 
     Every value becomes ``(x * scale - mean) / std``, computed as
     ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
-    results round that float32 to nearest even. Values are the same on every machine.
+    results are that float32, rounded to even. Values are the same on every machine.
 
     Args:
         images: Array of uint8, uint16, int16, float16, bfloat16 or float32, in the layout ``input``,

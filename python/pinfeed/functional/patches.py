@@ -199,7 +199,7 @@ def patch_grid(
         width: Width in pixels: an integer or an array.
         patch_size: Rows and columns of a patch, in pixels.
         merge: Size of merge × merge patch blocks, as in `Patches`.
-        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
+        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
         min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
         max_pixels: Maximum number of pixels after the resize.
         max_patches: Maximum number of patches after the resize.
@@ -261,9 +261,9 @@ def patchify(
         merge: Size of merge × merge patch blocks, as in `Patches`.
         temporal: Number of frames per patch; the last frame is repeated to fill one.
         interpolation: Resampling, as in `Patches`.
-        multiple_of: Divisor of the grid's numbers of rows and columns. None: ``merge``.
+        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
         min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Without these
-            two and ``max_patches``, sides must be multiples already.
+            and ``max_patches``, images aren't resized and must fit.
         max_pixels: Maximum number of pixels per frame.
         max_patches: Maximum number of patches.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.

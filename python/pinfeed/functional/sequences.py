@@ -48,7 +48,7 @@ class Padded(_Parts):
     Attributes:
         values: Padded samples, a tensor or ndarray of shape (B, L, ...).
         lengths: Lengths of the data, int64 of shape (B,), or (B, n) for n axes; None unless requested.
-        mask: Mask of the data, bool of shape (B, L), or with every padded axis; None unless requested.
+        mask: Mask of the data, bool of shape (B, L), or (B, L, ...) for n axes; None unless requested.
 
     Example:
         >>> padded = pinfeed.Padded(np.zeros((1, 2)), np.array([2]))
@@ -228,7 +228,7 @@ def pad(
     """Pads samples of different sizes into one array, in one pass.
 
     Args:
-        sequences: Samples (L, ...) of one rank and dtype: a list of ndarrays, CPU tensors or lists of
+        sequences: Samples (L, ...) of one ndim and dtype: a list of ndarrays, CPU tensors or lists of
             numbers; a `RaggedArray`, `Rows` of one, or a `JaggedBatch`. Lists of integers count as
             int64, lists of floats as float32. A `JaggedBatch` can be on CUDA; if its offsets are there
             too, this waits for the device once.
@@ -238,7 +238,7 @@ def pad(
             shape (C, H, W). None: all axes; ``max_length`` and ``multiple_of`` then apply to axis 0.
         max_length: Maximum length along ``axes``; longer samples are cut on the padded side.
         multiple_of: Number, or a tuple with one for each of ``axes``; sizes along ``axes`` are rounded
-            up to multiples of it, at least one.
+            up to multiples of it, 0 to one.
         dtype: Dtype of the result, if ``torch.can_cast`` allows the cast; samples can then differ in
             dtype. Integers that don't fit raise an error; on CUDA they wrap, as with ``Tensor.to``.
         scale: Factor for integers: ``scale=2**-15`` maps int16 to -1..1. The result is float32 unless
@@ -258,7 +258,7 @@ def pad(
 
     Raises:
         TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
-        ValueError: If the batch is empty, a sample is 0-d, ranks differ, axes outside ``axes`` differ,
+        ValueError: If the batch is empty, a sample is 0-d, ndims differ, axes outside ``axes`` differ,
             ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
 
     Example:

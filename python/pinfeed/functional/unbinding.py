@@ -23,8 +23,8 @@ def unbind(batch: Any) -> list[Any]:
     Args:
         batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with the same number of
             samples: `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list
-            is read either as such a structure, or as one item per sample (strings, lists of `Keep`); the
-            other entries decide. A batch that is itself a list is read as a structure if possible.
+            is such a structure, or has one item per sample (strings, lists of `Keep`), whichever fits
+            the other entries. A batch that is a list is a structure if possible.
 
     Returns:
         B samples, whose arrays share the memory of the batch. Tuples become lists, as in batches.

@@ -512,16 +512,15 @@ class DataCollatorWithFlattening(
     _Collator,
     _theirs.DataCollatorWithFlattening,  # type: ignore[misc]
 ):
-    """Drop-in replacement for transformers' ``DataCollatorWithFlattening``: (1, tokens), without padding.
+    """Drop-in replacement for transformers' ``DataCollatorWithFlattening``: shape (1, tokens), unpadded.
 
     Arguments and batches are the same as in transformers, except that a label is -100 where
-    ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0. `pinfeed.Pack` lists the models that
-    accept such batches.
+    ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0.
 
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, or another key has a list that can't be ignored (zeros in
-            ``token_type_ids`` and ``special_tokens_mask`` can, and ``position_ids`` that count from 0).
+            ``attention_mask`` has a 0, or another key has a list, except zeros in
+            ``token_type_ids`` and ``special_tokens_mask``, and ``position_ids`` that count from 0.
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:

@@ -34,7 +34,7 @@ from pinfeed.samplers.epoch_sampler import EpochSampler
 _OF_LOOPS = frozenset(("_plan", "_prefetcher", "_is_begun"))
 
 _LATER_ONE = (
-    "a later one began, because the loader has one iterator for all (a generator, or persistent workers); "
+    "a later one began, and both share the loader's iterator (a generator, or persistent workers); "
     "finish or drop one first"
 )
 
@@ -81,7 +81,7 @@ class DeviceLoader:
 
     **The loader** runs in the background thread, except for ``iter`` and the first batch. The loader must
     not write to a batch that it has returned. Without workers, a dataset's draws from a global generator
-    interleave with yours; a sampler's draws at the start of a loop keep their order. The thread uses the
+    mix with yours; a sampler's draws at the start of a loop don't. The thread uses the
     grad mode, autocast settings, default device and context variables that are set when you request the
     first batch.
 
@@ -91,8 +91,8 @@ class DeviceLoader:
     **State.** ``state_dict`` and ``load_state_dict`` exist if the loader has a ``state_dict``, or a
     ``batch_sampler`` of pinfeed. The state is the position after the last batch that you received. Load it
     before a loop, which then yields the remaining batches. A list with the states of all ranks resumes
-    with other rank and worker counts, if the sampler or stream supports it. During the first batch of a
-    loop the state is unknown: in a signal handler, set a flag, and save after the batch. If the loader has
+    with other rank and worker counts, if the sampler or stream supports it. Until a loop's first batch
+    arrives, the state is unknown: in a signal handler, set a flag, and save later. If the loader has
     its own state, as a StatefulDataLoader does, continuing an earlier loop raises RuntimeError.
 
     **Attributes** such as ``.sampler``, and ``len()``, are read from the loader. Set attributes on

@@ -80,7 +80,7 @@ def from_numpy(
         seed: Determines, with the epoch, the order and the random draws of fields (``augment`` of
             `Image`). None: a single process draws each order from torch's default generator, so
             that ``torch.manual_seed`` makes runs repeatable; several processes, or ``rank`` and
-            ``world_size``, use seed 0. With neither shuffling, seed nor rank, fields draw from that generator
+            ``world_size``, use seed 0. Without shuffling, seed and rank, fields draw from that generator
             batch by batch, ahead of the loop.
         fields: Fields that batch the arrays, as for `Collate`. None stacks them.
         device: Target device. None: the accelerator if there is one, else the CPU.

@@ -26,8 +26,8 @@ SENT = 6
 RECEIVED = 7  # main process
 
 _LOST = (
-    "pinfeed: a batch was lost: its DataLoader worker ended before sending it, or another process "
-    "started the worker"
+    "pinfeed: a batch was lost: its DataLoader worker ended early (see its own error), or another "
+    "process started it"
 )
 
 _workers: dict[tuple[int, int], _Worker] = {}  # by token

@@ -184,7 +184,7 @@ class EpochSampler(Sampler[Any]):
 
         The next pass starts at the beginning of the epoch, or at the position of a loaded state of the
         same epoch. A running pass keeps its epoch, and until it ends, `state_dict` describes it. If
-        the running pass is already in this epoch and continues, the call has no effect.
+        the running pass has this epoch and goes on, the call has no effect.
 
         Raises:
             TypeError: If ``epoch`` is not an integer.
@@ -239,8 +239,7 @@ class EpochSampler(Sampler[Any]):
         Use it with a plain DataLoader, whose workers run the sampler ahead of the loop.
 
         Args:
-            batches: Number of batches that the loop requested. If the loop has ended, this includes its
-                last request, for which there was no batch.
+            batches: Number of batches that the loop received, plus 1 if the loop has ended.
         """
         batches = checked_integer(batches, f"{self._name}: batches", 0)
         last = self._pass
@@ -276,12 +275,12 @@ class EpochSampler(Sampler[Any]):
         loaded: Any = self._state_of_all(state)
         needed = ("epoch", "consumed", "finished")
         require_state(loaded, needed, self._identity(), self._name, "sampler")
-        epoch = checked_integer(loaded["epoch"], f"{self._name}: epoch of the state", 0)
-        start = checked_integer(loaded["consumed"], f"{self._name}: consumed of the state", 0)
+        epoch = checked_integer(loaded["epoch"], f"{self._name}: state['epoch']", 0)
+        start = checked_integer(loaded["consumed"], f"{self._name}: state['consumed']", 0)
         units = self.units(epoch)
         if start > units:
             raise ValueError(
-                f"{self._name}: consumed of the state must be at most {units}, the size of epoch {epoch}, "
+                f"{self._name}: state['consumed'] must be at most {units}, the size of epoch {epoch}, "
                 f"got {start}"
             )
         finished = bool(loaded["finished"])

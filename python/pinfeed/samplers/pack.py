@@ -63,8 +63,8 @@ class PackSampler(EpochSampler):
         seq_length: Tokens per row.
         batch_size: Rows per batch and rank.
         strategy: ``"best_fit"`` packs tightest: documents are placed longest first, each into the
-            fullest row that fits. ``"first_fit"`` places documents in order, each into the first row
-            that fits; it preserves the order with ``shuffle=False``. ``"wrapped"`` cuts the
+            fullest row with room. ``"first_fit"`` places documents in order, each into the first row
+            with room; it preserves the order with ``shuffle=False``. ``"wrapped"`` cuts the
             concatenated tokens every ``seq_length``; a cut document continues in the next row, which
             doesn't see its beginning.
         overflow: How to handle documents longer than a row, unless wrapped: ``"error"`` raises,
@@ -74,7 +74,7 @@ class PackSampler(EpochSampler):
             length.
         documents_multiple_of: Each document is padded to a multiple of this number of tokens, as
             context parallelism requires.
-        shuffle: Whether to shuffle. With False, rows and documents of equal length keep their order.
+        shuffle: Whether to shuffle. False keeps the order of rows and of equally long documents.
         seed: Non-negative integer, the same on all ranks.
         balance: Quantity to balance across ranks in each step: the number of rows (``"count"``), the
             ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).

@@ -35,14 +35,14 @@ class ConcatArray(Source):
 
     Args:
         parts: At least one array, all of one kind, dtype and sample shape: paths of .npy files,
-            ndarrays, memmaps, CPU tensors, `RaggedArray` (also from `RaggedArray.split` without
+            ndarrays, memmaps, CPU tensors, `RaggedArray` (also a `RaggedArray.split` without
             overlap), or paths of directories with one `RaggedArray` each. Parts may be empty.
         samples: Whether each part is a single sample; all parts must then be paths of .npy files.
 
     For paths, only the file headers are read at first. A file is opened when its rows are read, and at
     most 256 files are open at a time. A batch that reads a modified, replaced or truncated file
     raises OSError. Batches that span more than 8 cached files check a file at most once a second,
-    so they can raise a second late. Any number of threads may read the array at once.
+    so errors can be a second late. Any number of threads may read the array at once.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative indices count from the end.
 

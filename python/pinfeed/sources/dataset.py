@@ -52,7 +52,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
             - the path of a directory that `RaggedArray.save` or `write_array` wrote; a directory of
               several arrays is a dict with the file names as keys.
 
-    Samples are views, of a tensor as tensors, otherwise as ndarrays, read-only if the array is.
+    Samples are views: tensors if the array is one, else ndarrays, read-only if the array is.
     Samples of a 1-D array are NumPy scalars. If a file is truncated while in use, the next
     batch raises OSError. Pass a memmap itself, not a tensor made from it: the file behind a tensor
     is unknown, so it is neither checked nor pickled as a path.
@@ -116,15 +116,15 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
         Args:
             table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``
-                (rows as after ``select``, ``filter`` and ``shuffle``; values as stored, regardless of
-                ``with_format``); a pandas (without its index) or polars DataFrame; or the path of a
+                (after ``select``, ``filter`` and ``shuffle``; values as stored, whatever
+                ``with_format`` says); a pandas (without its index) or polars DataFrame; or the path of a
                 Parquet file, which is read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
 
         Memory-mapped tables stay memory-mapped, and workers share them: spawn and forkserver workers
         map the file again, if it hasn't changed. Truncating a mapped file while it is in use crashes
-        the process, because Arrow doesn't tell which file it has mapped.
+        the process, because Arrow doesn't say which file it has mapped.
 
         Raises:
             TypeError: If a column has another type, such as dates, or ``table`` is not a table.
@@ -330,8 +330,8 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     """Wraps a dataset so that its batches carry sample indices, the epoch and the packing layout.
 
     `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row
-    layout of a `PackSampler`. `ArrayDataset` provides these itself, in a ``Subset`` all but the
-    layout. Other datasets provide only the samples. Any number of threads may read it at once, if the
+    layout of a `PackSampler`. `ArrayDataset` provides these itself (a ``Subset`` of one, not the
+    layout). Other datasets provide only samples. Any number of threads may read it at once, if the
     wrapped dataset allows that.
 
     Args:
@@ -484,8 +484,8 @@ def _in_path(path: str, name: str) -> Any:
             raise ValueError(
                 f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
                 f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) returns the paths by number: "
-                f"{_OF_SAMPLES}, and "
-                "ConcatArray(paths) files of many samples each; a dict of paths makes each file an entry"
+                f"{_OF_SAMPLES}, "
+                "ConcatArray(paths) files of many; or pass a dict of paths to make each file an entry"
             )
     return arrays
 

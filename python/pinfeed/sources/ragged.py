@@ -65,9 +65,8 @@ class RaggedArray(Source):
 
     - ``ragged[i]`` is a view; negative indices count from the end.
     - ``ragged[a:b]`` is a RaggedArray over the same memory.
-    - ``ragged[a:b:step]`` and ``ragged[indices]``, with integers in a list, an ndarray or a tensor,
-      copy into a new RaggedArray; so does ``ragged[mask]`` with an ndarray, a tensor or a list of bools, one
-      per sequence.
+    - ``ragged[a:b:step]``, ``ragged[indices]`` and ``ragged[mask]`` copy into a new RaggedArray. Indices
+      are integers, and a mask is one bool per sequence, in a list, an ndarray or a tensor.
 
     Attributes:
         documents: The sequence that each piece belongs to, int64, if `split` created the array;
@@ -285,7 +284,7 @@ class RaggedArray(Source):
         """Splits sequences into pieces of at most ``max_length``, sharing the values.
 
         Args:
-            max_length: Maximum length of a piece, at least 1. A shorter sequence, also an empty one,
+            max_length: Maximum length of a piece, at least 1. A shorter sequence, even an empty one,
                 is one piece.
             overlap: Number of values that a piece repeats from the end of the piece before; less than
                 ``max_length``.

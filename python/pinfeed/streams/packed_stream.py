@@ -169,7 +169,7 @@ class PackedStream(IterableDataset[Any]):
         del identity["batch_size"]  # may differ, because rows are distributed one by one
         require_state(state, _NEEDED, identity, "PackedStream", "stream")
         windows, consumed = (
-            checked_integer(state[key], f"PackedStream: {key} of the state", 0)
+            checked_integer(state[key], f"PackedStream: state[{key!r}]", 0)
             for key in ("windows", "consumed")
         )
         self._documents().load_worker_state(state["stream"])

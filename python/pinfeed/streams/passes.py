@@ -45,7 +45,7 @@ class StreamState(NamedTuple):
         ``identity`` is the part that must be the same.
         """
         require_state(state, cls._fields, identity, "StreamDataset", "stream")
-        name = "StreamDataset: {} of the state".format
+        name = "StreamDataset: state[{!r}]".format
         yielded = checked_integer(state["yielded"], name("yielded"), 0, _MAX_SAMPLES)
         arrived = state["arrived"]
         if arrived is not None:
@@ -184,7 +184,7 @@ def _checked_left(left: Any, shards: int) -> list[Start]:
         or checked[-1][1] != 0
     ):
         raise ValueError(
-            "StreamDataset: left of the state must be pairs of integers for shards in order, out of "
+            "StreamDataset: state['left'] must be pairs of integers for shards in order, out of "
             f"{shards}, as state_dict() has them; got {left!r}"
         )
     return checked
@@ -199,7 +199,7 @@ def _checked_starts(starts: Any, shards: int) -> list[Start]:
         or checked[-1][0] > shards
     ):
         raise ValueError(
-            "StreamDataset: starts of the state must be pairs of integers for neighboring shards, "
+            "StreamDataset: state['starts'] must be pairs of integers for neighboring shards, "
             f"out of the {shards} that this worker reads, as state_dict() has them; got {starts!r}"
         )
     return checked

@@ -45,7 +45,7 @@ class CombinedState:
     def __init__(self, states: list[dict[str, Any]], shards: int, uneven: Uneven) -> None:
         self._shards = shards
         self._world_size, self._workers = (
-            checked_integer(states[0].get(name), f"StreamDataset: {name} of the state", 1)
+            checked_integer(states[0].get(name), f"StreamDataset: state[{name!r}]", 1)
             for name in ("world_size", "workers")
         )
         states_by_rank = {(state.get("rank"), state.get("worker")): state for state in states}

@@ -206,7 +206,7 @@ class ShardReader:
         self.drop_starts(self._first_needed())  # over all ranks, which share one state
         if self.starts[0][1] > position:
             raise ValueError(
-                "StreamDataset: starts of the state must reach back to sample "
+                "StreamDataset: state['starts'] must reach back to sample "
                 f"{position} of the shards, got {self.starts[0][1]}"
             )
         first_index = bisect_right(self.starts, position, key=lambda start: start[1]) - 1

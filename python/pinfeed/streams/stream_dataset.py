@@ -64,8 +64,8 @@ class StreamDataset(IterableDataset[Any]):
             neither.
 
     - The source must not shard by itself, or samples are lost. With several workers, an
-      ``IterableDataset`` of torch raises TypeError, because it can shard; a Hugging Face
-      ``IterableDataset`` is read completely in each worker. If a source shards over ranks, as after
+      ``IterableDataset`` of torch raises TypeError, because it can shard; the shards of a
+      Hugging Face one are split, or if a function returns it, each worker reads all of it. If a source shards over ranks, as after
       ``split_dataset_by_node``, pass ``rank=0, world_size=1``.
     - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
       per worker, because some workers get one shard more than others.
@@ -73,8 +73,8 @@ class StreamDataset(IterableDataset[Any]):
       worker reads everything, and drops the samples of other workers.
     - All workers must see the same shards in the same order, so sort directory listings.
     - With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn; the
-      workers of a rank get whole shards. A worker's last samples, if too few for all ranks, are dropped
-      or repeated: at most ``world_size - 1`` per worker. All ranks need the same number of workers.
+      workers of a rank get whole shards. If a worker's last samples are too few for all ranks, they are
+      dropped or repeated: at most ``world_size - 1``. All ranks need the same number of workers.
 
     Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
     the same number of passes. `Collate` draws random numbers for the same epoch. The order depends on

@@ -73,7 +73,7 @@ def to_tensorflow(
             argument has the wrong type.
         ValueError: If the loader yields no batch, or names or the signature don't fit.
         ImportError: If TensorFlow is not installed.
-        tf.errors.OpError: In a loop, if a dtype, a shape or the structure changes, the length was
+        tf.errors.OpError: In a loop, if a dtype, a shape or the structure changes, ``len`` was
             wrong, or an earlier loop has exhausted a generator.
 
     Example:
