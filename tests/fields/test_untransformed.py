@@ -483,6 +483,7 @@ NAMED = {
     "gtBoxes": (CORNERS[:1], "Boxes() transforms boxes too"),
     "bbs": (CORNERS / 40, "Boxes() transforms boxes too"),
     "detections": (FIVE / 40, "Boxes() transforms boxes of shape (n, 4) too"),
+    "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() transforms boxes of shape (n, 4) too"),
     "handKeypoints": (KEYPOINTS[0], "Points() transforms points too"),
     "pts": (KEYPOINTS[0, :, :2], "Points() transforms points too"),
     "lmks": (KEYPOINTS[0, :, :2], "Points() transforms points too"),

@@ -366,7 +366,8 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     """Returns what an array looks like beside an image of this size, and the hint; empty if nothing."""
     shape = tuple(array.shape)
     is_empty = shape == (0,)
-    if has_name(key, _BOXES) and (is_empty or (len(shape) in (1, 2) and shape[-1] in (4, 5))):
+    columns = {1: (4, 5), 2: (4, 5, 6)}.get(len(shape), ())  # also scores and classes
+    if has_name(key, _BOXES) and (is_empty or (columns and shape[-1] in columns)):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
         return "boxes", f"the field Boxes({image}) transforms boxes{suffix} too"
     if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
