@@ -52,7 +52,7 @@ VALUES = [
     ("x", of(), "samples must yield at least one sample, got none"),
     ("x.npz", of(1), "ends in .npy, for one array, or the path of a directory, got .*npz'"),
     ("x", of([], []), "expected a sample that has a dtype, got empty lists only; set it with dtype="),
-    ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; numbers go"),
+    ("x", of(LIST, 5), "sample 1: expected an array or a list of numbers, got a number; end the path"),
     ("x", of(np.float32(5)), "sample 0: expected an array or a list of numbers"),
     ("x", of(LIST, dtype={"x": "u1"}), "dtype must name keys of the samples, got 'x', but sample 0 is not a dict"),
     ("x", of({"x": 1}, dtype={"y": "u1"}), "dtype must name keys of the samples, got 'y', but sample 0 has the keys"),
