@@ -91,10 +91,8 @@ class ImageGroup:
         if self._image in self.keys:
             batches[self._image], crops = make(self._image, True, objects)
         batches |= {key: make(key) for key in self.labels}
-        for (
-            key,
-            items,
-        ) in followers.items():  # boxes first, because they determine which objects remain
+        # Boxes first, because they determine which objects remain.
+        for key, items in followers.items():
             batches[key] = fields[key].transformed(items, crops, objects, contexts[key])
         if objects is None:
             return batches, None
