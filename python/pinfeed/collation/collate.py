@@ -141,10 +141,10 @@ class Collate:
         self._plans = {}
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        """Collates a batch.
+        """Returns the batch of a list of samples.
 
         Args:
-            samples: Non-empty sequence of samples. Arrays and tensors are split along the first axis.
+            samples: Non-empty sequence of samples; an array or a tensor has one per index of axis 0.
         """
         # Worker memory also transfers tensors that torch or Keep puts into the batch.
         if not runtime.is_main and (memory := worker_memory()) is not None:

@@ -83,10 +83,10 @@ class Image(Field):
             Needed by ``multiple_of``, ``sizes``, ``mask``. None: sizes must match.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
-        sizes: Return each image's height and width, int64 (B, 2). True returns a `Padded` with them as
-            ``lengths``; a string stores them under that key of the same dict.
-        mask: Return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with it as
-            ``mask``; a string stores it under that key of the same dict.
+        sizes: Whether to return each image's height and width, int64 (B, 2). True returns a `Padded` with
+            them as ``lengths``; a string stores them under that key of the same dict.
+        mask: Whether to return a mask, bool (B, H, W), True inside an image. True returns a `Padded` with
+            it as ``mask``; a string stores it under that key of the same dict.
         augment: Transform of `pinfeed.augment`, or a list of them: crops, flips and resizes, then colors,
             then a ``RandomErasing``. Fields with equal geometric transforms draw the same crop, so two
             images of a sample stay aligned if they have equal sizes.
@@ -219,9 +219,9 @@ class Image(Field):
 
     @classmethod
     def from_torchvision(cls, transform: Any, **options: Any) -> tuple[Any, Self]:
-        """Splits a transform of torchvision or timm into a part that stays in the dataset and a field.
+        """Converts a transform of torchvision or timm to a field, and returns the rest for the dataset.
 
-        The field replaces the longest tail of the transform that fits into one pass. Values match
+        The field replaces the last transforms, as many as it can apply in one pass. Values match
         ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
         distributions.
 
@@ -238,19 +238,18 @@ class Image(Field):
 
         Raises:
             TypeError: If ``transform`` is not from torchvision or timm, or sets one of ``options``.
-            ValueError: If a transform after the conversion to floats doesn't fit into the pass (the
-                message shows where it goes), ``transform`` is not for single images, or there is
-                nothing to convert, as in the rest of an earlier call.
+            ValueError: If ``transform`` is not for single images, contains nothing to convert, or has a
+                transform after the conversion to floats that the field can't apply; the message shows
+                where to put it.
 
         Example:
-            ::
-
-                transform = v2.Compose(
-                    [v2.RandAugment(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-                )
-                dataset.transform, image = pinfeed.Image.from_torchvision(transform)
-                # dataset.transform: Compose(RandAugment(...)), image: Image()
-                loader = DataLoader(dataset, 32, collate_fn=pinfeed.Collate((image, None)))
+            >>> from torchvision.transforms import v2
+            >>> transform = v2.Compose(
+            ...     [v2.RandAugment(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+            ... )
+            >>> rest, image = pinfeed.Image.from_torchvision(transform)
+            >>> rest.transforms[0].__class__.__name__, image
+            ('RandAugment', Image())
         """
         from pinfeed.augment.from_torchvision import split_transform  # large, and seldom called
 

@@ -45,8 +45,8 @@ class Pack(Field):
     Args:
         seq_length: Length of a row, the same as the PackSampler's, or None.
         pad_value: Padding value.
-        first_token: Value that overwrites the first token of each document. Set it to the loss's ignore
-            index in labels, so no document predicts the start of the next.
+        first_token: Value that overwrites the first token of each document. For labels, pass the loss's
+            ignore index, so that no document predicts the start of the next.
         dtype: Dtype of the batch, if not the samples' own, as in `Pad`.
         flat: Whether to return shape (1, rows × seq_length).
         position_ids: Positions in the segment, int64, shaped like the rows.
@@ -55,10 +55,10 @@ class Pack(Field):
             padding. Input of `packing.attention_mask`. With ``flat``, numbers continue through all rows,
             skipping one number for each row's padding.
         cu_seqlens: Segment boundaries in all rows, int32 of shape (N + 1,), padded with the total length.
-            N is rows × (max_documents + 1) for a PackSampler with ``max_documents``, otherwise the
+            N is rows × (max_documents + 1) for a PackSampler with ``max_documents``. Otherwise it is the
             number of segments, rounded up to a power of two; exact without ``seq_length``.
-        max_seqlen: Length of the longest segment, a Python int, rounded up to a power of two, but at
-            most ``seq_length``; exact without ``seq_length``.
+        max_seqlen: Length of the longest segment, a Python int. It is rounded up to a power of two, but
+            at most ``seq_length``; exact without ``seq_length``.
         attention_mask: Mask of tokens, bool, shaped like the rows; False for padding.
         seq_idx: Like ``document_ids``, int32, but padding has the number after its row's last document.
             Input of linear attention and state-space models.
@@ -66,8 +66,8 @@ class Pack(Field):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range. When samples are collated: if the batch carries no
-            row layout, a length differs from the sampler's or from that of ``input_ids``, or there are
-            2**31 tokens or more.
+            row layout, a sample's length differs from the sampler's or from its ``input_ids``, or there
+            are 2**31 tokens or more.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])

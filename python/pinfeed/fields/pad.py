@@ -41,7 +41,7 @@ class Pad(Field):
     numbers, of one ndim and dtype; or strings, which become bytes (str as UTF-8).
 
     Samples can also be lists of C sequences each, such as the answers of a multiple-choice question.
-    They become (B, C, L); ``lengths`` (B, C) and ``mask`` (B, C, L) then need keys.
+    They become (B, C, L); pass ``lengths``, (B, C), and ``mask``, (B, C, L), as strings then.
 
     Args:
         pad_value: Padding value; must fit the dtype.
@@ -54,11 +54,11 @@ class Pad(Field):
         dtype: Dtype of the batch, if not the samples' own. ``torch.can_cast`` must allow the cast, and
             integers must fit.
         scale: Factor for integers that become floats: ``scale=2**-15`` maps int16 to -1..1.
-        lengths: Return the lengths, int64 of shape (B,). True returns a `Padded`; a string stores them
-            under that key of a dict batch. None: False in a dict, True elsewhere.
-        mask: Return a mask, bool of shape (B, L), True for data. True or a string: as for ``lengths``.
+        lengths: Whether to return the lengths, int64 of shape (B,). True returns a `Padded`; a string
+            stores them under that key of a dict batch. None: False in a dict, True elsewhere.
+        mask: Whether to return a mask, bool of shape (B, L), True for data; or a key, as for ``lengths``.
         mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
-        like: Key of another `Pad` in the same dict; for labels, their tokens. This `Pad` uses
+        like: Key of another `Pad` in the same dict, such as ``"input_ids"`` for labels. This `Pad` uses
             its ``side``, ``axes``, ``max_length`` and ``multiple_of``, and each sample must have equal
             lengths under both keys. None: `Collate` warns once if labels seem to need ``like``. False:
             no warning, for separate sequences such as the labels of an encoder-decoder.

@@ -37,52 +37,51 @@ from pinfeed.sources.source import Source
 class Patches(Field):
     """Resizes, normalizes and cuts images of any size into patches, in one native pass.
 
-    Vision-language models take patches instead of a batch of shape (B, C, H, W): the patches of all
-    images in the batch, concatenated to shape (N, C · temporal · patch_size²), and a grid with the
-    number of patches per image. With ``pad_to``, every image has the same number of patches, and the
-    shape is (images, pad_to, C · patch_size²).
+    Vision-language models take patches instead of images of one size. The batch is a tuple:
 
-    A sample is an image, a clip, None, or a list of images and clips, which can be empty. A batch
-    without images has an empty grid and values of shape (0, D), where D assumes 3 channels if mean and
-    std are single numbers. `from_processor` creates the field of a transformers image processor.
+    - The patches of all images, concatenated to shape (N, C · temporal · patch_size²). With ``pad_to``,
+      each image has the same number of patches: (images, pad_to, C · patch_size²).
+    - The grid: each image's number of patches in time, height and width, int64 of shape (images, 3).
+
+    A sample is an image, a clip, None, or a list of images and clips, which can be empty. `from_processor`
+    creates the field of a transformers image processor.
 
     Args:
         patch_size: Rows and columns of a patch, in pixels.
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
         std: Number or one per channel, in units of ``x * scale``. None is 1.
         scale: Factor applied first, as in `Image`.
-        merge: Size of the blocks of merge × merge patches that the model merges into one token. Images are
-            resized to multiples of it.
-        temporal: Number of frames per patch. The last frame of a clip is repeated to fill a patch. An
-            image counts as a clip of one frame.
+        merge: Number n of patches along each side of the n × n block that the model merges into one token.
+            The patches of a block are adjacent in the batch.
+        temporal: Number of frames per patch. The last frame of a clip is repeated to fill its last patch.
+            An image counts as a clip of one frame.
         order: Order of the axes within a patch: ``"CHW"`` (channel, frame, row, column) or ``"HWC"``
             (frame, row, column, channel).
         dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, without
             mean, std and scale.
-        input: Memory layout of samples, as in `Image`; ``"THWC"``, for example, for clips.
+        input: Layout of samples, as in `Image`, such as ``"THWC"`` for clips.
         interpolation: Antialiased ``"bicubic"`` or ``"bilinear"``; or ``"nearest-exact"`` or ``"nearest"``,
             as in `Image`.
-        min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Images are resized
-            to multiples of patch_size × merge, preserving the aspect ratio as closely as possible, as
-            ``smart_resize`` of Qwen2-VL does. An aspect ratio above 200 raises ValueError.
-        max_pixels: Maximum number of pixels per frame.
-        max_patches: Maximum number of patches. Images get the largest size of their ratio that fits,
-            as SigLIP 2 does. Without ``max_pixels`` and ``max_patches``, sides must be multiples
-            of patch_size × multiple_of.
-        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
+        min_pixels: Minimum number of pixels per frame after the resize, together with ``max_pixels``.
+        max_pixels: Maximum number of pixels per frame after the resize. Images keep about their aspect
+            ratio, which can be at most 200, and both sides become multiples of patch_size × merge, as
+            with ``smart_resize`` of Qwen2-VL.
+        max_patches: Maximum number of patches per image. Images are resized to the largest size of their
+            aspect ratio that fits, as in SigLIP 2. Without ``max_pixels`` and ``max_patches``, images
+            aren't resized, and their sides must be multiples of patch_size × multiple_of.
+        multiple_of: Number that divides the grid's rows and columns. None: ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without
             ``max_pixels`` and ``max_patches``, they may resize, as ``RandomResizedCrop(224)`` does. All
             images of a sample, and all frames of a clip, get the same draws.
         rng_stream: Number of the random stream, as in `Image`.
-        pad_to: Number of patches to which every image is padded, with zeros.
-        grid: Return the number of patches in time, height and width, int64 (images, 3); with ``pad_to``
-            only in height and width, (images, 2). True returns a tuple; a string stores it under that key of
-            the dict.
-        cu_seqlens: Return the patch numbers where frames (or groups of ``temporal`` frames) begin and
-            end, int32, as attention kernels expect. True returns a tuple; a string is a key.
-        mask: With ``pad_to``, return a mask, bool (images, pad_to), True for patches. True returns a
-            tuple; a string is a key.
+        pad_to: Number of patches to which every image is padded with zeros, for batches without clips.
+        grid: Whether to return the grid; with ``pad_to`` only its height and width, int64 (images, 2).
+            True returns it in the batch's tuple; a string stores it under that key of the same dict.
+        cu_seqlens: Whether to return the boundaries between frames (or groups of ``temporal`` frames) in
+            the patches, int32 of shape (frames + 1,), for attention kernels; or a key, as for ``grid``.
+        mask: With ``pad_to``, whether to return a mask, bool (images, pad_to), False for padding; or a
+            key, as for ``grid``.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if an image doesn't
@@ -205,14 +204,15 @@ class Patches(Field):
         """Creates a field equivalent to a transformers image processor.
 
         It supports the processors of Qwen2-VL (also used by Qwen2.5-VL, Qwen3-VL and others),
-        MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2. Grids
-        equal the processor's. Bytes are resized as torch does on CPUs, so values are equal up to the last
-        bits of the normalization. Bytes differ from PIL's by at most 1 where an image shrinks, and by up to
-        about 16 at sharp edges where a side grows. VideoLLaMA 3's model also needs ``merge_sizes``:
-        ``torch.full((len(grid),), field.merge)``.
+        MiniMax-M3-VL, ERNIE-4.5-VL, VideoLLaMA 3, HunYuanVL, HY-V4-VL, GLM-4V, GLM-4.6V and SigLIP 2.
 
-        Gray and RGBA images raise an error, although the processors convert them. So do images with
-        sides below ``min_side``, although GLM's processors enlarge them.
+        Grids equal the processor's, and values are equal up to rounding of the normalization if the
+        processor resizes with torch on the CPU. If it resizes with PIL, bytes differ by at most 1 where an
+        image shrinks, and by up to about 16 at sharp edges where a side grows. VideoLLaMA 3's model also
+        needs ``merge_sizes``: ``torch.full((len(grid),), field.merge)``.
+
+        Convert gray and RGBA images to RGB first; processors do so themselves. GLM's processors enlarge
+        images with sides below ``min_side``; this field raises ValueError.
 
         Args:
             processor: The image processor, or a processor that has one.
@@ -231,14 +231,14 @@ class Patches(Field):
         return cls(**_settings(processor) | arguments)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
-        """Returns the number of rows and columns of patches of an image, as `functional.patch_grid` does.
+        """Returns the number of rows and columns of patches of an image, or arrays of them.
 
         Args:
             height: Height in pixels: an integer or an array.
             width: Width in pixels: an integer or an array.
 
         Raises:
-            ValueError: If ``augment`` changes sizes, or an image can't be cut.
+            ValueError: If ``augment`` changes sizes, or a size can't be cut into patches.
         """
         if any(isinstance(step, Crop | Resizing) for step in self._steps):
             raise ValueError(
@@ -248,13 +248,16 @@ class Patches(Field):
         return grid_of(height, width, self._patching.options.sizes, "Patches")
 
     def tokens(self, height: Any, width: Any) -> Any:
-        """Returns the number of tokens of an image: its number of patches divided by merge².
+        """Returns an image's number of tokens, which is its number of patches divided by merge².
 
-        Text length plus this number is the length that a sampler needs.
+        Add it to the text length for a sampler's ``lengths``.
 
         Args:
             height: Height in pixels: an integer or an array, such as heights from file headers.
             width: Width in pixels: an integer or an array.
+
+        Raises:
+            ValueError: As in `grid_of`.
         """
         rows, columns = self.grid_of(height, width)
         return rows * columns // self.merge**2

@@ -190,19 +190,19 @@ def patch_grid(
     max_patches: int | None = None,
     min_side: int = 1,
 ) -> tuple[Any, Any]:
-    """Returns the number of rows and columns of patches of an image, from its height and width.
+    """Returns the number of rows and columns of patches into which `Patches` cuts an image.
 
-    A model that merges patches sees ``rows * columns // merge**2`` tokens per image.
+    A model that merges patches gets ``rows * columns // merge**2`` tokens per image.
 
     Args:
         height: Height in pixels: an integer or an array.
         width: Width in pixels: an integer or an array.
         patch_size: Rows and columns of a patch, in pixels.
-        merge: Size of merge × merge patch blocks, as in `Patches`.
-        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
+        merge: Number of patches along each side of a merged block, as in `Patches`.
+        multiple_of: Number that divides rows and columns. None: ``merge``.
         min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
-        max_pixels: Maximum number of pixels after the resize.
-        max_patches: Maximum number of patches after the resize.
+        max_pixels: Maximum number of pixels after the resize, as in `Patches`.
+        max_patches: Maximum number of patches after the resize, as in `Patches`.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
 
     Returns:
@@ -210,7 +210,8 @@ def patch_grid(
 
     Raises:
         TypeError: If an argument is not an integer.
-        ValueError: If an argument is out of range, or an image can't be cut; the message names it.
+        ValueError: If an argument is out of range, or a size can't be cut into patches; the message
+            names the image.
 
     Example:
         >>> pinfeed.functional.patch_grid(
@@ -247,31 +248,36 @@ def patchify(
     min_side: int = 1,
     out: Any = None,
 ) -> tuple[Any, npt.NDArray[np.int64] | torch.Tensor]:
-    """Normalizes images and cuts them into patches, in one pass, as `Patches` does.
+    """Resizes, normalizes and cuts images into patches, in one pass.
+
+    `pinfeed.Patches` does the same in a `Collate`.
 
     Args:
-        images: Images or clips of any size, a list of ndarrays or CPU tensors; or one array of them.
+        images: List of ndarrays or CPU tensors of shape (H, W, C), of any size, or in the layout
+            ``input``; or one array of images of one size.
         patch_size: Rows and columns of a patch, in pixels.
         mean: Number or one per channel, as in `normalize`.
         std: Number or one per channel, as in `normalize`.
         scale: Factor applied first, as in `normalize`.
-        input: Memory layout of an image, as in `Image`.
+        input: Layout of an image or clip, as in `Image`. None: ``"HWC"``.
         order: Order of the axes within a patch, as in `Patches`.
-        dtype: Dtype of the patches: float32, float16 or bfloat16; uint8 keeps values unchanged.
-        merge: Size of merge × merge patch blocks, as in `Patches`.
-        temporal: Number of frames per patch; the last frame is repeated to fill one.
-        interpolation: Resampling, as in `Patches`.
-        multiple_of: The grid's rows and columns are multiples of it. None: ``merge``.
-        min_pixels: Minimum number of pixels per frame, together with ``max_pixels``. Without these
-            and ``max_patches``, images aren't resized and must fit.
-        max_pixels: Maximum number of pixels per frame.
-        max_patches: Maximum number of patches.
+        dtype: Dtype of the patches: float32, float16 or bfloat16; or uint8, without mean, std and scale.
+        merge: Number of patches along each side of a merged block, as in `Patches`.
+        temporal: Number of frames per patch, as in `Patches`.
+        interpolation: Resampling: ``"bicubic"`` or ``"bilinear"``, antialiased; ``"nearest-exact"`` or
+            ``"nearest"``.
+        multiple_of: Number that divides the grid's rows and columns. None: ``merge``.
+        min_pixels: Minimum number of pixels per frame after the resize, together with ``max_pixels``.
+        max_pixels: Maximum number of pixels per frame after the resize, as in `Patches`.
+        max_patches: Maximum number of patches per image, as in `Patches`. Without ``max_pixels`` and
+            ``max_patches``, images aren't resized, and their sides must be multiples of
+            patch_size × multiple_of.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         out: Array for the patches, of their shape and dtype, C-contiguous.
 
     Returns:
-        The patches of all images, concatenated, (N, C · temporal · patch_size²), and each image's number of
-        patches in time, height and width, int64 (images, 3).
+        The patches of all images, concatenated to shape (N, C · temporal · patch_size²); and each image's
+        number of patches in time, height and width, int64 of shape (images, 3).
 
     Raises:
         TypeError: If an argument or an image has the wrong type.

@@ -170,7 +170,7 @@ class JaggedBatch(NamedTuple):
         return torch.nested.nested_tensor_from_jagged(values, offsets)
 
     def to_padded(self, pad_value: Any = 0, **keywords: Any) -> Any:
-        """Returns a `Padded`, as long as the longest sample. Keywords are as in `pinfeed.functional.pad`."""
+        """Returns a `Padded` of the samples. Keywords are as in `pinfeed.functional.pad`."""
         return pad(self, pad_value, **keywords)
 
     @classmethod
@@ -238,7 +238,7 @@ def pad(
             shape (C, H, W). None: all axes; ``max_length`` and ``multiple_of`` then apply to axis 0.
         max_length: Maximum length along ``axes``; longer samples are cut on the padded side.
         multiple_of: Number, or a tuple with one for each of ``axes``; sizes along ``axes`` are rounded
-            up to multiples of it, 0 to one.
+            up to multiples of it, but at least to one multiple.
         dtype: Dtype of the result, if ``torch.can_cast`` allows the cast; samples can then differ in
             dtype. Integers that don't fit raise an error; on CUDA they wrap, as with ``Tensor.to``.
         scale: Factor for integers: ``scale=2**-15`` maps int16 to -1..1. The result is float32 unless
@@ -258,8 +258,8 @@ def pad(
 
     Raises:
         TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
-        ValueError: If the batch is empty, a sample is 0-d, ndims differ, axes outside ``axes`` differ,
-            ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
+        ValueError: If the batch is empty, a sample is 0-d, samples differ in ndim or along an axis not in
+            ``axes``, ``pad_value`` or an integer doesn't fit the dtype, or ``out`` has another shape.
 
     Example:
         >>> tokens, lengths, _ = pinfeed.functional.pad([[5, 6, 7], [8]], pad_value=-1)

@@ -18,21 +18,22 @@ _Readings = dict[int | None, int]
 
 
 def unbind(batch: Any) -> list[Any]:
-    """Splits a batch into its samples, such as a dict batch into a list of dicts for detection models.
+    """Splits a batch into its samples: a dict of batched entries becomes a list of dicts, one per sample.
+
+    Detection models expect their targets in this form.
 
     Args:
-        batch: Dicts, tuples, NamedTuples, dataclasses and lists of arrays with the same number of
-            samples: `JaggedBatch`, `Padded` with lengths, tensors and ndarrays with a batch axis. A list
-            is such a structure, or has one item per sample (strings, lists of `Keep`), whichever fits
-            the other entries. A batch that is a list is a structure if possible.
+        batch: Batch of B samples: an array with a batch axis, a `JaggedBatch`, a `Padded` with lengths, or
+            a dict, tuple, NamedTuple, dataclass or list of these. A list inside the batch can also have
+            one item per sample, such as the strings of `Keep`; the other entries decide which.
 
     Returns:
-        B samples, whose arrays share the memory of the batch. Tuples become lists, as in batches.
+        List of B samples. Their arrays share the memory of the batch; tuples become lists.
 
     Raises:
-        TypeError: If an entry has no samples.
-        ValueError: If arrays differ in the number of samples; values and offsets have separate keys, as
-            with ``Jagged(offsets=...)``; or a list is ambiguous.
+        TypeError: If an entry is not a batch, such as a number.
+        ValueError: If entries differ in the number of samples; if values and offsets have separate keys,
+            as with ``Jagged(offsets=...)``; or if it is ambiguous whether a list has one item per sample.
 
     Example:
         >>> collate = pinfeed.Collate({"boxes": pinfeed.Jagged(), "labels": pinfeed.Jagged()})

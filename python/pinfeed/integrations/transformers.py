@@ -359,11 +359,19 @@ class _Padding(_Collator):
 
 @dataclass
 class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
-    """Drop-in replacement for transformers' ``DataCollatorWithPadding``.
+    """Pads tokenized features. Drop-in replacement for transformers' ``DataCollatorWithPadding``.
 
-    Arguments and batches are the same as in transformers. The keys of a tokenizer are padded, all other
-    keys are stacked, and ``label`` or ``label_ids`` becomes ``labels``. With ``padding=False``,
-    ``return_tensors="np"`` or a feature extractor, transformers collates the batch.
+    Arguments and batches are the same as in transformers. Features are dicts. The keys of a tokenizer are
+    padded, all other keys are stacked, and ``label`` or ``label_ids`` becomes ``labels``.
+
+    Args:
+        tokenizer: Tokenizer that encoded the features. With a feature extractor, transformers collates.
+        padding: True or ``"longest"`` pads to the longest feature, ``"max_length"`` to ``max_length``. With
+            False, transformers collates.
+        max_length: Number of tokens for ``padding="max_length"``. None: the tokenizer's
+            ``model_max_length``.
+        pad_to_multiple_of: Number of tokens; lengths are rounded up to a multiple of it. None: not rounded.
+        return_tensors: ``"pt"`` returns tensors. With ``"np"``, transformers collates.
 
     Raises:
         ValueError: When a batch is collated: if the tokenizer has no padding token, a feature is longer
@@ -380,7 +388,7 @@ class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # typ
 
     @override
     def __call__(self, features: Sequence[Any]) -> Any:
-        """Collates features that are dicts, into a ``BatchEncoding``."""
+        """Returns the batch of a list of dicts, as a ``BatchEncoding``."""
         if self.return_tensors != "pt" or not self._pads:
             return super().__call__([*features])
         first = _first(features)
@@ -394,14 +402,29 @@ class DataCollatorForTokenClassification(
     _Padding,
     _theirs.DataCollatorForTokenClassification,  # type: ignore[misc]
 ):
-    """Drop-in replacement for transformers' ``DataCollatorForTokenClassification``.
+    """Pads features with a label per token, like transformers' ``DataCollatorForTokenClassification``.
 
-    Like `DataCollatorWithPadding`, but ``label`` or ``labels`` are padded to the width of the tokens.
+    ``label`` or ``labels`` is padded to the width of the tokens. Everything else, including arguments and
+    errors, is as in `DataCollatorWithPadding`.
+
+    Args:
+        label_pad_token_id: Padding value of labels; by default -100, which losses ignore.
+
+    Example:
+        >>> from transformers import ByT5Tokenizer
+        >>> collator = DataCollatorForTokenClassification(ByT5Tokenizer())
+        >>> features = [
+        ...     {"input_ids": [5, 6], "labels": [0, 1]},
+        ...     {"input_ids": [7], "labels": [1]},
+        ... ]
+        >>> collator(features)["labels"]
+        tensor([[   0,    1],
+                [   1, -100]])
     """
 
     @override
     def torch_call(self, features: Sequence[Any]) -> Any:
-        """Collates features that are dicts, into a ``BatchEncoding``."""
+        """Returns the batch of a list of dicts, as a ``BatchEncoding``."""
         if not self._pads:
             return super().torch_call([*features])
         tokenizer, fill = self.tokenizer, self.label_pad_token_id
@@ -418,16 +441,32 @@ class DataCollatorForTokenClassification(
 
 @dataclass
 class DataCollatorForSeq2Seq(_Padding, _theirs.DataCollatorForSeq2Seq):  # type: ignore[misc]
-    """Drop-in replacement for transformers' ``DataCollatorForSeq2Seq``.
+    """Pads features and their target sequences, like transformers' ``DataCollatorForSeq2Seq``.
 
-    Like `DataCollatorWithPadding`, but ``label`` or ``labels`` are padded to their own width, or to
-    ``max_length``. The model prepares ``decoder_input_ids`` from them, if it can. ``labels`` is None if
-    all features lack labels.
+    ``label`` or ``labels`` becomes ``labels``, padded to the longest label sequence or, with
+    ``padding="max_length"``, to ``max_length``; it is None if features have no labels. Everything else,
+    including arguments and errors, is as in `DataCollatorWithPadding`.
+
+    Args:
+        model: Model that creates ``decoder_input_ids`` from the labels, if it has a method
+            ``prepare_decoder_input_ids_from_labels``.
+        label_pad_token_id: Padding value of labels; by default -100, which losses ignore.
+
+    Example:
+        >>> from transformers import ByT5Tokenizer
+        >>> collator = DataCollatorForSeq2Seq(ByT5Tokenizer())
+        >>> features = [
+        ...     {"input_ids": [5, 6], "labels": [8]},
+        ...     {"input_ids": [7], "labels": [8, 9]},
+        ... ]
+        >>> collator(features)["labels"]
+        tensor([[   8, -100],
+                [   8,    9]])
     """
 
     @override
     def __call__(self, features: Sequence[Any], return_tensors: str | None = None) -> Any:
-        """Collates features that are dicts, into a ``BatchEncoding``."""
+        """Returns the batch of a list of dicts, as a ``BatchEncoding``."""
         if (return_tensors or self.return_tensors) != "pt" or not self._pads:
             return super().__call__([*features], return_tensors)
         first = _first(features)
@@ -451,22 +490,37 @@ class DataCollatorForLanguageModeling(
     _Padding,
     _theirs.DataCollatorForLanguageModeling,  # type: ignore[misc]
 ):
-    """Drop-in replacement for transformers' ``DataCollatorForLanguageModeling``.
+    """Pads tokens and adds labels, like transformers' ``DataCollatorForLanguageModeling``.
 
-    Like `DataCollatorWithPadding`, with ``labels``. Features that are sequences instead of dicts are
-    passed to transformers.
+    With ``mlm=True``, transformers chooses the tokens to mask, with the same random draws. If features
+    have ``labels``, they must equal the tokens.
 
     With ``mlm=False``, ``labels`` are the labels of the features or, without labels, the tokens. A label is
     -100 at every padding token (also within a text), and where ``completion_mask``, ``assistant_masks`` or
     ``loss_mask`` is 0. Labels taken from the tokens are also -100 where ``attention_mask`` is 0.
 
-    With ``mlm=True``, pinfeed pads the batch, and transformers chooses the tokens to mask, with the same
-    random draws. Labels of features must equal the tokens.
+    Features that are sequences instead of dicts are passed to transformers. ``tokenizer``,
+    ``pad_to_multiple_of``, ``return_tensors`` and errors are as in `DataCollatorWithPadding`.
+
+    Args:
+        mlm: Whether to mask tokens for masked language modeling.
+        mlm_probability: Probability of masking a token, 0 to 1.
+        mask_replace_prob: Fraction of masked tokens that the mask token replaces.
+        random_replace_prob: Fraction of masked tokens that random tokens replace.
+        whole_word_mask: Whether to mask whole words; features need ``offset_mapping``.
+        seed: Seed of the masking. None: torch's default generator.
+
+    Example:
+        >>> from transformers import ByT5Tokenizer
+        >>> collator = DataCollatorForLanguageModeling(ByT5Tokenizer(), mlm=False)
+        >>> collator([{"input_ids": [5, 6]}, {"input_ids": [7]}])["labels"]
+        tensor([[   5,    6],
+                [   7, -100]])
     """
 
     @override
     def torch_call(self, examples: Sequence[Any]) -> Any:
-        """Collates features that are dicts, into a ``BatchEncoding``."""
+        """Returns the batch of a list of dicts, as a ``BatchEncoding``."""
         first, tokenizer = _first(examples), self.tokenizer
         if not (self._pads and isinstance(first, Mapping)):
             return super().torch_call([*examples])
@@ -512,15 +566,28 @@ class DataCollatorWithFlattening(
     _Collator,
     _theirs.DataCollatorWithFlattening,  # type: ignore[misc]
 ):
-    """Drop-in replacement for transformers' ``DataCollatorWithFlattening``: shape (1, tokens), unpadded.
+    """Concatenates features to shape (1, tokens), like transformers' ``DataCollatorWithFlattening``.
 
     Arguments and batches are the same as in transformers, except that a label is -100 where
     ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0.
 
+    Args:
+        return_position_ids: Whether to return ``position_ids``, which restart in each feature.
+        position_ids_start: Position of each feature's first token.
+        separator_id: Label of each feature's first token; by default -100, which losses ignore.
+        return_flash_attn_kwargs: Whether to return ``cu_seq_lens_q``, ``cu_seq_lens_k``,
+            ``max_length_q`` and ``max_length_k``, for flash attention.
+        return_seq_idx: Whether to return ``seq_idx``, the number of each token's feature.
+
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, or another key has a list, except zeros in
-            ``token_type_ids`` and ``special_tokens_mask``, and ``position_ids`` that count from 0.
+            ``attention_mask`` has a 0, or another key has a list. ``token_type_ids`` and
+            ``special_tokens_mask`` of zeros, and ``position_ids`` that count from 0, are ignored.
+
+    Example:
+        >>> collator = DataCollatorWithFlattening()
+        >>> collator([{"input_ids": [5, 6]}, {"input_ids": [7]}])
+        {'input_ids': tensor([[5, 6, 7]]), 'position_ids': tensor([[0, 1, 0]]), 'labels': tensor([[-100,    6, -100]])}
     """
 
     def __init__(self, *args: Any, position_ids_start: int = 0, **options: Any) -> None:
@@ -535,7 +602,7 @@ class DataCollatorWithFlattening(
         return_tensors: str | None = None,
         separator_id: int | None = None,
     ) -> Any:
-        """Collates features that are dicts, into a dict."""
+        """Returns the batch of a list of dicts, as a dict."""
         if (return_tensors or self.return_tensors) != "pt":
             return super().__call__([*features], return_tensors, separator_id)
         first = _first(features)

@@ -49,9 +49,9 @@ class DeviceLoader:
         loader: Any iterable of batches: a DataLoader, a StatefulDataLoader, a list, a generator.
         device: Target device. None: the current accelerator when a loop begins, or the CPU if there is
             none.
-        fields: Fields to apply to batches on the device, nested like a batch, such as an `Image` for uint8
-            images or a `Pad` for a `JaggedBatch`. Entries without a field are unchanged. If pinfeed has no
-            kernels for the device, fields are applied on the CPU, before the copy.
+        fields: Fields to apply on the device, nested like a batch, such as an `Image` for uint8 images or
+            a `Pad` for a `JaggedBatch`. Entries without a field are unchanged. If pinfeed has no kernels
+            for the device, fields are applied on the CPU, before the copy.
         prefetch: Maximum number of batches to prefetch; at least 1.
 
     Example:
@@ -69,37 +69,34 @@ class DeviceLoader:
         >>> batches.stats().batches
         2
 
-    A batch that you receive is ready on your current stream. Batches keep their nesting, custom
-    containers included. Tensors are copied through reused pinned memory; on the CPU they aren't copied.
-    Objects with a ``.to``, such as a PackedSequence, are moved by it when you receive the batch.
-    Everything else is unchanged.
+    A batch is ready on your current stream when you receive it, and has the loader's nesting. Tensors are
+    copied through reused pinned memory; on the CPU they aren't copied. Other objects with a ``.to``, such
+    as a PackedSequence, are moved by it when you receive the batch. Everything else is unchanged.
 
-    **Loops.** Each loop has its own thread, which ends with the loop and drops prefetched batches. A loop
-    belongs to the thread that began it; ``stats()`` may be called from any thread. If loops share the
-    loader's iterator (a generator, persistent workers), a second loop ends the first, and continuing the
-    first raises RuntimeError. So does a loop over a generator that is exhausted.
+    **Loops.** Each loop has its own thread, which ends with the loop and drops prefetched batches. Run a
+    loop in the thread that began it. If two loops share the loader's iterator (a generator, persistent
+    workers), the second ends the first, and continuing the first raises RuntimeError. So does a loop
+    over a generator that is exhausted.
 
-    **The loader** runs in the background thread, except for ``iter`` and the first batch. The loader must
-    not write to a batch that it has returned. Without workers, a dataset's draws from a global generator
-    mix with yours; a sampler's draws at the start of a loop don't. The thread uses the
-    grad mode, autocast settings, default device and context variables that are set when you request the
-    first batch.
+    **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
+    write to a batch that it has returned. Without workers, random draws of the dataset from a global
+    generator mix with yours. The thread uses the grad mode, autocast settings, default device and context
+    variables that are set when you request the first batch.
 
     **Errors** of the loader are raised in your loop, with a note that names the batch. ``next()`` then
-    resumes after the failed batch, if the loader supports it.
+    continues after the failed batch, if the loader can.
 
-    **State.** ``state_dict`` and ``load_state_dict`` exist if the loader has a ``state_dict``, or a
+    **State.** ``state_dict()`` and ``load_state_dict(state)`` exist if the loader has them, or has a
     ``batch_sampler`` of pinfeed. The state is the position after the last batch that you received. Load it
     before a loop, which then yields the remaining batches. A list with the states of all ranks resumes
-    with other rank and worker counts, if the sampler or stream supports it. Until a loop's first batch
-    arrives, the state is unknown: in a signal handler, set a flag, and save later. If the loader has
-    its own state, as a StatefulDataLoader does, continuing an earlier loop raises RuntimeError.
+    with other rank and worker counts, if the sampler or stream supports it. Between the start of a loop
+    and its first batch, the state is unknown and ``state_dict()`` raises RuntimeError; in a signal
+    handler, set a flag, and save after the batch.
 
-    **Attributes** such as ``.sampler``, and ``len()``, are read from the loader. Set attributes on
-    ``.loader``.
+    ``len()`` and all other attributes, such as ``.sampler``, are the loader's. Set them on ``.loader``.
 
-    CUDA devices are supported, and tested on one GPU and on simulated devices. On "mps", which has a single
-    stream, the thread calls ``.to``.
+    CUDA is tested on one GPU and on simulated devices. On ``"mps"``, which has a single stream, batches
+    are copied with ``.to``.
 
     Raises:
         TypeError: If ``loader`` is not an iterable of batches, ``prefetch`` not an integer, ``device`` not
@@ -201,7 +198,12 @@ class DeviceLoader:
         )
 
     def stats(self) -> LoopStats:
-        """Returns counts and times of the last loop so far.
+        """Returns counts and times of the running or last loop: which stage is slowest, and for how long.
+
+        Returns:
+            A NamedTuple: the numbers ``batches`` and ``bytes``; the seconds ``waiting_for_loader``,
+            ``waiting_for_copy``, ``waiting_for_consumer`` (their sum is the loop's duration) and
+            ``waited`` (by your loop); and ``bottleneck``. ``print`` shows one line.
 
         Example:
             >>> import time
@@ -215,7 +217,7 @@ class DeviceLoader:
 
     @property
     def is_in_loop(self) -> bool:
-        """Whether the last loop is running."""
+        """Whether a loop is running."""
         return self._prefetcher is not None and not self._prefetcher.is_closed
 
     # __getattr__ returns the state methods only if there is a state, so that hasattr() is correct.

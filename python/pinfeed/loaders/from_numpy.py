@@ -77,15 +77,13 @@ def from_numpy(
             a ``Subset`` of one of these, as ``random_split`` returns.
         batch_size: Samples per batch and rank; the last batch may be smaller.
         shuffle: Whether to shuffle each epoch, as `ShuffleSampler` does.
-        seed: Determines, with the epoch, the order and the random draws of fields (``augment`` of
-            `Image`). None: a single process draws each order from torch's default generator, so
-            that ``torch.manual_seed`` makes runs repeatable; several processes, or ``rank`` and
-            ``world_size``, use seed 0. Without shuffling, seed and rank, fields draw from that generator
-            batch by batch, ahead of the loop.
+        seed: Seed of the order and of the fields' random draws (``augment`` of `Image`); each epoch
+            differs. None: torch's default generator, so that ``torch.manual_seed`` makes runs repeatable;
+            with several ranks, or if you pass ``rank``, seed 0.
         fields: Fields that batch the arrays, as for `Collate`. None stacks them.
         device: Target device. None: the accelerator if there is one, else the CPU.
         rank: Data-parallel rank of this process. Processes of one tensor- or sequence-parallel group
-            pass the same rank, and get the same batches. None: taken from ``torch.distributed`` when a
+            pass the same rank, to get the same batches. None: taken from ``torch.distributed`` when a
             loop begins, or else from the environment that torchrun sets.
         world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
             neither.

@@ -8,18 +8,17 @@ from typing import NamedTuple
 
 
 class LoopStats(NamedTuple):
-    """Counts and times of one loop over a `DeviceLoader`.
+    """Counts and times of one loop over a `DeviceLoader`, as `DeviceLoader.stats` returns them.
 
-    The three ``waiting_for_`` times are measured in the background thread. Their sum is the duration of
-    the loop.
+    The background thread is always in one of three stages, whose times add up to the loop's duration.
 
     Attributes:
         batches: Number of batches that the training loop received.
-        bytes: Bytes copied to the device for these batches; 0 on the CPU.
-        waiting_for_loader: Seconds until the loader had the next batch.
-        waiting_for_copy: Seconds for filling a staging buffer, starting copies and applying fields.
-        waiting_for_consumer: Seconds with ``prefetch`` batches ready.
-        waited: Seconds that the training loop waited for batches.
+        bytes: Number of bytes copied to the device for these batches; 0 on the CPU.
+        waiting_for_loader: Seconds in which the thread waited for the loader's next batch.
+        waiting_for_copy: Seconds in which it filled staging buffers, started copies and applied fields.
+        waiting_for_consumer: Seconds in which it was idle, because ``prefetch`` batches were ready.
+        waited: Seconds in which the training loop waited for batches.
 
     ``print(loader.stats())`` prints one line.
 
@@ -38,9 +37,9 @@ class LoopStats(NamedTuple):
 
     @property
     def bottleneck(self) -> str | None:
-        """The slowest stage: ``"loader"``, ``"copy"`` or ``"consumer"``; None before the first batch.
+        """The longest stage: ``"loader"``, ``"copy"`` or ``"consumer"``; None before the first batch.
 
-        ``"consumer"`` is ideal: batches are ready in time.
+        ``"consumer"`` is ideal: the training loop never waits for a batch.
         """
         times = {
             "loader": self.waiting_for_loader,

@@ -182,9 +182,12 @@ class EpochSampler(Sampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the next pass.
 
-        The next pass starts at the beginning of the epoch, or at the position of a loaded state of the
-        same epoch. A running pass keeps its epoch, and until it ends, `state_dict` describes it. If
-        the running pass has this epoch and goes on, the call has no effect.
+        The next pass starts at the beginning of the epoch or, if a state of this epoch was loaded, at the
+        state's position. A running pass keeps its epoch, and `state_dict` describes it until it ends. If
+        the running pass already has this epoch and continues, the call has no effect.
+
+        Args:
+            epoch: Non-negative integer, the same on all ranks.
 
         Raises:
             TypeError: If ``epoch`` is not an integer.
@@ -222,12 +225,12 @@ class EpochSampler(Sampler[Any]):
                 self._clock.end()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the position of the last pass, and the settings that its plan depends on.
+        """Returns the position in the epoch, and the settings that the order depends on.
 
         Returns:
-            Ints, strings, bools and None: the ``epoch``, the number of units (samples, batches or rows)
-            that all ranks together have ``consumed``, whether the epoch is ``finished`` (the next pass
-            then starts the next epoch), and the settings. The same on all ranks.
+            Dict of ints, strings, bools and None, the same on all ranks: the ``epoch``; the number of
+            samples, batches or rows that all ranks together have ``consumed``; whether the epoch is
+            ``finished``, so that the next pass starts the next epoch; and the settings.
         """
         if self._clock.is_set and not self._pass.is_running:
             return self._state(_Pass(self.epoch))
@@ -236,10 +239,20 @@ class EpochSampler(Sampler[Any]):
     def state_after(self, batches: int) -> dict[str, Any]:
         """Returns the state after a number of batches of the last pass.
 
-        Use it with a plain DataLoader, whose workers run the sampler ahead of the loop.
+        Use it with a plain DataLoader. Its workers prefetch, so `state_dict` is ahead of your loop.
 
         Args:
-            batches: Number of batches that the loop received, plus 1 if the loop has ended.
+            batches: Number of batches that your loop has received, plus 1 if the loop has ended.
+
+        Example:
+            >>> sampler = pinfeed.samplers.ShuffleSampler(10, batch_size=2)
+            >>> loader = torch.utils.data.DataLoader(range(10), batch_sampler=sampler)
+            >>> for batches, batch in enumerate(loader, 1):
+            ...     if batches == 3:
+            ...         state = sampler.state_after(batches)
+            >>> sampler.load_state_dict(state)
+            >>> len(list(loader))
+            2
         """
         batches = checked_integer(batches, f"{self._name}: batches", 0)
         last = self._pass
@@ -256,21 +269,19 @@ class EpochSampler(Sampler[Any]):
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Restores a saved position: the next pass yields the remaining batches.
 
-        After the state of a finished epoch, the next pass starts the next epoch. The state may come from
-        another number of ranks, and from another batch size if samples or rows are distributed one by
-        one; the rest of the epoch is then distributed again.
-
-        The state of a finished epoch does not override a later epoch that was just passed to
-        `set_epoch`, because StatefulDataLoader loads states only when its iteration starts.
+        After the state of a finished epoch, the next pass starts the next epoch, or a later one passed to
+        `set_epoch`. The number of ranks may change; so may the batch size, except for
+        `LengthBucketSampler`. The rest of the epoch is then split among the new ranks.
 
         Args:
-            state: State of any rank; or a list of the states of all ranks, which must be equal. The list
-                may hold states of torchdata's ``StatefulDataLoader``, for another number of workers.
+            state: State of any rank; or a list of the states of all ranks, which must be equal. States of
+                torchdata's ``StatefulDataLoader`` are accepted in a list, also with another number of
+                workers.
 
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
             ValueError: If the state is incomplete or from a sampler with other settings or data, or if
-                ranks are not at the same step.
+                the states of the ranks differ.
         """
         loaded: Any = self._state_of_all(state)
         needed = ("epoch", "consumed", "finished")

@@ -37,9 +37,9 @@ class LengthBucketSampler(EpochSampler):
     time.
 
     A group has 48 batches of similar lengths (24 in epochs of fewer than 1,536 batches, 8 in epochs of
-    fewer than 768). Ranks take batches in turn, so the batches of a step have similar lengths (in every
-    step, if the number of ranks divides the group size). All ranks get the same number of batches: if the
-    last step has too few, it repeats batches of the step before, or is dropped with ``drop_last``.
+    fewer than 768). Ranks take batches in turn, so the batches of a step have similar lengths, always if
+    the number of ranks divides the group size. All ranks get the same number of batches: if the last step
+    has too few, it repeats batches of the step before or, with ``drop_last``, is dropped.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
@@ -173,8 +173,7 @@ class LengthBucketSampler(EpochSampler):
     def padding_fraction(self) -> float:
         """The fraction of padding in this epoch's batches over all ranks, 0 to 1.
 
-        It is 1 - tokens / padded tokens. A batch has (number of samples) × (padded length) padded tokens.
-        0.0 without tokens.
+        A batch of n samples has n × (padded length) positions; those without a token are padding.
         """
         plan = self._cached_plan(self._plan, self.current_epoch)
         count, world_size = len(plan.batches), self.world_size

@@ -39,9 +39,8 @@ class ShuffleSampler(OrderSampler):
         uneven: How to equalize ranks if samples don't divide evenly. ``"repeat"`` repeats up to
             ``world_size - 1`` samples from the epoch's beginning. ``"drop"`` drops up to
             ``world_size - 1`` samples, different ones each epoch. ``"keep"`` yields each sample exactly
-            once: ranks may differ by a sample, but not by a batch, because a last step with too few
-            samples takes some from the step before. Where that is impossible, with ``batch_size=1`` or
-            if fewer samples than ranks remain, some ranks get one batch fewer.
+            once, so ranks can differ by a sample. They still get the same number of batches, except
+            with ``batch_size=1`` or fewer remaining samples than ranks: some then get one batch fewer.
 
     Raises:
         TypeError: If an argument has the wrong type.

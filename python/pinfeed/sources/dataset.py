@@ -115,10 +115,13 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
         packs eight of them into a byte. The dataset keeps the table's memory alive.
 
         Args:
-            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``; a Hugging Face ``datasets.Dataset``
-                (after ``select``, ``filter`` and ``shuffle``; values as stored, whatever
-                ``with_format`` says); a pandas (without its index) or polars DataFrame; or the path of a
-                Parquet file, which is read into memory.
+            table: One of
+
+                - a ``pyarrow.Table`` or ``pyarrow.RecordBatch``,
+                - a Hugging Face ``datasets.Dataset``, also after ``select``, ``filter`` or ``shuffle``;
+                  ``with_format`` doesn't change values,
+                - a pandas DataFrame, without its index, or a polars DataFrame,
+                - the path of a Parquet file, which is read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
 
@@ -329,10 +332,9 @@ class Rows(SampleBatch):
 class IndexedDataset(torch.utils.data.Dataset[Any]):
     """Wraps a dataset so that its batches carry sample indices, the epoch and the packing layout.
 
-    `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row
-    layout of a `PackSampler`. `ArrayDataset` provides these itself (a ``Subset`` of one, not the
-    layout). Other datasets provide only samples. Any number of threads may read it at once, if the
-    wrapped dataset allows that.
+    `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row layout
+    of a `PackSampler`. Wrap every dataset that is used with them, except `ArrayDataset`. Any number of
+    threads may read the wrapper at once, if the wrapped dataset allows that.
 
     Args:
         dataset: Any map-style dataset. Its ``__getitems__`` is used if it has one.

@@ -109,7 +109,7 @@ class RaggedArray(Source):
 
     @classmethod
     def from_sequences(cls, sequences: Iterable[Any], *, dtype: Any = None) -> RaggedArray:
-        """Creates a RaggedArray of sequences, which are concatenated one at a time.
+        """Creates a RaggedArray by concatenating sequences, one at a time.
 
         Args:
             sequences: Any iterable, such as a generator, of ndarrays, CPU tensors, lists of numbers
@@ -243,10 +243,9 @@ class RaggedArray(Source):
 
         The values of strings are in ``utf8.npy`` or ``binary.npy`` instead.
 
-        The directory appears only when it is complete and synced to disk. ``overwrite`` needs two
-        renames: a process killed between them leaves the old and the new directory under hidden names
-        (``.name.*``). Values outside of all sequences are not written; the offsets are int64 and begin
-        at 0.
+        The directory appears only when it is complete and synced to disk. A process killed while it
+        replaces a directory can leave the old and the new one under hidden names (``.name.*``). Values
+        outside of all sequences are not written; the offsets are int64 and begin at 0.
 
         Args:
             path: The directory to create; its parent must exist.

@@ -45,55 +45,54 @@ class StreamDataset(IterableDataset[Any]):
     """Iterable dataset that shards samples over ranks and workers.
 
     Args:
-        source: An iterable of samples; a function that returns one, called for each pass; a list of
-            shards, with ``open_shard``; or a Hugging Face ``IterableDataset``, which has shards.
-        shuffle_buffer: Size of each worker's shuffle buffer, in samples. Shards are shuffled too; 1
-            shuffles only shards, 0 nothing.
-        seed: Determines, with the epoch, the order of shuffled shards and samples. The same on all
-            ranks. None: 0.
+        source: A list of shards, with ``open_shard``; any iterable of samples; a function that returns an
+            iterable, called for each pass; or a Hugging Face ``IterableDataset``, which has its own shards.
+        shuffle_buffer: Size of each worker's shuffle buffer, in samples. 1 shuffles only the shards, a
+            larger one also the samples, and 0 nothing.
+        seed: Seed of the order; the epoch changes the order too. The same on all ranks. None: 0.
         open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
             returns an iterable of its samples.
-        uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same numbers of
-            samples and batches. ``"keep"`` yields each sample once, so ranks differ. None is ``"keep"``,
-            with a warning in the first pass if there are several ranks.
-        on_error: ``"raise"`` raises errors of a shard, with a note that names the shard; ``"skip"``
-            warns instead and skips the rest of the shard.
+        uneven: How to equalize ranks. ``"drop"`` and ``"repeat"`` give all ranks the same number of
+            samples and batches: they drop or repeat at most ``world_size - 1`` samples per worker.
+            ``"keep"`` yields each sample once, so ranks differ. None: ``"keep"``, but the first pass
+            warns if there are several ranks.
+        on_error: How to handle errors of a shard. ``"raise"`` raises them, with a note that names the
+            shard; ``"skip"`` warns and skips the rest of the shard.
         rank: Data-parallel rank of this process. None: taken from ``torch.distributed`` when a pass
             begins, or else from ``RANK`` in the environment, or else 0.
         world_size: Number of data-parallel ranks. None: as for ``rank``, or else 1. Pass both or
             neither.
 
-    - The source must not shard by itself, or samples are lost. With several workers, an
-      ``IterableDataset`` of torch raises TypeError, because it can shard; the shards of a
-      Hugging Face one are split, or if a function returns it, each worker reads all of it. If a source shards over ranks, as after
-      ``split_dataset_by_node``, pass ``rank=0, world_size=1``.
-    - With at least one shard per worker of all ranks, each worker gets whole shards. Provide several
-      per worker, because some workers get one shard more than others.
-    - With fewer shards, or a source without shards, each of n workers yields every n-th sample. Every
-      worker reads everything, and drops the samples of other workers.
-    - All workers must see the same shards in the same order, so sort directory listings.
-    - With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn; the
-      workers of a rank get whole shards. If a worker's last samples are too few for all ranks, they are
-      dropped or repeated: at most ``world_size - 1``. All ranks need the same number of workers.
+    **Passes.** Each loop over the stream is a pass, and starts the next epoch unless `set_epoch` or
+    `load_state_dict` sets it. All ranks must make the same number of passes. `Collate` draws random
+    numbers for the same epoch.
 
-    Each pass starts the next epoch, unless `set_epoch` or `load_state_dict` sets it; all ranks must make
-    the same number of passes. `Collate` draws random numbers for the same epoch. The order depends on
-    the rank and worker counts; the set of samples does not, except for samples that ``uneven`` drops or
-    repeats. Without workers, a pass belongs to one thread.
+    **Shards.** If there are at least as many shards as workers on all ranks, each worker reads whole
+    shards. Provide several per worker, because some workers read one shard more than others. With fewer
+    shards or none, every worker reads the whole source, and each of n workers yields every n-th sample.
+    With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn, and
+    only the workers within a rank share the shards; all ranks need the same number of workers.
 
-    A torchdata ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are not opened
-    again; the current shard is read again from its beginning. With a buffer of n samples, reading
-    starts about n × ln(n) samples earlier, to refill the buffer. The state holds a few numbers, and no
-    samples. Without a buffer, it resumes with other rank and worker counts too: see `load_state_dict`.
+    All workers must see the same shards in the same order, so sort directory listings. The order of
+    samples depends on the rank and worker counts.
+
+    **Sources that shard by themselves** lose samples. If yours shards over ranks, as after
+    ``split_dataset_by_node``, pass ``rank=0, world_size=1``. A torch ``IterableDataset`` can shard over
+    workers, so with several workers it raises TypeError.
+
+    **Resuming.** torchdata's ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are
+    not opened again; the current shard is read again from its beginning. To refill a shuffle buffer of n
+    samples, reading starts about n × ln(n) samples earlier. Without a buffer, the rank and worker counts
+    can change: see `load_state_dict`.
 
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
             itself, or ``source`` or ``open_shard`` can't be pickled for workers that are not forked.
         ValueError: If an argument is out of range, the list of shards is empty, ``seed`` has no
             effect because nothing is shuffled, or ``RANK`` and ``WORLD_SIZE`` contradict each other.
-        RuntimeError: If ``source`` is an iterator and this is a second pass or there are several
-            workers; if a worker's state was loaded into the dataset in the main process; or if
-            accelerate's ``prepare`` would shard an already sharded stream.
+        RuntimeError: When a pass begins: if ``source`` is an iterator and this is the second pass or there
+            are several workers; if a worker's state was loaded in the main process; or if accelerate's
+            ``prepare`` shards a stream that is already sharded.
 
     Example:
         >>> shards = [range(0, 4), range(10, 14), range(20, 24)]
@@ -176,7 +175,7 @@ class StreamDataset(IterableDataset[Any]):
 
     @property
     def skipped(self) -> int:
-        """The number of shards that ``on_error="skip"`` has cut short, in all workers."""
+        """The number of shards whose rest ``on_error="skip"`` has skipped, in all workers."""
         return int(self._integers.values[:_SKIP_COUNTERS].sum())
 
     def set_epoch(self, epoch: int) -> None:
@@ -252,7 +251,7 @@ class StreamDataset(IterableDataset[Any]):
 
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
-            ValueError: If the state is incomplete, or from a stream with other shards or settings, or
+            ValueError: If the state is incomplete or from a stream with other shards or settings, if it is
                 from another rank or worker and can't be resharded, or if ranks are not at the same step.
         """
         identity, shards = self._identity(), self._source.shards
