@@ -24,13 +24,17 @@ class Model(lightning.LightningModule):
 
 
 saving = ModelCheckpoint("saved", every_n_train_steps=30)
-options = {"callbacks": [saving], "max_epochs": 2}
-options |= {"accelerator": "cpu", "logger": False}
 
 
 def fit(batch_size, checkpoint=None, max_steps=-1):
     loader = pinfeed.from_numpy(arrays, batch_size, shuffle=True, device="cpu")
-    trainer = lightning.Trainer(max_steps=max_steps, **options)
+    trainer = lightning.Trainer(
+        max_epochs=2,
+        max_steps=max_steps,
+        callbacks=[saving],
+        accelerator="cpu",
+        logger=False,
+    )
     trainer.fit(Model(), loader, ckpt_path=checkpoint)
 
 

@@ -40,18 +40,21 @@ class Regression(torch.nn.Linear):
         return {"loss": super().forward(x).square().mean()}
 
 
-options = {"use_cpu": True, "report_to": "none", "save_steps": 30}
-
-
 def train(batch_size, max_steps, checkpoint=None):
     loader = pinfeed.from_numpy(arrays, batch_size, shuffle=True, device="cpu")
     if checkpoint is not None:
         loader.load_state_dict(torch.load(Path(checkpoint, "loader.pt")))
     arguments = transformers.TrainingArguments(
-        "trainer", max_steps=max_steps, ignore_data_skip=True, **options
+        "trainer",
+        max_steps=max_steps,
+        save_steps=30,
+        ignore_data_skip=True,  # the loader skips
+        use_cpu=True,
+        report_to="none",
     )
-    callbacks, model = [SaveLoader(loader)], Regression(8, 1)
-    trainer = transformers.Trainer(model, arguments, callbacks=callbacks)
+    trainer = transformers.Trainer(
+        Regression(8, 1), arguments, callbacks=[SaveLoader(loader)]
+    )
     trainer.get_train_dataloader = lambda: Passes(loader)
     trainer.train(resume_from_checkpoint=checkpoint)
 
