@@ -25,14 +25,27 @@ def draw_some_images(folder, count):
         pixels = rng.integers(0, 80, (height, width, 3), dtype=np.uint8)
         x, y, w, h = (int(n) for n in rng.integers(20, 50, 4))
         pixels[y : y + h, x : x + w] += 150
-        PIL.Image.fromarray(pixels).save(folder / f"{i:06}.jpg")
-        size = {"height": height, "width": width}
-        images.append({"id": i, "file_name": f"{i:06}.jpg", **size})
-        box = {"bbox": [x, y, w, h], "area": w * h, "iscrowd": 0}
-        annotations.append({"id": i, "image_id": i, "category_id": 18, **box})
-    whole = {"images": images, "annotations": annotations}
-    whole["categories"] = [{"id": 1, "name": "person"}, {"id": 18, "name": "dog"}]
-    (folder / "instances.json").write_text(json.dumps(whole))
+        name = f"{i:06}.jpg"
+        PIL.Image.fromarray(pixels).save(folder / name)
+        images.append(
+            {"id": i, "file_name": name, "height": height, "width": width}
+        )
+        annotations.append(
+            {
+                "id": i,
+                "image_id": i,
+                "category_id": 18,
+                "bbox": [x, y, w, h],
+                "area": w * h,
+                "iscrowd": 0,
+            }
+        )
+    contents = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "person"}, {"id": 18, "name": "dog"}],
+    }
+    (folder / "instances.json").write_text(json.dumps(contents))
 
 
 class CocoDetection(torch.utils.data.Dataset):
@@ -64,35 +77,62 @@ class CocoDetection(torch.utils.data.Dataset):
 
 
 def new_loader(folder, batch_size):
-    # COCO: 480, 512, ..., 800 and max_size=1333
-    shortest = augment.RandomShortestSize((96, 128, 160), max_size=256)
-    view = [shortest, augment.RandomHorizontalFlip()]
-    image = pinfeed.Image(MEAN, STD, augment=view, pad_value=0, mask="pixel_mask")
-    # DETR's format: cxcywh, normalized by the padded size.
-    detr = {"output": "cxcywh", "normalized": True, "labels": "class_labels"}
+    transforms = [
+        # for COCO: range(480, 801, 32), max_size=1333
+        augment.RandomShortestSize((96, 128, 160), max_size=256),
+        augment.RandomHorizontalFlip(),
+    ]
+    image = pinfeed.Image(
+        MEAN, STD, augment=transforms, pad_value=0, mask="pixel_mask"
+    )
+    boxes = pinfeed.Boxes(
+        "pixel_values",
+        format="xywh",
+        output="cxcywh",  # as DETR expects, in fractions of the padded image
+        normalized=True,
+        labels="class_labels",
+    )
     fields = {
         "pixel_values": image.from_key("image"),
-        "boxes": pinfeed.Boxes("pixel_values", format="xywh", **detr),
+        "boxes": boxes,
         "class_labels": pinfeed.Jagged(torch.int64).from_key("labels"),
     }
     photos = CocoDetection(folder, folder / "instances.json")
+    # IndexedDataset adds sample indices, from which Collate seeds augmentation.
     dataset = pinfeed.IndexedDataset(photos)
     sampler = pinfeed.samplers.ShuffleSampler(dataset, batch_size, seed=0)
-    options = {"num_workers": 2, "persistent_workers": True}
-    options["collate_fn"] = pinfeed.Collate(fields, seed=0)
-    return DataLoader(dataset, batch_sampler=sampler, **options)
+    return DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        collate_fn=pinfeed.Collate(fields, seed=0),
+        num_workers=2,
+        persistent_workers=True,
+    )
 
 
 def small_detr(classes):
     """A DETR with random weights; a real job uses from_pretrained(...)."""
-    resnet = {"embedding_size": 8, "hidden_sizes": [8] * 4, "depths": [1] * 4}
-    backbone = ResNetConfig(**resnet, out_features=["stage4"])
-    detr = {"use_timm_backbone": False, "backbone": None, "num_labels": classes}
-    detr |= {"d_model": 16, "num_queries": 5}
-    for part in ("encoder", "decoder"):
-        detr |= {f"{part}_layers": 1, f"{part}_ffn_dim": 16}
-        detr |= {f"{part}_attention_heads": 2}
-    return DetrForObjectDetection(DetrConfig(backbone_config=backbone, **detr))
+    backbone = ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 8, 8, 8],
+        depths=[1, 1, 1, 1],
+        out_features=["stage4"],
+    )
+    config = DetrConfig(
+        backbone_config=backbone,
+        backbone=None,
+        use_timm_backbone=False,
+        num_labels=classes,
+        num_queries=5,
+        d_model=16,
+        encoder_layers=1,
+        encoder_ffn_dim=16,
+        encoder_attention_heads=2,
+        decoder_layers=1,
+        decoder_ffn_dim=16,
+        decoder_attention_heads=2,
+    )
+    return DetrForObjectDetection(config)
 
 
 def main():
@@ -104,10 +144,13 @@ def main():
     for epoch in range(2):
         for batch in loader:
             # A list of dicts, one per image, without copies.
-            targets = {key: batch[key] for key in ("boxes", "class_labels")}
-            targets = pinfeed.functional.unbind(targets)
-            pixels, mask = batch["pixel_values"], batch["pixel_mask"]
-            loss = model(pixels, mask, labels=targets).loss
+            targets = pinfeed.functional.unbind(
+                {"boxes": batch["boxes"], "class_labels": batch["class_labels"]}
+            )
+            output = model(
+                batch["pixel_values"], batch["pixel_mask"], labels=targets
+            )
+            loss = output.loss
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -46,17 +46,21 @@ class ImageFolder(torch.utils.data.Dataset):
             return {"image": photo.convert("RGB"), "label": self.labels[index]}
 
 
-def new_loader(root, steps, *, is_training):
+def new_loader(root, transforms, *, is_training):
     """Returns the loader of a split, with batches on the GPU if there is one."""
     # IndexedDataset adds sample indices, from which Collate seeds augmentation.
     dataset = pinfeed.IndexedDataset(ImageFolder(root))
-    image = pinfeed.Image(MEAN, STD, augment=steps, channels_last=True)
+    image = pinfeed.Image(MEAN, STD, augment=transforms, channels_last=True)
     sampler = pinfeed.samplers.ShuffleSampler(
         dataset, 20, shuffle=is_training, drop_last=is_training, seed=0
     )
-    options = {"num_workers": 2, "persistent_workers": True}  # about one per CPU
-    options["collate_fn"] = pinfeed.Collate({"image": image}, seed=0)
-    loader = DataLoader(dataset, batch_sampler=sampler, **options)
+    loader = DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        collate_fn=pinfeed.Collate({"image": image}, seed=0),
+        num_workers=2,  # about one per CPU
+        persistent_workers=True,
+    )
     return pinfeed.DeviceLoader(loader)
 
 

@@ -44,8 +44,8 @@ def main():
     table = pa.parquet.read_table("payments.parquet")
     country = table["country"].combine_chunks()  # codes and categories
     countries = country.dictionary
-    place = table.column_names.index("country")
-    table = table.set_column(place, "country", country.indices)
+    column = table.column_names.index("country")
+    table = table.set_column(column, "country", country.indices)
     dataset = pinfeed.ArrayDataset.from_arrow(table)
     training, held_out = dataset[:3000], dataset[3000:]
 

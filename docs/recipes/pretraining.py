@@ -56,11 +56,19 @@ def new_loader(tokens):
     sampler = pinfeed.samplers.PackSampler(
         pieces, seq_length=SEQ_LENGTH, batch_size=ROWS, seed=0
     )
-    row = {"seq_length": SEQ_LENGTH, "dtype": torch.int64}
     fields = {
-        "input_ids": pinfeed.Pack(**row, position_ids=True, document_ids=True),
-        # first_token=-100: no document predicts the next one's first token.
-        "labels": pinfeed.Pack(**row, pad_value=-100, first_token=-100),
+        "input_ids": pinfeed.Pack(
+            seq_length=SEQ_LENGTH,
+            dtype=torch.int64,
+            position_ids=True,
+            document_ids=True,
+        ),
+        "labels": pinfeed.Pack(
+            seq_length=SEQ_LENGTH,
+            dtype=torch.int64,
+            pad_value=-100,
+            first_token=-100,  # no document predicts the next one's first token
+        ),
     }
     dataset = pinfeed.ArrayDataset({"input_ids": pieces, "labels": pieces})
     collate = pinfeed.Collate(fields)
@@ -101,9 +109,12 @@ def main():
         if step == 40:
             break
 
-    parts = {"model": model, "optimizer": optimizer, "loader": loader}
-    states = {name: part.state_dict() for name, part in parts.items()}
-    torch.save(states, "checkpoint.pt")
+    checkpoint = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "loader": loader.state_dict(),
+    }
+    torch.save(checkpoint, "checkpoint.pt")
 
     # Resume; in a real job, in a new process.
     checkpoint = torch.load("checkpoint.pt")

@@ -48,7 +48,7 @@ def train(batch_size, max_steps, checkpoint=None):
         "trainer",
         max_steps=max_steps,
         save_steps=30,
-        ignore_data_skip=True,  # the loader skips
+        ignore_data_skip=True,  # the loader resumes by itself
         use_cpu=True,
         report_to="none",
     )
