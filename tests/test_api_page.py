@@ -185,6 +185,22 @@ def test_signature(line):
             assert [*parameters].index(key) == place, key
 
 
+def test_names_of_submodules_in_the_package():
+    for name, home in {
+        "RandomCrop": "augment",
+        "ShuffleSampler": "samplers",
+        "pad": "functional",
+    }.items():
+        message = f"^module 'pinfeed' has no attribute '{name}'; use pinfeed.{home}.{name}$"
+        with pytest.raises(AttributeError, match=message):
+            getattr(pinfeed, name)
+    with pytest.raises(
+        AttributeError, match=r"^module 'pinfeed' has no attribute 'Imag'$"
+    ) as caught:
+        pinfeed.Imag  # noqa: B018
+    assert caught.value.name == "Imag"  # then Python's traceback suggests Image
+
+
 def test_attributes():
     ragged = pinfeed.RaggedArray.from_sequences([[1], [2, 3]])
     objects = [

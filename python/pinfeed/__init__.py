@@ -102,7 +102,8 @@ _LATER = {
     "to_tensorflow": "pinfeed.exports.to_tensorflow.to_tensorflow",
     "write_array": "pinfeed.exports.write_array",
 }
-__getattr__ = lazy_names(__name__, _LATER)
+_SUBMODULES = ("augment", "functional", "packing", "samplers", "testing")
+__getattr__ = lazy_names(__name__, _LATER, _SUBMODULES)
 
 
 def __dir__() -> list[str]:

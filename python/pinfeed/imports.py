@@ -5,21 +5,28 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(
+    package: str, modules: Mapping[str, str], submodules: Sequence[str]
+) -> Callable[[str], Any]:
     """Returns the ``__getattr__`` of a package.
 
     Args:
         package: The package's name.
         modules: The module of each name; an empty string if the name is itself a module.
+        submodules: The public modules, for the hint about names in them.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            parts = [] if name.startswith("_") else [f"{package}.{part}" for part in submodules]
+            homes = [part for part in parts if name in importlib.import_module(part).__all__]
+            hint = f"; use {homes[0]}.{name}" if homes else ""
+            text = f"module {package!r} has no attribute {name!r}{hint}"
+            raise AttributeError(text, name=name, obj=sys.modules[package])  # for Python's own hint
         if not modules[name]:
             return importlib.import_module(f"{package}.{name}")
         value = getattr(importlib.import_module(modules[name]), name)

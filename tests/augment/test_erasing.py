@@ -158,7 +158,7 @@ ERRORS = [
     (lambda: erasing(scale=(0, 2)), ValueError, "got (0, 2)"),
     (lambda: erasing(ratio=(0, 1)), ValueError, "ratio must be a pair", "positive"),
     (lambda: erasing(ratio=3), TypeError, "ratio must be a pair", "got 3"),
-    (lambda: erasing(value="normal"), TypeError, "value must be a number, got 'normal'"),
+    (lambda: erasing(value="normal"), TypeError, "value must be numbers or 'random', got 'normal'"),
     (lambda: pinfeed.Image(dtype=torch.uint8, augment=erasing(value="random")),
         ValueError, "value='random' writes Gaussian noise", "got torch.uint8; pass a number"),
     (lambda: pinfeed.Image(augment=0.5), TypeError, "augment must be a transform", "got float"),

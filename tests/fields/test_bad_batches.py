@@ -96,7 +96,7 @@ class Columns(torch.utils.data.Dataset[Any]):
 def test_columns_instead_of_samples(columns):
     dataset = Columns(columns)
     loader = torch.utils.data.DataLoader(dataset, 4, collate_fn=Collate())
-    with pytest.raises(TypeError, match=r"__getitems__ (has to )?return a list of samples"):
+    with pytest.raises(TypeError, match="have a dataset's __getitems__ return a list of samples"):
         next(iter(loader))
     loader = torch.utils.data.DataLoader(pinfeed.IndexedDataset(dataset), 4, collate_fn=Collate())
     with pytest.raises(
@@ -285,6 +285,8 @@ HINTS: Hints = {
         ValueError, r"got an array of shape \(1, 6\); np.reshape\(points, \(-1, 2, 3\)\) converts COCO's x"),
     "names of files": (lambda image: Collate(Image())([image]), "cat.jpg", PIL.Image.fromarray(PHOTOS[0]), IMAGE,
         TypeError, r"got str; open files in the dataset's __getitem__: PIL.Image.open\(path\)"),
+    "bytes of files": (lambda image: Collate(Image())([image]), b"\xff\xd8", PIL.Image.fromarray(PHOTOS[0]), IMAGE,
+        TypeError, r"got bytes; open files in the dataset's __getitem__: PIL.Image.open\(io.BytesIO\(data\)\)"),
     "keys without a dict": (lambda lengths: Collate(Pad(lengths=lengths))([[1, 2], [3]]).lengths, "n", True,
         torch.tensor([2, 1]),
         ValueError, r"^Collate: fields: Pad adds the keys \['n'\], which needs a dict; .* pass True instead of a key"),

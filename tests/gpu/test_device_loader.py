@@ -181,7 +181,7 @@ def test_an_error_in_the_loader(device):
     next(batches)
     with pytest.raises(LookupError, match="batch 1 is missing") as caught:
         next(batches)
-    assert "batch 1 of this iteration" in caught.value.__notes__[0]
+    assert "batch 1 of this loop" in caught.value.__notes__[0]
 
 
 @pytest.mark.gpu_only

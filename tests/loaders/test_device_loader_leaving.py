@@ -43,7 +43,7 @@ def test_an_error_in_the_loader(number, depth):
     assert feeding_threads() == []
     assert loader.open == 0
     assert caught.value.__notes__ == [
-        f"DeviceLoader: raised by the loader for batch {number} of this iteration, counted from 0"
+        f"DeviceLoader: raised by the loader for batch {number} of this loop, counted from 0"
     ]
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert frames[-2:] == ["__iter__", "raise_in_the_loader"]
@@ -236,7 +236,7 @@ def test_an_error_in_a_worker(missing):
     with pytest.raises(LookupError, match=f"batch {missing} is missing") as caught:
         received.extend(with_workers(missing, raise_in_the_loader, 60))
     assert_same(received, list(torch.arange(missing // 4 * 4).split(4))[: missing // 4])
-    assert f"for batch {missing // 4} of this iteration" in caught.value.__notes__[0]
+    assert f"for batch {missing // 4} of this loop" in caught.value.__notes__[0]
     assert "__getitem__" in str(caught.value)  # the worker's own traceback
     del caught
     gc.collect()  # errors hold frames, which hold the loader's iterator

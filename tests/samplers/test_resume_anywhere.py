@@ -213,7 +213,7 @@ def test_ranks_at_different_steps():
         states.append(first_steps([sampler], taken)[1])
     other = pinfeed.samplers.ShuffleSampler(40, 4)
     message = (
-        "states of all ranks must be at the same step, got rank 0 has consumed 24 of epoch 0, rank 1 has "
+        "states of all ranks must be at the same step, but rank 0 has consumed 24 of epoch 0, rank 1 has "
         "consumed 24 of epoch 0, rank 2 has consumed 12 of epoch 0; load states"
     )
     with pytest.raises(ValueError, match=message):

@@ -96,7 +96,7 @@ def test_a_state_and_formats():
 
 def test_a_dataset_split_by_node_is_not_divided_among_ranks():
     split = split_dataset_by_node(stream(4), 1, 2)
-    message = "was sharded by split_dataset_by_node; pass rank=0, world_size=1"
+    message = "split_dataset_by_node has sharded over 2 ranks; pass rank=0, world_size=1"
     for source in (split, lambda: split):
         given = StreamDataset(source, uneven="keep", rank=1, world_size=2)
         check(lambda: list(given), TypeError, message)  # noqa: B023

@@ -200,7 +200,10 @@ def test_states_of_other_streams(stream, changes, state, error, words):
 def test_a_state_inside_a_worker():
     stream = packed([[1]])
     stream.load_state_dict(stream.state_dict())
-    with pytest.raises(RuntimeError, match="loaded into the dataset itself, and this is worker 0"):
+    with pytest.raises(
+        RuntimeError,
+        match="loaded into the dataset itself works only without workers, and this is worker 0",
+    ):
         list(DataLoader(stream, None, num_workers=1))
 
 

@@ -127,10 +127,8 @@ def test_resume_past_a_skipped_shard(buffer, shards):
 # Iterators.
 
 
-ITERATOR = (
-    "StreamDataset: source is an iterator ({}), which {}; pass a function that returns a new one"
-)
-READ = ITERATOR.format("range_iterator", "can be read once, and has been")
+ITERATOR = "StreamDataset: source must not be an iterator {}, got a {}; pass a function that returns a new one"
+READ = ITERATOR.format("in a second pass", "range_iterator")
 
 
 def test_an_iterator_is_read_once():
@@ -145,10 +143,10 @@ def test_an_iterator_is_read_once():
 
 def test_an_iterator_is_not_for_several_workers():
     dataset = StreamDataset(number for number in range(5))
-    with pytest.raises(RuntimeError, match=r"\(generator\), which can't be read by 2 workers"):
+    with pytest.raises(RuntimeError, match="iterator with 2 workers, got a generator"):
         list(DataLoader(dataset, num_workers=2, multiprocessing_context="fork"))
     with as_worker(0, 2):
-        message = ITERATOR.format("generator", "can't be read by 2 workers")
+        message = ITERATOR.format("with 2 workers", "generator")
         check(lambda: iter(dataset), RuntimeError, message)
     assert list(dataset) == list(range(5))
 
@@ -157,7 +155,7 @@ def test_one_worker_reads_an_iterator_once():
     dataset = StreamDataset(iter(range(5)))
     loader = DataLoader(dataset, 5, num_workers=1, multiprocessing_context="fork")
     assert [batch.tolist() for batch in loader] == [list(range(5))]
-    with pytest.raises(RuntimeError, match="which can be read once, and has been"):
+    with pytest.raises(RuntimeError, match="not be an iterator in a second pass"):
         list(loader)
 
 
@@ -195,7 +193,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"source": "a.tar"}, TypeError, r"got 'a.tar'; pass \['a.tar'\] and open_shard="),
         ({"source": Path("a")}, TypeError, "pass .* and open_shard="),
         ({"source": ["a.jsonl.gz", "b.jsonl.gz"]},
-            TypeError, r"list of names, such as 'a.jsonl.gz'; write StreamDataset\(source, open_shard=read_shard\), with"),
+            TypeError, r"list of names, such as 'a.jsonl.gz'; pass open_shard=, a function"),
         ({"source": (Path("a"),)}, TypeError, "a tuple of names, such as .*Path.*'a'.*open_shard="),
         ({"source": {"train": [1]}}, TypeError, "source must be an iterable .*, got dict"),
         ({"source": "a.tar", "open_shard": iter}, TypeError, r"must be a list of shards, got str; pass sorted\(glob.glob\('a.tar'\)\)"),
@@ -283,7 +281,7 @@ def test_an_iterable_dataset_can_divide_its_samples_among_workers(way, deals):
     with as_worker(0, 1):
         assert sorted(make(Numbers(deals))) == list(range(100))
     with as_worker(0, 2):
-        message = "the source is an IterableDataset", "), which may shard over the 2 workers"
+        message = "got an IterableDataset", "), which may shard over the 2 workers"
         check(lambda: list(make(Numbers(deals))), TypeError, *message)
 
 

@@ -270,15 +270,15 @@ def test_states_that_cannot_move():
     refuse(make(3, shuffle_buffer=9), states_of(2, shuffle_buffer=9), sizes(2))
     refuse(make(3), states_of(7), sizes(7))  # more readers than shards
     states = states_of(2)
-    message = "the states of all 2 ranks with 1 workers each; rank 0, worker 0 is missing"
+    words = "the states of all 2 ranks, with 1 workers each", "rank 0, worker 0 is missing"
     for one in (states[1], states[1:]):
-        refuse(make(3), one, message)
+        refuse(make(3), one, *words)
     make(3).load_state_dict(states)
     refuse(make(3, source=range(7)), states, "another stream: shards is 6 in the state and 7 here")
     states = states_of(2, uneven="drop")
     states[1]["yielded"] += 1
     message = "rank 0 has yielded 5 samples of epoch 0, rank 1 has yielded 6 samples"
-    refuse(make(3, uneven="drop"), states, "same step, got ", message)
+    refuse(make(3, uneven="drop"), states, "same step, but ", message)
     loader = StatefulDataLoader(make(), 4, num_workers=1, snapshot_every_n_steps=4)
     list(itertools.islice(loader, 3))
     with pytest.raises(ValueError, match=r"yielded \d more; save with snapshot_every_n_steps=1"):

@@ -174,7 +174,7 @@ def test_a_state_outside_a_worker(workers):
     dataset.set_epoch(0)
     next(iter(dataset))
     dataset.load_state_dict(dataset.state_dict())
-    message = f"loaded into the dataset itself, and this is worker 0 of {workers}"
+    message = f"loaded into the dataset itself works only without workers, and this is worker 0 of {workers}"
     with pytest.raises(RuntimeError, match=message):
         list(DataLoader(dataset, None, num_workers=workers))
     assert list(DataLoader(dataset, None)) == whole[1:]
@@ -214,8 +214,8 @@ BAD_STATES = {
     "epoch": [(None, "must be an int"), (-1, "must be at least"), (2**70, "at most")],
     "starts": [
         *((starts, "must be pairs") for starts in ([], 5, "ab", [[1, 2, 3]])),
-        *((starts, "neighboring") for starts in ([[0, 1], [2, 5]], [[0, 1], [1, 0]], [[-1, 0]], [[3, 5], [4, 6], [5, 7]])),
-        ([[5, 0]], "neighboring .*out of the 4"),
+        *((starts, "adjacent") for starts in ([[0, 1], [2, 5]], [[0, 1], [1, 0]], [[-1, 0]], [[3, 5], [4, 6], [5, 7]])),
+        ([[5, 0]], "adjacent and up to 4"),
     ],
 }  # fmt: skip
 
@@ -236,7 +236,7 @@ def test_invalid_states(state, error, message):
     assert list(dataset)
 
 
-TOO_FEW = r"samples, but had|and finds \d+ now"
+TOO_FEW = "samples, but had"
 
 
 @pytest.mark.parametrize("buffer", [0, 5])

@@ -52,8 +52,10 @@ class RandomErasing(Transform):
         self.value = value
         self.is_random = self.p > 0
         self._values: list[float] | None = None
-        if not isinstance(value, str) or value != "random":
-            is_list = isinstance(value, Sequence) and not isinstance(value, str) and len(value) > 0
+        if isinstance(value, str) and value != "random":
+            raise TypeError(f"RandomErasing: value must be numbers or 'random', got {value!r}")
+        if not isinstance(value, str):
+            is_list = isinstance(value, Sequence) and len(value) > 0
             numbers: Any = value if is_list else [value]
             self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 

@@ -190,10 +190,7 @@ class Collate:
     def _require_samples(self, samples: Any) -> None:
         """Raises TypeError unless samples are a sequence, and not possibly the columns of a batch."""
         if not isinstance(samples, Sequence) or isinstance(samples, str | bytes):
-            hint = (
-                "a DataLoader with batch_size=None passes single samples, and a dataset's __getitems__ "
-                "has to return a list of samples"
-            )
+            hint = "set the DataLoader's batch_size, and have a dataset's __getitems__ return a list of samples"
             raise TypeError(
                 Problem("Collate", "a sequence of samples", type(samples).__name__, hint)
             )

@@ -515,8 +515,10 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
     is_for_images = isinstance(field, Image) or type(field).__name__ == "Patches"
     if type(first).__module__.startswith("PIL.") and not is_for_images:
         return "use Image() for PIL images, Mask() if their pixels are classes"
-    if isinstance(first, str) and not field.pads and type(field).__name__ in ("Image", "Patches"):
-        return "open files in the dataset's __getitem__: PIL.Image.open(path).convert('RGB')"
+    is_file = isinstance(first, str | bytes) and not field.pads
+    if is_file and type(field).__name__ in ("Image", "Patches"):
+        file = "path" if isinstance(first, str) else "io.BytesIO(data)"
+        return f"open files in the dataset's __getitem__: PIL.Image.open({file}).convert('RGB')"
     if any(isinstance(part, str) for part in (first if isinstance(first, list) else ())):
         return "Keep() leaves lists of strings as they are, also as labels of Boxes()"
     if isinstance(first, int | float) and field.pads:

@@ -172,8 +172,7 @@ class Prefetcher:
                 self._start_thread()
         elif os.getpid() != self._process:
             raise RuntimeError(
-                "DeviceLoader: a forked process has no thread for this iteration; "
-                "begin a new loop there"
+                "DeviceLoader: a forked process has no thread for this loop; begin a new loop there"
             )
         else:
             self._permits.put(None)
@@ -227,7 +226,7 @@ class Prefetcher:
         except BaseException as error:  # noqa: BLE001, the consumer raises it
             add_note(
                 error,
-                f"DeviceLoader: raised by the loader for batch {number} of this iteration, "
+                f"DeviceLoader: raised by the loader for batch {number} of this loop, "
                 "counted from 0",
             )
             self._put_last(_Fetched(number, error=error))
@@ -272,7 +271,7 @@ class Prefetcher:
     def _why_closed(self) -> Exception:
         if self._superseded_by is None:
             return StopIteration()
-        return RuntimeError(f"DeviceLoader: this iteration ended when {self._superseded_by}")
+        return RuntimeError(f"DeviceLoader: this loop ended when {self._superseded_by}")
 
 
 def _modes_here() -> list[AbstractContextManager[Any]]:

@@ -315,7 +315,7 @@ class EpochSampler(Sampler[Any]):
                 for rank, (epoch, consumed) in enumerate(positions)
             )
             raise ValueError(
-                f"{self._name}: the states of all ranks must be at the same step, got {descriptions}; load states "
+                f"{self._name}: the states of all ranks must be at the same step, but {descriptions}; load states "
                 "that all ranks saved after the same step"
             )
         # The state of a loader with workers has the sampler's state from before the end of the loop.

@@ -135,14 +135,14 @@ class WeightedSampler(OrderSampler):
         if len(are_texts) > 1:  # NumPy makes strings of the others
             labels = np.fromiter(labels, object, len(labels))
         array = checked_column(labels, f"{name}: labels", "labels")
+        if array.dtype.kind in "fO":
+            for index, label in enumerate(array.tolist()):
+                if label is None or (isinstance(label, float) and math.isnan(label)):
+                    raise TypeError(
+                        f"{name}: labels must be of one sortable type, got {label!r} at index {index}; "
+                        "give samples without a label a class of their own, or leave them out"
+                    )
         try:
-            if array.dtype.kind in "fO":
-                for index, label in enumerate(array.tolist()):
-                    if label is None or (isinstance(label, float) and math.isnan(label)):
-                        raise TypeError(
-                            f"{name}: labels must be of one sortable type, got {label!r} at index {index}; "
-                            "give samples without a label a class of their own, or leave them out"
-                        )
             _, classes, counts = np.unique(array, return_inverse=True, return_counts=True)
         except TypeError as error:
             raise TypeError(

@@ -155,8 +155,8 @@ class StreamPass:
                 buffered[slot] = sample
         if count < expected:
             raise ValueError(
-                f"StreamDataset: this worker read at least {expected} samples when the state was "
-                f"saved, and finds {count} now; load the state with the same data"
+                f"StreamDataset: the source has {count} samples, but had at least {expected} when the "
+                "state was saved; load the state with the same data"
             )
         return buffered, samples
 
@@ -184,8 +184,8 @@ def _checked_left(left: Any, shards: int) -> list[Start]:
         or checked[-1][1] != 0
     ):
         raise ValueError(
-            "StreamDataset: state['left'] must be pairs of integers for shards in order, out of "
-            f"{shards}, as state_dict() has them; got {left!r}"
+            f"StreamDataset: state['left'] must be pairs of a shard, in order and up to {shards}, and a "
+            f"sample, got {left!r}; load an unchanged result of state_dict()"
         )
     return checked
 
@@ -199,7 +199,7 @@ def _checked_starts(starts: Any, shards: int) -> list[Start]:
         or checked[-1][0] > shards
     ):
         raise ValueError(
-            "StreamDataset: state['starts'] must be pairs of integers for neighboring shards, "
-            f"out of the {shards} that this worker reads, as state_dict() has them; got {starts!r}"
+            "StreamDataset: state['starts'] must be pairs of a shard, adjacent and up to "
+            f"{shards}, and a sample, got {starts!r}; load an unchanged result of state_dict()"
         )
     return checked

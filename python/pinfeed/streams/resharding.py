@@ -72,9 +72,9 @@ class CombinedState:
         """
         if self.missing is not None:
             raise ValueError(
-                f"StreamDataset: to resume with other ranks or workers, state must be the list of the "
-                f"states of all {self._world_size} ranks with {self._workers} workers each; rank "
-                f"{self.missing[0]}, worker {self.missing[1]} is missing; save the state on every rank"
+                f"StreamDataset: state must be a list of the states of all {self._world_size} ranks, with "
+                f"{self._workers} workers each, to resume with other ranks or workers; save the state on "
+                f"every rank: rank {self.missing[0]}, worker {self.missing[1]} is missing"
             )
         sizes = {"world_size": self._world_size, "workers": self._workers}
         loaded: dict[tuple[int, int], StreamState] = {}
@@ -111,6 +111,6 @@ class CombinedState:
             for (_, rank), state in loaded.items()
         )
         raise ValueError(
-            f"StreamDataset: the states of all ranks must be at the same step, got {descriptions}; load states "
+            f"StreamDataset: the states of all ranks must be at the same step, but {descriptions}; load states "
             "that all ranks saved after the same step"
         )

@@ -99,13 +99,9 @@ class StreamSource:
             or (workers == 1 and not is_again)
         ):
             return
-        reason = (
-            f"can't be read by {workers} workers"
-            if workers > 1
-            else "can be read once, and has been"
-        )
+        where = f"with {workers} workers" if workers > 1 else "in a second pass"
         raise RuntimeError(
-            f"StreamDataset: source is an iterator ({self!r}), which {reason}; pass a function that "
+            f"StreamDataset: source must not be an iterator {where}, got a {self!r}; pass a function that "
             "returns a new one"
         )
 
@@ -131,9 +127,9 @@ class StreamSource:
             if workers > 1:
                 kind = type(samples).__name__
                 raise TypeError(
-                    f"StreamDataset: the source is an IterableDataset ({kind}), which may shard over the "
-                    f"{workers} workers by itself, as with get_worker_info; if it does, pass its shards, "
-                    "with open_shard=, or read without workers; if it yields all samples in each worker, "
+                    "StreamDataset: source must not shard by itself, got an IterableDataset "
+                    f"({kind}), which may shard over the {workers} workers; if it does, pass its shards, "
+                    "with open_shard=, or num_workers=0; if it yields all samples in each worker, "
                     "pass a function: StreamDataset(lambda: iter(dataset))"
                 )
         iterator = iter(samples)
@@ -317,13 +313,15 @@ def _require_not_split(dataset: Any, ranks: int, are_ranks_given: bool) -> None:
         return
     kind = "Hugging Face" if _is_hugging_face(dataset) else type(dataset).__name__
     if is_split:
-        problem = f"was sharded by split_dataset_by_node; pass rank=0, world_size=1, not {ranks}"
+        problem = f"split_dataset_by_node has sharded over {ranks} ranks; pass rank=0, world_size=1"
     else:
         problem = (
-            f"may shard over the {ranks} ranks by itself, as after split_dataset_by_node; if it does, "
-            "pass rank=0, world_size=1, else pass rank and world_size of this process"
+            f"may shard over the {ranks} ranks; if it does, pass rank=0, world_size=1, else pass rank and "
+            "world_size of this process"
         )
-    raise TypeError(f"StreamDataset: the source is an IterableDataset ({kind}), which {problem}")
+    raise TypeError(
+        f"StreamDataset: source must not shard by itself, got an IterableDataset ({kind}), which {problem}"
+    )
 
 
 def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
@@ -355,9 +353,9 @@ def _require_no_name(first: Any, source: Any) -> None:
 def _names_error(first: Any, source: Any) -> TypeError:
     name = str(first) if isinstance(first, str) else first  # no np.str_
     return TypeError(
-        f"{_EXPECTED}, got a {type(source).__name__} of names, such as {name!r}; write "
-        "StreamDataset(source, open_shard=read_shard), with a function that returns the samples of a "
-        "shard, or if strings are the samples StreamDataset(lambda: source)"
+        f"{_EXPECTED}, got a {type(source).__name__} of names, such as {name!r}; pass open_shard=, a "
+        "function that returns the samples of a shard, or, if the strings are the samples, a function: "
+        "StreamDataset(lambda: source)"
     )
 
 

@@ -204,9 +204,9 @@ class StreamDataset(IterableDataset[Any]):
         key = worker_key()
         if key is not None and self._clock.is_loaded_into_main:
             raise RuntimeError(
-                "StreamDataset: the state was loaded into the dataset itself, and this is worker "
-                f"{worker} of {workers}; save and load the state with a torchdata StatefulDataLoader, "
-                "which keeps one for each worker, or read without workers"
+                "StreamDataset: a state loaded into the dataset itself works only without workers, and "
+                f"this is worker {worker} of {workers}; save and load the state with a torchdata "
+                "StatefulDataLoader, which has one for each worker, or pass num_workers=0"
             )
         epoch, loaded = self._clock.begin()
         state = loaded or StreamState.begin(epoch)
