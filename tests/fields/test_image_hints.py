@@ -206,6 +206,7 @@ UNITS = {
     "floats of bytes with that scale": (FRACTIONS * 255, {"scale": 1 / 65535}, "makes them black; pass scale=1/255", {"scale": 1 / 255}),
     "floats of 16 bits with a scale for bytes": (FRACTIONS * 65535, {"mean": 0.5, "scale": 1 / 255}, "for values of 0..255; pass scale=1/65535", {"mean": 0.5, "scale": 1 / 65535}),
     "16 bits with a scale for bytes": ((FRACTIONS * 65535).astype(np.uint16), {"scale": 1 / 255}, "for values of 0..255; leave it out", {}),
+    "floats of -1..1 with a mean for fractions": (FRACTIONS * 2 - 1, {"mean": 0.485, "std": 0.229}, "values of -1..1, but mean and std are for values of 0..1; pass 2 * mean - 1", {"mean": -0.03, "std": 0.458}),
     "floats of bytes with a mean for fractions": (FRACTIONS * 255, {"mean": 0.5, "std": 0.25, "scale": 1}, "are for values of 0..1; pass scale=1/255", {"mean": 0.5, "std": 0.25, "scale": 1 / 255}),
 }  # fmt: skip
 WAYS = {
@@ -256,6 +257,8 @@ FITTING = {
     "floats of bytes": (FRACTIONS * 255, MEAN),
     "fractions": (FRACTIONS, {"mean": 0.5, "std": 0.25, "scale": 1}),
     "fractions to bytes": (FRACTIONS, {"scale": 255}),
+    "a vegetation index": (FRACTIONS * 1.7 - 0.75, {"mean": 0.4, "std": 0.3}),
+    "dark fractions after a subtraction": (FRACTIONS - 0.4, {"mean": 0.485, "std": 0.229}),
     "no numbers": (FRACTIONS * np.nan, {"scale": 1 / 255}),
     "no images": (FRACTIONS[:0], {"scale": 1 / 255}),
 }  # fmt: skip

@@ -76,6 +76,13 @@ FOUND = {
     "one box, xywh": ("y", lambda rng: xywh(rng, 1)[0], "Boxes(format='xywh') transforms boxes of shape (n, 4)", None),
     "one box in a tuple": (None, lambda rng: corners(rng, 1)[0], "of shape (n, 4)", None),
     "one box in shares": ("y", lambda rng: shares(lambda rng: corners(rng, 1))(rng)[0], "y * [width, height, width, height] of shape (n, 4)", None),
+    "one center": ("center", lambda rng: points(rng, 1)[0], "Points() transforms points of shape (n, 2) too", True),
+    "key points with scores": ("keypoints", lambda rng: np.c_[points(rng), rng.uniform(size=5)], "Points()", True),
+    "a box by sides": ("bbox", lambda rng: dict(zip(("xmin", "ymin", "xmax", "ymax"), corners(rng, 1)[0].tolist(), strict=True)), "Boxes() transforms [[xmin, ymin, xmax, ymax]] under a key", True),
+    "a box by its size": ("roi", lambda rng: dict(zip(("x", "y", "width", "height"), xywh(rng, 1)[0], strict=True)), "Boxes(format='xywh') transforms [[x, y, width, height]]", True),
+    "a box by its center": ("z", lambda rng: dict(zip(("cx", "cy", "w", "h"), cxcywh(rng, 1)[0] / [*SIZE, *SIZE], strict=True)), "Boxes(format='cxcywh') transforms [[cx, cy, w, h]]", True),
+    "a point by its numbers": ("landmark", lambda rng: dict(zip("xy", points(rng, 1)[0], strict=True)), "Points() transforms [[x, y]] under a key", True),
+    "a smaller map": ("heatmap", lambda rng: rng.uniform(size=(17, HEIGHT // 4, WIDTH // 4)), "transforms maps of the image's own size", False),
     "with a class": ("target", lambda rng: np.c_[corners(rng), rng.integers(0, 9, 3)], "target[:, :4]", True),
 }  # fmt: skip
 
@@ -130,6 +137,12 @@ SILENT = {
     "beyond the image": ("target", lambda rng: rng.uniform(0, 2000, (5, 4))),
     "nothing": ("y", lambda rng: np.zeros((0, 4))),
     "words": ("target", lambda rng: "cat"),
+    "numbers of a circle": ("target", lambda rng: {"x": rng.normal(), "y": rng.normal()}),
+    "a size": ("target", lambda rng: {"width": 90, "height": 60}),
+    "changes of a box": ("target", lambda rng: dict(zip("xywh", rng.normal(size=4), strict=True))),
+    "patches that are masked": ("mask", lambda rng: rng.uniform(size=(HEIGHT // 4, WIDTH // 4)) < 0.75),
+    "masked patches of 16": ("mask", lambda rng: rng.integers(0, 2, (HEIGHT // 16, WIDTH // 16))),
+    "rotations": ("angles", lambda rng: {"left": rng.uniform(0, 3, 2), "right": rng.uniform(0, 3, 2)}),
     "missing": ("coords", lambda rng: np.full((3, 2), np.nan)),
 }  # fmt: skip
 
@@ -162,9 +175,27 @@ def test_what_is_found(key, make, words, raises):
         assert raises in (is_error, None)
         entry = "[1]" if key is None else f"['{key}']"
         assert text.startswith(f"Collate: entry {entry} looks like ")
-        for field in (Stack(), Keep()):
+        for field in (Stack(), Keep())["key of its own" in text or "under a key" in text :]:
             still = (RANDOM, field) if key is None else {"image": RANDOM, key: field}
             pinfeed.Collate(still)(samples)
+
+
+def test_numbers_beside_the_image():
+    """The numbers of a box can be entries of the sample; the suggested field takes them as rows."""
+    rng, flip = np.random.default_rng(0), augment.RandomHorizontalFlip(p=1)
+    boxes = corners(rng, 4)
+    names = "x1", "y1", "x2", "y2"
+    samples = [{"image": IMAGE, **dict(zip(names, box, strict=True))} for box in boxes]
+    text, is_error = message_of({"image": RANDOM}, samples)
+    assert is_error
+    assert "entry ['x1', 'y1', 'x2', 'y2'] looks like boxes" in text
+    rows = [{"image": IMAGE, "box": [[one[name] for name in names]]} for one in samples]
+    fields = {"image": Image(augment=flip), "box": pinfeed.Boxes(labels=())}
+    moved = boxes.copy()
+    moved[:, [2, 0]] = WIDTH - boxes[:, [0, 2]]
+    np.testing.assert_allclose(pinfeed.Collate(fields)(rows)["box"].values, moved, rtol=1e-6)
+    fields = {"image": RANDOM} | dict.fromkeys(names, Stack())
+    assert len(pinfeed.Collate(fields)(samples)) == 5
 
 
 @pytest.mark.parametrize(("key", "make"), SILENT.values(), ids=SILENT)

@@ -1,7 +1,6 @@
 """Boxes, points and masks that are not transformed with their image: errors, warnings, hints."""
 
 import pickle
-import re
 
 import numpy as np
 import PIL.Image
@@ -639,6 +638,8 @@ FIRST = {
     "masks": ([photo(m=[SCENE, SCENE])] * 48, {"image": RANDOM}, "transforms np.stack(m) too"),
     "a format": ([photo(boxes=box[None]) for box in FAR], {"image": MOVED, "boxes": Boxes(format="xywh", labels=())}, 'format="xyxy"'),
     "None": ([photo(boxes=None)] * 48, {"image": RANDOM, "boxes": Boxes(labels=())}, "Boxes(...).allow_missing() leaves out an entry that all samples lack"),
+    "points": ([photo(eyes=np.roll(FAR, i, 0)[:24, :2]) for i in range(48)], {"image": RANDOM}, "['eyes'] looks like points"),
+    "lengths": ([{"input_ids": np.arange(5), "labels": np.arange(3)}] * 48, {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100)}, "expected length 5 as in ['input_ids']"),
     "a unit": ([{"image": PHOTO / np.float32(255)}] * 48, {"image": Image(scale=1 / 255)}, "floats of 0..1 need no scale=0.00392"),
 }  # fmt: skip
 
@@ -651,11 +652,10 @@ def test_every_process_checks_its_first_batches(samples, fields, message, place,
         collate = pickle.loads(pickle.dumps(pinfeed.Collate(fields)))
         sampler = pinfeed.samplers.ShuffleSampler(48, 1, rank=rank, world_size=2)
         loader = torch.utils.data.DataLoader(samples, batch_sampler=sampler, collate_fn=collate, **options if place != "ranks" else {})  # fmt: skip
-        if place == "spawn" and fields.keys() == samples[0].keys() == {
-            "image"
-        }:  # without pytest's filters
+        text = ""
+        try:
             assert len(list(loader)) == 24
-            assert message in capfd.readouterr().err
-        else:
-            with pytest.raises((ValueError, TypeError, UserWarning), match=re.escape(message)):
-                list(loader)
+        except (ValueError, TypeError, UserWarning) as error:
+            text = str(error)
+        # Spawned workers print warnings, because they are without pytest's filters.
+        assert message in text + (capfd.readouterr().err if place == "spawn" else "")

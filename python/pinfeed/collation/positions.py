@@ -44,7 +44,12 @@ class Found(NamedTuple):
 
 
 def find_positions(
-    key: str, arrays: Sequence[Any], sizes: Sequence[Any], image: str, is_random: bool
+    key: str,
+    arrays: Sequence[Any],
+    sizes: Sequence[Any],
+    image: str,
+    is_random: bool,
+    is_named: bool = False,
 ) -> Found | None:
     """Returns what all arrays of an entry look like; None if they can be anything else.
 
@@ -54,11 +59,15 @@ def find_positions(
         sizes: Height and width of each image.
         image: Argument of the field in hints.
         is_random: Whether the images are transformed at random.
+        is_named: Whether a name of points is on the path, as in ``["landmarks"]["nose"]``.
     """
     kinds = {(array.ndim, array.shape[-1]) for array in arrays if array.size}
     axes, width = kinds.pop() if len(kinds) == 1 else (0, 0)
-    is_target, is_named = not key or has_name(key, _TARGETS), has_name(key, _POSITIONS)
-    if axes not in _AXES.get(width, ()) or (width == 2 and not (is_target or is_named)):
+    is_target, is_named = not key or has_name(key, _TARGETS), is_named or has_name(key, _POSITIONS)
+    is_point = axes == 1 and width == 2 and is_named
+    if axes not in _AXES.get(width, ()) and not is_point:
+        return None
+    if width == 2 and not (is_target or is_named):
         return None
     parts = [np.asarray(array, np.float64).reshape(-1, width)[:_ROWS] for array in arrays]
     rows = np.concatenate(parts)
@@ -69,8 +78,8 @@ def find_positions(
     ):
         return None  # rows that increase are quantiles or spans
     if width == 2:
-        return _points(key, rows, limits, count, is_named, image)
-    if width == 4 and axes == 2 and rows.max() > 1 and _fits(rows, limits, "xyxy").all():
+        return _points(key, rows, limits, count, is_named, axes, image)
+    if width == 4 and axes == 2 and rows.max() > 1 and fits(rows, limits, "xyxy").all():
         return Found("boxes", f"the field Boxes({image}) transforms boxes too")
     if width == 4 and is_target:
         is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
@@ -80,13 +89,14 @@ def find_positions(
 
 
 def _points(
-    key: str, rows: Any, limits: Any, count: int, is_named: bool, image: str
+    key: str, rows: Any, limits: Any, count: int, is_named: bool, axes: int, image: str
 ) -> Found | None:
     """Returns points in pixels, or, under a key of points, in fractions of the image."""
     fractions = rows / limits
     if (rows < 0).any() or (fractions > 1).any():
         return None
-    fix = f"the field Points({image}) transforms points too"
+    what = "points" if axes > 1 else "points of shape (n, 2)"
+    fix = f"the field Points({image}) transforms {what} too"
     low, high = sorted(np.ptp(fractions, axis=0).tolist())
     if rows.max() > 1:
         is_spread = high >= _EXTENT if is_named else high >= 2 * _EXTENT and low >= _EXTENT
@@ -107,7 +117,7 @@ def _boxes(
     are_fractions = rows.max() <= 1
     bounds = np.ones_like(limits) if are_fractions else limits
     for name in ("xyxy", "cxcywh", "xywh") if are_fractions else ("xyxy", "xywh", "cxcywh"):
-        if not _fits(rows, bounds, name).all():
+        if not fits(rows, bounds, name).all():
             continue
         chance = _chance(rows, bounds, name)
         if chance < _RARE or (is_constant and name == "xyxy" and not are_fractions):
@@ -130,7 +140,7 @@ def _chance(rows: Any, limits: Any, name: str) -> float:
     shifts = range(0, len(rows), max(1, len(rows) // _SHIFTS))
     for shift in shifts:
         mixed = np.concatenate([rows[:, :2], np.roll(rows[:, 2:], shift, axis=0)], axis=1)
-        fitting += _fits(mixed, limits, name).mean() / len(shifts)
+        fitting += fits(mixed, limits, name).mean() / len(shifts)
     return float(fitting ** len(rows))
 
 
@@ -139,7 +149,7 @@ def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
     for columns, boxes, label in ((":4", rows[:, :4], 4), ("1:", rows[:, 1:], 0)):
         labels = rows[:, label]
         are_labels = labels.min() >= 0 and (labels.max() <= 1 or (labels == np.rint(labels)).all())
-        if are_labels and boxes.max() > 1 and _fits(boxes, limits, "xyxy").all():
+        if are_labels and boxes.max() > 1 and fits(boxes, limits, "xyxy").all():
             field = f"Boxes({image}) transforms {key or 'boxes'}[:, {columns}]"
             return Found("boxes", f"the field {field} too, with [:, {label}] as their labels")
     labels, boxes = rows[:, 0], rows[:, 1:]
@@ -162,7 +172,7 @@ def _corners(rows: Any, name: str) -> Any:
     return np.concatenate([first, first + second], axis=1)
 
 
-def _fits(rows: Any, limits: Any, name: str) -> Any:
+def fits(rows: Any, limits: Any, name: str) -> Any:
     """Whether each row is a box of a format with an area, in an image of this width and height."""
     corners = _corners(rows, name)
     slack = 1e-6 * limits

@@ -14,7 +14,7 @@ import torch
 from pinfeed.arguments import ARRAYS, Problem, host_array, known_length
 from pinfeed.augment.geometry import Flip, Resizing
 from pinfeed.augment.sizes import Resize
-from pinfeed.collation.positions import NAME, Found, find_positions, has_name
+from pinfeed.collation.positions import NAME, Found, find_positions, fits, has_name
 from pinfeed.fields.field import Field
 from pinfeed.fields.image import INTEGERS, Image
 from pinfeed.fields.pad import Pad
@@ -35,6 +35,18 @@ _OUTLINES = re.compile(
     NAME.format("poly(?:gon|line)?s?|contours?|outlines?|segmentations?|quads?"), re.IGNORECASE
 )
 _MAYBE_OUTLINES = re.compile(NAME.format("segm?s?|segments?|masks?|lanes?"), re.IGNORECASE)
+# Keys of numbers that are a box or a point together, and the format.
+_SPREAD = {
+    ("xmin", "ymin", "xmax", "ymax"): "xyxy",
+    ("x_min", "y_min", "x_max", "y_max"): "xyxy",
+    ("x1", "y1", "x2", "y2"): "xyxy",
+    ("left", "top", "right", "bottom"): "xyxy",
+    ("x", "y", "w", "h"): "xywh",
+    ("x", "y", "width", "height"): "xywh",
+    ("left", "top", "width", "height"): "xywh",
+    ("cx", "cy", "w", "h"): "cxcywh",
+    ("x", "y"): "",
+}
 _MASKS = re.compile("mask|segm", re.IGNORECASE)
 _CLASSES = re.compile("mask|segm|label|annot|semantic|panoptic", re.IGNORECASE)
 _IMAGES = re.compile("image|img|photo|picture|pixel|rgb|frame|view", re.IGNORECASE)
@@ -48,6 +60,7 @@ _SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MAX_CLASSES = 8, 32
 _MAX_IDS = 65535  # of objects
+_SMALLER = "a smaller map"
 # Number of polygons of a sample to check, and of their points.
 _OUTLINES_READ, _POINTS_READ = 8, 64
 
@@ -233,7 +246,8 @@ def _problem_of_positions(
     entry, entries, (image, key, field) = seen[-1]
     is_random = any(step.is_random for step in field.geometry.steps)
     of_image = "" if key in ("image", "") else repr(key)
-    what = find_positions(entry.key, arrays, sizes, of_image, is_random)
+    is_named = any(has_name(step, _POINTS) for step in re.findall(r"\['(.*?)'\]", entry.path))
+    what = find_positions(entry.key, arrays, sizes, of_image, is_random, is_named)
     return what and _problem(entry, entries, image, key, field, what)
 
 
@@ -285,7 +299,7 @@ def _problem(
     text += f" and {others[0]!r} does not" if others else ""
     hint = f"{fix}, {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
-    return problem, is_sure and (is_random or not others)
+    return problem, is_sure and kind != _SMALLER and (is_random or not others)
 
 
 def _is_of_tokens(entry: FieldEntry, entries: Sequence[FieldEntry]) -> bool:
@@ -323,6 +337,8 @@ def field_entries(
     else:
         if fields is None and (isinstance(node, list | tuple) or _is_encoded(node)):
             yield FieldEntry(path, parent, key, (), node)  # can be one thing, such as polygons
+        elif names := _spread(node, fields):
+            yield FieldEntry(path or str([*names]), parent, key, (), node)
         by_step = dict(children(fields)) if is_container(fields) else {}
         below = list(fields.items()) if isinstance(fields, Mapping) else []
         keys = list(node) if isinstance(node, Mapping) else [None] * len(children(node))
@@ -398,6 +414,10 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
         kind += 'interpolation="nearest-exact", ' if _MASKS.search(key) else ""
         field = f"Image({kind}augment=...)"
         return "another image", f"the field {field} with the same geometry transforms it too"
+    planes = [shape[-2:], shape[:2]] if len(shape) in (2, 3) and _MAPS.search(key) else []
+    if array.dtype.kind != "b" and any((h * k, w * k) == size for h, w in planes for k in (2, 4)):
+        fix = "Mask(), or Image() with the same geometry, transforms maps of the image's own size"
+        return _SMALLER, f"{fix}: resize them afterwards"
     return "", ""
 
 
@@ -409,6 +429,17 @@ def _nested_kind(
     if image.path.startswith(entry.path):
         return "", ""  # a list or a tuple with the image in it
     fix = f"the field InstanceMasks({name}) transforms"
+    if isinstance(value, Mapping) and (names := _spread(value, None)):
+        form, numbers = _SPREAD[names], np.array([[float(value[n]) for n in names]])
+        bounds = [(size[::-1]), (1, 1)]
+        columns = f"[[{', '.join(names)}]] under a key of its own too"
+        if form and any(fits(numbers, np.array([one]), form).all() for one in bounds):
+            options = ", ".join(filter(None, (name, f"format={form!r}" * (form != "xyxy"))))
+            return "boxes", f"the field Boxes({options}) transforms {columns}"
+        if not form and has_name(entry.key, _POINTS) and (numbers >= 0).all():
+            is_inside = (numbers <= size[::-1]).all()
+            return "points" * bool(is_inside), f"the field Points({name}) transforms {columns}"
+        return "", ""
     if isinstance(value, Mapping):
         is_of_image = _is_encoded(value) and tuple(value["size"]) == size
         kind = "a mask in run-length encoding" if is_of_image else ""
@@ -428,6 +459,16 @@ def _is_encoded(node: Any) -> bool:
     return (
         isinstance(node, Mapping) and {*node} == {"counts", "size"} and is_container(node["size"])
     )
+
+
+def _spread(node: Any, fields: Any) -> tuple[str, ...]:
+    """Returns the keys of a dict's numbers that are a box or a point together; empty if there are none."""
+    known = {*node} if isinstance(node, Mapping) else set()
+    known -= {*fields} if isinstance(fields, Mapping) else set()
+    for names in _SPREAD:
+        if known.issuperset(names) and all(np.ndim(_numbers([node[n]])) == 1 for n in names):
+            return names
+    return ()
 
 
 def _plane_size(mask: Any) -> tuple[int, ...] | None:
@@ -511,4 +552,5 @@ def _are_points(array: Any, size: tuple[int, int]) -> bool:
         return False
     points = np.asarray(array, np.float64).reshape(-1, array.shape[-1])
     is_inside = (points[:, :2] >= 0).all() and (points[:, :2] <= (size[1], size[0])).all()
-    return bool(is_inside and np.isin(points[:, 2:], (0, 1, 2)).all())
+    last = points[:, 2:]  # visibility as in COCO, or a score
+    return bool(is_inside and (np.isin(last, (0, 1, 2)) | ((last >= 0) & (last <= 1))).all())

@@ -44,8 +44,8 @@ _ENOUGH = 512
 
 def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
     """Raises ValueError for fractions of an image; ``kind`` is ``"boxes"`` or ``"points"``."""
-    if not np.fmax.reduce(np.abs(numbers), axis=None, initial=0) <= _MOST:
-        return
+    if (numbers[:16] > _MOST).any() or (np.abs(numbers) > _MOST).any():
+        return  # usually the first objects are enough
     finite = numbers[np.isfinite(numbers)]
     if (2 * finite == np.rint(2 * finite)).all():
         return  # a single pixel, its center, or zeros for unknown points
@@ -96,19 +96,20 @@ class FirstBatches:
     def __init__(self) -> None:
         self._batches: list[tuple[Any, Any]] = []
 
+    @property
+    def are_complete(self) -> bool:
+        """Whether there are enough items, so that further ones are not checked."""
+        return sum(len(batch) for batch, _ in self._batches) >= _ENOUGH
+
     def add(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> None:
-        """Stores the items of a batch until there are enough."""
-        if len(items) and sum(len(batch) for batch, _ in self._batches) < _ENOUGH:
+        """Stores the items of a batch."""
+        if len(items):
             self._batches = [*self._batches, (items.copy(), limits)]
 
-    def items_to_check(
-        self, items: npt.NDArray[Any], limits: npt.NDArray[Any]
-    ) -> list[tuple[Any, Any]]:
-        """Returns the items of the first batches, including this one; empty for later batches."""
-        if sum(len(batch) for batch, _ in self._batches) >= _ENOUGH:
-            return []
+    def with_items(self, items: npt.NDArray[Any], limits: npt.NDArray[Any]) -> tuple[Any, Any]:
+        """Returns the stored items with these, and their limits."""
         pairs = zip(*self._batches, (items, limits), strict=True)
-        return [tuple(map(np.concatenate, pairs))]  # type: ignore[list-item]
+        return tuple(map(np.concatenate, pairs))  # type: ignore[return-value]
 
 
 def require_inside(
@@ -133,13 +134,15 @@ def require_inside(
         first_batches: Boxes of the first batches.
         name: Name of the entry in messages.
     """
+    if first_batches.are_complete:
+        return
     limits = _limits(sizes, offsets)
     is_beyond = _is_beyond(corners, limits)
-    hints = []
+    hint = ""
     if is_beyond.any():
-        hints = [_box_hint(*look, format) for look in first_batches.items_to_check(corners, limits)]
+        hint = _box_hint(*first_batches.with_items(corners, limits), format)
     first_batches.add(corners, limits)
-    if hint := next(filter(None, hints), ""):
+    if hint:
         is_far = is_beyond & _is_center_outside(corners, limits)
         row_is_bad = is_far if is_far.any() else is_beyond
         raise _beyond(row_is_bad, in_format(corners, format), offsets, sizes, hint, name)
@@ -221,20 +224,16 @@ def require_points_inside(
     points: Any, offsets: Any, sizes: Sequence[Any], first_batches: FirstBatches, name: str
 ) -> None:
     """Like `require_inside`; points are float64 of shape (n, ..., 2 or 3)."""
-    if points.size == 0:
+    if points.size == 0 or first_batches.are_complete:
         return
     flat = points.reshape(len(points), -1, points.shape[-1])
     limits = np.repeat(_limits(sizes, offsets)[:, None], flat.shape[1], axis=1)
     is_known = flat[..., 2] != 0 if points.shape[-1] == 3 else np.ones(flat.shape[:2], np.bool_)
     is_beyond = is_known & _is_outside(flat[..., :2], limits)
     items = flat[is_known][:, :2], limits[is_known]
-    hints = (
-        [_point_hint(*look) for look in first_batches.items_to_check(*items)]
-        if is_beyond.any()
-        else []
-    )
+    hint = _point_hint(*first_batches.with_items(*items)) if is_beyond.any() else ""
     first_batches.add(*items)
-    if hint := next(filter(None, hints), ""):
+    if hint:
         raise _beyond(is_beyond.any(1), points, offsets, sizes, hint, name)
 
 

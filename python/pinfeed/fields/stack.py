@@ -134,7 +134,8 @@ class Stack(Field):
         first = samples[0]
         if isinstance(first, str | bytes) and self.dtype is None:
             return samples
-        for position, sample in enumerate(samples):
+        are_numbers = {*map(type, samples)} <= _PYTHON_NUMBERS
+        for position, sample in enumerate(() if are_numbers else samples):
             for _, value in entries(sample):  # samples can be containers here
                 if not _is_its_values(value, value is not sample):
                     self._refuse(value, position, first, context)
@@ -158,7 +159,7 @@ class Stack(Field):
             raise refusal or type(error)(Problem(context.name, str(error))) from error
         if self.dtype is not None:
             batch = self._cast(batch, first, context)
-        for position, sample in enumerate(samples):
+        for position, sample in enumerate(() if are_numbers else samples):
             if not _carries(batch, sample):
                 self._refuse(sample, position, first, context)
         pin = context.pin

@@ -177,14 +177,7 @@ class Boxes(Target):
 
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> _Boxes:
-        for position, sample in enumerate(samples):
-            format = getattr(sample, "format", None)
-            name = str(getattr(format, "name", format)).lower()
-            if format is not None and name != self.format:
-                hint = f'pass format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
-                got = f"a {type(sample).__name__} of format {name!r}"
-                expected = f"boxes of format {self.format!r}"
-                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
+        self._require_format(samples, context)
         boxes = self._checked(*_joined(plain(samples), (4,), context), context)
         return _Boxes(boxes, canvases(samples))
 
@@ -194,6 +187,19 @@ class Boxes(Target):
     ) -> _Boxes:
         return _Boxes(self._checked(*_as_floats(*source.select(indices), context), context), None)
 
+    def _require_format(self, samples: Sequence[Any], context: FieldContext) -> None:
+        """Raises ValueError if a sample carries another format, as torchvision's do."""
+        if plain(samples) is samples:
+            return
+        for position, sample in enumerate(samples):
+            format = getattr(sample, "format", None)
+            name = str(getattr(format, "name", format)).lower()
+            if format is not None and name != self.format:
+                hint = f'pass format="{name}"' if name in FORMATS else f"convert to {FORMATS}"
+                got = f"a {type(sample).__name__} of format {name!r}"
+                expected = f"boxes of format {self.format!r}"
+                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
+
     def _checked(self, boxes: Any, offsets: Any, context: FieldContext) -> Objects:
         if boxes.shape[1:] != (4,):
             raise _wrong_shape(context, "boxes of shape (n, 4)", boxes, offsets)
@@ -201,10 +207,17 @@ class Boxes(Target):
         if not _core.to_corners(boxes, self.format):
             row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
             raise _about_box(row, boxes[row], offsets, "finite numbers", "", context.name)
-        is_turned = boxes[:, 2:] < boxes[:, :2] - _ROUNDING
-        np.maximum(boxes[:, 2:], boxes[:, :2], out=boxes[:, 2:], where=~is_turned)
+        # By column, because NumPy is slow with two numbers per row.
+        if (boxes[:, 2] < boxes[:, 0]).any() or (boxes[:, 3] < boxes[:, 1]).any():
+            self._require_upright(boxes, offsets, context)
+            np.maximum(boxes[:, 2:], boxes[:, :2], out=boxes[:, 2:])
+        return Objects(boxes, offsets, np.ones(len(boxes), np.bool_))
+
+    def _require_upright(self, boxes: Any, offsets: Any, context: FieldContext) -> None:
+        """Raises ValueError for corners in the wrong order, beyond rounding."""
+        is_turned = (boxes[:, 2:] < boxes[:, :2] - _ROUNDING).any(1)
         if is_turned.any():
-            row = int(np.flatnonzero(is_turned.any(1))[0])
+            row = int(np.flatnonzero(is_turned)[0])
             expected, hint = "width and height of at least 0", "make them positive"
             if self.format == "xyxy":
                 expected = "x1 <= x2 and y1 <= y2"
@@ -214,7 +227,6 @@ class Boxes(Target):
                 )
             box = in_format(boxes[row : row + 1], self.format)[0]
             raise _about_box(row, box, offsets, expected, hint, context.name)
-        return Objects(boxes, offsets, np.ones(len(boxes), np.bool_))
 
     @override
     def transformed(

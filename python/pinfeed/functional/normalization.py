@@ -65,8 +65,12 @@ class Normalization:
         self._is_for_bytes = abs(self.factor) < 0.01  # whether floats of 0..1 become black
         if self.factor == 1:
             self._is_for_bytes = float(abs(means).min()) > 2 or float(stds.min()) > 16
+        # Statistics of images of 0..1, as those of ImageNet; floats of -1..1 have a mean near 0.
+        self._is_of_fractions = scale in (None, 1) and bool((means > 0.2).all() and means.max() < 1)
         #: Whether images can have another unit than these constants, which `warn_of_units` checks.
-        self.is_doubtful = scale is not None and (self._is_for_bytes or self._keeps_fractions())
+        self.is_doubtful = self._is_of_fractions or (
+            scale is not None and (self._is_for_bytes or self._keeps_fractions())
+        )
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow raises below
@@ -167,6 +171,12 @@ class Normalization:
             wrong = f"bytes need no {of}, which makes them black; leave it out"
             return (wrong if is_dark and high > 16 else "", False)
         if pixels is None:
+            return "", False
+        if is_float and self._is_of_fractions and -1 <= low < -0.5 and 0.5 < high <= 1:
+            is_other = pixels.mean() < min(self.means) - max(self.stds)
+            wrong = "values of -1..1, but mean and std are for values of 0..1; pass 2 * mean - 1 and 2 * std"
+            return (wrong if is_other else "", False)
+        if self._native[2] is None:
             return "", False
         if high > 16 * 255 and is_of_bytes:
             fix = "pass scale=1/65535" if is_float else "leave it out"
