@@ -214,7 +214,7 @@ def generator(folder: Path) -> Case:
 def busy_main_process(folder: Path) -> Case:
     dataset = Samples(lambda i: torch.tensor(python_work(1)))
     loader = pinfeed.DeviceLoader(DataLoader(dataset, batch_size=10), "cpu")
-    return Case(loader, {"gil"}, python_step)
+    return Case(loader, {"dataset"}, python_step)
 
 
 def image_folder(folder: Path) -> Case:

@@ -8,7 +8,7 @@ from torch.utils.data import IterableDataset
 
 import pinfeed
 from pinfeed.diagnosis.changes import find_changes, more_workers
-from pinfeed.diagnosis.limit import Cpus, Measured
+from pinfeed.diagnosis.limit import Measured
 from pinfeed.diagnosis.runs import LoaderCopy, Settings
 
 
@@ -51,15 +51,20 @@ def note_of(report, *words):
     return note
 
 
-def changes_of(loader, limit="dataset", step=None):
-    """Returns the changes that a diagnosis with this limit would try, including more workers."""
+def compared(loader):
+    """Returns a copy of a loader that has run, and compared two workers."""
     copy = LoaderCopy(loader)
+    copy.compare_workers(copy.run(copy.settings, 0.01).bytes)
+    return copy
+
+
+def changes_of(loader, limit="dataset", step=0.0):
+    """Returns the changes that a diagnosis with this limit would try, including more workers."""
+    copy = compared(loader)
     loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01)
-    copy.compare_workers()
-    measured = Measured(Cpus(4, 4, None, 1), loop, {1: one}, step=step)
+    measured = Measured(4, loop, step > 0, {1: one})
     measured.limit = lambda: limit
-    if step is not None:
-        loop.batches[-1].end += step * len(loop.steady)
+    loop.batches[-1].end += step * len(loop.steady)
     counts = []
     more_workers(measured, copy, counts.append, loop.period)
     return [*find_changes(measured, copy), *counts]

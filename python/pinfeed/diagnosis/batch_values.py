@@ -1,14 +1,13 @@
-"""Size, copies and equality of batches of any kind."""
+"""Size and equality of batches of any kind."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 from typing import Any
 
 import torch
 
-from pinfeed.structure import entries, is_container, parts, rebuild
+from pinfeed.structure import entries, is_container, parts
 
 
 def bytes_in(batch: Any) -> int:
@@ -18,17 +17,6 @@ def bytes_in(batch: Any) -> int:
         with contextlib.suppress(Exception):  # for example sparse tensors
             count += int(entry.nbytes)
     return count
-
-
-def cloned(node: Any) -> Any:
-    """Copies a batch: its containers, tensors, arrays, and other copyable objects."""
-    if is_container(node):
-        return rebuild(node, [cloned(part) for part in parts(node)])
-    try:
-        clone = getattr(node, "clone", None)  # of tensors and tensor containers
-        return clone() if callable(clone) else copy.deepcopy(node)
-    except Exception:  # noqa: BLE001, any object that can't be copied
-        return node
 
 
 def have_equal_values(batch: Any, other: Any, tolerance: float | None = 0) -> bool:

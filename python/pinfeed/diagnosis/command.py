@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
+import importlib
 import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--seconds must be from 0.1 to 1e6")
     try:
         with _printing_to_stderr():
-            loader = _named(options.loader)
-            if callable(loader):
-                loader = _call(loader, options.loader)
+            loader = _made(_named(options.loader), options.loader)
             step = None if options.step is None else _named(options.step)
             report = diagnose(loader, step, options.seconds)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -58,23 +56,8 @@ def _printing_to_stderr() -> Iterator[None]:
         os.close(stdout)
 
 
-def _call(function: Callable[[], Any], location: str) -> Any:
-    """Returns the loader that a function creates.
-
-    Raises:
-        TypeError: If it needs arguments.
-    """
-    try:
-        inspect.signature(function).bind()
-    except TypeError as error:
-        wrong = f"{location} must not need arguments, but is {error}"
-        hint = "give its arguments defaults, or name a function without arguments that calls it"
-        raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
-    return function()
-
-
 def _named(location: str) -> Any:
-    """Returns the function or loader ``FILE:NAME``; runs the file once, as a module for workers.
+    """Returns the loader or function ``FILE:NAME``; runs the file once, as a module for workers.
 
     Raises:
         ValueError: If the file does not exist, or has no such name.
@@ -86,19 +69,28 @@ def _named(location: str) -> Any:
         raise ValueError(
             Problem("diagnose", "FILE.py:NAME of an existing file", repr(location), hint)
         )
-    module = sys.modules.get(path.stem)
-    if getattr(module, "__file__", None) != str(path):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.path.insert(0, str(path.parent))
-        sys.modules[path.stem] = module
-        sys.argv = [file]  # as in a direct run
-        spec.loader.exec_module(module)
-    value = getattr(module, name, None)
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [file]  # as in a direct run
+    value = getattr(importlib.import_module(path.stem), name, None)
     if value is None:
         wrong = f"{file} has no function or DataLoader {name!r}"
         hint = "define it at the top of the file, outside of if __name__ == '__main__'"
         raise ValueError(Problem("diagnose", wrong, hint=hint))
     return value
+
+
+def _made(loader: Any, location: str) -> Any:
+    """Returns the loader, or calls the function that returns it.
+
+    Raises:
+        TypeError: If it needs arguments.
+    """
+    if not callable(loader):
+        return loader
+    try:
+        inspect.signature(loader).bind()
+    except TypeError as error:
+        wrong = f"{location} must not need arguments, but is {error}"
+        hint = "give its arguments defaults, or name a function without arguments that calls it"
+        raise TypeError(Problem("diagnose", wrong, hint=hint)) from None
+    return loader()

@@ -20,10 +20,9 @@ from pinfeed.arguments import ARRAYS
 
 # The copy shares larger containers, strings, arrays and buffers, so that a dataset isn't in memory twice.
 # It also shares arrays beyond a total, and arrays on devices, in shared memory or of subclasses.
-_MAX_ENTRIES = 10_000
+_MAX_ENTRIES = 100_000
 _SIZED = (list, tuple, dict, set, frozenset, str, bytes, bytearray)
 _NUMBERS = (int, float, bool, type(None))
-_MAX_NUMBERS = 1_000_000  # a list of indices may be shuffled in place
 _MAX_BYTES = 1_000_000
 _MAX_BYTES_TOGETHER = 50_000_000
 _SHARED = (torch.nn.Module, type, types.FunctionType, types.ModuleType, pickle.PickleBuffer)
@@ -67,11 +66,6 @@ def random_states_kept() -> Iterator[None]:
         torch.set_rng_state(state)
         if device is not None:
             device.set_rng_state(on_device)
-
-
-def _is_long(value: Any) -> bool:
-    is_of_numbers = type(value) is list and len(value) > 0 and type(value[0]) in (int, float)
-    return len(value) > (_MAX_NUMBERS if is_of_numbers else _MAX_ENTRIES)
 
 
 def _bytes_to_copy(value: Any) -> float:
@@ -123,7 +117,7 @@ class _Copier(pickle.Pickler):
         if kind in _NUMBERS:  # fast path, because there are many
             return None
         if kind in _SIZED:
-            is_copied = not _is_long(value)
+            is_copied = len(value) <= _MAX_ENTRIES
         elif kind is pickle.PickleBuffer:  # of an array that is copied
             is_copied = value.raw().nbytes <= _MAX_BYTES
         elif isinstance(value, ARRAYS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import math
 import os
@@ -14,23 +13,24 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+from torch.utils.data import DataLoader
+
+from pinfeed import _core
 from pinfeed.arguments import Problem, checked_number, with_hints
 from pinfeed.diagnosis import stages
 from pinfeed.diagnosis.changes import Change, find_changes, more_workers
 from pinfeed.diagnosis.copying import random_states_kept
-from pinfeed.diagnosis.limit import MIN_GAIN, Cpus, Measured
+from pinfeed.diagnosis.limit import MIN_GAIN, Measured, other_load, usable_cpus
 from pinfeed.diagnosis.report import Report
-from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings, time_step
-from pinfeed.imports import add_note
-from pinfeed.loaders.device_loader import DeviceLoader
-from pinfeed.ranks import group_ranks
+from pinfeed.diagnosis.runs import LoaderCopy, Run, Settings
+from pinfeed.limits import cpu_quota
+from pinfeed.ranks import group_ranks, ranks_on_this_machine
 
 #: Approximate number of runs, including trials.
 _RUNS = 16
-#: Rounds of trials, after a first one that selects promising changes.
+#: Rounds of trials, after a first one of all changes; 0: no trials.
 _ROUNDS = 2
 #: Maximum number of changes tried in these rounds.
 _MAX_TRIALS = 3
@@ -66,9 +66,9 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
 
     Raises:
         TypeError: If ``loader`` isn't a DataLoader, or can be iterated only once.
-        ValueError: If the loader yields no batch, or the first one takes longer than ``seconds``.
-        RuntimeError: If the DeviceLoader is in the middle of a loop, or a worker imports a main module
-            that calls `diagnose` without ``if __name__ == "__main__":``.
+        ValueError: If the loader yields no batch.
+        RuntimeError: If a worker imports a main module that calls `diagnose` without
+            ``if __name__ == "__main__":``.
         Exception: Errors of the dataset, the collate function or the step, with a note that names the
             sample.
 
@@ -94,83 +94,63 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         raise RuntimeError(
             Problem("diagnose", wrong, hint="call diagnose under if __name__ == '__main__'")
         )
-    if isinstance(loader, DeviceLoader) and loader.is_in_loop:
-        wrong = (
-            "loader must not be in the middle of a loop, because its thread would distort the times"
-        )
-        hint = "finish the loop, or call close() of its iterator"
-        raise RuntimeError(Problem("diagnose", wrong, hint=hint))
     if step is not None and (group_ranks() or (0, 1))[1] > 1:
         warnings.warn(
             "diagnose: ranks call the step different numbers of times, so a step that waits for other "
             "ranks (DistributedDataParallel, all_reduce) never ends; pass a step that trains model.module",
             stacklevel=3,
         )
-    files, cpus = _open_files(), Cpus.here()
-    load = cpus.load(min(0.1, seconds / 50))
+    quota, ranks = cpu_quota(), ranks_on_this_machine()
+    cpus = usable_cpus(os.cpu_count() or 1, _core.available_cpus(), quota, ranks)
+    load = other_load(cpus, min(0.1, seconds / 50))
     with random_states_kept(), _interrupts() as interrupts:
         copy = LoaderCopy(loader)
-        attempt = _Attempts(copy, seconds, interrupts)
+        attempt = _Attempts(copy, step, seconds, interrupts)
+        loop = copy.run(copy.settings, attempt.each, step)
+        report = Report(Measured(cpus, loop, step is not None, load=load), notes=attempt.notes)
         try:
-            loop = copy.run(copy.settings, attempt.each, step, longest=seconds)
-        except Exception as error:
-            if copy.own_iter is not None:
-                add_note(
-                    error,
-                    f"{copy.own_iter} was not called: these are the batches of a plain DataLoader",
-                )
-            raise
-        report = Report(Measured(cpus, loop, load=load), notes=attempt.notes)
-        try:
-            _measure(copy, step, report.measured, attempt)
+            _measure(copy, report.measured, attempt)
             if _ROUNDS:
-                _try(copy, step, report, attempt)
+                _try(copy, report, attempt)
         except KeyboardInterrupt:
             report.notes.append("it was interrupted; later stages were not measured")
-            report.is_complete = False
     for change in report.changes:
         change.min_gain = report.measured.min_gain
     report.seconds = time.perf_counter() - attempt.start
-    report.is_complete &= not (attempt.skipped or attempt.has_failed)
     if attempt.skipped:
         each = report.seconds / (1 + attempt.count)
         report.notes.append(
             f"there was no time for: {', '.join(attempt.skipped)}; a run takes {each:.2g} s here, so "
             f"pass seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
         )
-    report.notes += _notes(copy, report.measured)
-    del copy, attempt
-    gc.collect()  # so that copies close their files
-    if opened := _open_files() - files:
-        names = ", ".join(sorted({os.path.basename(name) for _, name in opened})[:3])
-        report.notes.append(
-            f"the dataset or the step opened files in this process ({names}) and left them open. Workers "
-            "forked from now on share their positions, so train in a new process"
-        )
+    report.notes += [*copy.notes, *_notes(copy, report.measured)]
     return report
 
 
 class _Attempts:
     """Runs that are skipped when time runs out, and may fail."""
 
-    def __init__(self, loader: LoaderCopy, seconds: float, interrupts: list[int]) -> None:
-        self.seconds = seconds
+    def __init__(
+        self, loader: LoaderCopy, step: Any, seconds: float, interrupts: list[int]
+    ) -> None:
         self.each = seconds / _RUNS  # seconds per run
         self.start = time.perf_counter()
         self.end = self.start + _OVERTIME * seconds  # later runs are skipped
         self.notes: list[str] = []  # about failures
         self.count = 0  # number of runs
         self.skipped: list[str] = []  # names of skipped runs
-        self.has_failed = False  # whether a run has failed
+        self.step = step
         self._loader = loader
         self._interrupts = interrupts
 
-    def run(self, name: str, settings: Settings, step: Any = None, again: Any = None) -> Run | None:
+    def run(self, name: str, settings: Settings, step: Any = None, **options: Any) -> Run | None:
         """Runs a loop with these settings, if there is time."""
-        run: Run | None = self(
-            name, lambda: self._loader.run(settings, self.each, step, again=again)
-        )
+        run: Run | None = self(name, lambda: self._loader.run(settings, self.each, step, **options))
         return run
+
+    def unchanged(self) -> Run | None:
+        """Runs the unchanged loop again."""
+        return self.run("the loop again", self._loader.settings, self.step)
 
     def __call__(self, name: str, work: Callable[[], Any]) -> Any:
         """Returns the result of ``work``; None, and a note, if time ran out or it fails."""
@@ -186,7 +166,6 @@ class _Attempts:
         except Exception as error:  # not fatal, because the unchanged loop has run
             if self._interrupts:  # the interrupt ended the workers, too
                 raise KeyboardInterrupt from error
-            self.has_failed = True
             note = f"{name}: not measured: {_message(error)}"
             if note not in self.notes:
                 self.notes.append(note)
@@ -203,17 +182,9 @@ def _message(error: Exception) -> str:
     return "; ".join([*text][::-1] or lines[-1:])
 
 
-def _measure(
-    loader: LoaderCopy, step: Callable[[Any], Any] | None, measured: Measured, attempt: _Attempts
-) -> None:
+def _measure(loader: LoaderCopy, measured: Measured, attempt: _Attempts) -> None:
     """Measures as far as there is time, in order of importance."""
-    original, runs = loader.settings, measured.runs
-    if step is not None:
-        alone = attempt("the step", lambda: time_step(step, loader.batch, attempt.each / 2))
-        measured.step = alone or measured.loop.step
-        if measured.loop.step > 2 * measured.step:  # it was warming up, for example torch.compile
-            measured.loop = attempt.run("the loop again", original, step) or measured.loop
-    loop = measured.loop
+    original, runs, loop = loader.settings, measured.runs, measured.loop
     if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
         measured.warm = attempt.run("files", original, again=loop.drawn_indices)
     elif not loader.is_stream:
@@ -225,95 +196,57 @@ def _measure(
         if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
             runs[workers] = run
     if 1 in runs:
-        attempt("comparing two workers", loader.compare_workers)
-    attempt("checking the memory of batches", lambda: loader.reuses_memory)
+        attempt("comparing two workers", lambda: loader.compare_workers(loop.bytes))
 
 
-def _try(
-    loader: LoaderCopy, step: Callable[[Any], Any] | None, report: Report, attempt: _Attempts
-) -> None:
+def _try(loader: LoaderCopy, report: Report, attempt: _Attempts) -> None:
     """Tries each change once, and promising changes again, alternating with the unchanged loop."""
-    measured, settings = report.measured, loader.settings
+    measured = report.measured
 
     def run(change: Change) -> Run | None:
-        assert change.settings is not None
-        result = attempt.run(change.name, change.settings, step, change.again)
+        if change.settings is None:
+            return None
+        result = attempt.run(change.name, change.settings, attempt.step)
         if result is not None:
             change.before.append(period)
             change.after.append(result.period)
         return result
 
-    loop = attempt.run("the loop again", settings, step)
-    if loop is None:
+    if (loop := attempt.unchanged()) is None:
         return
     period = loop.period
-    end, attempt.end = attempt.end, attempt.end - 0.3 * _OVERTIME * attempt.seconds
-    report.changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
-    is_workers, best = measured.limit() in ("dataset", "stragglers", "gil"), None
-    for is_first in (True, False):  # the more promising kind of change first
-        if is_first is is_workers:
-            best = more_workers(measured, loader, run, period)
-        else:
-            for change in report.changes:
-                if change.settings is not None:
-                    run(change)
-    report.changes += [] if best is None else [best]
-    attempt.end, now = end, time.perf_counter()
-    # Changes until time runs out, with the unchanged loop in each round.
-    max_trials = int((end - now) / ((now - attempt.start) / attempt.count) / max(1, _ROUNDS)) - 1
-    promising = [change for change in report.changes if change.gain > MIN_GAIN]
-    finalists = sorted(promising, key=lambda change: -change.gain)[
-        : max(1, min(max_trials, _MAX_TRIALS))
-    ]
-    for number in range(_ROUNDS if finalists else 0):
-        measured.load = max(measured.load, measured.cpus.load(min(0.1, attempt.each / 2)))
-        if (loop := attempt.run("the loop again", settings, step)) is None:
-            break
+    end, attempt.end = attempt.end, attempt.end - 0.3 * (attempt.end - attempt.start)
+    best = more_workers(measured, loader, run, period)
+    changes = attempt("changes", lambda: [*find_changes(measured, loader)]) or []
+    for change in changes:
+        run(change)
+    report.changes = changes + [best] * (best is not None)
+    attempt.end = end
+    for _ in range(_ROUNDS):
+        promising = [change for change in report.changes if change.worst > MIN_GAIN]
+        promising.sort(key=lambda change: -change.gain)
+        if not promising or (loop := attempt.unchanged()) is None:
+            return
         period = loop.period
-        for change in finalists:
-            if run(change) and number == 0:  # drop the selecting trial, which may have been luck
-                change.before, change.after = change.before[1:], change.after[1:]
+        measured.load = max(measured.load, other_load(measured.cpus, min(0.1, attempt.each / 2)))
+        for change in promising[:_MAX_TRIALS]:
+            run(change)
 
 
 def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
     """Yields notes about the accuracy of the numbers, and about skipped measurements."""
-    if loader.not_copied:
-        names = ", ".join(loader.not_copied)
-        yield f"measuring may have changed objects that can't be copied: {names}"
-    if loader.holds_files:
-        yield (
-            "the dataset holds open files, whose position forked workers share, so more workers were not "
-            "tried; open each file when the first sample is requested"
-        )
-    if loader.repeats and not loader.is_stream:
-        now = ", as this loader's workers do now," * (loader.settings.workers > 1)
-        yield (
-            f"two workers drew the same random numbers{now} from copies of one generator, so more workers were "
-            "not tried; seed the generator in worker_init_fn, or draw from the global generators of torch, "
-            "NumPy or Python"
-        )
-    if vars(loader).get("reuses_memory"):
-        yield (
-            "later batches overwrite the memory of earlier ones, so a thread and workers, which prefetch, were "
-            "not tried"
-        )
     for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
         yield (
             f"each worker gradually copies {name}, a list of {count:,} objects; pinfeed.SharedList keeps one "
             "copy for all workers"
         )
-    if measured.loop.period - measured.step_seconds < _FAST and measured.limit() != "step":
+    if measured.loop.period - measured.step < _FAST and measured.limit() != "step":
         yield "gains are imprecise, because measuring a batch, about 0.05 ms, takes a large part of its time"
     if not stages.TELLS:
         yield "this system reports neither disk reads nor the time that threads wait for a CPU"
-    if loader.own_iter is not None:
-        yield f"{loader.own_iter} was not called: a plain DataLoader was measured"
-    if loader.repeats and loader.is_stream:
-        yield (
-            "each worker reads the whole stream, so several workers make the same batches; split the stream in "
-            "__iter__ by get_worker_info(), as pinfeed.StreamDataset does, or seed its generator "
-            "differently in each worker"
-        )
+    own_iter = type(loader.loader).__iter__
+    if own_iter is not DataLoader.__iter__:
+        yield f"{own_iter.__qualname__} was not called: a plain DataLoader was measured"
     if loader.is_stream:
         yield "changes to the dataset of a stream were not tried, and each trial has other samples"
 
@@ -327,19 +260,6 @@ def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
         dataset = getattr(dataset, "dataset", None)
 
 
-def _open_files() -> set[tuple[str, str]]:
-    """Returns descriptors and names of files that this process reads, if the system can tell."""
-    files = set()
-    with contextlib.suppress(OSError):
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # of the listing itself
-                name = os.readlink(f"/proc/self/fd/{number}")
-                flags = Path(f"/proc/self/fdinfo/{number}").read_text().split("flags:")[1].split()
-                if os.path.isfile(name) and int(flags[0], 8) & os.O_ACCMODE != os.O_WRONLY:
-                    files.add((number, name))
-    return files
-
-
 @contextlib.contextmanager
 def _interrupts() -> Iterator[list[int]]:
     """Records interrupts, also those swallowed in a ``__del__`` or when a worker ends."""
@@ -350,11 +270,12 @@ def _interrupts() -> Iterator[list[int]]:
         before(number, frame)
 
     before: Any = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield interrupts  # this thread gets no interrupts
-        return
-    signal.signal(signal.SIGINT, note)
+    # Other threads get no interrupts.
+    is_main = callable(before) and threading.current_thread() is threading.main_thread()
+    if is_main:
+        signal.signal(signal.SIGINT, note)
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGINT, before)
+        if is_main:
+            signal.signal(signal.SIGINT, before)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import statistics
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from pinfeed import _core
 from pinfeed.diagnosis.runs import Run
-from pinfeed.limits import cpu_quota
-from pinfeed.ranks import ranks_on_this_machine
 
 #: Minimum gain of a change in trials.
 MIN_GAIN = 0.03
@@ -22,8 +17,9 @@ MIN_GAIN = 0.03
 _LITTLE_WAITING = 0.05
 #: Maximum overhead per batch of a DataLoader and of measuring, in seconds.
 _PER_BATCH = 5e-4
-#: A sample is slow from this multiple of the mean; at most this fraction of samples are stragglers.
-_SLOW, _FEW = 3.0, 0.1
+#: A sample is slow from this multiple of the mean. Stragglers are at most the second fraction of samples
+#: and take at least the third fraction of the time.
+_SLOW, _FEW, _MUCH = 3.0, 0.1, 0.4
 
 #: Descriptions of the limits.
 LIMITS = {
@@ -38,12 +34,11 @@ LIMITS = {
     "stragglers": "a few samples that take much longer than the others",
     "lock": "a lock: more workers are not faster, although CPUs are idle",
     "cpus": "the CPUs: batches keep all CPUs of this process busy",
-    "gil": "the GIL: the thread that makes batches and the step compete for it",
-    "unexplained": "unexplained: the stages take less than half of the time",
+    "unexplained": "unexplained: the loop mostly waits outside of all stages",
 }
 #: General remedies, for when no tried change helps.
 CURES = {
-    "step": "make the step faster",
+    "step": "a faster step; leave the loader as it is",
     "sampler": "use pinfeed.samplers.ShuffleSampler, which draws the indices of a batch in one native call",
     "dataset": "decode once with write_array, or return whole batches from __getitems__",
     "files": "pass the path of the file: ArrayDataset(path) or from_numpy(path)",
@@ -54,58 +49,50 @@ CURES = {
     "stragglers": "fix the samples that the report names, or use more workers",
     "lock": "give each worker its own lock, connection or file",
     "cpus": "do less for each sample: decode once, smaller images, native kernels",
-    "gil": "use workers instead of the thread",
     "unexplained": "profile the loop with py-spy: it waits outside of all stages",
 }
 
 
-class Cpus(NamedTuple):
-    """The CPUs that a loader may use."""
+def usable_cpus(present: int, allowed: int, quota: float | None, ranks: int) -> float:
+    """Returns the CPUs for a loader: a rank's share, unless ranks are pinned to separate CPUs.
 
-    present: int  # on the machine
-    allowed: int  # for this process
-    quota: float | None  # CPUs' worth of time for its control group; None without a limit
-    ranks: int  # processes of the job on this machine
+    Args:
+        present: CPUs of the machine.
+        allowed: CPUs of this process.
+        quota: CPUs' worth of time for its control group; None without a limit.
+        ranks: Processes of the job on this machine.
+    """
+    usable = allowed / (ranks if allowed == present else 1)
+    return max(1.0, min(usable, math.inf if quota is None else quota / ranks))
 
-    @classmethod
-    def here(cls) -> Cpus:
-        """Returns the CPUs of this process; torchrun sets the number of ranks."""
-        cpus = os.cpu_count() or 1, _core.available_cpus()
-        return cls(*cpus, cpu_quota(), ranks_on_this_machine())
 
-    @property
-    def usable(self) -> float:
-        """This rank's share; ranks pinned to separate CPUs don't share them."""
-        usable = self.allowed / (self.ranks if self.allowed == self.present else 1)
-        return max(1.0, min(usable, math.inf if self.quota is None else self.quota / self.ranks))
+def other_load(cpus: float, seconds: float) -> float:
+    """Measures the fraction of the CPUs taken by other work, by loading all of them."""
+    block, shares, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
 
-    def load(self, seconds: float) -> float:
-        """Measures the fraction of the usable CPUs taken by other work, by loading all of them."""
-        block, shares, end = bytes(1 << 20), list[float](), time.perf_counter() + seconds
+    def work() -> None:
+        start, cpu_start = time.perf_counter(), time.thread_time()
+        while time.perf_counter() < end:
+            hashlib.sha256(block)  # without the GIL
+        shares.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
 
-        def work() -> None:
-            start, cpu_start = time.perf_counter(), time.thread_time()
-            while time.perf_counter() < end:
-                hashlib.sha256(block)  # without the GIL
-            shares.append((time.thread_time() - cpu_start) / (time.perf_counter() - start))
-
-        threads = [threading.Thread(target=work) for _ in range(round(self.usable))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return max(0.0, 1 - statistics.fmean(shares))
+    threads = [threading.Thread(target=work) for _ in range(round(cpus))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(0.0, 1 - statistics.fmean(shares))
 
 
 @dataclass
 class Measured:
     """The measurements; None, or missing in a dict, if not measured."""
 
-    cpus: Cpus
+    cpus: float  # for this loader
     loop: Run  # the unchanged loop
+    has_step: bool = False
     runs: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
-    warm: Run | None = None  # `loop`'s batches again, without a step, when files are cached
-    step: float | None = None  # seconds of the step alone
+    warm: Run | None = None  # `loop`'s batches again, when files are cached
     load: float = 0.0  # fraction of the CPUs taken by other work
 
     @property
@@ -114,105 +101,91 @@ class Measured:
         return max(MIN_GAIN, self.load)
 
     @property
-    def step_seconds(self) -> float:
-        """Seconds of the step, alone or in the loop, whichever was faster; 0 without a step."""
-        return 0.0 if self.step is None else min(self.step, self.loop.step)
+    def step(self) -> float:
+        """Seconds of the step; 0 without one."""
+        return float(self.loop.step) if self.has_step else 0.0
 
     @property
     def reads_too_much(self) -> bool:
-        """Whether far more bytes are read from disk than a batch contains."""
+        """Whether far more bytes are read from disk than a batch contains: readahead evicts the files."""
         return self.loop.disk_bytes > 4 * max(self.loop.bytes, 1 << 14)
 
     @property
     def files(self) -> float:
         """The time per batch for reading files: the time saved when they are cached.
 
-        If far more bytes are read than a batch contains, readahead evicts the files and nothing is saved;
-        then it is the idle time of the samples.
+        Nothing is saved if they are evicted. Then it is the time of samples that mostly wait.
         """
         loop = self.loop
+        if self.reads_too_much and loop.idle > loop.production / 4:
+            return float(loop.fetch)
         saved = 0.0 if self.warm is None else loop.fetch - self.warm.fetch
-        return float(min(max(0.0, saved, loop.idle if self.reads_too_much else 0.0), loop.fetch))
+        return float(min(max(0.0, saved), loop.fetch))
+
+    def stages(self) -> dict[str, float]:
+        """Returns the seconds per batch of each stage; those of workers overlap."""
+        loop = self.loop
+        return {
+            "sampler": loop.sampler,
+            "files": self.files,
+            "dataset": loop.fetch - self.files,
+            "collate": loop.collate,
+            "hand_off": loop.hand_off,
+            "start": loop.start,
+            "step": self.step,
+            "unexplained": loop.unexplained,
+        }
 
     def limit(self) -> str:
         """Returns what the loop waits for most, a key of `LIMITS`."""
-        loop, settings, step = self.loop, self.loop.settings, self.step_seconds
-        workers, is_thread = settings.workers, settings.in_thread and not settings.workers
-        if self.step is not None and loop.wait < _LITTLE_WAITING * loop.period:
+        loop, workers, stages = self.loop, self.loop.settings.workers, self.stages()
+        if self.has_step and loop.wait < _LITTLE_WAITING * loop.period:
             return "step"
-        alone = (self.runs.get(1) or loop).production  # in parallel, the longer one counts
-        less, more = sorted((step, alone))
-        if is_thread and loop.period > more + less / 2 and less > loop.period / 5:
-            return "gil"
-        wait = loop.period if is_thread else loop.wait
-        if loop.starting > wait / 2:
-            return "start"
-        outside = 0.0 if workers or is_thread else loop.queued_outside
-        sampler = max(0.0, loop.sampler - outside)
-        stages = {"sampler": sampler, "dataset": loop.fetch, "collate": loop.collate}
-        if sampler > max((wait - outside) / 2, wait / 8):
-            return "sampler"
-        if loop.production > wait / 2:  # all workers may wait for a single batch
-            threshold = (loop.production - loop.queued) / (4 if self.reads_too_much else 2)
-            if self.files > max(threshold, loop.production / 8):
-                return "files"
-            if self.straggling()[0] > 0.4:
-                return "stragglers"
-        if not workers:
-            rest = loop.period - max(step, loop.sampler + loop.production)
-            missing = rest if is_thread else loop.unexplained
-            threshold = (wait - loop.queued - loop.queued_outside - loop.clocks) / 2
-            # Inconclusive if the loop mostly waits for a CPU.
-            if missing > max(threshold, wait / 8):
-                return "batch" if missing < _PER_BATCH else "unexplained"
-            return max(stages, key=stages.__getitem__)
-        if step > max(loop.production / workers, loop.hand_off) and step > loop.period / 2:
-            return "step"  # only single batches are late
-        # Batches may wait for the loop's CPU while all workers are busy.
-        if loop.hand_off > loop.making and loop.production < 0.7 * workers * loop.period:
-            return "hand_off"
-        if self.has_lock(workers):
-            return "lock"
-        if workers >= self.cpus.usable and loop.idle < loop.production / 10:
-            return "cpus"
-        return "dataset" if loop.fetch > loop.collate else "collate"
+        for name in ("files", "dataset", "collate"):
+            stages[name] /= max(1, workers)
+        if not workers or stages["step"] < loop.period / 2:
+            del stages["step"]  # otherwise only single batches are late
+        longest = max(stages, key=stages.__getitem__)
+        if longest == "unexplained" and loop.unexplained < _PER_BATCH:
+            return "batch"
+        if longest == "dataset" and self.stragglers()[0] > _MUCH:
+            return "stragglers"
+        if longest in ("dataset", "collate"):
+            if self.has_lock:
+                return "lock"
+            if workers >= self.cpus and loop.idle < loop.production / 10:
+                return "cpus"
+        return longest
 
-    def has_lock(self, workers: int) -> bool:
+    @property
+    def has_lock(self) -> bool:
         """Whether several workers are hardly faster than one, and otherwise idle."""
+        workers = max(2, self.loop.settings.workers)
         single, multiple = self.runs.get(1), self.runs.get(workers, self.loop)
-        if single is None or workers < 2:
+        if single is None or multiple.settings.workers < 2:
             return False
         # Without CPU contention.
         less, more = single.production - single.queued, multiple.production - multiple.queued
         gains_little = workers * less < more * (1 + workers) / 2
         return bool(gains_little and multiple.idle - single.idle > (more - less) / 2)
 
-    def straggling(self) -> tuple[float, list[int]]:
+    def stragglers(self) -> tuple[float, list[int]]:
         """Returns the fraction of time that a few slow samples take beyond the median, and these samples.
 
-        Only runs with at most one worker are used, because several may wait for each other. Time waiting
-        for a CPU doesn't count.
+        Of each sample, the fastest time counts. Only runs with at most one worker are used, because several
+        may wait for each other.
         """
-        runs = [run for run in (self.loop, *self.runs.values()) if run.settings.workers < 2]
-        excess, total, count, late_count, multiples = 0.0, 0.0, 0, 0, dict[int, float]()
-        for run in runs or [self.loop]:
-            batches = run.batches[max(1, run.settings.workers) :]
-            if len(batches) < 4:
-                continue
-            samples = [seconds for batch in batches for seconds in batch.sample_seconds]
-            median, slow = statistics.median(samples), _SLOW * statistics.fmean(samples)
-            for batch in batches:
-                seconds_by_sample = batch.sample_seconds
-                late = [seconds for seconds in seconds_by_sample if seconds > slow]
-                seconds_of_batch = max(batch.cpu_seconds, batch.seconds - batch.queued_seconds)
-                more = min(
-                    sum(late) - median * len(late),
-                    seconds_of_batch - median * len(seconds_by_sample),
-                )
-                total, count = total + seconds_of_batch, count + len(seconds_by_sample)
-                excess, late_count = excess + max(0.0, more), late_count + len(late) * (more > 0)
-                if batch.indices is not None and len(batch.indices) == len(seconds_by_sample):
-                    for index, seconds in zip(batch.indices, seconds_by_sample, strict=True):
-                        multiples[index] = min(seconds / slow, multiples.get(index, math.inf))
-        share = excess / total if total and late_count <= _FEW * count else 0.0
-        return share, sorted(index for index, times in multiples.items() if times > 1)
+        fastest = dict[int, float]()
+        for run in (self.loop, *self.runs.values()):
+            for batch in run.batches[1:] if run.settings.workers < 2 else ():
+                if batch.indices is not None and len(batch.indices) == len(batch.sample_seconds):
+                    for index, seconds in zip(batch.indices, batch.sample_seconds, strict=True):
+                        fastest[index] = min(seconds, fastest.get(index, seconds))
+        if not fastest:
+            return 0.0, []
+        median, mean = (of(fastest.values()) for of in (statistics.median, statistics.fmean))
+        late = {index: seconds for index, seconds in fastest.items() if seconds > _SLOW * mean}
+        if len(late) > _FEW * len(fastest):
+            return 0.0, []
+        share = sum(seconds - median for seconds in late.values()) / (mean * len(fastest))
+        return share, sorted(late)

@@ -15,7 +15,8 @@ _STAGES = {
     "files": "reading the files of the samples",
     "dataset": "the rest of getting the samples",
     "collate": "the collate function",
-    "hand_off": "from a finished batch in a worker or a thread to the loop",
+    "hand_off": "from a finished batch in a worker to the loop",
+    "start": "of the workers, spread over the batches of an epoch",
     "step": "on one batch",
     "unexplained": "waiting outside of all stages",
 }
@@ -30,21 +31,19 @@ class Report:
         changes: The changes, with their trials.
         notes: Notes about accuracy, and about skipped measurements.
         seconds: Duration of the diagnosis.
-        is_complete: Whether there was time for everything, and no run failed.
     """
 
     measured: Measured
     changes: list[Change] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    is_complete: bool = True
 
     @property
     def limit(self) -> str:
         """The stage or resource that bounds the loop.
 
         ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
-        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"``, ``"gil"`` or
+        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"`` or
         ``"unexplained"``.
         """
         return self.measured.limit()
@@ -67,19 +66,8 @@ class Report:
             True
         """
         measured, loop = self.measured, self.measured.loop
-        step_seconds = measured.step_seconds  # with batches that are always ready
-        share, stragglers = measured.straggling()
-        names = [
-            "name",
-            "code",
-            "note",
-            "before",
-            "after",
-            "tried",
-            "gain",
-            "max_speedup",
-            "is_recommended",
-        ]
+        share, stragglers = measured.stragglers()
+        names = ["name", "code", "note", "before", "after", "tried", "gain", "max_speedup"]
         return {
             "limit": self.limit,
             "seconds": self.seconds,
@@ -90,7 +78,7 @@ class Report:
                 "samples_per_second": loop.samples / loop.period,
                 "batches": len(loop.batches),
                 "wait_share": loop.wait / (loop.wait + loop.step),
-                "max_speedup": max(1.0, loop.period / step_seconds) if step_seconds else None,
+                "max_speedup": loop.period / measured.step if measured.has_step else None,
             },
             "batch": {
                 "bytes": loop.bytes,
@@ -98,26 +86,14 @@ class Report:
                 "cpu_seconds": loop.cpu,
                 "idle_seconds": loop.idle,
             },
-            "stages": self._stages(),
+            "stages": measured.stages(),
             "stragglers": {"share": share, "samples": stragglers},
-            "cpus": {"usable": measured.cpus.usable, "load": measured.load}
-            | measured.cpus._asdict(),
+            "cpus": {"usable": measured.cpus, "load": measured.load},
             "workers": {str(n): run.period for n, run in sorted(measured.runs.items())},
-            "changes": [{name: getattr(c, name) for name in names} for c in self.changes],
-        }
-
-    def _stages(self) -> dict[str, float | None]:
-        """Returns the seconds per batch of each stage; None if not measured."""
-        measured, loop = self.measured, self.measured.loop
-        files, is_alone = measured.files, not (loop.settings.workers or loop.settings.in_thread)
-        return {
-            "sampler": loop.sampler if loop.draws else None,
-            "files": files,
-            "dataset": loop.fetch - files,
-            "collate": loop.collate,
-            "hand_off": None if is_alone else loop.hand_off,
-            "step": measured.step_seconds or None,
-            "unexplained": loop.unexplained if is_alone else None,
+            "changes": [
+                {name: getattr(c, name) for name in [*names, "is_recommended"]}
+                for c in self.changes
+            ],
         }
 
     def __repr__(self) -> str:
@@ -133,7 +109,7 @@ class Report:
             f"The loop: {_ms(loop['batch_seconds'])} a batch of {size}, "
             f"{loop['samples_per_second']:,.0f} samples/s over {loop['batches']} batches"
         )
-        if results["stages"]["step"] is None:
+        if not results["stages"]["step"]:
             yield "No step was passed, so it only took batches."
         else:
             yield f"It waited for batches {loop['wait_share']:.0%} of the time."
@@ -172,24 +148,11 @@ class Report:
                 bound = change.max_speedup
                 note = change.note if bound is None else f"at most {bound:.1f}× ({change.note})"
                 yield f"  {change.name}: {note}"
-            if len(change.after) == 1 and change.gain > change.min_gain:
-                yield f"Tried once, which may be luck: {change.code}"
-                yield f"  {change.name}: {1 + change.gain:.2f}× as fast"
         if not recommended:
-            tried = any(len(change.after) for change in self.changes)
             min_gain = self.measured.min_gain
             gained = f"No change gained more than {1 + min_gain:.2f}× in each trial"
-            start = gained if tried else "No change was tried"
-            workers = max((n for n in self.measured.runs if n > 1), default=0)
-            cause = "lock" if limit == "dataset" and self.measured.has_lock(workers) else limit
-            if limit == "step":
-                yield f"{start}: leave it as it is."
-            else:
-                yield f"{start}. What helps against this limit: {CURES[cause]}."
-        elif limit == "files" and self.measured.reads_too_much:
-            # Workers and caches can gain a little, and a path far more.
-            natively = [change for change in recommended if change.name == "rows read natively"]
-            yield from [] if natively else [f"What helps more against this limit: {CURES[limit]}."]
+            yield f"{gained}." if any(c.after for c in self.changes) else "No change was tried."
+        yield f"What helps against this limit: {CURES[limit]}."
         for note in self.notes:
             yield f"Note: {note}."
 
@@ -198,7 +161,7 @@ def _stage_lines(results: dict[str, Any]) -> Iterator[str]:
     batch, stages = results["batch"], results["stages"]
     yield f"Time per batch of {batch['bytes'] / 1e6:.3g} MB:"
     for name, seconds in stages.items():
-        if seconds is not None:
+        if seconds:
             note = _STAGES[name]
             if name == "files":
                 note += f": {batch['disk_bytes'] / 1e6:.3g} MB from a disk"
@@ -209,12 +172,7 @@ def _stage_lines(results: dict[str, Any]) -> Iterator[str]:
 
 def _cpu_lines(results: dict[str, Any]) -> Iterator[str]:
     cpus = results["cpus"]
-    quota = "no quota" if cpus["quota"] is None else f"a quota of {cpus['quota']:.1f}"
-    ranks = f", shared by {cpus['ranks']} ranks" * (cpus["ranks"] > 1)
-    yield (
-        f"CPUs: {cpus['usable']:.3g} for this loader (os.cpu_count() is {cpus['present']}; "
-        f"{cpus['allowed']} allowed, {quota}{ranks})"
-    )
+    yield f"CPUs for this loader: {cpus['usable']:.3g}"
     if (load := cpus["load"]) > MIN_GAIN:
         yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f}× are not shown."
     if results["workers"]:

@@ -22,44 +22,21 @@ class Batch:
 
     requested = received = end = 0.0  # the loop requested it, received it, and finished its step
     fetched = collated = 0.0  # the samples were complete, and the batch
-    # 0 in a DeviceLoader's thread, where reading it releases the GIL and changes the measurement.
-    queued_seconds = 0.0  # waiting for a CPU
+    cpu_seconds = queued_seconds = 0.0  # used, and spent waiting for a CPU
+    disk_bytes = 0  # read from disk by this process, not from the page cache
 
     # Not a dataclass, because a DeviceLoader searches dataclasses for tensors.
     def __init__(self, indices: list[int] | None) -> None:
-        start = time.perf_counter()
-        info = get_worker_info()
-        self.worker = None if info is None else info.id
         self.indices = indices  # None for a stream
         self.sample_seconds: list[float] = []  # of each sample, or one for a batch of the dataset
-        # CPU time of this process (without workers: of this thread), bytes that this process read from
-        # disk (not from the page cache), and the time that the thread waited for a CPU before.
-        self.cpu_seconds, self.disk_bytes, self.queued_before = self._used()
+        self._used_before = _used()
         self.start = time.perf_counter()
-        self.clock_seconds = self.start - start  # of measuring itself
 
     def finish(self) -> None:
         """Stops the clock of the batch's production."""
         self.collated = time.perf_counter()
-        cpu_seconds, disk_bytes, queued_seconds = self._used()
-        self.cpu_seconds = cpu_seconds - self.cpu_seconds
-        self.disk_bytes = disk_bytes - self.disk_bytes
-        self.queued_seconds = queued_seconds - self.queued_before
-        self.clock_seconds += time.perf_counter() - self.collated
-
-    def _used(self) -> tuple[float, int, float]:
-        cpu_seconds = time.thread_time() if self.worker is None else time.process_time()
-        if not TELLS:
-            return cpu_seconds, 0, 0.0
-        import resource
-
-        disk_bytes = 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
-        if threading.current_thread() is not threading.main_thread():
-            return cpu_seconds, disk_bytes, 0.0
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        queued = int(os.read(file, 100).split()[1])
-        os.close(file)
-        return cpu_seconds, disk_bytes, queued / 1e9
+        used = (now - before for now, before in zip(_used(), self._used_before, strict=True))
+        self.cpu_seconds, self.disk_bytes, self.queued_seconds = used
 
     @property
     def samples(self) -> int:
@@ -67,9 +44,29 @@ class Batch:
         return len(self.sample_seconds if self.indices is None else self.indices)
 
     @property
-    def seconds(self) -> float:
-        """Seconds from the first sample to the finished batch."""
-        return self.collated - self.start
+    def idle(self) -> float:
+        """Seconds of its production that neither used nor waited for a CPU."""
+        return max(0.0, self.collated - self.start - self.cpu_seconds - self.queued_seconds)
+
+
+def _used() -> tuple[float, Any, float]:
+    """Returns CPU seconds, bytes read from disk, and seconds of waiting for a CPU.
+
+    They are those of this worker process, or of this thread and process.
+    """
+    cpu_seconds = time.thread_time() if get_worker_info() is None else time.process_time()
+    if not TELLS:
+        return cpu_seconds, 0, 0.0
+    import resource
+
+    disk_bytes = 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+    # In a DeviceLoader's thread, reading releases the GIL and changes the measurement.
+    if threading.current_thread() is not threading.main_thread():
+        return cpu_seconds, disk_bytes, 0.0
+    file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    queued_seconds = int(os.read(file, 100).split()[1]) / 1e9
+    os.close(file)
+    return cpu_seconds, disk_bytes, queued_seconds
 
 
 class TimedDataset(Dataset[Any]):
@@ -82,15 +79,12 @@ class TimedDataset(Dataset[Any]):
 
     def __getitem__(self, indices: Any) -> tuple[Any, Batch]:
         batch = Batch(_integers(indices))
-        return self._collated(self.samples(indices, batch), batch)
-
-    def samples(self, indices: Any, batch: Batch) -> Any:
-        """Returns the samples of a batch, and records their times."""
-        together = getattr(self.dataset, "__getitems__", None)
-        if self.is_batched and not together:
-            return [self._timed(batch, index, self.dataset.__getitem__, index) for index in indices]
-        get = together if self.is_batched and together else self.dataset.__getitem__
-        return self._timed(batch, indices, get, indices)
+        get = getattr(self.dataset, "__getitems__", None) if self.is_batched else None
+        if self.is_batched and not get:
+            samples = [self._timed(batch, i, self.dataset.__getitem__, i) for i in indices]
+        else:
+            samples = self._timed(batch, indices, get or self.dataset.__getitem__, indices)
+        return self._collated(samples, batch)
 
     def _timed(self, batch: Batch, index: Any, get: Callable[[Any], Any], argument: Any) -> Any:
         start = time.perf_counter()

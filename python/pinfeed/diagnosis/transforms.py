@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import Subset
 
 from pinfeed.arguments import ARRAYS
 from pinfeed.augment.from_torchvision import may_be_random
@@ -17,10 +17,8 @@ from pinfeed.collation.collate import Collate
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import Mask
-from pinfeed.structure import entries, is_container, map_entries
+from pinfeed.structure import entries, map_entries
 
-#: Attributes of a dataset's transform; torchvision's ``transforms`` can be a pair of two others.
-_ATTRIBUTES = ("transform", "transforms")
 #: Maximum difference of bytes between the resizing of Pillow and torch.
 _LEVELS = 2.02
 
@@ -30,86 +28,65 @@ class Converted(NamedTuple):
 
     code: str  # the code to write
     note: str  # a description of the fields
-    # A copy of the dataset whose samples have untransformed images; None if its transform changes
-    # images and targets together, and can't be split.
-    dataset: Any = None
-    collate: Collate | None = None  # collates its samples
+    dataset: Any  # a copy of the dataset whose samples have untransformed images
+    collate: Collate  # collates its samples
 
 
-class _Part(NamedTuple):
-    """A dataset with a transform, which can be in a Subset or ConcatDataset."""
+class _Used(NamedTuple):
+    """The transform that a dataset's samples use; paths are those of attributes of the dataset."""
 
-    dataset: Any
-    name: str  # its name in code
-    attribute: str  # of the transform that its samples use
-    target_attribute: str  # the attribute of the target's transform; empty if there is none
-    targets: list[Any]  # what the transform gets together with an image
-
-    @property
-    def path(self) -> str:
-        return f"{self.name}.{self.attribute}"
-
-    @property
-    def target_path(self) -> str:
-        return f"{self.name}.{self.target_attribute}"
+    path: str
+    target_path: str  # of the target's transform; empty if there is none
+    is_joint: bool  # whether it gets an image together with its targets
 
 
 def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
     """Replaces a dataset's transform with fields; None if it has none, or if batches would differ.
 
     Args:
-        dataset: A dataset, or a Subset or ConcatDataset of datasets.
+        dataset: A dataset, or a Subset of one.
         batches: Indices of batches.
         make: Makes the current loader's batch from indices.
     """
-    parts: list[_Part] = []
     with contextlib.suppress(Exception):  # a dataset that can't be changed stays unchanged
-        parts = [*_parts(dataset, batches[0][0], "dataset")]
-    for interpolation in ("nearest-exact", "nearest", None) if parts else ():
-        with contextlib.suppress(Exception):
-            return _converted(dataset, parts, batches, make, interpolation)
-    for part in parts:
-        for target in part.targets:
-            is_mask = getattr(target, "ndim", 0) > 1 or _is_image(target)
-            if is_mask or is_container(target):
-                kind, page = ("Mask", "Segmentation") if is_mask else ("Boxes", "Detection")
-                code = f"pinfeed.Image and pinfeed.{kind} in place of {part.path}"
-                why = f"it changes images and targets together, so it can't be split; see the page {page}"
-                return Converted(code, why)
+        used = _used(dataset, batches[0][0])
+        can_be_mask = used.is_joint or used.target_path
+        for interpolation in ("nearest-exact", "nearest", None) if can_be_mask else (None,):
+            with contextlib.suppress(Exception):
+                return _converted(dataset, used, batches, make, interpolation)
     return None
 
 
-def _parts(dataset: Any, index: Any, name: str) -> Iterator[_Part]:
-    """Yields the datasets with a transform; ``index`` is the index of a sample."""
-    if isinstance(dataset, Subset):
-        yield from _parts(dataset.dataset, dataset.indices[index], f"{name}.dataset")
-        return
-    if isinstance(dataset, ConcatDataset):
-        for i, part in enumerate(dataset.datasets):
-            yield from _parts(part, 0, f"{name}.datasets[{i}]")
-        return
-    for attribute in _ATTRIBUTES:
-        transform = getattr(dataset, attribute, None)
+def _used(dataset: Any, index: Any) -> _Used:
+    """Finds the transform that is called for a sample.
+
+    torchvision's datasets keep a pair that some don't use, and users replace one attribute.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    prefix, owner = "", dataset
+    while isinstance(owner, Subset):
+        prefix, owner = f"{prefix}dataset.", owner.dataset
+    for name in ("transform", "transforms"):  # the second one can be a pair of two others
+        transform = getattr(owner, name, None)
         recorded = _Recorded(transform)
         if transform is not None:
-            _changed(dataset, "", {f".{attribute}": recorded})[index]
-        # torchvision's datasets keep a pair that some don't use, and users replace one attribute.
-        if recorded.calls:
-            is_pair = hasattr(transform, "transform") and hasattr(transform, "target_transform")
-            prefix, owner = ("transforms.", transform) if is_pair else ("", dataset)
-            attribute = f"{prefix}transform" if is_pair else attribute
-            target_attribute = f"{prefix}target_transform"
-            if attribute == "transforms" or getattr(owner, "target_transform", None) is None:
-                target_attribute = ""
-            yield _Part(
-                dataset, name, attribute, target_attribute, [] if is_pair else recorded.calls[0][1:]
-            )
-            return
+            _changed(dataset, {prefix + name: recorded})[index]
+        if recorded.targets is None:
+            continue
+        if hasattr(transform, "transform") and hasattr(transform, "target_transform"):
+            prefix, owner, name = f"{prefix}{name}.", transform, "transform"
+            recorded.targets = 0
+        has_other = name == "transform" and getattr(owner, "target_transform", None) is not None
+        target_path = f"{prefix}target_transform" * has_other
+        return _Used(prefix + name, target_path, bool(recorded.targets))
+    raise ValueError("no transform")
 
 
 def _converted(
     dataset: Any,
-    parts: list[_Part],
+    used: _Used,
     batches: list[Any],
     make: Callable[[Any], Any],
     interpolation: Any,
@@ -118,33 +95,28 @@ def _converted(
 
     ``interpolation``: of a mask, which then loses its own transform; None: targets stay as they are.
     """
-    is_joint = any(part.targets for part in parts)
-    targets = [part.target_path for part in parts if part.target_attribute]
-    if interpolation is None:
-        targets = []
-    elif not targets and not is_joint:
-        raise ValueError("no mask")
-
-    option, rests, image = "", *_split(parts)
-    plain = _changed(dataset, "dataset", rests | dict.fromkeys(targets, torch.nn.Identity()))
+    transform, option = operator.attrgetter(used.path)(dataset), ""
+    target_path = used.target_path if interpolation else ""
+    target = {target_path: torch.nn.Identity()} if target_path else {}
+    rest, image = Image.from_torchvision(transform)
+    plain = _changed(dataset, {used.path: rest} | target)
     sample = plain[batches[0][0]]
     pixels = next(entry for _, entry in entries(sample) if _is_image(entry))
     if image.input is None and isinstance(pixels, torch.Tensor) and pixels.ndim == 3:
-        option, rests, image = ', input="CHW"', *_split(parts, input="CHW")
+        option, (rest, image) = ', input="CHW"', Image.from_torchvision(transform, input="CHW")
     fields, names = {id(pixels): image}, {id(pixels): _Name("image")}
     steps: tuple[str, ...] = ()
-    if interpolation is not None:
+    if interpolation:
         steps, classes = _mask(sample, pixels, image)
         dtype = dict(entries(make(batches[0])))[steps].dtype
         mask = Mask(dtype=dtype, interpolation=interpolation)
         fields[id(classes)], names[id(classes)] = mask, _Name(f"pinfeed.{mask!r}")
 
-    is_rest_random = any(map(may_be_random, rests.values()))
-    is_random = is_rest_random or image.is_random
+    is_random = may_be_random(rest) or image.is_random
     geometry = () if image.geometry is None else image.geometry.steps
-    is_moved = any(step.is_random for step in geometry) or (is_rest_random and is_joint)
+    is_moved = any(step.is_random for step in geometry) or (may_be_random(rest) and used.is_joint)
     others = [entry for _, entry in entries(sample) if id(entry) not in fields]
-    if is_joint and is_moved and any(isinstance(e, ARRAYS) or _is_image(e) for e in others):
+    if used.is_joint and is_moved and any(isinstance(e, ARRAYS) or _is_image(e) for e in others):
         raise ValueError("other targets that move, too")
 
     collate = Collate(map_entries(lambda entry: fields.get(id(entry)), sample))
@@ -157,34 +129,18 @@ def _converted(
                 raise ValueError("other classes")
         if not have_equal_values(expected, batch, tolerance):
             raise ValueError("another batch")
-    owners = {id(part.dataset): part for part in parts}  # Subsets can have the same dataset
-    paths = [part.path for part in owners.values()]
-    lines = [f"{p}, image = pinfeed.Image.from_torchvision({p}{option})" for p in paths]
-    lines += [
-        f"{part.target_path} = torch.nn.Identity()"
-        for part in owners.values()
-        if part.target_path in targets
-    ]
+    path = f"dataset.{used.path}"
+    code = f"{path}, image = pinfeed.Image.from_torchvision({path}{option}); "
+    code += f"dataset.{target_path} = torch.nn.Identity(); " * bool(target_path)
     fields_code = map_entries(lambda entry: names.get(id(entry)), sample)
-    lines += [f"DataLoader(..., collate_fn=pinfeed.Collate({fields_code!r}))"]
+    code += f"DataLoader(..., collate_fn=pinfeed.Collate({fields_code!r}))"
     note = f"image is then {image!r}; "
     note += "masks are transformed with it and have shape (B, H, W); " * bool(steps)
     if is_random:
         note += "its random draws differ, with the same distributions"
     else:
         note += "values differ only by the rounding of Pillow and torch"
-    return Converted("; ".join(lines), note, plain, collate)
-
-
-def _split(parts: list[_Part], **options: Any) -> tuple[dict[str, Any], Image]:
-    """Returns the transforms that stay, by their paths, and the field, which must be the same for all."""
-    rests, fields = dict[str, Any](), dict[str, Image]()
-    for part in parts:
-        transform = operator.attrgetter(part.attribute)(part.dataset)
-        rests[part.path], image = Image.from_torchvision(transform, **options)
-        fields[repr(image)] = image
-    (field,) = fields.values()
-    return rests, field
+    return Converted(code, note, plain, collate)
 
 
 def _mask(sample: Any, pixels: Any, image: Image) -> tuple[tuple[str, ...], Any]:
@@ -205,14 +161,14 @@ def _without_channel(batch: Any, steps: tuple[str, ...]) -> tuple[Any, torch.Ten
 
 
 class _Recorded:
-    """A transform that records the arguments of its calls."""
+    """A transform that records the number of targets it gets together with an image."""
 
     def __init__(self, transform: Any) -> None:
         self._transform = transform
-        self.calls: list[list[Any]] = []
+        self.targets: int | None = None  # None if it wasn't called
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        self.calls.append([*arguments, *keywords.values()])
+        self.targets = len(arguments) + len(keywords) - 1
         return self._transform(*arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:
@@ -226,23 +182,12 @@ class _Name(str):
     __repr__ = str.__str__
 
 
-def _changed(dataset: Any, name: str, values: dict[str, Any]) -> Any:
-    """Copies a dataset, with other values for the attributes with these paths."""
-    twin = copy.copy(dataset)
-    if isinstance(dataset, Subset):
-        twin.dataset = _changed(dataset.dataset, f"{name}.dataset", values)
-    elif isinstance(dataset, ConcatDataset):
-        parts = enumerate(dataset.datasets)
-        twin.datasets = [_changed(part, f"{name}.datasets[{i}]", values) for i, part in parts]
-    else:
-        if any(path.startswith(f"{name}.transforms.") for path in values):
-            twin.transforms = copy.copy(dataset.transforms)
-        for path, value in values.items():
-            parent, _, last = path.rpartition(".")
-            if parent == name:
-                setattr(twin, last, value)
-            elif parent == f"{name}.transforms":
-                setattr(twin.transforms, last, value)
+def _changed(owner: Any, values: dict[str, Any]) -> Any:
+    """Copies an object, with other values for the attributes with these paths."""
+    twin = copy.copy(owner)
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        setattr(twin, name, _changed(getattr(twin, name), {rest: value}) if rest else value)
     return twin
 
 
