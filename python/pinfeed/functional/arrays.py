@@ -104,22 +104,22 @@ def normalize(
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
-    images, target = _same_kind(images, out, "normalize")
-    if name == "bfloat16" and not isinstance(images, torch.Tensor):
+    if name == "bfloat16" and out is None and not isinstance(images, torch.Tensor):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or dtype float16 or float32"
         )
+    require_out(out, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if uses_torch_ops(images):
-        options = {"output": output, "dtype": getattr(torch, name), "out": target}
+        options = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **options)
     array = require_array(images, "normalize: images")
     if constants.is_doubtful:
         constants.warn_of_units(array, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()
-    result = _core.normalize_images(array, None, format, target, "normalize", threads, "images")
+    result = _core.normalize_images(array, None, format, out, "normalize", threads, "images")
     return written(result[0], out)
 
 
@@ -161,19 +161,19 @@ def permute(
             "permute: input and output must have the same letters, each once, "
             f"got {input!r} and {output!r}"
         )
-    images, target = _same_kind(images, out, "permute")
+    require_out(out, "permute")
     axes = [input.index(letter) for letter in output]
     array = require_array(images, "permute: images")
     if uses_torch_ops(array):
-        return permute_tensor(array, axes, target)
+        return permute_tensor(array, axes, out)
     threads = get_num_threads()
     is_bytes = array.dtype in (np.uint8, torch.uint8)
     if is_bytes and array.ndim == 4 and {input, output} == {"NHWC", "NCHW"}:
         # The image kernels shuffle bytes with vectors.
         format = normalization(None, None, None, "permute").format(input[1:], output[1:], "uint8")
-        result = _core.normalize_images(array, None, format, target, "permute", threads, "images")
+        result = _core.normalize_images(array, None, format, out, "permute", threads, "images")
         return written(result[0], out)
-    permuted = _core.permute(array, axes, target, "permute", threads, "images")
+    permuted = _core.permute(array, axes, out, "permute", threads, "images")
     return written(permuted, out)
 
 
@@ -216,14 +216,14 @@ def gather(
         tensor([[ 7,  8,  9, 10],
                 [20, 21, 22, 23]])
     """
-    array, target = _same_kind(array, out, "gather")
     cast = None if dtype is None else dtype_name(dtype, "gather")
+    require_out(out, "gather")
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
-    return written(_core.gather(rows, checked, cast, None, target, "gather", threads, "array"), out)
+    return written(_core.gather(rows, checked, cast, None, out, "gather", threads, "array"), out)
 
 
 def require_array(array: Any, name: str) -> Any:
@@ -239,50 +239,14 @@ def require_array(array: Any, name: str) -> Any:
     return array
 
 
+def require_out(out: Any, function: str) -> None:
+    """Raises TypeError unless ``out`` is None, an array or a tensor."""
+    if out is not None:
+        require_array(out, f"{function}: out")
+
+
 def written(result: Any, out: Any) -> Any:
     """Returns ``out`` or the result, and tells autograd that a tensor ``out`` was modified in place."""
     if isinstance(out, torch.Tensor):
         torch.autograd.graph.increment_version(out)
     return result if out is None else out
-
-
-def _same_kind(array: Any, out: Any, function: str) -> tuple[Any, Any]:
-    """Returns an input and its ``out`` as both ndarrays or both tensors, over the same memory."""
-    if out is None:
-        return array, None
-    is_mixed = isinstance(array, torch.Tensor) != isinstance(out, torch.Tensor)
-    if is_mixed and not (isinstance(array, ARRAYS) and isinstance(out, ARRAYS)):
-        require_same_kind(out, array, function)
-    require_array(out, f"{function}: out")
-    if not is_mixed:
-        return array, out
-    tensor: Any = out if isinstance(out, torch.Tensor) else array
-    if not tensor.is_cpu:
-        where = "on the CPU" if tensor is out else f"a tensor on {tensor.device}"
-        got = f"one on {tensor.device}" if tensor is out else "an ndarray"
-        raise TypeError(f"{function}: out must be {where} like the input, got {got}")
-    if tensor is array:
-        out = np.asarray(out)
-        if not out.flags.writeable:  # a tensor of it would be written, or would crash
-            raise ValueError(f"{function}: out must be writable, got a read-only array")
-        try:
-            return array, torch.from_numpy(out)
-        except (TypeError, ValueError) as error:  # another byte order, strides that go backwards
-            raise type(error)(
-                f"{function}: out must be an array that a tensor can share, like the input, got {out.dtype} "
-                f"of strides {out.strides}: {error}"
-            ) from None
-    if out.dtype == torch.bfloat16:  # NumPy has no bfloat16
-        return torch.from_numpy(np.require(array, requirements=["C", "W"])), out
-    return array, tensor.numpy()
-
-
-def require_same_kind(out: Any, array: Any, function: str) -> None:
-    """Raises TypeError unless ``out`` is None, or an ndarray or a tensor like the input."""
-    if out is not None and isinstance(out, torch.Tensor) != isinstance(array, torch.Tensor):
-        raise TypeError(
-            f"{function}: out must have the type of the input, {type(array).__name__}, "
-            f"got {type(out).__name__}"
-        )
-    if out is not None:
-        require_array(out, f"{function}: out")

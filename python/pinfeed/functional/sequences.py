@@ -13,7 +13,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, check_plain, require_flags, with_hints
-from pinfeed.functional.arrays import require_array, require_same_kind, written
+from pinfeed.functional.arrays import require_out, written
 from pinfeed.functional.padding import (
     PAD_HINTS,
     Axes,
@@ -281,14 +281,12 @@ def pad(
         dtype=dtype,
         scale=scale,
     )
-    if out is not None:
-        require_array(out, "pad: out")
+    require_out(out, "pad")
     source, offsets, indices = _sequences(sequences)
     if axes is None and isinstance(source, list | tuple):
         require_rows(source, "pad: sequences", pads=True)
     outputs: Any = {"lengths": lengths, "mask": mask}
     if offsets is not None and uses_torch_ops(source):
-        require_same_kind(out, source, "pad")
         longest = longest_sample(offsets, "pad")  # waits for offsets on a device
         offsets = offsets.to(source.device, non_blocking=True)
         outputs |= {"name": "pad", "out": out}
