@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import (
@@ -72,7 +71,8 @@ class RandomCrop(Crop):
         self.border = _core.BorderOptions(
             kind=padding_mode, fill=checked_fill(fill, "RandomCrop: fill")
         )
-        self._sides = above, left, below, right = _checked_padding(padding, "RandomCrop")
+        above, left, below, right = _checked_padding(padding, "RandomCrop")
+        self.pads = pad_if_needed or any((above, left, below, right))
         self.fixed_size, sides = _crop_size(size, "RandomCrop")
         self.native_step = _core.GeometryStep(
             kind="random_crop",
@@ -83,10 +83,6 @@ class RandomCrop(Crop):
             right=right,
             pad_if_needed=pad_if_needed,
         )
-
-    @override
-    def may_pad(self, size: tuple[int, int] | None) -> bool:
-        return self.pad_if_needed or any(self._sides) or _is_larger(self.fixed_size, size)
 
 
 class CenterCrop(Crop):
@@ -120,14 +116,10 @@ class CenterCrop(Crop):
         self.padding_mode = checked_choice(padding_mode, _MODES, "CenterCrop: padding_mode")
         self.border = _core.BorderOptions(kind=padding_mode)
         self.fixed_size, sides = _crop_size(size, "CenterCrop")
+        self.pads_small = self.fixed_size is not None
         self.native_step = _core.GeometryStep(
             kind="center_crop", as_transformers=like == "transformers", **sides
         )
-
-    @override
-    def may_pad(self, size: tuple[int, int] | None) -> bool:
-        is_any = size is None and self.fixed_size is not None
-        return is_any or _is_larger(self.fixed_size, size)
 
 
 class Pad(Crop):
@@ -152,6 +144,8 @@ class Pad(Crop):
         tensor([[[[7, 1, 1, 7]]]], dtype=torch.uint8)
     """
 
+    pads = True
+
     @with_hints()
     def __init__(
         self,
@@ -167,10 +161,6 @@ class Pad(Crop):
         self.native_step = _core.GeometryStep(
             kind="pad", above=above, left=left, below=below, right=right
         )
-
-    @override
-    def may_pad(self, size: tuple[int, int] | None) -> bool:
-        return True
 
 
 class RandomIoUCrop(Crop):
@@ -246,10 +236,6 @@ class RandomIoUCrop(Crop):
             trials=trials,
         )
 
-    @override
-    def may_pad(self, size: tuple[int, int] | None) -> bool:
-        return False
-
 
 class RandomZoomOut(Crop):
     """Places the image on a larger canvas with probability ``p`` (SSD's zoom-out).
@@ -265,6 +251,8 @@ class RandomZoomOut(Crop):
         >>> pinfeed.Collate(image)([np.ones((3, 4, 3), np.uint8)]).shape
         torch.Size([1, 3, 6, 8])
     """
+
+    pads = True
 
     @with_hints()
     def __init__(
@@ -284,10 +272,6 @@ class RandomZoomOut(Crop):
             kind="zoom_out", range=self.side_range, probability=self.p
         )
 
-    @override
-    def may_pad(self, size: tuple[int, int] | None) -> bool:
-        return True
-
 
 def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:
     """Returns (height, width) in pixels, or None for fractions; and the size options of a native step."""
@@ -302,11 +286,6 @@ def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[s
         return None, {"share": (shares[0], shares[-1])}
     height, width = checked_size(size, function)
     return (height, width), {"height": height, "width": width}
-
-
-def _is_larger(size: tuple[int, int] | None, than: tuple[int, int] | None) -> bool:
-    """Whether both sizes are known and the first exceeds the second."""
-    return size is not None and than is not None and (size[0] > than[0] or size[1] > than[1])
 
 
 def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:

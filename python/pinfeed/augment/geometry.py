@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
-
-from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import (
@@ -41,16 +38,13 @@ class Transform:
         )
 
 
-class Geometry(Transform, ABC):
+class Geometry(Transform):
     """Base class of geometric transforms: crops, flips and resizes.
 
     Transforms are stateless, picklable and thread-safe.
     """
 
-    @property
-    @abstractmethod
-    def steps(self) -> tuple[Step, ...]:
-        """The single crops, flips and resizes, in order."""
+    steps: tuple[Step, ...]  # the single crops, flips and resizes, in order
 
     @property
     def needs_boxes(self) -> bool:
@@ -81,8 +75,8 @@ class Step(Geometry):
     around_boxes: bool = False  # whether it depends on the boxes of objects
 
     @property
-    @override
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[Step, ...]:  # type: ignore[override] # no circular reference
+        """The step itself."""
         return (self,)
 
 
@@ -122,19 +116,19 @@ class Compose(Geometry):
                 "RandomErasing after the Compose (augment=[Compose(...), ColorJitter(...)])",
             )
         self.transforms = list(transforms)
-        self._steps = tuple(step for transform in transforms for step in transform.steps)
-        if not self._steps:
+        self.steps = tuple(step for transform in transforms for step in transform.steps)
+        if not self.steps:
             raise ValueError("Compose: transforms must have at least one item, got none")
-        resizes = [step for step in self._steps if isinstance(step, Resizing)]
+        resizes = [step for step in self.steps if isinstance(step, Resizing)]
         if len(resizes) > 1:
             raise ValueError(
                 f"Compose: transforms must resize at most once, got {resizes[0]} and {resizes[1]}; "
                 "leave one of them out"
             )
-        for step in _halves(self._steps)[1]:
+        for step in _halves(self.steps)[1]:
             if step.around_boxes:
                 raise ValueError(f"Compose: {step} must come before {resizes[0]}, got it after")
-        for steps in _halves(self._steps):
+        for steps in _halves(self.steps):
             for before, crop in pairwise(step for step in steps if isinstance(step, Crop)):
                 if crop.may_pad(before.fixed_size):
                     raise ValueError(
@@ -142,21 +136,21 @@ class Compose(Geometry):
                         "put the crop that pads first"
                     )
 
-    @property
-    @override
-    def steps(self) -> tuple[Step, ...]:
-        return self._steps
-
 
 class Crop(Step):
     """Base class of crops. A crop can extend beyond the image."""
 
+    pads: bool = False  # whether it can extend beyond an image of any size
+    pads_small: bool = False  # whether it can extend beyond an image that is smaller
     fixed_size: tuple[int, int] | None = None  # height and width, if they don't depend on the image
     border: _core.BorderOptions = NO_BORDER  # padding beyond the edges of the image
 
-    @abstractmethod
     def may_pad(self, size: tuple[int, int] | None) -> bool:
-        """Whether the crop can extend beyond an image of this size (None: of any size)."""
+        """Whether the crop can extend beyond an image of this size (None: unknown)."""
+        if self.pads or size is None:
+            return self.pads or self.pads_small
+        own = self.fixed_size
+        return own is not None and (own[0] > size[0] or own[1] > size[1])
 
 
 class Resizing(Step):
