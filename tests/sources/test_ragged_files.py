@@ -88,7 +88,7 @@ def test_tensors(tmp_path):
     RaggedArray(values, ENDS).save(tmp_path / "ragged")
     assert_same(RaggedArray.open(tmp_path / "ragged").values, values.detach().numpy())
     bits = re.escape(
-        "can't hold bfloat16; save a RaggedArray of its bits: values.view(torch.uint16)"
+        "NumPy has no bfloat16; convert with .float(), or take the bits with .view(torch.uint16)"
     )
     with pytest.raises(TypeError, match=bits):
         RaggedArray(values.bfloat16(), ENDS).save(tmp_path / "bfloat16")

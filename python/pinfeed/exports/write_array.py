@@ -26,7 +26,6 @@ _ONE_SHAPE = (
     "a .npy file holds samples of one shape; pass the path of a directory for samples of different "
     "lengths"
 )
-_WITHOUT_NUMPY = "convert with .float(), or take the bits with .view(torch.uint16)"
 
 # Samples are written together, up to this number or these bytes.
 _SAMPLES = 4096
@@ -222,7 +221,7 @@ class _Entry:
     """
 
     def __init__(self, dtype: Any, is_file: bool, takes_numbers: bool) -> None:
-        self._reader = SampleReader(dtype, "write_array", _WITHOUT_NUMPY, takes_numbers=True)
+        self._reader = SampleReader(dtype, "write_array", takes_numbers=True)
         self._is_file, self._takes_numbers = is_file, takes_numbers
         self._shape: tuple[int, ...] | None = None  # of the first sample with a shape
         self._waiting: list[npt.NDArray[Any]] = []  # pending samples, except empty lists

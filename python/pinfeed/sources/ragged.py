@@ -25,6 +25,7 @@ from pinfeed.sources.source import (
     SourceSubset,
     StringType,
     checked_position,
+    numpy_view,
     positions,
     share_arrays,
 )
@@ -267,13 +268,14 @@ class RaggedArray(Source):
         self._validate()
         offsets, name = self.offsets, "RaggedArray.save"
         first, last = int(offsets[0]), int(offsets[-1])
-        values = _as_ndarray(self.values, name)[first:last]
+        values = self.values
+        values = values if isinstance(values, np.ndarray) else numpy_view(values.detach(), name)
         write = AtomicWrite(
             path, is_file=False, overwrite=overwrite, is_own=holds_ragged, name=name
         )
         try:
             values_file = VALUES_FILES[self.string_type]
-            _write_npy(os.path.join(write.folder, values_file), values, values.dtype, 0)
+            _write_npy(os.path.join(write.folder, values_file), values[first:last], values.dtype, 0)
             _write_npy(os.path.join(write.folder, OFFSETS), offsets, np.dtype(np.int64), first)
             write.commit()
         finally:
@@ -529,19 +531,6 @@ def _column_of(value: Any) -> str:
         return "; pass ArrayDataset.from_arrow(x)['x'], with the name of the column"
     calls = {"pandas": "; pass pyarrow.array(x)", "polars": "; pass x.to_arrow()"}
     return calls.get(package, "")
-
-
-def _as_ndarray(values: Any, function: str) -> npt.NDArray[Any]:
-    if isinstance(values, np.ndarray):
-        return values
-    try:
-        return values.detach().numpy()
-    except TypeError as error:
-        name = str(values.dtype).removeprefix("torch.")
-        raise TypeError(
-            f"{function}: a .npy file can't hold {name}; save a RaggedArray of its bits: "
-            f"values.view(torch.uint{8 * values.itemsize})"
-        ) from error
 
 
 def _write_npy(path: str, array: npt.NDArray[Any], dtype: np.dtype[Any], shift: int) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed.arguments import ARRAYS, as_array, check_plain, dtype_name
-from pinfeed.sources.source import check_ndarray, check_tensor
+from pinfeed.sources.source import check_ndarray, numpy_view
 
 # Growing is cheap, because large memory is remapped and not copied.
 _GROWTH = 1.25
@@ -27,11 +27,7 @@ class RaggedBuilder:
 
     def __init__(self, dtype: Any, function: str) -> None:
         self._function = function
-        self._reader = SampleReader(
-            dtype,
-            function,
-            "join the tensors with torch.cat, and pass RaggedArray the result and the offsets",
-        )
+        self._reader = SampleReader(dtype, function)
         self._values: npt.NDArray[Any] | None = None
         self._offsets = array("q", [0])
         self._is_tensor = False
@@ -89,7 +85,6 @@ class SampleReader:
     Args:
         dtype: NumPy or torch dtype to cast all samples to; None: the dtype of the first sample.
         function: Name of the caller, for messages.
-        without_numpy: Hint for tensors whose dtype NumPy doesn't have.
         takes_numbers: Whether a sample may be a single number.
 
     Attributes:
@@ -97,12 +92,9 @@ class SampleReader:
         empty_array: The first empty array.
     """
 
-    def __init__(
-        self, dtype: Any, function: str, without_numpy: str, *, takes_numbers: bool = False
-    ) -> None:
+    def __init__(self, dtype: Any, function: str, *, takes_numbers: bool = False) -> None:
         self.dtype = None if dtype is None else numpy_dtype(dtype, function)
         self._casts = dtype is not None
-        self._without_numpy = without_numpy
         self._takes_numbers = takes_numbers
         self.empty_array: npt.NDArray[Any] | torch.Tensor | None = None
 
@@ -154,14 +146,7 @@ class SampleReader:
         if tensor.requires_grad:
             raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
         check_plain(tensor, name)
-        try:
-            return tensor.numpy()
-        except (RuntimeError, TypeError) as error:
-            check_tensor(tensor, name)
-            raise TypeError(
-                f"{name}: NumPy has no {str(tensor.dtype).removeprefix('torch.')}; "
-                f"{self._without_numpy}"
-            ) from error
+        return numpy_view(tensor, name)
 
     def _cast(self, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         dtype = self.dtype

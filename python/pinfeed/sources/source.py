@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, Problem, check_plain
+from pinfeed.arguments import ARRAYS, Problem, check_plain, torch_dtype_name
 from pinfeed.files.mapped import FilePart, MappedFile, open_npy
 from pinfeed.memory.shared_file import SharedArray
 from pinfeed.runtime import get_num_threads
@@ -356,35 +356,28 @@ def are_bools(index: Any) -> bool:
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
     """Raises TypeError for a tensor whose memory does not hold its plain values."""
-    if tensor.device.type != "cpu":
-        raise TypeError(
-            f"{name}: expected a tensor on the CPU, got one on {tensor.device}; "
-            "move it with .cpu() first"
-        )
-    if tensor.is_nested:
-        raise TypeError(
-            f"{name}: expected a dense tensor, got a nested one; pass "
-            "RaggedArray.from_sequences(tensor.unbind())"
-        )
-    if tensor.is_quantized:
-        raise TypeError(
-            Problem(name, "a dense tensor", "a quantized one", "call .dequantize() first")
-        )
-    if tensor.layout != torch.strided:
-        raise TypeError(
-            f"{name}: expected a dense tensor, got {tensor.layout}; "
-            "convert it with .to_dense() first"
-        )
-    for lazily, is_lazy, resolve in (
-        ("conjugated", tensor.is_conj(), "resolve_conj"),
-        ("negated", tensor.is_neg(), "resolve_neg"),
+    for is_wrong, got, hint in (
+        (not tensor.is_cpu, "one on {0.device}", "move it with .cpu() first"),
+        (tensor.is_nested, "a nested one", "pass RaggedArray.from_sequences(tensor.unbind())"),
+        (tensor.is_quantized, "a quantized one", "call .dequantize() first"),
+        (tensor.layout != torch.strided, "{0.layout}", "convert it with .to_dense() first"),
+        (tensor.is_conj(), "one that is lazily conjugated", "call .resolve_conj() first"),
+        (tensor.is_neg(), "one that is lazily negated", "call .resolve_neg() first"),
     ):
-        if is_lazy:
-            raise TypeError(
-                f"{name}: expected a tensor whose memory holds its values, got one that is lazily "
-                f"{lazily}; call .{resolve}() first"
-            )
+        if is_wrong:
+            raise TypeError(Problem(name, "a dense tensor on the CPU", got.format(tensor), hint))
     check_plain(tensor, name)
+
+
+def numpy_view(tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
+    """Returns a CPU tensor without gradients as an ndarray; raises TypeError if NumPy lacks its dtype."""
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError) as error:
+        check_tensor(tensor, name)
+        bits = f"take the bits with .view(torch.uint{8 * tensor.itemsize})"
+        wrong = f"NumPy has no {torch_dtype_name(tensor.dtype)}"
+        raise TypeError(Problem(name, wrong, hint=f"convert with .float(), or {bits}")) from error
 
 
 def check_ndarray(array: npt.NDArray[Any], name: str) -> None:

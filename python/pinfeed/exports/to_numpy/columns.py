@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import ARRAYS, as_array, check_plain, torch_dtype_name
+from pinfeed.arguments import ARRAYS, as_array, check_plain
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
 from pinfeed.sources.ragged_builder import checked_cast
-from pinfeed.sources.source import StringType
+from pinfeed.sources.source import StringType, numpy_view
 from pinfeed.sources.strings import encode
 
 #: The values of a batch, and the lengths of its sequences: None where samples have one shape.
@@ -354,15 +354,7 @@ def as_ndarray(array: Any, where: str) -> npt.NDArray[Any]:
     array = plain(array, where)
     if isinstance(array, np.ndarray):
         return array
-    if array.dtype == torch.bfloat16:
-        array = array.float()
-    try:
-        return array.numpy()
-    except TypeError as error:
-        raise TypeError(
-            f"{where}: NumPy has no {torch_dtype_name(array.dtype)}; convert with .float(), or take "
-            f"the bits with .view(torch.uint{8 * array.itemsize})"
-        ) from error
+    return numpy_view(array.float() if array.dtype == torch.bfloat16 else array, where)
 
 
 def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
