@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,14 +26,6 @@ from pinfeed.ranks import checked_ranks, is_accelerate_in_charge, ranks_now
 from pinfeed.samplers.epoch_clock import EpochClock
 
 _P = TypeVar("_P")
-
-
-@functools.cache
-def _arguments_of(kind: type) -> frozenset[str]:
-    """Returns the argument names of a pinfeed sampler class, without a user's subclass's own."""
-    classes = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "pinfeed"]
-    names = {name for cls in classes for name in inspect.signature(cls).parameters}
-    return frozenset(names - {"count", "dataset", "flags", "lengths", "weights"} | {"drop_last"})
 
 
 class EpochSampler(Sampler[Any]):
@@ -81,7 +71,8 @@ class EpochSampler(Sampler[Any]):
                 is_fixed = isinstance(attribute, property) and attribute.fset is None
                 before = self.__dict__.get(name, value)
                 is_changed = type(before) is not type(value) or before != value
-                if is_fixed or (is_changed and name in _arguments_of(type(self))):
+                settings = ("drop_last", "uneven", *self.SETTINGS, *self.SHOWN)
+                if is_fixed or (is_changed and name in settings):
                     raise AttributeError(
                         f"{self._name}: {name} can't be changed, because the batches of an epoch "
                         f"depend on it; create a new {self._name}"

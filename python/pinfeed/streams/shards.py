@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import multiprocessing.context
 import operator
@@ -10,7 +11,6 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, compress, islice, repeat
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -46,13 +46,12 @@ class StreamSource:
             )
         self._is_hugging_face = open_shard is None and _is_hugging_face(source)
         if self._is_hugging_face:
-            open_shard = partial(source.shard, source.num_shards)
+            open_shard = functools.partial(source.shard, source.num_shards)
             source = range(source.num_shards)
         self._source: Any = (
             _checked_iterable(source) if open_shard is None else _checked_shards(source)
         )
         self._open_shard = open_shard
-        self._names: str | None = None
 
     @property
     def has_shards(self) -> bool:
@@ -72,18 +71,15 @@ class StreamSource:
         """The number of shards; 1 for a stream without."""
         return len(self._source) if self.has_shards else 1
 
-    @property
+    @functools.cached_property
     def shard_names(self) -> str:
         """The identity of this list of shards: the first name, and a digest of all names.
 
         A path or URL is named by its last component, so that a folder may move. Other objects, unless
         plain values, are named by their type.
         """
-        if self._names is None:
-            self._names = self._digest() if self.has_shards else ""
-        return self._names
-
-    def _digest(self) -> str:
+        if not self.has_shards:
+            return ""
         names = [str(_plain(shard)) for shard in self._source]
         digest = hashlib.sha256()
         for name in names:
@@ -230,7 +226,10 @@ class ShardReader:
                 needed = max(read_before, position - first - lookahead)
                 self._require(index, counter.count, needed)
                 next_starts.append((index + 1, first + counter.count))
-                self._note(next_starts[0])
+                self.starts.append(next_starts[0])
+                if len(self.starts) > self._max_starts:
+                    self.drop_starts(self._first_needed())
+                    self._max_starts = max(_MAX_STARTS, 2 * len(self.starts))
             else:
                 self._require(index, counter.count, length)
         if position - start[1] > lookahead:
@@ -238,12 +237,6 @@ class ShardReader:
                 f"StreamDataset: the shards have {start[1]} samples, but had at least "
                 f"{position - lookahead} when the state was saved; load the state with the same data"
             )
-
-    def _note(self, start: Start) -> None:
-        self.starts.append(start)
-        if len(self.starts) > self._max_starts:
-            self.drop_starts(self._first_needed())
-            self._max_starts = max(_MAX_STARTS, 2 * len(self.starts))
 
     def _require(self, index: int, count: int, expected: int) -> None:
         if count < expected:
