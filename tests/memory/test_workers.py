@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
-from pinfeed.memory.worker import SMALL_BYTES, is_worker, worker_memory
+from pinfeed.memory.worker import SMALL_BYTES, worker_memory
+from pinfeed.runtime import is_worker_process
 from programs import run_program
 from samples import FrozenRecord, Point, assert_same
 from worker_memory import in_worker_memory
@@ -198,7 +199,7 @@ def test_worker_threads_of_a_loader_belong_to_the_main_process(dataset, monkeypa
         info.value = SimpleNamespace(id=number, num_workers=2, seed=number, dataset=dataset)
         assert torch.utils.data.get_worker_info().id == number
         batch = COLLATE(dataset.__getitems__([0, 1]))
-        return pinfeed.get_num_threads(), batch["image"].is_shared(), is_worker()
+        return pinfeed.get_num_threads(), batch["image"].is_shared(), is_worker_process()
 
     pinfeed.set_num_threads(3)
     try:

@@ -18,7 +18,7 @@ from pinfeed.fields.field import Field
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
 from pinfeed.memory.main_process import accept_limit, limit_to_hand_over
 from pinfeed.memory.outputs import is_pinning_wanted
-from pinfeed.memory.worker import is_worker, worker_memory
+from pinfeed.memory.worker import worker_memory
 from pinfeed.sources.dataset import Rows
 
 
@@ -211,7 +211,9 @@ class Collate:
 
     def _plan(self) -> Entry:
         """Returns the plan for whole samples, with pinned memory if it is wanted now."""
-        pin = (runtime.is_main or not is_worker()) and is_pinning_wanted(self.pin_memory)
+        pin = (runtime.is_main or not runtime.is_worker_process()) and is_pinning_wanted(
+            self.pin_memory
+        )
         if (plan := self._plans.get(pin)) is None:
             plan = self._plans[pin] = Entry("Collate", self._fields, "", pin)
         return plan

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from pinfeed import runtime
-from pinfeed.memory.worker import is_worker, worker_memory
+from pinfeed.memory.worker import worker_memory
 from pinfeed.runtime import is_worker_process
 
 Pin = bool | Literal["auto"]
@@ -34,13 +34,10 @@ def batch_allocator(pin: Pin) -> Allocator:
     """Returns the allocator for the outputs of a collation in this process.
 
     A DataLoader worker writes into worker memory, or into torch's shared memory without it. Neither is
-    pinned, regardless of ``pin``, because DeviceLoader copies through its own pinned memory. Children
-    forked by a worker use the pool.
+    pinned, regardless of ``pin``, because DeviceLoader copies through its own pinned memory.
     """
     if runtime.is_main or not is_worker_process():
         return _pinned_output if pin and is_pinning_wanted(pin) else torch.Tensor
-    if not is_worker():
-        return torch.Tensor
     return _shared_output if worker_memory() is None else _worker_output
 
 

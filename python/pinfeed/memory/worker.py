@@ -41,29 +41,16 @@ SMALL_BYTES = 16 * 1024
 #: Log level for missing worker memory: a warning only on systems that should have it.
 _LOG_LEVEL = logging.WARNING if hasattr(os, "memfd_create") else logging.INFO
 
-_inherited_info: Any = None  # the worker info of the process that forked this one
-_is_worker = False  # False also before the worker has its info
 _memory: WorkerMemory | None = None
 _is_refused = False  # whether the system can't provide it
 _making = threading.Lock()  # one memory per process, whichever thread collates first
 
 
-def is_worker() -> bool:
-    """Whether this process is a DataLoader worker, and not a child that a worker forked."""
-    global _is_worker
-    if not _is_worker and is_worker_process():
-        _is_worker = torch.utils.data.get_worker_info() is not _inherited_info
-    return _is_worker
-
-
 def _after_fork() -> None:
-    global _inherited_info, _is_worker, _memory, _is_refused, _making
-    _inherited_info = torch.utils.data.get_worker_info()
-    _is_worker, _memory, _is_refused, _making = False, None, False, threading.Lock()
+    global _memory, _is_refused, _making
+    _memory, _is_refused, _making = None, False, threading.Lock()
 
 
-# A worker's child sends nothing to the main process. If it is the worker of a loader in a worker, torch
-# creates another info for it.
 os.register_at_fork(after_in_child=_after_fork)
 
 
@@ -71,7 +58,7 @@ def worker_memory() -> WorkerMemory | None:
     """Returns a worker's memory for batches; None in other processes, or if unavailable (logged once)."""
     if runtime.is_main:
         return None
-    if _memory is None and is_worker() and not _is_refused:
+    if _memory is None and is_worker_process() and not _is_refused:
         with _making:
             _make_memory()
     return _memory
