@@ -38,7 +38,7 @@ from pinfeed import (
     augment,
 )
 from pinfeed.batches import Packing
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.samplers import PackSampler, ShuffleSampler, WeightedSampler
 
 pytestmark = pytest.mark.kernels
@@ -249,7 +249,7 @@ def use_all():
     pinfeed.functional.gather(np.arange(40).reshape(10, 4)[::-1], [9, 0, 3], dtype="float32")
     pinfeed.functional.permute(np.zeros((3, 4, 5)), "HWC", "CHW")
     pinfeed.functional.patch_grid([9, 16], [7, 16], 2, min_pixels=16, max_pixels=256)
-    SharedIntegers([0, 0, 0], "test").compare_exchange(2, 0, 1)
+    SharedIntegers([0, 0, 0]).compare_exchange(2, 0, 1)
     with pinfeed.testing.use_isa(_core.active_isa()):
         pass
 

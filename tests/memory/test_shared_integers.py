@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pinfeed import _core
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 
 STEPS = 3000
 
@@ -18,7 +18,7 @@ def count(cells):
 
 
 def test_no_increment_of_several_processes_is_lost():
-    cells = SharedIntegers([7, -1, 7], "test")
+    cells = SharedIntegers([7, -1, 7])
     fork = multiprocessing.get_context("fork")
     jobs = [fork.Process(target=count, args=(cells,)) for _ in range(4)]
     for job in jobs:

@@ -1,4 +1,4 @@
-"""Batches, streams and shared storages with a small /dev/shm."""
+"""Batches, streams and torch's shared memory with a small /dev/shm."""
 
 import multiprocessing
 
@@ -6,7 +6,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 import pinfeed
-from pinfeed.memory.outputs import new_shared_storage
+from pinfeed.memory.outputs import _shared_output
 
 multiprocessing.set_start_method("fork")
 
@@ -14,20 +14,13 @@ dataset = pinfeed.ArrayDataset(np.ones((64, 3, 224, 224), np.float32))
 for batch in DataLoader(dataset, 32, num_workers=2, collate_fn=pinfeed.Collate(), timeout=60):
     assert int(batch.sum()) == 32 * 3 * 224 * 224  # 19 MB
 
-streams = []
-try:
-    while True:
-        streams.append(pinfeed.StreamDataset(range(3)))
-except OSError as error:
-    print(error)
-del streams
-
 
 def collate(samples):
-    return new_shared_storage(2_000_000, "Collate")
+    return _shared_output((500_000,), "float32")
 
 
-new_shared_storage(900_000, "Collate")
+streams = [pinfeed.StreamDataset(range(3)) for _ in range(300)]
+_shared_output((200_000,), "float32")
 try:
     next(iter(DataLoader(range(8), 8, collate_fn=collate, num_workers=1)))
 except OSError as error:

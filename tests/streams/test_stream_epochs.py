@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, StreamDataset
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.packing import PackedStream
 from pinfeed.samplers.epoch_clock import EpochClock
 from streams import all_parts, as_worker, keep
@@ -117,7 +117,7 @@ def begin(epochs, seed, worker, barrier, answers):
 
 def test_workers_that_start_simultaneously_agree():
     fork = multiprocessing.get_context("fork")
-    epochs = EpochClock("test")
+    epochs = EpochClock(is_shared=True)
     for trial in range(5):
         barrier, answers = fork.Barrier(6), fork.SimpleQueue()
         jobs = [

@@ -308,7 +308,7 @@ def begin_as_worker(clock, worker, seed):
 
 @pytest.mark.parametrize("copies", [False, True])  # processes, or threads that share the clock
 def test_a_state_loaded_for_all_workers_applies_to_one_pass(copies):
-    clock = EpochClock("test")
+    clock = EpochClock(is_shared=True)
     assert [begin_as_worker(clock, worker, 5) for worker in range(2)] == [(0, None)] * 2
     for epoch, seed in ((4, 10), (2, 20)):
         clock.load(epoch, "own", "anywhere")

@@ -15,7 +15,7 @@ import torch
 from pinfeed import _core
 from pinfeed.arguments import checked_integer
 from pinfeed.batches import IndexBatch, SampleBatch
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.ranks import group_ranks
 from pinfeed.sources.dataset import Rows
 
@@ -55,7 +55,7 @@ class CollateRandomState:
         if seed is None and entry is not None:
             raise ValueError("Collate: id_key needs a seed; pass seed too, or leave id_key out")
         # Shared with workers: the epoch and the state of `_watch`.
-        self._integers = None if seed is None else SharedIntegers([0] * 10, "Collate")
+        self._integers = None if seed is None else SharedIntegers([0] * 10)
 
     @property
     def epoch(self) -> int:
@@ -66,7 +66,7 @@ class CollateRandomState:
         """Sets the epoch in this process and in all workers."""
         epoch = checked_integer(epoch, "Collate: epoch", 0, sys.maxsize)
         if self._integers is not None:
-            self._integers.values.numpy()[:3] = epoch, 1, 0
+            self._integers.values[:3] = epoch, 1, 0
 
     def of(self, samples: Sequence[Any], epoch: int | None) -> BatchRandomState:
         """Returns the random state of a batch.
@@ -117,7 +117,7 @@ class CollateRandomState:
         if self._integers is None:
             return
         length = sys.maxsize if dataset_length is None else dataset_length
-        integers = self._integers.values.numpy()
+        integers = self._integers.values
         epoch, was_set, watched_length, first, since, times, has_warned, other, others = integers[
             :9
         ].tolist()

@@ -104,24 +104,6 @@ def pinned_empty(
     return torch.empty(shape, dtype=dtype, device="cpu")
 
 
-def new_shared_storage(size: int, user: str) -> Any:
-    """Allocates an untyped storage of at least one byte in torch's shared memory."""
-    try:
-        return torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        free = ""
-        if os.path.exists("/dev/shm"):
-            status = os.statvfs("/dev/shm")
-            free, whole = (f"{n * status.f_frsize:,}" for n in (status.f_bavail, status.f_blocks))
-            free = f" (/dev/shm has {free} of {whole} bytes free)"
-        raise OSError(
-            f"{user}: not enough shared memory for {size:,} bytes{free}: "
-            f"{error}; make /dev/shm larger (docker run --shm-size=16g or --ipc=host; elsewhere "
-            "mount -o remount,size=16g /dev/shm), or prefetch less: fewer workers, a smaller "
-            "prefetch_factor, smaller batches"
-        ) from error
-
-
 def _pinned_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     return _poisoned(pinned_empty(shape, getattr(torch, dtype)))
 
@@ -137,7 +119,21 @@ def _shared_output(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     items = math.prod(shape)
     if items == 0:
         return empty.reshape(shape)
-    storage = new_shared_storage(items * empty.itemsize, "Collate")
+    size = items * empty.itemsize
+    try:
+        storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        free = ""
+        if os.path.exists("/dev/shm"):
+            status = os.statvfs("/dev/shm")
+            free, whole = (f"{n * status.f_frsize:,}" for n in (status.f_bavail, status.f_blocks))
+            free = f" (/dev/shm has {free} of {whole} bytes free)"
+        raise OSError(
+            f"Collate: not enough shared memory for {size:,} bytes{free}: "
+            f"{error}; make /dev/shm larger (docker run --shm-size=16g or --ipc=host; elsewhere "
+            "mount -o remount,size=16g /dev/shm), or prefetch less: fewer workers, a smaller "
+            "prefetch_factor, smaller batches"
+        ) from error
     return _poisoned(empty.set_(storage, 0, shape))  # type: ignore[call-overload]
 
 

@@ -136,3 +136,31 @@ class SharedArray:
         for start in range(0, len(rows), step):
             part = np.ascontiguousarray(rows[start : start + step])
             yield part.reshape(-1).view(np.uint8)
+
+
+class SharedIntegers:
+    """Integers that an object shares with its copies in workers, for any start method.
+
+    Other copies, by ``copy`` or ``pickle``, get their own memory with the same values.
+
+    Attributes:
+        values: int64 of shape (count,).
+    """
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.__setstate__(np.array(values, np.int64))
+
+    def compare_exchange(self, index: int, expected: int, desired: int) -> bool:
+        """Atomically replaces a value if it equals ``expected``; returns whether it did."""
+        return _core.compare_exchange(self.values, index, expected, desired)
+
+    def __getstate__(self) -> Any:
+        is_for_worker = context.get_spawning_popen() is not None
+        return self._file if is_for_worker else self.values.copy()
+
+    def __setstate__(self, state: Any) -> None:
+        is_copy = isinstance(state, np.ndarray)
+        self._file = SharedFile.create(state.nbytes) if is_copy else state
+        self.values = np.frombuffer(self._file.map(mmap.ACCESS_WRITE), np.int64)
+        if is_copy:
+            self.values[:] = state

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
 
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 
-#: The maximum epoch of a clock with an owner, because shared values are packed into 64 bits.
+#: The maximum epoch of a shared clock, because shared values are packed into 64 bits.
 MAX_EPOCH = 2**30
 
 # Indices of the stored values: the last `set`, the last pass, and earlier passes; their number.
@@ -41,14 +41,14 @@ class EpochClock:
     discard the pass that began after such a call. The next pass repeats its epoch, unless `end` was called.
 
     Workers: a DataLoader creates new workers for each pass, with copies of its dataset, and calls nothing in
-    the main process. With an ``owner``, these copies therefore share the values of the clock. The workers of
+    the main process. If ``is_shared``, these copies therefore share the values of the clock. The workers of
     one pass have the same base seed of their DataLoader: the first worker to begin takes the next epoch, and
     the others find it by the seed. If torch is reseeded before each pass, the epoch repeats, as with
     ``shuffle=True`` of a DataLoader. Each worker has its own loaded state, because workers can be threads. A
     state that the main process loaded applies to all workers until a pass has begun.
     """
 
-    def __init__(self, owner: str | None = None) -> None:
+    def __init__(self, *, is_shared: bool = False) -> None:
         # The last `set`. The first pass of a worker uses this copy, from the worker's creation, because
         # the main process may have called `set` again since. Later passes use the shared value.
         self._last_set = _NONE
@@ -61,7 +61,7 @@ class EpochClock:
         self._ignored_epoch: int | None = None
         self._repeats: int | None = None  # the epoch of a pass that may be discarded
         self._passes: _LocalPasses | _SharedPasses = (
-            _LocalPasses() if owner is None else _SharedPasses(owner)
+            _SharedPasses() if is_shared else _LocalPasses()
         )
 
     @property
@@ -268,26 +268,23 @@ class _LocalPasses:
         return copied
 
 
-class _SharedPasses:
+class _SharedPasses(SharedIntegers):
     """The stored values of a clock, shared with its copies in workers."""
 
-    def __init__(self, owner: str) -> None:
-        self._integers = SharedIntegers([_NONE.packed()] * _COUNT, owner)
+    def __init__(self) -> None:
+        super().__init__([_NONE.packed()] * _COUNT)
 
     def get(self, index: int) -> _Pass:
-        return _Pass.unpacked(int(self._integers.values[index]))
+        return _Pass.unpacked(int(self.values[index]))
 
     def put(self, index: int, value: _Pass) -> None:
-        self._integers.values[index] = value.packed()
+        self.values[index] = value.packed()
 
     def last_passes(self) -> list[_Pass]:
-        return [*map(_Pass.unpacked, self._integers.values.tolist()[_LAST:])]
+        return [*map(_Pass.unpacked, self.values.tolist()[_LAST:])]
 
     def exchange(self, index: int, expected: _Pass, desired: _Pass) -> bool:
-        return self._integers.compare_exchange(index, expected.packed(), desired.packed())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_integers": copy.copy(self._integers)}
+        return self.compare_exchange(index, expected.packed(), desired.packed())
 
 
 def worker_key() -> tuple[int, int] | None:

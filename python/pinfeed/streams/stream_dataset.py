@@ -21,7 +21,7 @@ from pinfeed.arguments import (
     with_hints,
     workers_of,
 )
-from pinfeed.memory.shared_integers import SharedIntegers
+from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.ranks import Uneven, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MAX_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
@@ -145,8 +145,8 @@ class StreamDataset(IterableDataset[Any]):
         self._given_ranks = checked_ranks(rank, world_size, "StreamDataset")
         self._detected_ranks: tuple[int, int] | None = None  # in the process that pickled this
         self._is_sharded = True
-        self._integers = SharedIntegers([0] * (_SKIP_COUNTERS + 1), "StreamDataset")
-        self._clock = EpochClock("StreamDataset")
+        self._integers = SharedIntegers([0] * (_SKIP_COUNTERS + 1))
+        self._clock = EpochClock(is_shared=True)
         # The last pass and the constant part of its state, by worker (None: no worker), because worker
         # threads share this object.
         self._passes: dict[tuple[int, int] | None, tuple[StreamPass, dict[str, Any]]] = {}
