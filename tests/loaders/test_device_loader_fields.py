@@ -11,8 +11,8 @@ import torch
 import pinfeed
 from messages import check
 from pinfeed import Collate, Image, Jagged, JaggedBatch, Pad, Stack
-from pinfeed.loaders.batch_entries import tensors_in
 from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.loaders.transfer import tensors_in
 from samples import FrozenRecord, Point, assert_same
 
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import pinfeed
 from pinfeed import Collate, Image, Jagged, Keep, Pad, Stack
-from pinfeed.loaders.batch_entries import tensors_in
+from pinfeed.loaders.transfer import tensors_in
 from pinfeed.memory import outputs
 from programs import run_program
 from samples import assert_same

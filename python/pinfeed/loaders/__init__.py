@@ -6,6 +6,5 @@ A batch passes through these files from top to bottom:
     device_loader   DeviceLoader: a loop over it begins a Prefetcher
     prefetcher      the thread that runs the loader's iterator, and the queue of prefetched batches
     transfer        copies to the device, through memory/staging.py (pinned buffers, streams)
-    batch_entries   the entries of a batch that can be on a device
     stats           the time of a loop by stage
 """

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from pinfeed import _core
-from pinfeed.functional.torch_ops import autograd, fakes
+from pinfeed.functional.torch_ops import graphs
 
 # Beside the native module: in an editable install that is not where the sources are.
 _FOLDER = Path(_core.__file__).parent
@@ -42,8 +42,7 @@ def load() -> None:
     _no_cuda = _load_cuda()
     library: Any = torch.library
     _REGISTRATIONS = library.Library("pinfeed", "FRAGMENT")
-    fakes.register(_REGISTRATIONS)
-    autograd.register()
+    graphs.register(_REGISTRATIONS)
 
 
 def _load_cuda() -> str | None:
