@@ -125,7 +125,7 @@ BAD = [
     (lambda: pinfeed.functional.pad(JAGGED, 0.5), ValueError, "int64 can hold, got 0.5"),
     (lambda: pinfeed.functional.pad(JAGGED, 2**53 + 1), ValueError, "on cpu pad_value must be", f"{2**53 + 1}"),
     (lambda: pinfeed.functional.pad(COMPLEX, 2j), ValueError, "float64 holds, got 2j; pad on the CPU"),
-    (lambda: pinfeed.functional.pad(JAGGED, out=np.zeros((4, 17), int)), TypeError, "out must have the type of the input"),
+    (lambda: pinfeed.functional.pad(JAGGED, out=np.zeros((4, 17), int)), ValueError, "pad: out must be int64 (4, 17) on cpu, got"),
     (lambda: pinfeed.functional.pad(JAGGED, lengths="yes"), TypeError, "lengths must be True or False"),
     (lambda: pinfeed.functional.pad(JAGGED, lengths=False, out=torch.zeros(3, 17, dtype=torch.int64)),
         ValueError, "pad: out must be int64 (4, 17) on cpu, got int64 (3, 17) on cpu"),

@@ -104,7 +104,7 @@ def normalize(
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
-    if name == "bfloat16" and out is None and not isinstance(images, torch.Tensor):
+    if name == "bfloat16" and not any(isinstance(a, torch.Tensor) for a in (images, out)):
         raise TypeError(
             "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
             "or dtype float16 or float32"
