@@ -291,6 +291,11 @@ def two_sizes(name: str, height: Any, width: Any) -> Problem:
     )
 
 
+def listed(value: Any) -> list[Any]:
+    """Returns the items of a sequence, or anything else as the only item."""
+    return [*value] if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
 def as_integer(value: Any) -> int | None:
     """Returns the value as an int, None if it is not an integer."""
     if isinstance(value, bool | np.bool_):

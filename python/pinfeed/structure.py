@@ -123,13 +123,8 @@ def rebuild_mapping(node: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     try:
         if isinstance(node, MutableMapping):
             clone = copy.copy(node)
-            try:
-                clone.update(items)
-            except TypeError:
-                return items
-            except Exception:  # noqa: BLE001 # transformers' outputs forbid update() alone
-                for key, value in items.items():
-                    clone[key] = value
+            for key, value in items.items():
+                clone[key] = value
             for key in [key for key in clone if key not in items]:
                 del clone[key]
             return clone

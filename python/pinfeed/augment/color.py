@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, described, with_hints
+from pinfeed.arguments import checked_number, described, listed, with_hints
 from pinfeed.augment.geometry import Transform
 
 
@@ -107,10 +106,8 @@ class RandomGrayscale(Coloring):
 
 def _factors(factor: float | Sequence[float], name: str) -> tuple[float, float]:
     """Returns the range of a factor that is given as a number or a pair."""
-    is_pair = isinstance(factor, Sequence) and not isinstance(factor, str)
-    parts: Any = factor if is_pair else [factor]
-    numbers = [checked_number(number, name) for number in parts]
-    if not is_pair and numbers[0] >= 0:
+    numbers = [checked_number(number, name) for number in listed(factor)]
+    if not isinstance(factor, Sequence) and numbers[0] >= 0:
         numbers = [max(0.0, 1 - numbers[0]), 1 + numbers[0]]
     if len(numbers) != 2 or not 0 <= numbers[0] <= numbers[1] < math.inf:
         raise ValueError(

@@ -15,6 +15,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    listed,
     require_flags,
     with_hints,
 )
@@ -275,7 +276,7 @@ class RandomZoomOut(Crop):
 
 def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[str, Any]]:
     """Returns (height, width) in pixels, or None for fractions; and the size options of a native step."""
-    numbers = size if isinstance(size, tuple | list) else [size]
+    numbers = listed(size)
     if any(isinstance(number, float) for number in numbers):
         name = f"{function}: size as a fraction of the image's"
         shares = [checked_number(number, name, 0, 1) for number in numbers]
@@ -290,9 +291,7 @@ def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[s
 
 def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:
     """Returns the pixels to add above, left, below and right."""
-    padding = 0 if padding is None else padding
-    is_several = isinstance(padding, Sequence) and not isinstance(padding, str)
-    numbers = list(padding) if is_several else [padding]
+    numbers = listed(0 if padding is None else padding)
     if len(numbers) not in (1, 2, 4):
         raise ValueError(
             f"{function}: padding must be one number, (left and right, top and bottom) or "
@@ -306,12 +305,11 @@ def _checked_padding(padding: Any, function: str) -> tuple[int, int, int, int]:
 
 def checked_fill(fill: Any, name: str) -> list[float]:
     """Returns a fill value as a list of one number, or one per channel."""
-    numbers = list(fill) if isinstance(fill, Sequence) and not isinstance(fill, str) else [fill]
     values = [
         float(number)
         if isinstance(number, float | np.floating) and math.isfinite(number)
         else as_integer(number)
-        for number in numbers
+        for number in listed(fill)
     ]
     if not values or None in values:
         raise ValueError(

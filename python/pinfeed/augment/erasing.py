@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import checked_number, checked_range, torch_dtype_name, with_hints
+from pinfeed.arguments import checked_number, checked_range, listed, torch_dtype_name, with_hints
 from pinfeed.augment.geometry import Transform
 
 
@@ -55,8 +55,7 @@ class RandomErasing(Transform):
         if isinstance(value, str) and value != "random":
             raise TypeError(f"RandomErasing: value must be numbers or 'random', got {value!r}")
         if not isinstance(value, str):
-            is_list = isinstance(value, Sequence) and len(value) > 0
-            numbers: Any = value if is_list else [value]
+            numbers = listed(value) or [value]  # an empty list raises
             self._values = [checked_number(number, "RandomErasing: value") for number in numbers]
 
     def check_dtype(self, dtype: torch.dtype) -> None:

@@ -11,6 +11,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     described,
+    listed,
     require_instance,
     with_hints,
 )
@@ -217,7 +218,7 @@ def _halves(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:
 
 def checked_sizes(size: Any, function: str) -> list[int]:
     """Returns the one or two numbers of a ``size`` argument."""
-    numbers = list(size) if isinstance(size, Sequence) and not isinstance(size, str) else [size]
+    numbers = listed(size)
     if len(numbers) not in (1, 2):
         raise ValueError(
             f"{function}: size must be a number or a pair (height, width), got {size!r}"

@@ -12,6 +12,7 @@ from pinfeed.arguments import (
     checked_integer,
     checked_number,
     checked_range,
+    listed,
     positive_integer,
     require_flags,
     two_sizes,
@@ -145,12 +146,10 @@ class RandomShortestSize(Resizing):
     def __init__(self, min_size: int | Sequence[int], max_size: int | None = None) -> None:
         self.min_size = min_size
         self.max_size = max_size
-        is_sequence = isinstance(min_size, Sequence) and not isinstance(min_size, str)
-        sizes = list(min_size) if isinstance(min_size, Sequence) and is_sequence else [min_size]
-        if not sizes:
-            raise ValueError("RandomShortestSize: min_size must be one number or several, got none")
         name = "RandomShortestSize: min_size"
-        checked = [checked_integer(size, name, 1, 2**31) for size in sizes]
+        checked = [checked_integer(size, name, 1, 2**31) for size in listed(min_size)]
+        if not checked:
+            raise ValueError(f"{name} must be one number or several, got none")
         longer = positive_integer(max_size, "RandomShortestSize: max_size", 2**31) or 0
         if max_size is not None and max(checked) > longer:
             raise ValueError(

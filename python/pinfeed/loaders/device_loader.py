@@ -20,7 +20,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from pinfeed.arguments import checked_integer, with_hints, workers_of
+from pinfeed.arguments import Problem, checked_integer, with_hints, workers_of
 from pinfeed.collation.checked_fields import batch_plan, require_same_padding
 from pinfeed.collation.collate import Collate
 from pinfeed.loaders.prefetcher import Prefetcher, register_exit
@@ -117,15 +117,14 @@ class DeviceLoader:
         fields: Any = None,
         prefetch: int = 2,
     ) -> None:
-        if not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
-            raise TypeError(
-                f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}"
+        is_dataset = isinstance(loader, Dataset) and not isinstance(loader, Iterable)
+        if is_dataset or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+            hint = (
+                "pass DataLoader(dataset, batch_size, collate_fn=Collate())" if is_dataset else ""
             )
-        if isinstance(loader, Dataset) and not isinstance(loader, Iterable):
-            raise TypeError(
-                f"DeviceLoader: loader must be an iterable of batches, got {type(loader).__name__}, a "
-                "dataset of samples; pass DataLoader(dataset, batch_size, collate_fn=Collate())"
-            )
+            got = f"{type(loader).__name__}{', a dataset of samples' if is_dataset else ''}"
+            text = f"DeviceLoader: loader must be an iterable of batches, got {got}"
+            raise TypeError(Problem("", text, hint=hint))
         self.loader = loader
         self.device = None if device is None else _checked_device(device)
         self.fields = fields
