@@ -3,7 +3,6 @@
 import itertools
 import queue
 import random
-import sqlite3
 import threading
 import time
 
@@ -159,18 +158,3 @@ class Dealt(IterableDataset[int]):
 def test_a_queue_that_a_thread_fills_serves_diagnosis_and_user(monkeypatch):
     monkeypatch.setattr(runs, "_PATIENCE", 1.0)  # a fork has no threads
     assert note_of(short(DataLoader(Dealt(), batch_size=4), seconds=0.2), "Queue")
-
-
-class Asking(Sleeping):
-    """A cursor that starts again with each iteration."""
-
-    def __init__(self):
-        super().__init__(0.001)
-        self.cursor = sqlite3.connect(":memory:", check_same_thread=False).cursor()
-
-    def __getitem__(self, index):
-        return self.cursor.execute("select ?", (index,)).fetchone()[0]
-
-
-def test_a_cursor_in_a_dataset_is_not_a_generator():
-    assert short(DataLoader(Asking(), batch_size=4), seconds=0.2).limit

@@ -33,10 +33,7 @@ _EQUAL = (
     "up to five batches had equal values; if your code treats rare samples differently, keep it"
 )
 _STAY = "persistent workers don't see later changes to the dataset, such as its epoch"
-_STREAM = (
-    "only if the stream is split among workers, because otherwise each worker yields all samples; "
-    "with drop_last each worker drops its own incomplete batch"
-)
+_STREAM = "if the stream is split among workers; with drop_last each drops its incomplete batch"
 
 
 @dataclass(eq=False)
@@ -108,6 +105,8 @@ def more_workers(
     limit, now, single = measured.limit(), loader.settings, measured.runs.get(1)
     if limit in ("step", "sampler", "batch", "hand_off", "lock", "cpus") or single is None:
         return None
+    if single.hand_off > measured.loop.period:  # workers take turns with it
+        return None
     most = _MAX_WORKERS if single.idle > single.cpu else max(2, round(measured.cpus))
     most = min(most, loader.epoch or most) if loader.can_add_workers else 0
     best, fastest, count = None, period, now.workers
@@ -136,7 +135,7 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     if not loader.has_fields and (conversion := converted(dataset, batches, loader.make)):
         code, note, plain, collate = conversion
         fused = replace(now, replace_dataset=lambda _: plain, collate=collate)
-        yield Change("the transform as a field", code, fused if collate else None, note)
+        yield Change("the transform as a field", code, fused, note)
     replacement = Collate()  # one for all batches, because it caches its plan
     is_slow = loop.collate > MIN_GAIN * loop.production and not isinstance(loader.collate, Collate)
     if is_slow and _are_equal(

@@ -34,8 +34,6 @@ _RUNS = 16
 _ROUNDS = 2
 #: Maximum number of changes tried in these rounds.
 _MAX_TRIALS = 3
-#: Seconds per batch below which measuring itself takes a large part of the time.
-_FAST = 5e-4
 #: Length of a list from which its copies in workers are reported.
 _MANY = 100_000
 #: Multiple of ``seconds`` after which remaining runs are skipped.
@@ -118,12 +116,10 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
         change.min_gain = report.measured.min_gain
     report.seconds = time.perf_counter() - attempt.start
     if attempt.skipped:
-        each = report.seconds / (1 + attempt.count)
-        report.notes.append(
-            f"there was no time for: {', '.join(attempt.skipped)}; a run takes {each:.2g} s here, so "
-            f"pass seconds={math.ceil(1.2 * _RUNS / _OVERTIME * each)}"
-        )
-    report.notes += [*copy.notes, *_notes(copy, report.measured)]
+        enough = math.ceil(_RUNS * report.seconds / attempt.count / _OVERTIME)
+        names = ", ".join(attempt.skipped)
+        report.notes.append(f"there was no time for: {names}; pass seconds={enough}")
+    report.notes += [*copy.notes, *_notes(copy)]
     return report
 
 
@@ -137,7 +133,7 @@ class _Attempts:
         self.start = time.perf_counter()
         self.end = self.start + _OVERTIME * seconds  # later runs are skipped
         self.notes: list[str] = []  # about failures
-        self.count = 0  # number of runs
+        self.count = 1  # number of runs
         self.skipped: list[str] = []  # names of skipped runs
         self.step = step
         self._loader = loader
@@ -157,8 +153,7 @@ class _Attempts:
         if self._interrupts:
             raise KeyboardInterrupt
         if time.perf_counter() > self.end:
-            if name not in self.skipped:
-                self.skipped.append(name)
+            self.skipped += [name] * (name not in self.skipped)
             return None
         self.count += 1
         try:
@@ -167,8 +162,7 @@ class _Attempts:
             if self._interrupts:  # the interrupt ended the workers, too
                 raise KeyboardInterrupt from error
             note = f"{name}: not measured: {_message(error)}"
-            if note not in self.notes:
-                self.notes.append(note)
+            self.notes += [note] * (note not in self.notes)
             # The frames hold the workers in a reference cycle of torch. Until it is collected, workers
             # stay alive, and processes forked meanwhile inherit them.
             traceback.clear_frames(error.__traceback__)
@@ -233,15 +227,13 @@ def _try(loader: LoaderCopy, report: Report, attempt: _Attempts) -> None:
             run(change)
 
 
-def _notes(loader: LoaderCopy, measured: Measured) -> Iterator[str]:
-    """Yields notes about the accuracy of the numbers, and about skipped measurements."""
+def _notes(loader: LoaderCopy) -> Iterator[str]:
+    """Yields notes about the loader, and about skipped measurements."""
     for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
         yield (
             f"each worker gradually copies {name}, a list of {count:,} objects; pinfeed.SharedList keeps one "
             "copy for all workers"
         )
-    if measured.loop.period - measured.step < _FAST and measured.limit() != "step":
-        yield "gains are imprecise, because measuring a batch, about 0.05 ms, takes a large part of its time"
     if not stages.TELLS:
         yield "this system reports neither disk reads nor the time that threads wait for a CPU"
     own_iter = type(loader.loader).__iter__

@@ -54,13 +54,10 @@ CURES = {
 
 
 def usable_cpus(present: int, allowed: int, quota: float | None, ranks: int) -> float:
-    """Returns the CPUs for a loader: a rank's share, unless ranks are pinned to separate CPUs.
+    """Returns the CPUs for a loader, of those that are present and allowed for this process.
 
-    Args:
-        present: CPUs of the machine.
-        allowed: CPUs of this process.
-        quota: CPUs' worth of time for its control group; None without a limit.
-        ranks: Processes of the job on this machine.
+    ``quota``: CPUs' worth of time for its control group; None without a limit.
+    ``ranks``: processes of the job on this machine, which share CPUs unless they are pinned.
     """
     usable = allowed / (ranks if allowed == present else 1)
     return max(1.0, min(usable, math.inf if quota is None else quota / ranks))

@@ -40,12 +40,7 @@ class Report:
 
     @property
     def limit(self) -> str:
-        """The stage or resource that bounds the loop.
-
-        ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``, ``"batch"``
-        (its fixed cost), ``"start"`` (of workers), ``"stragglers"``, ``"lock"``, ``"cpus"`` or
-        ``"unexplained"``.
-        """
+        """The stage or resource that bounds the loop, such as ``"dataset"``; a key of `LIMITS`."""
         return self.measured.limit()
 
     @property

@@ -33,7 +33,7 @@ _LARGE = 16_000_000
 #: Timeout in seconds for workers if the loader itself has none.
 _PATIENCE = 30.0
 #: A run ends early after this multiple of its seconds.
-_SLOW = 5.0
+_SLOW = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +102,7 @@ class Run:
     @property
     def unexplained(self) -> float:
         """Seconds that the loop waited outside of the stages."""
-        making = self.sampler + self.production + self.hand_off
-        step = self.step
-        explained = max(making, step) if self.settings.in_thread else making + step
-        return max(0.0, self._waited + step - explained)
+        return max(0.0, self._waited - self.sampler - self.production - self.hand_off)
 
     @property
     def start(self) -> float:

@@ -23,15 +23,6 @@ from pinfeed.structure import entries, map_entries
 _LEVELS = 2.02
 
 
-class Converted(NamedTuple):
-    """A dataset without the transforms that the fields replace."""
-
-    code: str  # the code to write
-    note: str  # a description of the fields
-    dataset: Any  # a copy of the dataset whose samples have untransformed images
-    collate: Collate  # collates its samples
-
-
 class _Used(NamedTuple):
     """The transform that a dataset's samples use; paths are those of attributes of the dataset."""
 
@@ -40,13 +31,19 @@ class _Used(NamedTuple):
     is_joint: bool  # whether it gets an image together with its targets
 
 
-def converted(dataset: Any, batches: list[Any], make: Callable[[Any], Any]) -> Converted | None:
+def converted(
+    dataset: Any, batches: list[Any], make: Callable[[Any], Any]
+) -> tuple[str, str, Any, Collate] | None:
     """Replaces a dataset's transform with fields; None if it has none, or if batches would differ.
 
     Args:
         dataset: A dataset, or a Subset of one.
         batches: Indices of batches.
         make: Makes the current loader's batch from indices.
+
+    Returns:
+        The code to write, a note about the fields, a copy of the dataset whose samples have
+        untransformed images, and a collate function for its samples.
     """
     with contextlib.suppress(Exception):  # a dataset that can't be changed stays unchanged
         used = _used(dataset, batches[0][0])
@@ -90,7 +87,7 @@ def _converted(
     batches: list[Any],
     make: Callable[[Any], Any],
     interpolation: Any,
-) -> Converted:
+) -> tuple[str, str, Any, Collate]:
     """Returns the change; raises if batches would differ.
 
     ``interpolation``: of a mask, which then loses its own transform; None: targets stay as they are.
@@ -140,7 +137,7 @@ def _converted(
         note += "its random draws differ, with the same distributions"
     else:
         note += "values differ only by the rounding of Pillow and torch"
-    return Converted(code, note, plain, collate)
+    return code, note, plain, collate
 
 
 def _mask(sample: Any, pixels: Any, image: Image) -> tuple[tuple[str, ...], Any]:
