@@ -15,8 +15,8 @@ import pinfeed
 from arrays import NUMPY_DTYPES, random_array, views
 from messages import check
 from pinfeed import Collate, Jagged, JaggedBatch, Pad, Padded, RaggedArray
-from pinfeed.exports.loader import planned_batches
 from pinfeed.exports.to_numpy import batch_writer, to_numpy
+from pinfeed.exports.to_numpy.to_numpy import planned_batches
 from pinfeed.structure import map_entries
 from samples import STRUCTURES, MarkedTensor, assert_same
 

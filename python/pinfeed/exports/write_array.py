@@ -14,9 +14,9 @@ import numpy.typing as npt
 from torch.utils.data import DataLoader
 
 from pinfeed.arguments import known_length, require_no_table, with_hints
-from pinfeed.exports.loader import Progress
 from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import OutputFiles
+from pinfeed.exports.to_numpy.to_numpy import progress_bar
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
@@ -94,9 +94,9 @@ def write_array(
     with contextlib.closing(OutputFiles(path, overwrite, "write_array")) as files:
         writer = BatchWriter("write_array", files, may_be_alike=True)
         entries = _Entries(files.is_file, dtype)
-        with Progress(progress, "write_array") as bar:
+        with progress_bar(progress, "write_array") as advance:
             for part in entries.batches(items):
-                bar.advance(writer.add(part), total)
+                advance(writer.add(part), total)
                 del part  # so that its memory can serve for the next one
         if entries.is_empty:
             raise ValueError("write_array: samples must yield at least one sample, got none")

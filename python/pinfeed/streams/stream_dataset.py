@@ -25,11 +25,10 @@ from pinfeed.memory.shared_file import SharedIntegers
 from pinfeed.ranks import Uneven, checked_ranks, environment_ranks, group_ranks, prepared_loader
 from pinfeed.samplers.epoch_clock import MAX_EPOCH, EpochClock, worker_key
 from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
-from pinfeed.streams.passes import StreamPass, StreamState, remaining_shards
+from pinfeed.streams.passes import ShuffleBuffer, StreamPass, StreamState, remaining_shards
 from pinfeed.streams.resharding import RANK_AND_WORKER, CombinedState, matching_state
 from pinfeed.streams.shards import ShardReader, Start, StreamSource
 from pinfeed.streams.share import Share, worker_share
-from pinfeed.streams.shuffle_buffer import ShuffleBuffer
 
 # Increased whenever the same settings give a worker other samples, so that older states are rejected.
 _PLANNING = 4

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
-from pinfeed.arguments import positive_integer, with_hints
-from pinfeed.exports.loader import Progress, planned_batches, require_loader
+from pinfeed.arguments import known_length, positive_integer, with_hints
 from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import SMALL, OutputFiles
+from pinfeed.functional.sequences import JaggedBatch, Padded
+from pinfeed.imports import import_extra
+from pinfeed.loaders.device_loader import DeviceLoader
+from pinfeed.samplers.order_sampler import OrderSampler
+
+# Batches: a user who passes one of these has forgotten the loader around it.
+_BATCHES = (np.ndarray, torch.Tensor, str, bytes, Mapping, JaggedBatch, Padded)
 
 
 @with_hints()
@@ -111,9 +118,9 @@ def to_numpy(
             stack.enter_context(contextlib.closing(files))
         writer = BatchWriter("to_numpy", files, max_samples, planned_batches(loader), dtype=dtype)
         try:
-            with Progress(progress, "to_numpy") as bar:
+            with progress_bar(progress, "to_numpy") as advance:
                 for batch in loader:
-                    bar.advance(writer.add(batch), writer.expected)
+                    advance(writer.add(batch), writer.expected)
                     del batch  # so that the next batch can reuse its buffers
                     if writer.is_full:
                         break
@@ -152,3 +159,49 @@ def _joined(batches: Any) -> npt.NDArray[Any] | None:
     except (TypeError, ValueError, RuntimeError):  # other dtypes, shapes, devices, layouts
         pass
     return None
+
+
+def require_loader(loader: Any, function: str) -> None:
+    """Raises TypeError for a single batch, or an object that can't be iterated."""
+    if isinstance(loader, _BATCHES) or not hasattr(loader, "__iter__"):
+        hint = (
+            "; wrap it in a DataLoader"
+            if isinstance(loader, Dataset)
+            else "; pass a DataLoader or a list of batches"
+        )
+        raise TypeError(
+            f"{function}: loader must be an iterable of batches, got {type(loader).__name__}{hint}"
+        )
+
+
+def planned_batches(loader: Any) -> int | None:
+    """Returns the number of batches of a DataLoader, if all but the last have one size; otherwise None.
+
+    Nothing is iterated, and a ``len()`` with side effects is not called: a DataLoader over an
+    IterableDataset warns later if it yields more.
+    """
+    while isinstance(loader, DeviceLoader):
+        loader = loader.loader
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    sampler = loader.batch_sampler
+    if type(sampler) is not BatchSampler and not isinstance(sampler, OrderSampler):
+        return None
+    return known_length(sampler)
+
+
+@contextlib.contextmanager
+def progress_bar(is_shown: bool, function: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yields a function that adds samples, with their total if known, to a tqdm bar; or to nothing."""
+    if not is_shown:
+        yield lambda samples, total: None
+        return
+    tqdm = import_extra("tqdm.auto", "progress").tqdm
+    with tqdm(desc=function, unit=" samples", unit_scale=True) as bar:
+
+        def advance(samples: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(samples)
+
+        yield advance
+        bar.total = bar.n  # the last batch may have been smaller than planned

@@ -13,8 +13,7 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from pinfeed.arguments import known_length, require_flags
-from pinfeed.exports.loader import require_loader
-from pinfeed.exports.to_numpy.to_numpy import to_numpy
+from pinfeed.exports.to_numpy.to_numpy import require_loader, to_numpy
 from pinfeed.imports import import_extra
 
 
