@@ -1,8 +1,8 @@
-"""Converts image processors of transformers to arguments of `Image` and `Mask`."""
+"""Converts image processors of transformers to arguments of `Image`, `Mask` and `Patches`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,43 +20,74 @@ _COVERED = {
     *("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad"),
     *("do_reduce_labels", "do_convert_rgb", "do_convert_annotations"),
 }
+# Families that make patches, by arithmetic, which their settings don't show.
+_BY_PIXELS = ("Qwen2VL", "MiniMaxM3VL", "Ernie4_5_VLMoe", "VideoLlama3")
+_ROW_BY_ROW = ("HunYuanVL", "HYV4VL")  # the patches of a merged block stand apart
+_BY_PIXELS_OF_ALL_FRAMES = ("Glm4v", "Glm46V")
+_BY_PATCHES = ("Siglip2",)
 _RESAMPLING = {0: "nearest-exact", 2: "bilinear", 3: "bicubic"}
 
 
 def mask_arguments(processor: Any) -> dict[str, Any]:
     """Returns the `Mask` arguments that treat segmentation maps as a processor does."""
-    settings = _Settings(getattr(processor, "image_processor", processor))
-    if settings.family not in _WITH_MASKS:
-        settings.refuse_kind([f"{family}ImageProcessor" for family in _WITH_MASKS])
+    settings = _Settings(processor, "Mask", _WITH_MASKS)
     arguments = settings.geometry()
     return arguments | ({"reduce_labels": True} if settings.on("do_reduce_labels") else {})
 
 
 def processor_arguments(processor: Any) -> dict[str, Any]:
     """Returns the `Image` arguments equivalent to an image processor, or a processor that has one."""
-    settings = _Settings(getattr(processor, "image_processor", processor))
+    settings = _Settings(processor, "Image", (*_FAMILIES, *_OTHER_FAMILIES))
     arguments = settings.values() | settings.geometry()
-    if settings.on("do_resize"):
-        resample = settings["resample"]
-        interpolation = _RESAMPLING.get(2 if resample is None else int(resample))
-        if interpolation is None:
-            settings.refuse("resample", "0 (nearest), 2 (bilinear) and 3 (bicubic)")
-        if interpolation != "bilinear":
-            arguments["interpolation"] = interpolation
+    if settings.on("do_resize") and (interpolation := settings.interpolation()) != "bilinear":
+        arguments["interpolation"] = interpolation
     return arguments | settings.padding()
+
+
+def patches_arguments(processor: Any) -> dict[str, Any]:
+    """Returns the `Patches` arguments equivalent to an image processor, or a processor that has one."""
+    families = (*_BY_PIXELS, *_ROW_BY_ROW, *_BY_PIXELS_OF_ALL_FRAMES, *_BY_PATCHES)
+    settings = _Settings(processor, "Patches", families)
+    is_row_by_row = settings.family in _ROW_BY_ROW
+    arguments: dict[str, Any] = {
+        "patch_size": settings["patch_size"],
+        "scale": settings["rescale_factor"] if settings.on("do_rescale") else 1,
+        "interpolation": "bicubic" if is_row_by_row else settings.interpolation(),
+        **settings.constants(),
+    }
+    if settings.family in _BY_PATCHES:
+        max_patches = settings["max_num_patches"]
+        arguments |= {"order": "HWC", "pad_to": max_patches}
+        arguments |= {"mask": "pixel_attention_mask", "grid": "spatial_shapes"}
+        return arguments | ({"max_patches": max_patches} if settings.on("do_resize") else {})
+    temporal = settings["temporal_patch_size"]
+    arguments |= {"temporal": temporal, "grid": "image_grid_thw"}
+    arguments["multiple_of" if is_row_by_row else "merge"] = settings["merge_size"]
+    if not settings.on("do_resize"):
+        return arguments
+    low, high = settings["size"]["shortest_edge"], settings["size"]["longest_edge"]
+    if settings.family in _BY_PIXELS_OF_ALL_FRAMES:
+        if temporal & (temporal - 1):  # the quotients would be rounded
+            settings.refuse("temporal_patch_size", "powers of 2")
+        low, high = low / temporal, high / temporal
+        arguments["min_side"] = settings["patch_size"] * settings["merge_size"]
+    return arguments | {"min_pixels": low, "max_pixels": high}
 
 
 class _Settings:
     """The settings of a processor, with errors that name them."""
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, processor: Any, field: str, families: Sequence[str]) -> None:
+        processor = getattr(processor, "image_processor", processor)
         kind = type(processor).__name__
         name = kind.removesuffix("Fast").removesuffix("Pil")
         self.family = name.removesuffix("ImageProcessor")
-        self._processor, self._kind = processor, kind
-        if self.family not in (*_FAMILIES, *_OTHER_FAMILIES) or name == self.family:
-            self.refuse_kind(
-                [f"{family_name}ImageProcessor" for family_name in (*_FAMILIES, *_OTHER_FAMILIES)]
+        self._processor, self._kind, self._field = processor, kind, field
+        if self.family not in families or name == self.family:
+            names = ", ".join(f"{family}ImageProcessor" for family in families)
+            raise TypeError(
+                f"{field}: processor must be one of {names}, or have one, got {kind}; write the "
+                f"arguments of {field} yourself, or use Patches for native-resolution models"
             )
         for key in vars(processor):
             if key.startswith("do_") and key not in _COVERED and self.on(key):
@@ -64,12 +95,6 @@ class _Settings:
         for key in ("data_format", "input_data_format"):
             if str(getattr(self[key], "value", self[key])) not in ("None", "channels_first"):
                 self.refuse(key, "None")
-
-    def refuse_kind(self, names: list[str]) -> None:
-        raise TypeError(
-            f"Image: processor must be one of {', '.join(names)}, or have one, got {self._kind}; write the "
-            "arguments of Image yourself, or use Patches for native-resolution models"
-        )
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self._processor, key, None)
@@ -80,19 +105,33 @@ class _Settings:
 
     def refuse(self, setting: str, expected: str) -> None:
         raise ValueError(
-            f"Image: {self._kind} has {setting}={self[setting]!r}; supported: {expected}"
+            f"{self._field}: {self._kind} has {setting}={self[setting]!r}; supported: {expected}"
         )
 
     def values(self) -> dict[str, Any]:
         """Returns the arguments for values: mean, std and scale."""
-        arguments: dict[str, Any] = {}
-        if self.on("do_normalize"):
-            for key, value in (("mean", self["image_mean"]), ("std", self["image_std"])):
-                arguments[key] = value if isinstance(value, float | int) else tuple(value)
+        arguments = self.constants()
         if not self.on("do_rescale"):
             return arguments | ({"scale": 1} if arguments else {"dtype": torch.uint8})
         scale = self["rescale_factor"]
         return arguments if scale == 1 / 255 else arguments | {"scale": scale}
+
+    def constants(self) -> dict[str, Any]:
+        """Returns mean and std, if they are applied."""
+        if not self.on("do_normalize"):
+            return {}
+        return {
+            key: value if isinstance(value, float | int) else tuple(value)
+            for key, value in (("mean", self["image_mean"]), ("std", self["image_std"]))
+        }
+
+    def interpolation(self) -> str:
+        """Returns the interpolation of its resize."""
+        resample = self["resample"]
+        interpolation = _RESAMPLING.get(2 if resample is None else int(resample))
+        if interpolation is None:
+            self.refuse("resample", "0 (nearest), 2 (bilinear) and 3 (bicubic)")
+        return str(interpolation)
 
     def geometry(self) -> dict[str, Any]:
         """Returns the resize and crop."""

@@ -227,8 +227,9 @@ class Patches(Field):
             >>> pinfeed.Patches.from_processor(Siglip2ImageProcessor()).tokens(480, 640)
             252
         """
-        processor = getattr(processor, "image_processor", processor)
-        return cls(**_settings(processor) | arguments)
+        from pinfeed.augment.from_processor import patches_arguments
+
+        return cls(**patches_arguments(processor) | arguments)
 
     def grid_of(self, height: Any, width: Any) -> tuple[Any, Any]:
         """Returns the number of rows and columns of patches of an image, or arrays of them.
@@ -367,59 +368,3 @@ def _clips(samples: Sequence[Any], name: str) -> Iterator[tuple[tuple[int, int |
                 yield (number, part), as_array(image, False, name, number, modes)
         elif sample is not None:
             yield (number, None), as_array(sample, False, name, number, modes)
-
-
-# Families of transformers' image processors by arithmetic, which their settings don't show.
-_BY_PIXELS = ("Qwen2VL", "MiniMaxM3VL", "Ernie4_5_VLMoe", "VideoLlama3")
-_ROW_BY_ROW = ("HunYuanVL", "HYV4VL")  # the patches of a merged block stand apart
-_BY_PIXELS_OF_ALL_FRAMES = ("Glm4v", "Glm46V")
-_BY_PATCHES = ("Siglip2",)
-_RESAMPLING = {2: "bilinear", 3: "bicubic"}
-
-
-def _settings(processor: Any) -> dict[str, Any]:
-    """Returns the arguments of `Patches` for an image processor of transformers."""
-    kind = type(processor).__name__
-    family = kind.removesuffix("Fast").removesuffix("Pil").removesuffix("ImageProcessor")
-    families = (*_BY_PIXELS, *_ROW_BY_ROW, *_BY_PIXELS_OF_ALL_FRAMES, *_BY_PATCHES)
-    if family not in families:
-        names = ", ".join(f"{family}ImageProcessor" for family in families)
-        raise TypeError(
-            f"Patches: processor must be one of {names}, or have one, got {kind}; if sizes and order "
-            "of the patches are the same, pass the arguments of Patches"
-        )
-
-    def refuse(setting: str, expected: str) -> None:
-        raise ValueError(
-            f"Patches: {kind} has {setting}={getattr(processor, setting)!r}; supported: {expected}"
-        )
-
-    settings: dict[str, Any] = {
-        "patch_size": processor.patch_size,
-        "scale": processor.rescale_factor if processor.do_rescale else 1,
-    }
-    if processor.do_normalize:
-        for key, value in (("mean", processor.image_mean), ("std", processor.image_std)):
-            settings[key] = value if isinstance(value, float | int) else tuple(value)
-    resample = 3 if family in _ROW_BY_ROW else int(processor.resample)
-    if resample not in _RESAMPLING:
-        refuse("resample", "2 (bilinear) and 3 (bicubic)")
-    settings["interpolation"] = _RESAMPLING[resample]
-    if family in _BY_PATCHES:
-        max_patches = processor.max_num_patches
-        settings |= {"order": "HWC", "pad_to": max_patches}
-        settings |= {"mask": "pixel_attention_mask", "grid": "spatial_shapes"}
-        return settings | ({"max_patches": max_patches} if processor.do_resize else {})
-    temporal = processor.temporal_patch_size
-    settings |= {"temporal": temporal, "grid": "image_grid_thw"}
-    merge = "multiple_of" if family in _ROW_BY_ROW else "merge"
-    settings[merge] = processor.merge_size
-    if not processor.do_resize:
-        return settings
-    low, high = processor.size["shortest_edge"], processor.size["longest_edge"]
-    if family in _BY_PIXELS_OF_ALL_FRAMES:
-        if temporal & (temporal - 1):  # the quotients would be rounded
-            refuse("temporal_patch_size", "powers of 2")
-        low, high = low / temporal, high / temporal
-        settings["min_side"] = processor.patch_size * processor.merge_size
-    return settings | {"min_pixels": low, "max_pixels": high}
