@@ -478,7 +478,7 @@ ERRORS = [
     ),
     (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
     (lambda: pinfeed.Boxes(normalized="b"), ValueError, "True, False or \"image\", got 'b'"),
-    (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of the images, got 3"),
+    (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of a dict, got 3"),
     (lambda: pinfeed.Boxes(labels=3), TypeError, "labels must be a key or several"),
     (lambda: pinfeed.InstanceMasks(dtype=torch.int64), TypeError, "dtype must be one of"),
     (collating(BOXES), ValueError, "depends on the key 'image' of the same dict", "make the samples dicts"),

@@ -485,7 +485,7 @@ def test_like_in_lists_of_sequences_and_batches_without_tokens():
 
 # The call, the error, and words of its message.
 BAD_LIKES = {
-    "a number": (lambda: Pad(like=1), TypeError, "like must be the key of another Pad, False or None, got 1"),
+    "a number": (lambda: Pad(like=1), TypeError, "like must be False, None or the key of a dict, got 1"),
     "nothing": (lambda: Pad(like=""), TypeError, "got ''"),
     "a side too": (lambda: Pad(like="ids", side="left"), ValueError, "like='ids' takes side from", "leave out side"),
     "a limit too": (lambda: Pad(like="ids", max_length=4), ValueError, "leave out max_length"),

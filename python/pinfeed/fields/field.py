@@ -243,11 +243,12 @@ class EntryWithExtras(NamedTuple):
 OutputRequest = bool | str
 
 
-def check_output_request(request: Any, name: str) -> OutputRequest:
-    """Returns the request; raises TypeError if it is invalid."""
-    if isinstance(request, bool | str) and request != "":
-        return request
-    raise TypeError(f"{name} must be True, False or the key of a dict, got {request!r}")
+def checked_key(value: Any, name: str, *others: bool | None) -> Any:
+    """Returns the key of a dict, or one of the ``others``; raises TypeError for anything else."""
+    if (isinstance(value, str) and value) or any(value is other for other in others):
+        return value
+    choices = [*filter(None, [", ".join(map(str, others))]), "the key of a dict"]
+    raise TypeError(f"{name} must be {' or '.join(choices)}, got {value!r}")
 
 
 def padded_entry(

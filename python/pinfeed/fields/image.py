@@ -30,7 +30,7 @@ from pinfeed.fields.field import (
     BatchWithInfo,
     Field,
     FieldContext,
-    check_output_request,
+    checked_key,
     padded_entry,
 )
 from pinfeed.fields.pil_images import pil_pixels
@@ -172,8 +172,8 @@ class Image(Field):
             if dtype == torch.uint8:
                 self.byte_padding = 0 if is_nothing else pad_value
         self.multiple_of = multiple_of
-        self.sizes = check_output_request(sizes, "Image: sizes")
-        self.mask = check_output_request(mask, "Image: mask")
+        self.sizes = checked_key(sizes, "Image: sizes", True, False)
+        self.mask = checked_key(mask, "Image: mask", True, False)
         self.augment = augment
         transforms = split_transforms(augment, "Image")
         #: The crops, flips and sizes of ``augment``.
@@ -512,12 +512,7 @@ def as_array(
         raise kind(Problem(name, wrong, hint=hint, sample=position)) from error
     modes = _PIL_MASKS if is_mask else _PIL_MODES
     if sample.mode not in modes:
-        fix = "use Mask() for a mask, .convert('RGB') for an image"
-        if sample.mode == "1":
-            fix = (
-                "use Mask() for a mask, .convert('L') for an image, or .convert('RGB') for three "
-                "channels"
-            )
+        fix = "use Mask() for a mask, .convert('L') or .convert('RGB') for an image"
         if is_mask:
             fix = (
                 "pass the image before .convert('RGB') if it has a palette, .getchannel(0) if its "

@@ -13,7 +13,14 @@ from typing_extensions import override
 
 from pinfeed import _core
 from pinfeed.arguments import Problem, dtype_name, positive_integer, with_hints
-from pinfeed.fields.field import BatchWithInfo, EntryWithExtras, Field, FieldContext, sequences_of
+from pinfeed.fields.field import (
+    BatchWithInfo,
+    EntryWithExtras,
+    Field,
+    FieldContext,
+    checked_key,
+    sequences_of,
+)
 from pinfeed.functional.padding import check_side, require_rows
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
@@ -60,12 +67,10 @@ class Jagged(Field):
         self.dtype = None if dtype is None else dtype_name(dtype, "Jagged")
         if self.dtype is not None:
             _core.check_value(0, self.dtype, "Jagged", "value")
-        if not (offsets is None or (isinstance(offsets, str) and offsets)):
-            raise TypeError(f"Jagged: offsets must be None or the key of a dict, got {offsets!r}")
         check_side(side, "Jagged")
         self.max_length = positive_integer(max_length, "Jagged: max_length")
         self.side = side
-        self.offsets = offsets
+        self.offsets = checked_key(offsets, "Jagged: offsets", None)
         options: dict[str, Any] = {"side": side, "max_length": self.max_length, "dtype": self.dtype}
         default = {"side": "right", "max_length": None, "dtype": None}
         self._options = {key: value for key, value in options.items() if value != default[key]}

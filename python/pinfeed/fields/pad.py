@@ -18,7 +18,7 @@ from pinfeed.fields.field import (
     Field,
     FieldContext,
     OutputRequest,
-    check_output_request,
+    checked_key,
     padded_entry,
     sequences_of,
 )
@@ -130,8 +130,10 @@ class Pad(Field):
         )
         if self.padding.dtype in (None, "uint8"):
             self.byte_padding = self.padding.pad_value
-        self.lengths = None if lengths is None else check_output_request(lengths, "Pad: lengths")
-        self.mask = check_output_request(mask, "Pad: mask")
+        self.lengths = (
+            None if lengths is None else checked_key(lengths, "Pad: lengths", True, False)
+        )
+        self.mask = checked_key(mask, "Pad: mask", True, False)
         if mask_dtype is not None and self.mask is False:
             raise ValueError(
                 f"Pad: mask_dtype={mask_dtype} needs a mask; pass mask=True, or leave mask_dtype out"
@@ -140,16 +142,12 @@ class Pad(Field):
             mask_dtype = torch_dtype(mask_dtype, "Pad", "mask_dtype")
         self.mask_dtype = mask_dtype
         self._mask_name = torch_dtype_name(self.mask_dtype or torch.bool) if self.mask else ""
-        if like is not None and like is not False and (not isinstance(like, str) or not like):
-            raise TypeError(
-                f"Pad: like must be the key of another Pad, False or None, got {like!r}"
-            )
+        self.like = checked_key(like, "Pad: like", False, None)
         extra = [name for name in OF_SHAPES if getattr(self.padding, name) not in (None, "right")]
         if like and extra:
             raise ValueError(
                 f"Pad: like={like!r} takes {extra[0]} from the Pad of {like!r}; leave out {extra[0]}"
             )
-        self.like = like
 
     @override
     def for_position(self, in_dict: bool) -> Pad:

@@ -25,7 +25,7 @@ from pinfeed.fields.field import (
     Field,
     FieldContext,
     OutputRequest,
-    check_output_request,
+    checked_key,
 )
 from pinfeed.fields.image import as_array
 from pinfeed.functional.normalization import PerChannel
@@ -148,9 +148,9 @@ class Patches(Field):
         self.augments = self.geometry is not None
         self.rng_stream = checked_integer(rng_stream, "Patches: rng_stream", 0)
         self.pad_to = pad_to
-        self.grid = check_output_request(grid, "Patches: grid")
-        self.cu_seqlens = check_output_request(cu_seqlens, "Patches: cu_seqlens")
-        self.mask = check_output_request(mask, "Patches: mask")
+        self.grid = checked_key(grid, "Patches: grid", True, False)
+        self.cu_seqlens = checked_key(cu_seqlens, "Patches: cu_seqlens", True, False)
+        self.mask = checked_key(mask, "Patches: mask", True, False)
         self._patching = Patching(
             "Patches",
             patch_size,

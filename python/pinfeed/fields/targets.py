@@ -36,7 +36,7 @@ from pinfeed.fields.coordinates import (
     require_pixels,
     require_points_inside,
 )
-from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects
+from pinfeed.fields.field import BatchCrops, Field, FieldContext, Objects, checked_key
 from pinfeed.functional.sequences import JaggedBatch
 from pinfeed.memory.outputs import batch_allocator
 from pinfeed.runtime import get_num_threads
@@ -58,10 +58,7 @@ class Target(Field):
     """
 
     def __init__(self, image: str) -> None:
-        name = type(self).__name__
-        if not isinstance(image, str) or not image:
-            raise TypeError(f"{name}: image must be the key of the images, got {image!r}")
-        self.image = image
+        self.image = checked_key(image, f"{type(self).__name__}: image")
         self._first_batches = FirstBatches()
 
     @abstractmethod
