@@ -85,9 +85,9 @@ def test_swapped_columns_and_another_image_size():
 
 
 HINTS = {
-    "two fit": ("cxcywh", [[10, 30, 300, 420], [5, 5, 100, 100]], 'all boxes so far are inside with format="xywh" or format="xyxy": draw a few to see which'),
-    "two fit corners": ("xywh", [[300, 200, 600, 400]], 'inside with format="cxcywh" or format="xyxy": draw a few'),
-    "one fits": ("xywh", [[600, 400, 70, 70], [500, 450, 20, 60]], 'all boxes so far are inside with format="cxcywh"'),
+    "two fit": ("cxcywh", [[10, 30, 300, 420], [5, 5, 100, 100]], '; pass format="xywh" or format="xyxy": all boxes so far are then inside; draw a few to see which'),
+    "two fit corners": ("xywh", [[300, 200, 600, 400]], 'pass format="cxcywh" or format="xyxy": all boxes so far are then inside; draw a few'),
+    "one fits": ("xywh", [[600, 400, 70, 70], [500, 450, 20, 60]], 'pass format="cxcywh": all boxes so far are then inside'),
     "thousandths": ("xyxy", [[100, 200, 900, 990]], "the unit may differ: scale boxes in thousandths"),
     "thousandths of some": ("xyxy", [[100, 200, 900, 990], [400, 100, 600, 300], [50, 50, 200, 950]], "the unit may differ"),
 }  # fmt: skip
@@ -188,7 +188,7 @@ def test_points_in_another_unit_or_order(numbers, shape):
     check(lambda: batch(points / [WIDTH, HEIGHT]), ValueError, "points in pixels", "got fractions")
     beyond = points / [WIDTH, HEIGHT] / (points / [WIDTH, HEIGHT]).max() * 1.03
     check(lambda: batch(beyond), ValueError, "points in pixels", "got fractions, at most 1.03")
-    check(lambda: batch(points[..., ::-1]), ValueError, "inside with x and y swapped")
+    check(lambda: batch(points[..., ::-1]), ValueError, "swap x and y: all points")
     check(lambda: batch(points * 4), ValueError, "an image of another size")
 
 
@@ -249,7 +249,7 @@ def test_batches_of_one_point():
         return [collate([{"image": image, "points": p}])["points"].values for p in points]
 
     np.testing.assert_allclose(torch.stack(epoch(points)), points / 2, atol=1e-3)
-    check(lambda: epoch(points[..., ::-1]), ValueError, "inside with x and y swapped")
+    check(lambda: epoch(points[..., ::-1]), ValueError, "swap x and y: all points")
     check(lambda: epoch(points * 3), ValueError, "an image of another size")
 
 
@@ -365,8 +365,8 @@ def test_batches_together_show_that_y_comes_first(kind, declared):
         scene = TRUE[kind](np.random.default_rng([11, seed]))
         samples = [photo(boxes[:, [1, 0, 3, 2]]) for boxes in scene]
         collate = pinfeed.Collate({"image": BYTES, "boxes": pinfeed.Boxes(format=declared)})
-        with pytest.raises(ValueError, match=r"so far are inside with") as error:
+        with pytest.raises(ValueError, match="boxes so far are then inside") as error:
             [collate([sample]) for sample in samples]
-        hints.append(str(error.value).partition("inside with ")[2])
+        hints.append(str(error.value).partition("; pass ")[2].rpartition(": ")[0])
     assert {*hints} <= {hint, 'format="xyxy"'}
     assert hints.count(hint) >= 3

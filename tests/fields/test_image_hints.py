@@ -185,7 +185,7 @@ SCALED = {
 
 @pytest.mark.parametrize(("batch", "images"), SCALED.values(), ids=SCALED)
 def test_fractions_with_a_scale_for_bytes(batch, images):
-    with pytest.warns(UserWarning, match=r"floats of 0..1 need no scale=0.0039") as seen:
+    with pytest.warns(UserWarning, match=r"scale=0.0039\d is for values of 0..255") as seen:
         batch(images)
     assert len(seen) == 1
     black, flat = images.copy(), np.ones_like(images)
@@ -199,15 +199,15 @@ BYTES = (FRACTIONS * 255).astype(np.uint8)
 MEAN = {"mean": (123.0, 116.0, 103.0), "std": (58.0, 57.0, 57.0), "scale": 1}
 # Images, constants in another unit, words of the warning, and the constants that it suggests.
 UNITS = {
-    "fractions with a scale for bytes": (FRACTIONS, {"scale": 1 / 255}, "floats of 0..1 need no scale=0.00392", {}),
-    "fractions with a mean for bytes": (FRACTIONS, MEAN, "floats of 0..1, but mean and std are for values of 0..255; leave", {"mean": 0.5}),
-    "fractions with a deviation of bytes": (FRACTIONS, {"std": 58, "scale": 1}, "floats of 0..1, but mean and std", {"std": 0.25}),
-    "bytes with a scale for 16 bits": (BYTES, {"mean": 0.5, "scale": 1 / 65535}, "bytes need no scale=1.53e-05", {"mean": 0.5}),
-    "floats of bytes with that scale": (FRACTIONS * 255, {"scale": 1 / 65535}, "makes them black; pass scale=1/255", {"scale": 1 / 255}),
-    "floats of 16 bits with a scale for bytes": (FRACTIONS * 65535, {"mean": 0.5, "scale": 1 / 255}, "for values of 0..255; pass scale=1/65535", {"mean": 0.5, "scale": 1 / 65535}),
-    "16 bits with a scale for bytes": ((FRACTIONS * 65535).astype(np.uint16), {"scale": 1 / 255}, "for values of 0..255; leave it out", {}),
+    "fractions with a scale for bytes": (FRACTIONS, {"scale": 1 / 255}, "scale=0.00392 is for values of 0..255, got floats", {}),
+    "fractions with a mean for bytes": (FRACTIONS, MEAN, "mean and std are for values of 0..255, got floats of 0..1; leave", {"mean": 0.5}),
+    "fractions with a deviation of bytes": (FRACTIONS, {"std": 58, "scale": 1}, "mean and std are for values of 0..255", {"std": 0.25}),
+    "bytes with a scale for 16 bits": (BYTES, {"mean": 0.5, "scale": 1 / 65535}, "scale=1.53e-05 makes bytes black", {"mean": 0.5}),
+    "floats of bytes with that scale": (FRACTIONS * 255, {"scale": 1 / 65535}, "black; pass scale=1/255", {"scale": 1 / 255}),
+    "floats of 16 bits with a scale for bytes": (FRACTIONS * 65535, {"mean": 0.5, "scale": 1 / 255}, "pass scale=1/65535", {"mean": 0.5, "scale": 1 / 65535}),
+    "16 bits with a scale for bytes": ((FRACTIONS * 65535).astype(np.uint16), {"scale": 1 / 255}, "; leave it out", {}),
     "floats of -1..1 with a mean for fractions": (FRACTIONS * 2 - 1, {"mean": 0.485, "std": 0.229}, "values of -1..1, but mean and std are for values of 0..1; pass 2 * mean - 1", {"mean": -0.03, "std": 0.458}),
-    "floats of bytes with a mean for fractions": (FRACTIONS * 255, {"mean": 0.5, "std": 0.25, "scale": 1}, "are for values of 0..1; pass scale=1/255", {"mean": 0.5, "std": 0.25, "scale": 1 / 255}),
+    "floats of bytes with a mean for fractions": (FRACTIONS * 255, {"mean": 0.5, "std": 0.25, "scale": 1}, "mean and std are for values of 0..1, got values up to 25", {"mean": 0.5, "std": 0.25, "scale": 1 / 255}),
 }  # fmt: skip
 WAYS = {
     "Image": lambda images, options: Collate(Image(**options))([*images]),
@@ -233,10 +233,10 @@ def test_constants_in_another_unit(images, wrong, message, right, call):
 def test_bytes_with_a_scale_for_16_bits():
     wrong = {"scale": 1 / 65535}
     for samples in ([PIL.Image.fromarray(one) for one in BYTES], ArrayDataset(BYTES).__getitems__([1])):  # fmt: skip
-        with pytest.warns(UserWarning, match="bytes need no scale"):
+        with pytest.warns(UserWarning, match="scale=1.53e-05 makes bytes black"):
             Collate(Image(**wrong))(samples)
     loader = pinfeed.DeviceLoader([torch.from_numpy(BYTES)] * 3, "cpu", fields=Image(**wrong))
-    with pytest.warns(UserWarning, match="bytes need no scale") as seen:
+    with pytest.warns(UserWarning, match="scale=1.53e-05 makes bytes black") as seen:
         assert len(list(loader)) == 3
     assert len(seen) == 1
 

@@ -347,7 +347,7 @@ def test_joined_labels_of_other_lengths(given):
     ids, labels = [[1, 2, 3], []], [[4, 5], [6]]
     samples = given([{"input_ids": i, "labels": l} for i, l in zip(ids, labels, strict=True)])
     pack = Pack(seq_length=None, pad_value=-100)
-    words = "expected length 3 as in ['input_ids'], got 2; give", "-100 where", "from_key()"
+    words = "expected length 3 as in ['input_ids'], got 2; store", "such as -100", "from_key()"
     for _ in range(2):
         check(lambda: Collate({"input_ids": pack, "labels": pack})(samples), ValueError, *words)
     for fields in (
@@ -408,10 +408,8 @@ def test_labels_like_their_tokens(given, labels_first):
             )
             assert torch.equal(batch[key], torch.from_numpy(expected.values))
         assert torch.equal(batch["n"], batch["mask"].sum(1))
-    words = "expected length 2 as in ['input_ids'], got 1; give every item"
-    check(
-        lambda: collate(given(SHORTER)), ValueError, words, "-100 where it has none", "like=False"
-    )
+    words = "expected length 2 as in ['input_ids'], got 1; store a value for every item"
+    check(lambda: collate(given(SHORTER)), ValueError, words, "such as -100", "like=False")
     filled = [*TOKENS, {"input_ids": [8, 9], "labels": [-100, 9]}]  # the suggested fix
     assert collate(given(filled))["labels"].shape == (3, 4)
 

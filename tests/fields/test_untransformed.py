@@ -46,11 +46,11 @@ HINTS = {
         {"keypoints": Points()}, torch.tensor([[[30.0, 4, 2], [0, 0, 0]]])),
     "masks of objects": ([photo(m=SCENE[None] > 3)], {}, "m", "InstanceMasks()",
         {"m": InstanceMasks(dtype=torch.bool)}, torch.from_numpy(SCENE[None, :, ::-1] > 3)),
-    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "the field Mask() transforms it",
+    "a mask of classes": ([photo(label=SCENE)] * 2, {}, "label", "use Mask() to transform it",
         {"label": MASK}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
-    "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "augment= transforms; the field Mask() transforms it too",
+    "a mask of classes with an axis more": ([photo(label=SCENE[None])] * 2, {}, "label", "augment= transforms; use Mask() to transform it too",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
-    "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "the field Mask() transforms it",
+    "a mask of classes with a channel": ([photo(label=SCENE[..., None])] * 2, {}, "label", "use Mask() to transform it",
         {"label": Mask()}, torch.from_numpy(SCENE[None, :, ::-1].copy()).long().repeat(2, 1, 1)),
     "a second image": ([photo(right=PHOTO)], {}, "right", "Image(augment=...)",
         {"right": Image(augment=FLIP, scale=1)}, torch.from_numpy(PHOTO[None, :, ::-1].copy()).permute(0, 3, 1, 2).float()),
@@ -136,12 +136,12 @@ def test_values_that_change_with_the_geometry(key):
     sample = photo(**{key: VECTORS[key]})
     with pytest.raises(ValueError, match="transform both in the dataset, Stack") as error:
         pinfeed.Collate({"image": MOVED})([sample] * 2)
-    assert "transforms it too" not in str(error.value)
+    assert "to transform it too" not in str(error.value)
     flipped = {"image": PHOTO[:, ::-1].copy(), key: VECTORS[key]}
     for fields in ({"image": Image()}, {"image": Image(), key: Keep()}, {"image": MOVED, key: Stack()}):  # fmt: skip
         pinfeed.Collate(fields)([flipped] * 2)
     other = {"image": PHOTO, "overflow": VECTORS["normals"]}
-    with pytest.raises(ValueError, match="with the same geometry transforms it too"):
+    with pytest.raises(ValueError, match="with the same geometry to transform it too"):
         pinfeed.Collate({"image": MOVED})([other] * 2)
 
 
@@ -188,17 +188,17 @@ def test_arrays_that_resemble_boxes_are_stacked_on_request():
 # Samples, the field that keeps an entry unmoved beside a random crop, and the error.
 SHARES = np.array([[3, 0.25, 0.5, 0.125, 0.25], [0, 0.5, 0.5, 0.75, 1]])
 LEFT = {
-    "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too, Stack() or Keep()'),
-    "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'the field Mask() transforms it too'),
+    "a mask as an image": (photo(label=SCENE), Image(input="HW", output="HW", dtype=torch.int64), 'use Mask() to transform it too; Stack() or Keep()'),
+    "a mask by name": (photo(mask=SCENE), Image(input="HW", output="HW", dtype=torch.uint8), 'use Mask() to transform it too'),
     "a mask of floats": (photo(mask=SCENE), Image(input="HW"), "pass the same geometry as its own augment= to transform it, or use Mask() for classes"),
     "a mask of any layout": (photo(mask=SCENE), Image(), "the same geometry as its own augment="),
-    "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "the field Mask() transforms it too"),
-    "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'the field Mask() transforms it too'),
-    "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'the field Mask() transforms it too'),
-    "one mask of classes": (photo(m=SCENE[None]), Jagged(), "does not; the field Mask() transforms it too"),
-    "one mask of 0 and 255": (photo(m=np.uint8(255) * (SCENE[None] > 3)), Jagged(), "InstanceMasks() transforms masks too, Mask() a mask of classes"),
-    "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() transforms masks too"),
-    "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') transforms labels[:, 1:] * [width, height, width, height] too, with [:, 0] as their labels"),
+    "a mask of classes with an axis": (photo(label=SCENE), Image(input="HW", dtype=torch.int64), "use Mask() to transform it too"),
+    "a mask of PIL": (photo(label=PIL.Image.fromarray(SCENE)), Image(input="HW", output="HW", dtype=torch.int64), 'use Mask() to transform it too'),
+    "a padded mask": (photo(label=SCENE), Pad(pad_value=255, axes=(0, 1)), 'use Mask() to transform it too'),
+    "one mask of classes": (photo(m=SCENE[None]), Jagged(), "does not; use Mask() to transform it too"),
+    "one mask of 0 and 255": (photo(m=np.uint8(255) * (SCENE[None] > 3)), Jagged(), "InstanceMasks() to transform masks too, or Mask() for a mask of classes"),
+    "masks of objects": (photo(m=SCENE[None] > 3), Jagged(), "InstanceMasks() to transform masks too"),
+    "as YOLO has them": (photo(labels=SHARES), Jagged(), "Boxes(format='cxcywh') to transform labels[:, 1:] * [width, height, width, height] too, with [:, 0] as their labels"),
 }  # fmt: skip
 
 
@@ -218,9 +218,9 @@ def test_a_mask_read_as_an_image_beside_a_flip(kind):
     fields = lambda image, is_pair: (image, AS_IMAGE) if is_pair else {"image": image, "mask": AS_IMAGE}  # fmt: skip
     for is_pair in (False, True):
         samples = [(PHOTO, kind(SCENE)) if is_pair else photo(mask=kind(SCENE))] * 2
-        with pytest.raises(ValueError, match=r"looks like a mask .* Mask\(\) transforms it too"):
+        with pytest.raises(ValueError, match=r"looks like a mask .* Mask\(\) to transform it too"):
             pinfeed.Collate(fields(random, is_pair))(samples)
-        with pytest.warns(UserWarning, match=r"looks like a mask .* Mask\(\) transforms it too"):
+        with pytest.warns(UserWarning, match=r"looks like a mask .* Mask\(\) to transform it too"):
             pinfeed.Collate(fields(MOVED, is_pair))(samples)
     gray = kind(PHOTO[..., 0].copy())
     pinfeed.Collate((random, AS_IMAGE))([(PHOTO, gray)] * 2)
@@ -337,7 +337,7 @@ def test_points_in_one_row(count, width):
     check(
         lambda: pinfeed.Collate({"image": RANDOM})([sample] * 2),
         ValueError,
-        f"Points() transforms np.reshape(keypoints, (-1, {width})) too",
+        f"Points() to transform np.reshape(keypoints, (-1, {width})) too",
     )
     right = photo(keypoints=points)
     pinfeed.Collate({"image": RANDOM, "keypoints": pinfeed.Points()})([right] * 2)
@@ -479,15 +479,15 @@ def test_boxes_with_gray_images():
 FIVE = np.array([[2, 4, 8, 10, 1], [0, 0, 32, 24, 0]])
 # Keys and arrays of an augmented image, and their field.
 NAMED = {
-    "gtBoxes": (CORNERS[:1], "Boxes() transforms boxes too"),
-    "bbs": (CORNERS / 40, "Boxes() transforms boxes too"),
-    "detections": (FIVE / 40, "Boxes() transforms boxes of shape (n, 4) too"),
-    "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() transforms boxes of shape (n, 4) too"),
-    "handKeypoints": (KEYPOINTS[0], "Points() transforms points too"),
-    "pts": (KEYPOINTS[0, :, :2], "Points() transforms points too"),
-    "lmks": (KEYPOINTS[0, :, :2], "Points() transforms points too"),
-    "target": (FIVE, "Boxes() transforms target[:, :4] too, with [:, 4] as their labels"),
-    "y": (np.roll(FIVE, 1, axis=1), "Boxes() transforms y[:, 1:] too, with [:, 0] as their labels"),
+    "gtBoxes": (CORNERS[:1], "Boxes() to transform boxes too"),
+    "bbs": (CORNERS / 40, "Boxes() to transform boxes too"),
+    "detections": (FIVE / 40, "Boxes() to transform boxes of shape (n, 4) too"),
+    "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() to transform boxes of shape (n, 4) too"),
+    "handKeypoints": (KEYPOINTS[0], "Points() to transform points too"),
+    "pts": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
+    "lmks": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
+    "target": (FIVE, "Boxes() to transform target[:, :4] too, with [:, 4] as their labels"),
+    "y": (np.roll(FIVE, 1, axis=1), "Boxes() to transform y[:, 1:] too, with [:, 0] as their labels"),
     "leftDisparity": (SCENE / np.float32(8), "transform both in the dataset"),
     "gtFlow": (np.ones((24, 32, 2), np.float32), "transform both in the dataset"),
 }  # fmt: skip
@@ -511,7 +511,7 @@ def test_increasing_rows_are_not_boxes():
                 [photo(**more), photo(**more | {"quantiles": rows + 1})]
             )
     boxes = photo(y=CORNERS[:1])  # a few boxes can increase
-    check(lambda: pinfeed.Collate({"image": RANDOM})([boxes] * 4), ValueError, "Boxes() transforms")
+    check(lambda: pinfeed.Collate({"image": RANDOM})([boxes] * 4), ValueError, "use Boxes()")
 
 
 @pytest.mark.parametrize(
@@ -559,7 +559,7 @@ OUTLINES = {
 def test_polygons(key, value):
     samples = [photo(**{key: value})] * 2
     call = lambda **fields: pinfeed.Collate({"image": RANDOM, **fields})(samples)
-    check(call, ValueError, f"['{key}']", "the field InstanceMasks() transforms masks, which")
+    check(call, ValueError, f"['{key}']", "InstanceMasks()")
     assert call(**{key: Keep()})[key] == [value] * 2
     if isinstance(value, list) and not isinstance(value[0], dict):
         check(
@@ -614,7 +614,7 @@ def test_lists_of_masks(kind):
     samples = [photo(m=[kind(scene) for scene in scenes[:n]]) for n in (2, 1)]
     for field in (None, Jagged()):
         wrong = pinfeed.Collate({"image": RANDOM, "m": field})
-        check(lambda wrong=wrong: wrong(samples), ValueError, "['m'] looks like masks", "the field InstanceMasks() transforms np.stack(m) too")  # fmt: skip
+        check(lambda wrong=wrong: wrong(samples), ValueError, "['m'] looks like masks", "use InstanceMasks() to transform np.stack(m) too")  # fmt: skip
     stacked = [sample | {"m": np.stack(sample["m"])} for sample in samples]
     batch = pinfeed.Collate({"image": MOVED, "m": InstanceMasks()})(stacked)["m"]
     assert np.array_equal(batch.values, np.stack([*scenes, scenes[0]])[..., ::-1])
@@ -635,12 +635,12 @@ FAR = np.random.default_rng(0).integers([12, 10, 24, 18], [21, 15, 33, 25], (48,
 FIRST = {
     "boxes": ([photo(boxes=CORNERS)] * 48, {"image": RANDOM}, "['boxes'] looks like boxes"),
     "polygons": ([photo(segmentation=[SQUARE])] * 48, {"image": RANDOM}, "looks like polygons"),
-    "masks": ([photo(m=[SCENE, SCENE])] * 48, {"image": RANDOM}, "transforms np.stack(m) too"),
+    "masks": ([photo(m=[SCENE, SCENE])] * 48, {"image": RANDOM}, "to transform np.stack(m) too"),
     "a format": ([photo(boxes=box[None]) for box in FAR], {"image": MOVED, "boxes": Boxes(format="xywh", labels=())}, 'format="xyxy"'),
     "None": ([photo(boxes=None)] * 48, {"image": RANDOM, "boxes": Boxes(labels=())}, "Boxes(...).allow_missing() leaves out an entry that all samples lack"),
     "points": ([photo(eyes=np.roll(FAR, i, 0)[:24, :2]) for i in range(48)], {"image": RANDOM}, "['eyes'] looks like points"),
     "lengths": ([{"input_ids": np.arange(5), "labels": np.arange(3)}] * 48, {"input_ids": Pad(pad_value=0), "labels": Pad(pad_value=-100)}, "expected length 5 as in ['input_ids']"),
-    "a unit": ([{"image": PHOTO / np.float32(255)}] * 48, {"image": Image(scale=1 / 255)}, "floats of 0..1 need no scale=0.00392"),
+    "a unit": ([{"image": PHOTO / np.float32(255)}] * 48, {"image": Image(scale=1 / 255)}, "scale=0.00392 is for values of 0..255, got floats of 0..1"),
 }  # fmt: skip
 
 

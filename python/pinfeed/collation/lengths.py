@@ -122,7 +122,7 @@ class Comparison:
             sample = int((lengths != other).reshape(len(other), -1).any(1).nonzero()[0])
         is_pad = isinstance(self.field, Pad)
         fill = getattr(self.field, "padding", self.field).pad_value
-        hint = f"give every item there a value, {fill} where it has none"
+        hint = f"store a value for every item of [{self.other!r}], such as {fill}"
         if is_pad and not self.field.like:
             hint += ", and set the same max_length for both"
         if lengths.ndim > other.ndim:

@@ -80,7 +80,7 @@ def find_positions(
     if width == 2:
         return _points(key, rows, limits, count, is_named, axes, image)
     if width == 4 and axes == 2 and rows.max() > 1 and fits(rows, limits, "xyxy").all():
-        return Found("boxes", f"the field Boxes({image}) transforms boxes too")
+        return Found("boxes", f"use Boxes({image}) to transform boxes too")
     if width == 4 and is_target:
         is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
         is_constant = count == 1 < len(parts) and is_large and "label" not in key.lower()
@@ -96,7 +96,7 @@ def _points(
     if (rows < 0).any() or (fractions > 1).any():
         return None
     what = "points" if axes > 1 else "points of shape (n, 2)"
-    fix = f"the field Points({image}) transforms {what} too"
+    fix = f"use Points({image}) to transform {what} too"
     low, high = sorted(np.ptp(fractions, axis=0).tolist())
     if rows.max() > 1:
         is_spread = high >= _EXTENT if is_named else high >= 2 * _EXTENT and low >= _EXTENT
@@ -104,7 +104,7 @@ def _points(
     is_spread = count >= 3 and bool((rows != np.rint(rows)).any()) and np.ptp(rows) >= _EXTENT
     if not is_named or not is_spread or np.allclose(rows.sum(1), 1):
         return None
-    scaled = f"the field Points({image}) transforms {key} * [width, height] too"
+    scaled = f"use Points({image}) to transform {key} * [width, height] too"
     return Found("points", scaled, is_sure=False)
 
 
@@ -127,7 +127,7 @@ def _boxes(
                 f"{key or 'boxes'} * [width, height, width, height]" if are_fractions else "boxes"
             )
             what += "" if axes == 2 else " of shape (n, 4)"
-            hint = f"the field {field} transforms {what} too"
+            hint = f"use {field} to transform {what} too"
             return Found("boxes", hint, chance < _IMPOSSIBLE)
     return None
 
@@ -150,8 +150,8 @@ def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
         labels = rows[:, label]
         are_labels = labels.min() >= 0 and (labels.max() <= 1 or (labels == np.rint(labels)).all())
         if are_labels and boxes.max() > 1 and fits(boxes, limits, "xyxy").all():
-            field = f"Boxes({image}) transforms {key or 'boxes'}[:, {columns}]"
-            return Found("boxes", f"the field {field} too, with [:, {label}] as their labels")
+            what = f"{key or 'boxes'}[:, {columns}] too, with [:, {label}] as their labels"
+            return Found("boxes", f"use Boxes({image}) to transform {what}")
     labels, boxes = rows[:, 0], rows[:, 1:]
     are_classes = (labels >= 0).all() and (labels == np.rint(labels)).all()
     is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
@@ -159,7 +159,7 @@ def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
         return None
     columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
     field = f"Boxes({image}{image and ', '}format='cxcywh')"
-    hint = f"the field {field} transforms {columns} too, with [:, 0] as their labels"
+    hint = f"use {field} to transform {columns} too, with [:, 0] as their labels"
     return Found("boxes", hint)
 
 

@@ -294,10 +294,10 @@ def _problem(
     elif isinstance(field, Patches):
         fix = "Patches() does not transform other fields: crop and flip both in the dataset"
     elif image.parent != entry.parent or not image.path.endswith("']"):
-        fix = f'put both in one dict, such as {{"image": image, **target}}, where {fix}'
+        fix = f'put both in one dict, such as {{"image": image, **target}}, and {fix}'
     text = f"looks like {kind} for the image in {image.path}, which augment= transforms"
     text += f" and {others[0]!r} does not" if others else ""
-    hint = f"{fix}, {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
+    hint = f"{fix}; {'' if is_nested else 'Stack() or '}Keep() leaves the entry as it is"
     problem = Problem("", f"Collate: entry {entry.path} {text}", hint=hint)
     return problem, is_sure and kind != _SMALLER and (is_random or not others)
 
@@ -385,39 +385,39 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     columns = {1: (4, 5), 2: (4, 5, 6)}.get(len(shape), ())  # also scores and classes
     if has_name(key, _BOXES) and (is_empty or (columns and shape[-1] in columns)):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
-        return "boxes", f"the field Boxes({image}) transforms boxes{suffix} too"
+        return "boxes", f"use Boxes({image}) to transform boxes{suffix} too"
     if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
-        return "points", f"the field Points({image}) transforms points too"
+        return "points", f"use Points({image}) to transform points too"
     is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
     if has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
         for width in (3, 2):
             if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
-                fix = f"the field Points({image}) transforms np.reshape({key}, (-1, {width})) too"
+                fix = f"use Points({image}) to transform np.reshape({key}, (-1, {width})) too"
                 return "points", fix
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):
         return "", ""  # such as a square matrix of weights
     if len(shape) == 3 and shape[1:] == size and not is_float:
         if are_classes(array):
-            return "a mask", f"the field Mask({image}) transforms it too"
-        classes = f", Mask({image}) a mask of classes" if shape[0] == 1 else ""
-        return "masks", f"the field InstanceMasks({image}) transforms masks too{classes}"
+            return "a mask", f"use Mask({image}) to transform it too"
+        classes = f", or Mask({image}) for a mask of classes" if shape[0] == 1 else ""
+        return "masks", f"use InstanceMasks({image}) to transform masks too{classes}"
     if shape == size or (shape == (*size, 1) and not is_float):
         field = f"Mask({image})"
         if is_float:
             kind = "nearest-exact" if _MASKS.search(key) else "bilinear"
             field = f'Image(input="HW", output="HW", interpolation="{kind}", augment=...)'
             field += " with the same geometry"
-        return "a mask", f"the field {field} transforms it too"
+        return "a mask", f"use {field} to transform it too"
     if len(shape) == 3 and size in (shape[:2], shape[1:]):
         kind = "" if shape[:2] == size else 'input="CHW", '
         kind += 'interpolation="nearest-exact", ' if _MASKS.search(key) else ""
         field = f"Image({kind}augment=...)"
-        return "another image", f"the field {field} with the same geometry transforms it too"
+        return "another image", f"use {field} with the same geometry to transform it too"
     planes = [shape[-2:], shape[:2]] if len(shape) in (2, 3) and _MAPS.search(key) else []
     if array.dtype.kind != "b" and any((h * k, w * k) == size for h, w in planes for k in (2, 4)):
-        fix = "Mask(), or Image() with the same geometry, transforms maps of the image's own size"
-        return _SMALLER, f"{fix}: resize them afterwards"
+        fix = "use Mask(), or Image() with the same geometry, to transform maps of the image's own size"
+        return _SMALLER, f"{fix}, and resize them afterwards"
     return "", ""
 
 
@@ -428,28 +428,28 @@ def _nested_kind(
     value = entry.value
     if image.path.startswith(entry.path):
         return "", ""  # a list or a tuple with the image in it
-    fix = f"the field InstanceMasks({name}) transforms"
+    field = f"use InstanceMasks({name})"
     if isinstance(value, Mapping) and (names := _spread(value, None)):
         form, numbers = _SPREAD[names], np.array([[float(value[n]) for n in names]])
         bounds = [(size[::-1]), (1, 1)]
         columns = f"[[{', '.join(names)}]] under a key of its own too"
         if form and any(fits(numbers, np.array([one]), form).all() for one in bounds):
             options = ", ".join(filter(None, (name, f"format={form!r}" * (form != "xyxy"))))
-            return "boxes", f"the field Boxes({options}) transforms {columns}"
+            return "boxes", f"use Boxes({options}) to transform {columns}"
         if not form and has_name(entry.key, _POINTS) and (numbers >= 0).all():
             is_inside = (numbers <= size[::-1]).all()
-            return "points" * bool(is_inside), f"the field Points({name}) transforms {columns}"
+            return "points" * bool(is_inside), f"use Points({name}) to transform {columns}"
         return "", ""
     if isinstance(value, Mapping):
         is_of_image = _is_encoded(value) and tuple(value["size"]) == size
         kind = "a mask in run-length encoding" if is_of_image else ""
-        return kind, f"{fix} masks, which decode() of pycocotools.mask makes of it"
+        return kind, f"convert it with decode() of pycocotools.mask and {field}"
     if isinstance(value, list | tuple) and value and {_plane_size(v) for v in value} == {size}:
-        fix += f" np.stack({entry.key or 'masks'}) too, Mask({name}) a mask of classes under its own key"
-        return "masks", fix
+        fix = f"{field} to transform np.stack({entry.key or 'masks'}) too, "
+        return "masks", f"{fix}or Mask({name}) for a mask of classes under its own key"
     if _are_outlines(value, entry.key, size):
-        fix += " masks, which annToMask() of pycocotools or PIL.ImageDraw makes of them, and "
-        fix += f"Points({name}) np.reshape(polygon, (-1, 2)) of a polygon under its own key"
+        fix = f"convert them to masks with annToMask() of pycocotools or PIL.ImageDraw and {field}, or "
+        fix += f"use Points({name}) for np.reshape(polygon, (-1, 2)) of a polygon under its own key"
         return "polygons", fix
     return "", ""
 

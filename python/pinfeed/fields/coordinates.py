@@ -194,8 +194,8 @@ def _box_hint(corners: npt.NDArray[Any], limits: npt.NDArray[Any], format: BoxFo
         names = [name for name in formats if name in counts and counts[name] <= most]
         names = names if best in formats else [best]
         which = "most" if max(counts[name] for name in names) else "all"
-        hint = f"{which} boxes so far are inside with {' or '.join(names)}"
-        return f"{hint}: draw a few to see which" if len(names) > 1 else hint
+        hint = f"pass {' or '.join(names)}: {which} boxes so far are then inside"
+        return f"{hint}; draw a few to see which" if len(names) > 1 else hint
     # Boxes of a larger image are right of the image or below, and around it only if it is a crop.
     is_crop = (corners[:, :2] + corners[:, 2:] < 0).any()
     is_certain = _are_many(is_far, 0.5) and 2 * min_count >= is_far.sum() and not is_crop
@@ -242,7 +242,7 @@ def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
     is_beyond = _is_outside(points, limits)
     share = _SHARE if len(points) < 16 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():
-        return "all points so far are inside with x and y swapped"
+        return "swap x and y: all points so far are then inside"
     is_crop = (points < -_TOLERANCE).any()  # or -100 stands for points that are missing
     return f"most points are {_OTHER_SIZE}" if _are_many(is_beyond, 0.5) and not is_crop else ""
 
@@ -297,5 +297,5 @@ def _beyond(
     sample = int(np.searchsorted(offsets, row, "right")) - 1
     height, width = sizes[sample]
     expected = f"coordinates inside the image of {width} x {height} pixels (width x height)"
-    got = f"{items[row].tolist()} of item {row - int(offsets[sample])}"
+    got = f"{items[row].round(3).tolist()} of item {row - int(offsets[sample])}"
     return ValueError(Problem(name, expected, got, hint, sample=sample))

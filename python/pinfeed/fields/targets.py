@@ -442,7 +442,7 @@ def _as_floats(source: Any, offsets: Any, indices: Any, context: FieldContext) -
 def _about_box(row: int, box: Any, offsets: Any, expected: str, hint: str, name: str) -> ValueError:
     """Returns the error for a box of the batch."""
     sample = int(np.searchsorted(offsets, row, "right")) - 1
-    got = f"{box.tolist()} of box {row - int(offsets[sample])}"
+    got = f"{box.round(3).tolist()} of box {row - int(offsets[sample])}"
     return ValueError(Problem(name, expected, got, hint, sample=sample))
 
 

@@ -168,7 +168,7 @@ class Normalization:
             pixels = pixels[np.isfinite(pixels)]
             low, high = (pixels.min(), pixels.max()) if pixels.size else (0, 0)
         if kind == "uint8":
-            wrong = f"bytes need no {of}, which makes them black; leave it out"
+            wrong = f"{of} makes bytes black; leave it out"
             return (wrong if is_dark and high > 16 else "", False)
         if pixels is None:
             return "", False
@@ -180,24 +180,21 @@ class Normalization:
             return "", False
         if high > 16 * 255 and is_of_bytes:
             fix = "pass scale=1/65535" if is_float else "leave it out"
-            return f"values up to {high:g} with {of}, which is for values of 0..255; {fix}", True
+            return f"{of} is for values of 0..255, got values up to {high:g}; {fix}", True
         if not is_float or low < 0:
             return "", False
         if high > 100 and self._keeps_fractions():
             of_values = 255 if high <= 255 else 65535
-            wrong = f"values up to {high:g} with {of}, but mean and std are for values of 0..1"
+            wrong = f"mean and std are for values of 0..1, got values up to {high:g} with {of}"
             return f"{wrong}; pass scale=1/{of_values}", True
         if is_dark and 16 < high <= 255:
-            return (
-                f"values up to {high:g} with {of}, which makes them black; pass scale=1/255",
-                False,
-            )
+            return f"{of} makes values up to {high:g} black; pass scale=1/255", False
         if not (0.25 < high <= 1 and self._is_for_bytes and len(np.unique(pixels)) > 16):
             return "", False
-        wrong = f"floats of 0..1 need no {of}, which is for values of 0..255; leave it out"
+        wrong = f"{of} is for values of 0..255, got floats of 0..1; leave it out"
         if self.factor == 1:
             wrong = (
-                "floats of 0..1, but mean and std are for values of 0..255; leave scale out, and divide "
+                "mean and std are for values of 0..255, got floats of 0..1; leave scale out, and divide "
                 "mean and std by 255"
             )
         return wrong, False
