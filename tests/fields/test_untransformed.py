@@ -134,7 +134,7 @@ VECTORS = {
 def test_values_that_change_with_the_geometry(key):
     """Moving pixels isn't enough, so no field is suggested."""
     sample = photo(**{key: VECTORS[key]})
-    with pytest.raises(ValueError, match="transform both in the dataset, Stack") as error:
+    with pytest.raises(ValueError, match="transform both in the dataset; Stack") as error:
         pinfeed.Collate({"image": MOVED})([sample] * 2)
     assert "to transform it too" not in str(error.value)
     flipped = {"image": PHOTO[:, ::-1].copy(), key: VECTORS[key]}
@@ -179,7 +179,7 @@ def test_arrays_that_resemble_boxes_are_stacked_on_request():
     image = np.zeros((32, 48, 3), np.uint8)
     sample = {"image": image, "tabular": np.array([[1.5, 2.5, 40.0, 30.0]])}
     fields = {"image": pinfeed.Image(augment=augment.RandomHorizontalFlip())}
-    with pytest.raises(ValueError, match=r"looks like boxes .*, Stack\(\) or Keep\(\)"):
+    with pytest.raises(ValueError, match=r"looks like boxes .*; Stack\(\) or Keep\(\)"):
         pinfeed.Collate(fields)([sample] * 2)
     batch = pinfeed.Collate(fields | {"tabular": pinfeed.Stack()})([sample] * 2)
     assert batch["tabular"].tolist() == [[[1.5, 2.5, 40, 30]]] * 2
