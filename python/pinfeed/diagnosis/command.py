@@ -57,11 +57,7 @@ def _printing_to_stderr() -> Iterator[None]:
 
 
 def _named(location: str) -> Any:
-    """Returns the loader or function ``FILE:NAME``; runs the file once, as a module for workers.
-
-    Raises:
-        ValueError: If the file does not exist, or has no such name.
-    """
+    """Returns the loader or function ``FILE:NAME``; runs the file once, as a module for workers."""
     file, _, name = location.rpartition(":")
     path = Path(file).resolve()
     if not file or not path.is_file():
@@ -80,11 +76,7 @@ def _named(location: str) -> Any:
 
 
 def _made(loader: Any, location: str) -> Any:
-    """Returns the loader, or calls the function that returns it.
-
-    Raises:
-        TypeError: If it needs arguments.
-    """
+    """Returns the loader, or calls the function that returns it."""
     if not callable(loader):
         return loader
     try:

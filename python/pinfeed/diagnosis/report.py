@@ -115,20 +115,14 @@ class Report:
         yield f"Limit: {LIMITS[limit]}{max_speedup}"
 
     def _change_lines(self) -> Iterator[str]:
-        if not self.changes:
-            return
-        width = max(len(change.name) for change in self.changes)
-        yield f"{'Change':{width}}     as it is      tried     gain"
-        for change in self.changes:
-            line = f"{change.name:{width}}"
-            if change.tried is None:
-                bound = f"at most {change.max_speedup:.1f}×" if change.max_speedup else ""
-                yield f"{line} {'–':>12} {'–':>10} {bound}".rstrip()
-            else:
-                gain = 1 + change.gain
-                shown = f"{gain:>6.2f}×" if abs(gain - 1) > change.min_gain else "  –"
-                before = _ms(statistics.fmean(change.before))
-                yield f"{line} {before:>12} {_ms(change.tried):>10} {shown}"
+        tried = [change for change in self.changes if change.after]
+        width = max((len(change.name) for change in tried), default=0)
+        for change in tried:
+            if change is tried[0]:
+                yield f"{'Change':{width}}     as it is      tried     gain"
+            times = [_ms(statistics.fmean(times)) for times in (change.before, change.after)]
+            gain = f"{1 + change.gain:>6.2f}×" if abs(change.gain) > change.min_gain else "  –"
+            yield f"{change.name:{width}} {times[0]:>12} {times[1]:>10} {gain}"
 
     def _advice_lines(self) -> Iterator[str]:
         limit, recommended = self.limit, self.recommended
@@ -140,9 +134,7 @@ class Report:
         for change in self.changes:
             if change.settings is None:
                 yield f"Not tried: {change.code}"
-                bound = change.max_speedup
-                note = change.note if bound is None else f"at most {bound:.1f}× ({change.note})"
-                yield f"  {change.name}: {note}"
+                yield f"  {change.name}: at most {change.max_speedup:.1f}× ({change.note})"
         if not recommended:
             min_gain = self.measured.min_gain
             gained = f"No change gained more than {1 + min_gain:.2f}× in each trial"

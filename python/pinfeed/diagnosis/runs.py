@@ -28,6 +28,7 @@ from pinfeed.diagnosis.stages import Batch, TimedDataset, TimedStream, begin_wor
 from pinfeed.imports import add_note
 from pinfeed.loaders.device_loader import DeviceLoader
 
+_Step = Callable[[Any], Any] | None
 #: Fewer batches of more bytes are compared.
 _LARGE = 16_000_000
 #: Timeout in seconds for workers if the loader itself has none.
@@ -95,8 +96,7 @@ class Run:
         """Seconds of waiting for a finished batch from a worker, which meanwhile is idle."""
         if not self.settings.workers:
             return 0.0
-        period = self._waited + self.step
-        idle = period - self.production / self.settings.workers
+        idle = self._waited + self.step - self.production / self.settings.workers
         return max(0.0, min(self._waited - self._making - self.sampler, idle))
 
     @property
@@ -124,14 +124,7 @@ class Run:
 
 
 class LoaderCopy:
-    """A copy of a loader's parts, to run variants of it.
-
-    Args:
-        loader: A DataLoader, or a DeviceLoader around one.
-
-    Raises:
-        TypeError: If it is something else, or its parts can be iterated only once.
-    """
+    """A copy of the parts of a DataLoader, or a DeviceLoader around one, to run variants of it."""
 
     #: Whether more workers, and a thread, make the loader's batches; see `compare_workers`.
     can_add_workers = can_prefetch = False
@@ -239,20 +232,11 @@ class LoaderCopy:
         return not is_constant and all(have_equal_values(*pair) for pair in pairs)
 
     def run(
-        self,
-        settings: Settings,
-        seconds: float,
-        step: Callable[[Any], Any] | None = None,
-        again: Sequence[Any] = (),
+        self, settings: Settings, seconds: float, step: _Step = None, again: Sequence[Any] = ()
     ) -> Run:
         """Loops for ``seconds``, in whole units of work, not counting the first batches.
 
         At least one batch from each worker follows the first batches.
-
-        Raises:
-            ValueError: If the loader yields no batch.
-            TypeError: If the loader can be iterated only once.
-            Exception: Errors of the dataset, the collate function or the step.
         """
         again = again or self._again
         ahead = max(2, settings.workers * self._prefetched) + 4 * settings.in_thread
@@ -330,13 +314,7 @@ class LoaderCopy:
         fields = None if of.fields is None else (of.fields, None)
         return DeviceLoader(variant, of.device, fields, of.prefetch)
 
-    def _loop(
-        self,
-        run: Run,
-        loader: Any,
-        seconds: float,
-        step: Callable[[Any], Any] | None,
-    ) -> None:
+    def _loop(self, run: Run, loader: Any, seconds: float, step: _Step) -> None:
         batches, min_batches = run.batches, run.ahead + max(1, run.settings.workers)
         request_time = time.perf_counter()
         for data, batch in _endless(loader):
@@ -362,11 +340,7 @@ class LoaderCopy:
 
 
 def do_step(step: Callable[[Any], Any], batch: Any) -> None:
-    """Runs a training step and waits for its end, also on an accelerator and for JAX arrays.
-
-    Raises:
-        TypeError: If the step is asynchronous and has not run yet.
-    """
+    """Runs a training step and waits for its end, also on an accelerator and for JAX arrays."""
     try:
         result = step(batch)
     except Exception as error:

@@ -55,12 +55,9 @@ def converted(
 
 
 def _used(dataset: Any, index: Any) -> _Used:
-    """Finds the transform that is called for a sample.
+    """Finds the transform that is called for a sample; raises if there is none.
 
     torchvision's datasets keep a pair that some don't use, and users replace one attribute.
-
-    Raises:
-        ValueError: If there is none.
     """
     prefix, owner = "", dataset
     while isinstance(owner, Subset):
@@ -82,11 +79,7 @@ def _used(dataset: Any, index: Any) -> _Used:
 
 
 def _converted(
-    dataset: Any,
-    used: _Used,
-    batches: list[Any],
-    make: Callable[[Any], Any],
-    interpolation: Any,
+    dataset: Any, used: _Used, batches: list[Any], make: Callable[[Any], Any], interpolation: Any
 ) -> tuple[str, str, Any, Collate]:
     """Returns the change; raises if batches would differ.
 
