@@ -108,7 +108,7 @@ def normalized(batch, mean, std, scale, source, dtype, input, output):
 
 
 def widened(array, dtype):
-    """Returns the float32 values of a dtype with at most as many bits."""
+    """Returns the float32 values of a dtype with at most 32 bits."""
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)

@@ -13,7 +13,7 @@ from pinfeed.arguments import checked_integer
 _MAX_THREADS = 65536
 _num_threads: int | None = None
 _is_worker: bool | None = None  # None: not decided since this process began
-#: Known not to be a DataLoader worker or forked by one. Asked several times for each batch.
+#: Known not to be a DataLoader worker or forked by one. Read several times per batch.
 is_main = False
 _inherited: Any = None  # the process object of the parent, in a forked process
 

@@ -157,7 +157,7 @@ UNWRITTEN = [
     ([[0.5, 2]], "x", TypeError, r"batch 0: string 0: .* got float; .* np.array\(numbers\)"),
     ([["a", float("nan")]], "x", TypeError, "string 1: .* got float; leave it out"),
     ([["a", "b"]], "x.npy", TypeError, "batch 0: a .npy file can't hold lists; .* directory"),
-    ([["a", None]], "x", TypeError, "batch 0: string 1: expected str as before, got None"),
+    ([["a", None]], "x", TypeError, "batch 0: string 1: expected str like the first, got None"),
     ([FIRST, FIRST | {"y": ["c", b"d"]}], "x", TypeError, r"\['y'\] of batch 1: string 1: expect"),
     ([FIRST, FIRST | {"y": [b"c", b"d"]}], "x", TypeError, "expected str as in earlier batches, got bytes"),
     ([[[1], [2]]], "x", TypeError, "batch 0: string 0: expected str or bytes, got list"),

@@ -30,7 +30,7 @@ TYPES = [
     ("x", {"samples": 3}, "samples must be an iterable of samples, got int"),
     ("x", {"samples": LOADER}, "expected samples, got a DataLoader, .*; to_numpy.loader, out=path"),
     ("x", of(LIST, dtype="S3"), "dtype must be a numeric or bool dtype of NumPy"),
-    ("x.npy", of(1, 2.5), "sample 1: expected int64 as before, got float32"),
+    ("x.npy", of(1, 2.5), "sample 1: expected int64 like the first, got float32"),
     ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: expected numbers that can be cast to uint8, got float64"),
     ("x.npy", of(1, "a"), "sample 1: expected numbers like .*, got str; put numbers and strings into sep"),
     ("x", of([], b"a"), "sample 1: expected numbers like .*, got bytes; .* an empty string is ''"),

@@ -637,10 +637,10 @@ BAD = {
     "a mask of another length": (lambda: collator_of("DataCollatorForLanguageModeling")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "loss_mask of feature 0: expected 2 numbers"),
     "labels of masked tokens": (lambda: ours.DataCollatorForLanguageModeling(tokenizer_of(mask_token="<extra_id_0>"))([{"input_ids": [1, 2], "labels": [-100, 2]}]),
-        ValueError, "mlm=True makes the labels itself", 'remove_columns(["labels"])'),
+        ValueError, "labels must be equal to input_ids", 'remove_columns(["labels"])'),
     "labels that are not tokens'": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1], "labels": []}]),
         ValueError, "entry ['labels'] of sample 0: expected length 1 as in ['input_ids'], got 0"),
-    "labels as many as tokens in all": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": [1]}, {"input_ids": [1], "labels": [1, 2]}]),
+    "equal sums of labels and tokens": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": [1]}, {"input_ids": [1], "labels": [1, 2]}]),
         ValueError, "entry ['labels'] of sample 0: expected length 2 as in ['input_ids'], got 1"),
 }  # fmt: skip
 

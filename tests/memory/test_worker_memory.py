@@ -33,7 +33,7 @@ SAMPLES = [{"x": np.full((50, 100), i, np.float32), "name": f"number {i}"} for i
 
 @pytest.fixture(autouse=True)
 def everything_is_released():
-    """Checks that all worker memory is released, including that of ended workers."""
+    """Checks that all worker memory is released, also after workers have ended."""
     yield
     gc.collect()
     deadline = time.monotonic() + 10

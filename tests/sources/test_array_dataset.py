@@ -83,7 +83,7 @@ def test_a_column_of_rows():
     """As the error message suggests."""
     dataset = pinfeed.ArrayDataset({"x": values(), "y": np.arange(LENGTH)})
     for indices in ([1, 2], np.array([1, 2])):
-        message = "got 'y'; dataset.select(indices)['y'] is this entry of all of them"
+        message = "got 'y'; dataset.select(indices)['y'] returns this entry of all samples"
         check(lambda rows=dataset[indices]: rows["y"], TypeError, "Rows: ", message)
         np.testing.assert_array_equal(dataset.select(indices)["y"], [1, 2])
 

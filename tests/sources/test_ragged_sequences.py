@@ -119,10 +119,10 @@ ONE = np.ones(1, np.int32)
 BFLOAT16 = torch.ones(1).bfloat16()
 
 REFUSED = (
-    ([ONE, np.ones(1)], None, TypeError, "1: expected int32 as before, got float64; set the dtype"),
-    ([[1], [0.5]], None, TypeError, "1: expected int64 as before, got float32; set the dtype"),
-    ([ONE, np.empty(0, np.int64)], None, TypeError, "1: expected int32 as before, got int64"),
-    ([ONE, ["a"]], None, TypeError, "1: expected int32 as before, got <U1"),
+    ([ONE, np.ones(1)], None, TypeError, "1: expected int32 like the first, got float64; set the dtype"),
+    ([[1], [0.5]], None, TypeError, "1: expected int64 like the first, got float32; set the dtype"),
+    ([ONE, np.empty(0, np.int64)], None, TypeError, "1: expected int32 like the first, got int64"),
+    ([ONE, ["a"]], None, TypeError, "1: expected int32 like the first, got <U1"),
     ([["a"]], None, TypeError, "0: expected a numeric or bool dtype, got <U1"),
     (["abc"], None, TypeError, "0: expected an array or a list of numbers, got str"),
     ([[None]], None, TypeError, "0: expected a numeric or bool dtype, got object"),

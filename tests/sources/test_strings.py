@@ -195,7 +195,7 @@ REFUSED = {
     "one string": (lambda: from_strings("abc"), TypeError, ["strings must be an iterable of str"]),
     "a number": (lambda: from_strings(3), TypeError, ["iterable of str or of bytes, got one int"]),
     "numbers": (lambda: from_strings([3]), TypeError, ["string 0: expected str or bytes, got int"]),
-    "a number later": (lambda: from_strings(["a", 3]), TypeError, ["string 1: expected str as before"]),
+    "a number later": (lambda: from_strings(["a", 3]), TypeError, ["string 1: expected str like the first"]),
     "None": (lambda: from_strings(["a", None]), TypeError, ["string 1: ", "put a string in its pl"]),
     "missing in pandas": (lambda: from_strings(["a", float("nan")]), TypeError, ["string 1: ", "got float; leave it out"]),
     "an array of pyarrow": (lambda: from_strings(pa.array(["a"])),
@@ -205,10 +205,10 @@ REFUSED = {
         ValueError, ["string 2: ", r"surrogate '\udcff' at position 1", "os.fsencode()"]),
     "a table": (lambda: from_strings(np.array([["a"]])), ValueError, ["(N,), got (1, 1)"]),
     "missing": (lambda: from_strings(np.array(["a", None], np.dtypes.StringDType(na_object=None))),
-        TypeError, ["string 1: expected str as before, got NoneType"]),
+        TypeError, ["string 1: expected str like the first, got NoneType"]),
     "a mask": (lambda: from_strings(np.ma.masked_array(["a"])), TypeError, [".filled(value)"]),
     "objects": (lambda: ArrayDataset({"x": np.array(["a", {}], object)}),
-        TypeError, ["ArrayDataset: entry ['x']: item 1: expected str as before, got dict"]),
+        TypeError, ["ArrayDataset: entry ['x']: item 1: expected str like the first, got dict"]),
     "no UTF-8": (lambda: NO_TEXT[1], ValueError, ["string 1: ", "0xff", "string_type=bytes"]),
     "no UTF-8 in a batch": (lambda: Collate({"x": None})(ArrayDataset({"x": NO_TEXT})[[0, 1]]),
         ValueError, ["Collate: entry ['x'] of sample 1 of the batch (index 1): ", "string_type=bytes"]),
@@ -225,7 +225,7 @@ REFUSED = {
     "Stack to numbers": (lambda: Collate(Stack(torch.uint8))(ArrayDataset(from_strings(["a"]))[[0]]),
         TypeError, ["expected an array, a tensor or a number, got str; Keep()"]),
     "Pad": (lambda: Collate({"x": Pad()})([{"x": "a"}, {"x": [1]}]),
-        TypeError, ["entry ['x'] of sample 1: expected str as before, got list"]),
+        TypeError, ["entry ['x'] of sample 1: expected str like the first, got list"]),
 }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ class CollateRandomState:
         The epoch is over when its first sample comes again after a whole dataset of samples. An
         earlier repetition means that a loop stopped early, or that samples are drawn with replacement.
         If a `Collate` serves several datasets, the longest is watched. If the dataset length is
-        unknown, as with a ``Subset``, and nobody called `set_epoch`, it warns when the first sample
+        unknown, as with a ``Subset``, and `set_epoch` was never called, it warns when the first sample
         and one of a later batch have both come again; one repeated batch is not an epoch.
         """
         if self._integers is None:

@@ -23,7 +23,7 @@ _PLAIN = {np.ndarray, torch.Tensor, list, tuple}
 _KNOWN = {"format", "canvas_size", "clamping_mode"}
 # Annotations are rounded, and some datasets count pixels from 1.
 _TOLERANCE = 1
-# Fractions of an image that are no larger; objects can extend beyond its border.
+# Maximum of coordinates in fractions of an image; objects can extend beyond its border.
 _MOST = 1.1
 # The minimum number and fraction of boxes or points outside their image for an error.
 _FEW, _SHARE = 3, 0.25

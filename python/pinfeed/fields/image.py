@@ -221,7 +221,7 @@ class Image(Field):
     def from_torchvision(cls, transform: Any, **options: Any) -> tuple[Any, Self]:
         """Converts a transform of torchvision or timm to a field, and returns the rest for the dataset.
 
-        The field replaces the last transforms, as many as it can apply in one pass. Values match
+        The field replaces the transforms at the end that it can apply in one pass. Values match
         ``torchvision.transforms.v2`` on uint8 tensors; random transforms draw from the same
         distributions.
 

@@ -79,16 +79,16 @@ def _is_redundant(features: Sequence[Any], key: str) -> bool:
 
 def _refuse(function: str, key: str) -> None:
     """Raises ValueError because ignoring a column would change training."""
-    why = "which it does not pass on to the model"
+    why = "which does not reach the model"
     if key in _DOCUMENTS:
-        why = "which says that samples are packed already; pass single documents (packing=False in TRL)"
+        why = "which says that samples are packed; pass single documents (packing=False in TRL)"
     elif key == "position_ids":
-        why = "and it counts the positions of each document itself"
+        why = "but the positions of each document are counted here"
     elif key in _LOSS_MASKS:
-        why = "which it can't apply to these labels; write -100 into a labels column instead"
+        why = "which can't be applied to these labels; write -100 into a labels column instead"
     raise ValueError(
-        f"{function}: samples have {key!r}, {why}; if training does not depend on it, leave it out: "
-        f"dataset.remove_columns([{key!r}]), or an ArrayDataset without it"
+        f"{function}: samples have {key!r}, {why}; if training does not depend on {key!r}, call "
+        f"dataset.remove_columns([{key!r}]), or pass an ArrayDataset without it"
     )
 
 
@@ -343,7 +343,7 @@ class _Padding(_Collator):
         fill: int | None = self.tokenizer.pad_token_id
         if fill is None:
             raise ValueError(
-                f"{type(self).__name__}: the tokenizer has no token to pad with; set one, such as "
+                f"{type(self).__name__}: tokenizer must have a padding token, got None; set one, such as "
                 "tokenizer.pad_token = tokenizer.eos_token"
             )
         return fill
@@ -548,9 +548,8 @@ class DataCollatorForLanguageModeling(
             return batch
         if has_labels and not torch.equal(batch.pop("labels"), batch["input_ids"]):
             raise ValueError(
-                f"{type(self).__name__}: mlm=True makes the labels itself, and these features have "
-                "labels that are not their input_ids; leave them out: "
-                'dataset.remove_columns(["labels"])'
+                f"{type(self).__name__}: labels must be equal to input_ids, because mlm=True replaces "
+                'them; leave them out: dataset.remove_columns(["labels"])'
             )
         if self.seed is not None and self.generator is None:
             self.create_rng()

@@ -22,7 +22,7 @@ Allocator = Callable[[tuple[int, ...], str], torch.Tensor] | type[torch.Tensor]
 #: Fill new memory with a pattern, like the native pool, to expose bytes that are never written.
 _POISON = os.environ.get("PINFEED_DEBUG") == "1"
 
-#: Whether a device is initialized, for each device that torch was built for. Asked for each batch.
+#: Functions that return whether a device is initialized, one per device that torch was built for.
 _ARE_INITIALIZED: list[Callable[[], bool]] = [
     device.is_initialized for device in (torch.cuda, torch.xpu) if device._is_compiled()
 ]
@@ -70,7 +70,7 @@ def is_pinning_wanted(pin: Pin) -> bool:
 def is_accelerator_in_use() -> bool:
     """Whether this process has initialized a device that copies from pinned memory."""
     # False in a process that was forked from an initialized one.
-    return bool(_ARE_INITIALIZED) and any(asked() for asked in _ARE_INITIALIZED)
+    return bool(_ARE_INITIALIZED) and any(is_initialized() for is_initialized in _ARE_INITIALIZED)
 
 
 def torch_pinned(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

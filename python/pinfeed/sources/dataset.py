@@ -301,7 +301,7 @@ class Rows(SampleBatch):
         if isinstance(position, slice):
             return Rows(self.sources, self.indices[position])
         if isinstance(position, str):
-            hint = f"dataset.select(indices)[{position!r}] is this entry of all of them"
+            hint = f"dataset.select(indices)[{position!r}] returns this entry of all samples"
             raise TypeError(Problem("Rows", "the position of a sample", repr(position), hint))
         return _sample(self.sources, int(self.indices[position]))
 

@@ -45,7 +45,7 @@ class RaggedBuilder:
         if part.shape[1:] != self._values.shape[1:]:
             expected = ", ".join(str(size) for size in ("*", *self._values.shape[1:]))
             raise ValueError(
-                f"{self._name()}: expected shape ({expected}) as before, got {part.shape}"
+                f"{self._name()}: expected shape ({expected}) like the first, got {part.shape}"
             )
         end = start + len(part)
         if end > len(self._values):
@@ -155,7 +155,7 @@ class SampleReader:
             hint = "set the dtype of all with dtype="
             if array.dtype.kind not in _RANK:
                 hint = "put numbers, strings and objects into separate entries"
-            raise TypeError(f"{name}: expected {dtype} as before, got {array.dtype}; {hint}")
+            raise TypeError(f"{name}: expected {dtype} like the first, got {array.dtype}; {hint}")
         return checked_cast(array, dtype, name)
 
 

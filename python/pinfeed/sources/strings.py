@@ -75,7 +75,7 @@ def _check_types(chunk: list[Any], expected: StringType, first: int, name: str) 
         return
     number = next(i for i, item in enumerate(chunk) if not isinstance(item, expected))
     item, number = chunk[number], first + number
-    expected_text = f"{expected.__name__} as before" if number else "str or bytes"
+    expected_text = f"{expected.__name__} like the first" if number else "str or bytes"
     hint = ""
     is_number = isinstance(item, int | float | np.number)
     if is_number and not np.isnan(item):

@@ -155,6 +155,9 @@ class PackedStream(IterableDataset[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a saved position: the next pass yields the remaining batches.
 
+        Args:
+            state: Result of this worker's `state_dict`.
+
         Raises:
             TypeError: If ``state`` is not a dict, or a value has the wrong type.
             ValueError: If the state is incomplete, or from a stream with other settings.

@@ -66,11 +66,11 @@ class StreamDataset(IterableDataset[Any]):
     `load_state_dict` sets it. All ranks must make the same number of passes. `Collate` draws random
     numbers for the same epoch.
 
-    **Shards.** If there are at least as many shards as workers on all ranks, each worker reads whole
-    shards. Provide several per worker, because some workers read one shard more than others. With fewer
-    shards or none, every worker reads the whole source, and each of n workers yields every n-th sample.
-    With ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn, and
-    only the workers within a rank share the shards; all ranks need the same number of workers.
+    **Shards.** With at least one shard per worker of all ranks, each worker reads whole shards. Provide
+    several per worker, because some workers read one shard more than others. With fewer shards or none,
+    every worker reads the whole source, and each of n workers yields every n-th sample. With
+    ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn, and only
+    the workers within a rank share the shards; all ranks need the same number of workers.
 
     All workers must see the same shards in the same order, so sort directory listings. The order of
     samples depends on the rank and worker counts.

@@ -189,7 +189,7 @@ def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> t
 
 
 def _torch_dtype(dtype: Any) -> Any:
-    """`pinfeed.arguments.dtype_name` in what can be traced; the op refuses what it doesn't take."""
+    """`pinfeed.arguments.dtype_name` for traced code; the op rejects other dtypes."""
     if isinstance(dtype, torch.dtype):
         return dtype
     name = dtype if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).name
