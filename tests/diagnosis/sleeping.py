@@ -62,7 +62,7 @@ def changes_of(loader, limit="dataset", step=0.0):
     """Returns the changes that a diagnosis with this limit would try, including more workers."""
     copy = compared(loader)
     loop, one = copy.run(copy.settings, 0.01), copy.run(Settings(1), 0.01)
-    measured = Measured(4, loop, step > 0, {1: one})
+    measured = Measured(4, loop, step > 0, one)
     measured.limit = lambda: limit
     loop.batches[-1].end += step * len(loop.steady)
     counts = []

@@ -41,31 +41,31 @@ def measured(loop, **what):
     return Measured(**({"cpus": 4.0, "loop": loop, "has_step": loop.step > 1e-9} | what))
 
 
-ONE = {1: run(1, fetch=0.1, cpu=0.01)}
+ONE = run(1, fetch=0.1, cpu=0.01)
 CASES = {
     "step": measured(run(1, wait=0.001, step=0.2, fetch=0.1)),
     "step beside single late batches": measured(run(2, wait=0.02, step=0.2, fetch=0.1)),
     "sampler": measured(run(step=0.01, sampler=0.09, fetch=0.005)),
     "sampler with workers": measured(run(2, sampler=0.09, fetch=0.05, lag=0.1)),
     "dataset": measured(run(step=0.01, fetch=0.09, collate=0.01)),
-    "dataset with workers": measured(run(2, wait=0.05, fetch=0.1, lag=0.01), runs=ONE),
-    "dataset in a thread": measured(run(step=0.1, fetch=0.2, in_thread=True), runs=ONE),
+    "dataset with workers": measured(run(2, wait=0.05, fetch=0.1, lag=0.01), single=ONE),
+    "dataset in a thread": measured(run(step=0.1, fetch=0.2, in_thread=True), single=ONE),
     "collate": measured(run(step=0.01, fetch=0.01, collate=0.09)),
     "files": measured(run(fetch=0.1, disk_bytes=1000), warm=run(wait=0.03, fetch=0.02, collate=0.01)),
     "files that are evicted": measured(run(fetch=0.1, cpu=0.02, disk_bytes=1 << 20), warm=run(fetch=0.1)),
-    "hand_off": measured(run(2, fetch=0.01, lag=0.1), runs=ONE),
+    "hand_off": measured(run(2, fetch=0.01, lag=0.1), single=ONE),
     "batch": measured(run(wait=0.0001, fetch=0.00002)),
     "unexplained": measured(run(fetch=0.02)),
     "unexplained in a thread": measured(run(fetch=0.02, in_thread=True)),
     "unexplained with workers": measured(run(2, fetch=0.02)),
     "start": measured(run(1, wait=0.01, step=0.03, fetch=0.01, epoch=4, start=0.2)),
     "stragglers": measured(run(wait=0.03, fetch=0.01, slow=(50, 100, 150))),
-    "lock": measured(run(2, fetch=0.2, cpu=0.01), runs=ONE),
+    "lock": measured(run(2, fetch=0.2, cpu=0.01), single=ONE),
     "lock beside other work": measured(
         run(2, wait=0.15, fetch=0.3, cpu=0.01, queued=0.12),
-        runs={1: run(1, wait=0.15, fetch=0.15, cpu=0.01, queued=0.06)},
+        single=run(1, wait=0.15, fetch=0.15, cpu=0.01, queued=0.06),
     ),
-    "cpus": measured(run(4, wait=0.05, fetch=0.2, cpu=0.1, queued=0.1), runs=ONE),
+    "cpus": measured(run(4, wait=0.05, fetch=0.2, cpu=0.1, queued=0.1), single=ONE),
     "cpus whose loop waits for one, too": measured(run(4, wait=0.05, fetch=0.19, cpu=0.1, queued=0.09, lag=0.05)),
 }  # fmt: skip
 

@@ -102,7 +102,7 @@ def more_workers(
     measured: Measured, loader: LoaderCopy, run: Callable[[Change], Run | None], period: float
 ) -> Change | None:
     """Returns the smallest number of workers that is about as fast as the best; ``run`` tries them."""
-    limit, now, single = measured.limit(), loader.settings, measured.runs.get(1)
+    limit, now, single = measured.limit(), loader.settings, measured.single
     if limit in ("step", "sampler", "batch", "hand_off", "lock", "cpus") or single is None:
         return None
     if single.hand_off > measured.loop.period:  # workers take turns with it

@@ -178,18 +178,13 @@ def _message(error: Exception) -> str:
 
 def _measure(loader: LoaderCopy, measured: Measured, attempt: _Attempts) -> None:
     """Measures as far as there is time, in order of importance."""
-    original, runs, loop = loader.settings, measured.runs, measured.loop
+    loop = measured.loop
     if loop.disk_bytes > loop.bytes / 50 and not loader.is_stream:
-        measured.warm = attempt.run("files", original, again=loop.drawn_indices)
+        measured.warm = attempt.run("files", loader.settings, again=loop.drawn_indices)
     elif not loader.is_stream:
         loader.repeat(loop, attempt.each)
-    for workers in (1, 2):
-        # Persistent workers for a stream, so that their start isn't measured.
-        settings = Settings(workers, persistent=loader.is_stream)
-        is_wanted = workers == 1 or (1 in runs and original.workers < 2)
-        if is_wanted and (run := attempt.run(f"workers: {workers}", settings)):
-            runs[workers] = run
-    if 1 in runs:
+    measured.single = attempt.run("one worker", Settings(1))
+    if measured.single is not None:
         attempt("comparing two workers", lambda: loader.compare_workers(loop.bytes))
 
 

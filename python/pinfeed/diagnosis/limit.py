@@ -7,7 +7,7 @@ import math
 import statistics
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pinfeed.diagnosis.runs import Run
 
@@ -88,7 +88,7 @@ class Measured:
     cpus: float  # for this loader
     loop: Run  # the unchanged loop
     has_step: bool = False
-    runs: dict[int, Run] = field(default_factory=dict)  # without a step, by the number of workers
+    single: Run | None = None  # with one worker, without a step
     warm: Run | None = None  # `loop`'s batches again, when files are cached
     load: float = 0.0  # fraction of the CPUs taken by other work
 
@@ -157,14 +157,13 @@ class Measured:
     @property
     def has_lock(self) -> bool:
         """Whether several workers are hardly faster than one, and otherwise idle."""
-        workers = max(2, self.loop.settings.workers)
-        single, multiple = self.runs.get(1), self.runs.get(workers, self.loop)
-        if single is None or multiple.settings.workers < 2:
+        single, loop, workers = self.single, self.loop, self.loop.settings.workers
+        if single is None or workers < 2:
             return False
         # Without CPU contention.
-        less, more = single.production - single.queued, multiple.production - multiple.queued
+        less, more = single.production - single.queued, loop.production - loop.queued
         gains_little = workers * less < more * (1 + workers) / 2
-        return bool(gains_little and multiple.idle - single.idle > (more - less) / 2)
+        return bool(gains_little and loop.idle - single.idle > (more - less) / 2)
 
     def stragglers(self) -> tuple[float, list[int]]:
         """Returns the fraction of time that a few slow samples take beyond the median, and these samples.
@@ -173,8 +172,9 @@ class Measured:
         may wait for each other.
         """
         fastest = dict[int, float]()
-        for run in (self.loop, *self.runs.values()):
-            for batch in run.batches[1:] if run.settings.workers < 2 else ():
+        runs = [run for run in (self.loop, self.single) if run and run.settings.workers < 2]
+        for run in runs:
+            for batch in run.batches[1:]:
                 if batch.indices is not None and len(batch.indices) == len(batch.sample_seconds):
                     for index, seconds in zip(batch.indices, batch.sample_seconds, strict=True):
                         fastest[index] = min(seconds, fastest.get(index, seconds))

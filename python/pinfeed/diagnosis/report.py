@@ -84,7 +84,6 @@ class Report:
             "stages": measured.stages(),
             "stragglers": {"share": share, "samples": stragglers},
             "cpus": {"usable": measured.cpus, "load": measured.load},
-            "workers": {str(n): run.period for n, run in sorted(measured.runs.items())},
             "changes": [
                 {name: getattr(c, name) for name in [*names, "is_recommended"]}
                 for c in self.changes
@@ -162,11 +161,6 @@ def _cpu_lines(results: dict[str, Any]) -> Iterator[str]:
     yield f"CPUs for this loader: {cpus['usable']:.3g}"
     if (load := cpus["load"]) > MIN_GAIN:
         yield f"Other work uses {load:.0%} of them: gains below {1 + load:.2f}× are not shown."
-    if results["workers"]:
-        runs = results["workers"].items()
-        yield "Without the step: " + ", ".join(
-            f"{n} worker{'s' * (n != '1')} {_ms(seconds)}" for n, seconds in runs
-        )
 
 
 def _ms(seconds: float) -> str:
