@@ -262,7 +262,10 @@ def test_columns_that_would_be_lost_raise(key, kind, tmp_path):
 def test_numbers_that_would_be_lost_raise(key, tmp_path):
     table = table_of({"input_ids": DOCUMENTS, key: [1] * len(DOCUMENTS)}, "dataset")
     check(
-        lambda: packed_loader(trainer_of(tmp_path, table), 32), ValueError, f"'{key}'", "if training"
+        lambda: packed_loader(trainer_of(tmp_path, table), 32),
+        ValueError,
+        f"'{key}'",
+        "if training",
     )
 
 

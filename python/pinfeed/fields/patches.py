@@ -63,9 +63,9 @@ class Patches(Field):
         interpolation: Antialiased ``"bicubic"`` or ``"bilinear"``; or ``"nearest-exact"`` or ``"nearest"``,
             as in `Image`.
         min_pixels: Minimum number of pixels per frame after the resize, together with ``max_pixels``.
-        max_pixels: Maximum number of pixels per frame after the resize. Images keep about their aspect
-            ratio, which can be at most 200, and both sides become multiples of patch_size × merge, as
-            with ``smart_resize`` of Qwen2-VL.
+        max_pixels: Maximum number of pixels per frame after the resize. Both sides become multiples of
+            patch_size × merge, and the aspect ratio, at most 200, is kept approximately, as with
+            ``smart_resize`` of Qwen2-VL.
         max_patches: Maximum number of patches per image. Images are resized to the largest size of their
             aspect ratio that fits, as in SigLIP 2. Without ``max_pixels`` and ``max_patches``, images
             aren't resized, and their sides must be multiples of patch_size × multiple_of.

@@ -75,8 +75,8 @@ class DeviceLoader:
 
     **Loops.** Each loop has its own thread, which ends with the loop and drops prefetched batches. Run a
     loop in the thread that began it. If two loops share the loader's iterator (a generator, persistent
-    workers), the second ends the first, and continuing the first raises RuntimeError. So does a loop
-    over a generator that is exhausted.
+    workers), the second ends the first, and continuing the first raises RuntimeError. A loop over an
+    exhausted generator raises RuntimeError too.
 
     **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
     write to a batch that it has returned. Without workers, random draws of the dataset from a global

@@ -23,9 +23,9 @@ class LoopStats(NamedTuple):
     ``print(loader.stats())`` prints one line.
 
     Example:
-        >>> stats = pinfeed.DeviceLoader([1, 2, 3], device="cpu").stats()
-        >>> stats.batches, stats.bottleneck
-        (0, None)
+        >>> loader = pinfeed.DeviceLoader([torch.zeros(4)] * 3, device="cpu")
+        >>> loader.stats().bottleneck, len(list(loader)), loader.stats().batches
+        (None, 3, 3)
     """
 
     batches: int
