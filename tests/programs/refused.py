@@ -1,4 +1,4 @@
-"""A filter of system calls, like those of containers."""
+"""A filter of system calls, as containers have one."""
 
 import ctypes
 import os

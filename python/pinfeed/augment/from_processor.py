@@ -11,11 +11,11 @@ from pinfeed.augment.crops import CenterCrop
 from pinfeed.augment.geometry import Compose, Geometry
 from pinfeed.augment.sizes import Resize
 
-# What all of them do: resize, crop the center, rescale, normalize and pad, in this order.
+# Families that resize, crop the center, rescale, normalize and pad, in this order.
 _FAMILIES = ("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Bit", "Segformer")
 _WITH_MASKS = ("Segformer",)  # BEiT would interpolate classes
 _OTHER_FAMILIES = ("ConvNext", "Detr", "ConditionalDetr", "DeformableDetr")
-# Their settings that an `Image` carries over, and that are about something else.
+# Settings that an `Image` applies, or that don't concern images.
 _COVERED = {
     *("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_pad"),
     *("do_reduce_labels", "do_convert_rgb", "do_convert_annotations"),

@@ -30,8 +30,8 @@ from pinfeed.augment.sizes import (
 from pinfeed.functional.normalization import Normalization
 
 _NAME = "Image.from_torchvision"
-_OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # of RandomIoUCrop, if nothing is said
-_OFF = 1e-3  # of a byte, by which a fill of floats may be off
+_OVERLAPS = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]  # the default of RandomIoUCrop
+_OFF = 1e-3  # tolerance of a fill of floats, in units of a byte
 _HALVES = (torch.float16, torch.bfloat16)
 _TO_TENSOR = ("ToTensor", "PILToTensor", "ToImage", "MaybeToTensor", "MaybePILToTensor", "ToNumpy")
 _WITH_CHANCE = (
@@ -43,7 +43,7 @@ _NOT_RANDOM = ("Resize", "CenterCrop", "CenterCropOrPad", "Pad", "Grayscale", "T
 _FROM_TRANSFORM = ("mean", "std", "scale", "augment", "fill", "interpolation", "resize_dtype")
 
 
-# What gets floats, so that it can't be moved before the conversion to them.
+# Transforms of floats, which can't be moved before the conversion to floats.
 _OF_FLOATS = (
     *("Normalize", "LinearTransformation", "RandomErasing", "timm.RandomErasing", "GaussianNoise"),
     *("ToDtype", "ConvertImageDtype", "ToPILImage", "ToPureTensor", "MixUp", "CutMix"),
@@ -212,7 +212,7 @@ def _of_weights(preset: Any) -> list[Any]:
 def _like(transform: Any, rest: list[Any]) -> Any:
     """Returns the remaining transforms in a container of the user's type."""
     is_v2 = any(".v2." in type(part).__module__ for part in _flat(transform))
-    if not rest and is_v2:  # takes any number of arguments, as the others of v2
+    if not rest and is_v2:  # accepts any arguments, like all transforms of v2
         return sys.modules["torchvision.transforms.v2"].Identity()
     if not rest or type(transform) is torch.nn.Sequential:
         return torch.nn.Sequential(*rest) if rest else torch.nn.Identity()
@@ -225,7 +225,7 @@ def _like(transform: Any, rest: list[Any]) -> Any:
 def _dtypes(transforms: list[Any], layouts: list[str]) -> list[torch.dtype | None]:
     """Returns the dtype that each transform gives images, None if it keeps theirs."""
     dtypes: list[Any] = []
-    kind = "Image"  # of v2, which chooses the dtype by it; samples that are tensors have it, too
+    kind = "Image"  # a key of v2's ToDtype(dtype={...}); at first also for samples that are tensors
     for part, layout in zip(transforms, layouts, strict=True):
         name = _name(part)
         dtype = None
@@ -271,12 +271,12 @@ class _Plan:
     """The arguments of an `Image`, collected from one transform after the other."""
 
     input: str = ""  # "tensor" if samples are tensors
-    layout: str = ""  # of what the next transform gets
+    layout: str = ""  # of the images that the next transform gets
     target: torch.dtype | None = None  # that the next transform converts to
     steps: list[Geometry] = field(default_factory=list)
     interpolation: str | tuple[str, ...] | None = None
     is_scaled: bool = True  # whether floats before normalization go from 0 to 1
-    in_floats: bool = False  # whether what is resized are floats
+    in_floats: bool = False  # whether floats are resized
     fill: Any = None
     pads: bool = False  # whether a step shows more than the image
     colors: list[Coloring] = field(default_factory=list)

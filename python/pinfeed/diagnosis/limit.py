@@ -120,7 +120,7 @@ class Measured:
         return float(min(max(0.0, saved), loop.fetch))
 
     def stages(self) -> dict[str, float]:
-        """Returns the seconds per batch of each stage; those of workers overlap."""
+        """Returns the seconds per batch of each stage; the stages of workers overlap."""
         loop = self.loop
         return {
             "sampler": loop.sampler,

@@ -52,7 +52,7 @@ class Batch:
 def _used() -> tuple[float, Any, float]:
     """Returns CPU seconds, bytes read from disk, and seconds of waiting for a CPU.
 
-    They are those of this worker process, or of this thread and process.
+    CPU seconds are of this worker process or, in the main process, of this thread.
     """
     cpu_seconds = time.thread_time() if get_worker_info() is None else time.process_time()
     if not TELLS:

@@ -24,7 +24,7 @@ _LEVELS = 2.02
 
 
 class _Used(NamedTuple):
-    """The transform that a dataset's samples use; paths are those of attributes of the dataset."""
+    """The transform that a dataset's samples use; paths lead to attributes of the dataset."""
 
     path: str
     target_path: str  # of the target's transform; empty if there is none

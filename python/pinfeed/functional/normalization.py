@@ -65,7 +65,7 @@ class Normalization:
         self._is_for_bytes = abs(self.factor) < 0.01  # whether floats of 0..1 become black
         if self.factor == 1:
             self._is_for_bytes = float(abs(means).min()) > 2 or float(stds.min()) > 16
-        # Statistics of images of 0..1, as those of ImageNet; floats of -1..1 have a mean near 0.
+        # Statistics of images of 0..1, such as ImageNet's; floats of -1..1 have a mean near 0.
         self._is_of_fractions = scale in (None, 1) and bool((means > 0.2).all() and means.max() < 1)
         #: Whether images can have another unit than these constants, which `warn_of_units` checks.
         self.is_doubtful = self._is_of_fractions or (
