@@ -1,6 +1,5 @@
 """Recommended changes give the same batches."""
 
-import contextlib
 import copy
 import time
 
@@ -24,49 +23,6 @@ def named(beginning, changes):
     return [change for change in changes if change.name.startswith(beginning)]
 
 
-def test_caching_decoded_samples_is_not_tried():
-    """Only the user knows whether each sample is always the same."""
-    (change,) = named("samples decoded", changes_of(DataLoader(Sleeping(), batch_size=2)))
-    assert "about 0.00154 MB" in change.note  # 64 of 16 bytes and 8
-    assert change.settings is None
-    assert change.max_speedup > 1
-    assert not change.is_recommended
-
-
-class Numbers:
-    """Rows of a file that is open, or opened for the first sample."""
-
-    def __init__(self, path, file=None):
-        self.path, self.file = path, file
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        with contextlib.nullcontext(self.file) if self.file else self.path.open("rb") as file:
-            file.seek(8 * index)
-            return np.frombuffer(file.read(8), np.int64)
-
-
-def test_no_workers_for_files_with_a_shared_position(tmp_path):
-    path = tmp_path / "rows"
-    path.write_bytes(np.arange(64).tobytes())
-    with path.open("rb", buffering=0) as file:
-        loader = DataLoader(Numbers(path, file), batch_size=4)
-        assert not [change for change in changes_of(loader) if "worker" in change.name]
-        note = " ".join(pinfeed.diagnose(loader, seconds=0.2).notes)
-    assert "holds open files, whose position forked workers share" in note
-    assert named("2 workers", changes_of(DataLoader(Numbers(path), batch_size=4)))
-
-
-def test_short_epochs_keep_their_workers():
-    (change,) = named("2 workers", changes_of(DataLoader(Sleeping(length=12), batch_size=4)))
-    assert change.settings.persistent
-    assert "persistent_workers=True" in change.code
-    assert "don't see later changes to the dataset, such as its epoch" in change.note
-
-
 def slow(samples):
     time.sleep(0.01)
     return default_collate(samples)
@@ -77,25 +33,36 @@ def doubled(samples):
 
 
 DRAWN = Sleeping(0.001, get=lambda _: np.random.random(4))  # noqa: NPY002
+ZEROS = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
+OFFERED = {
+    # Only the user knows whether each sample is always the same.
+    "samples decoded once": (DataLoader(Sleeping(), 2), "about 0.00154 MB"),  # 64 of 16 bytes and 8
+    "2 workers": (DataLoader(Sleeping(length=12), 4), "persistent workers don't see later changes"),
+    "batches by pinfeed.Collate": (
+        DataLoader(Sleeping(0.001), 8, collate_fn=slow),
+        "had equal values",
+    ),
+    "batches by pinfeed.Collate, drawn": (
+        DataLoader(DRAWN, 8, collate_fn=slow),
+        "had equal values",
+    ),
+    "batches by pinfeed.Collate, doubled": (DataLoader(DRAWN, 8, collate_fn=doubled), None),
+    "rows read natively": (pinfeed.DeviceLoader(ZEROS, "cpu"), "had equal values"),
+    # The loop gets the batches of the fields.
+    "rows read natively, fields": (pinfeed.DeviceLoader(ZEROS, "cpu", [pinfeed.Stack()]), None),
+}
 
 
-@pytest.mark.parametrize(
-    ("dataset", "collate", "count"),
-    [(Sleeping(0.001), slow, 1), (DRAWN, slow, 1), (DRAWN, doubled, 0)],
-)
-def test_another_collate_function_is_offered_if_values_are_equal(dataset, collate, count):
-    loader = DataLoader(dataset, batch_size=8, collate_fn=collate)
-    assert len(named("batches by pinfeed.Collate", changes_of(loader))) == count
-
-
-@pytest.mark.parametrize("fields", [None, pinfeed.Stack()])
-def test_fields_of_a_device_loader_are_tried_too(fields):
-    """The loop gets the batches of the fields."""
-    inner = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
-    loader = pinfeed.DeviceLoader(inner, "cpu", fields and [fields])
-    changes = changes_of(loader, "batch")
-    assert all(change.settings.in_thread for change in changes)
-    assert bool(named("rows read natively", changes)) is (fields is None)
+@pytest.mark.parametrize("name", OFFERED)
+def test_changes_are_offered(name):
+    loader, note = OFFERED[name]
+    changes = named(name.split(",")[0], changes_of(loader))
+    assert len(changes) == (note is not None)
+    for change in changes:
+        assert note in change.note
+        assert ("persistent_workers=True" in change.code) is (name == "2 workers")
+        assert (change.settings is None) is (change.max_speedup is not None)
+        assert not change.is_recommended
 
 
 IMAGES = torch.ones(2, 3, 4, 4)

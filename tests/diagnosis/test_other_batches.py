@@ -1,6 +1,8 @@
 """Changes that alter the batches, such as more workers or a thread, are not recommended."""
 
+import io
 import itertools
+import os
 import random
 import time
 
@@ -39,6 +41,12 @@ def next_tokens(samples):
     return {"x": tokens[:, :-1], "y": tokens[:, 1:], "w": torch.ones(1).expand(4)}
 
 
+class Opened(Sleeping):
+    def __init__(self):
+        super().__init__(0.002)
+        self.file = io.FileIO(os.devnull)
+
+
 class IntoOneBuffer:
     out = None
 
@@ -59,6 +67,7 @@ def late(draw):
 
 REPEAT = "because two workers drew the same random numbers"
 WHOLE = "because each worker reads the whole stream"
+FILES = "because the dataset holds open files, whose position forked workers share"
 REUSED = "because later batches overwrite the memory"
 
 
@@ -78,6 +87,7 @@ REUSED = "because later batches overwrite the memory"
         (pinfeed.StreamDataset(range(1000), shuffle_buffer=8), None, None),
         (Sleeping(0.002), next_tokens, None),
         (Sleeping(0.002), IntoOneBuffer(), REUSED),
+        (Opened(), None, FILES),
     ],
 )
 def test_workers_and_a_thread_are_offered_if_batches_stay_equal(dataset, collate, note):

@@ -8,6 +8,7 @@ A diagnosis goes through these files from top to bottom:
     runs          loops over variants of the loader
     limit         the stage that bounds the loop, and general remedies
     changes       the changes to try, and the results of their trials
+    transforms    the change that replaces a dataset's transform with a field
     report        the text and the dict
     command       ``python -m pinfeed diagnose``
 """

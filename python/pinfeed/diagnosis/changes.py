@@ -134,20 +134,25 @@ def _of_samples(measured: Measured, loader: LoaderCopy) -> Iterator[Change]:
     batches = loop.drawn_indices[:5]
     if not loader.has_fields and (conversion := converted(dataset, batches, loader.make)):
         code, note, plain, collate = conversion
-        fused = replace(now, replace_dataset=lambda _: plain, collate=collate)
+        fused = replace(now, dataset=plain, collate=collate)
         yield Change("the transform as a field", code, fused, note)
     replacement = Collate()  # one for all batches, because it caches its plan
+
+    def collated(indices: Any) -> tuple[Any, Any]:
+        samples = loader.make(indices, as_it_is)
+        return loader.collate(samples), replacement(samples)
+
     is_slow = loop.collate > MIN_GAIN * loop.production and not isinstance(loader.collate, Collate)
-    if is_slow and _are_equal(
-        batches, lambda i: loader.make(i, as_it_is), loader.collate, replacement
-    ):
+    if is_slow and _are_equal(batches, collated):
         code = "DataLoader(..., collate_fn=pinfeed.Collate())"
         yield Change("batches by pinfeed.Collate", code, replace(now, collate=replacement), _EQUAL)
     if type(loader.loader.batch_sampler) is not BatchSampler:
         return
     if not loader.has_fields:
         yield from _of_rows(loader, batches)
-    if measured.limit() in ("dataset", "cpus", "stragglers", "lock") and loader.epoch:
+    is_array = isinstance(dataset, ARRAYS) or hasattr(dataset, "__getitems__")
+    is_slow = measured.limit() in ("dataset", "cpus", "stragglers", "lock")
+    if is_slow and loader.epoch and not is_array:
         # Not tried, because some samples can't show whether all are the same every time.
         left = max(measured.step, loop.bytes / _FILE_PACE, 1e-6)
         note = (
@@ -178,7 +183,7 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
         rows, replacement = ArrayDataset(map_entries(arrays.__getitem__, names)), Collate()
     except Exception:  # noqa: BLE001, the samples are not rows
         return
-    if not _are_equal(batches, as_it_is, loader.make, lambda i: replacement(rows.__getitems__(i))):
+    if not _are_equal(batches, lambda i: (loader.make(i), replacement(rows.__getitems__(i)))):
         return
     text = repr(names)
     for name, array in arrays.items():
@@ -186,24 +191,17 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
         is_file = isinstance(array, np.memmap) and path.endswith(".npy")
         text = text.replace(repr(name), repr(path) if is_file else name)
     shuffle = ", shuffle=True" * isinstance(loader.loader.sampler, RandomSampler)
-    settings = Settings(0, in_thread=True, replace_dataset=lambda _: rows, collate=replacement)
+    settings = Settings(0, in_thread=True, dataset=rows, collate=replacement)
     code = f"pinfeed.from_numpy({text}, batch_size={size}{shuffle})"
     yield Change("rows read natively", code, settings, _EQUAL)
 
 
-def _are_equal(
-    batches: list[Any],
-    make_input: Callable[[Any], Any],
-    now: Callable[[Any], Any],
-    other: Callable[[Any], Any],
-) -> bool:
-    """Whether another function makes the same batches from the same input; False if it fails."""
+def _are_equal(batches: list[Any], make_both: Callable[[Any], tuple[Any, Any]]) -> bool:
+    """Whether two equal batches are made from each of these indices; False if making them fails."""
     end = time.perf_counter() + _LONGEST
     try:
         for number, indices in enumerate(batches):
-            argument = make_input(indices)
-            batch = other(argument)  # first, because many datasets reject lists
-            if not have_equal_values(now(argument), batch):
+            if not have_equal_values(*make_both(indices)):
                 return False
             if number and time.perf_counter() > end:
                 break

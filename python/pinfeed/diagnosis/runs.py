@@ -44,7 +44,7 @@ class Settings:
     workers: int
     in_thread: bool = False  # whether a `DeviceLoader` prefetches
     persistent: bool = False  # whether workers are persistent
-    replace_dataset: Callable[[Any], Any] | None = None  # replaces the loader's dataset
+    dataset: Any = None  # instead of the loader's
     collate: Callable[[Any], Any] | None = None  # instead of the loader's
 
 
@@ -281,7 +281,7 @@ class LoaderCopy:
         """Creates a loader that yields batches with their timings."""
         original, settings = self.loader, run.settings
         dataset, collate = self._of_workers if settings.workers else (self.dataset, self.collate)
-        dataset = dataset if settings.replace_dataset is None else settings.replace_dataset(dataset)
+        dataset = dataset if settings.dataset is None else settings.dataset
         collate = collate if settings.collate is None else settings.collate
         options: dict[str, Any] = {}
         if self.is_stream:
