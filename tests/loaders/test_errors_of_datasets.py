@@ -43,7 +43,7 @@ def loader_of(dataset, **options):
 
 
 NOTE = f"IndexedDataset: raised by OneByOne for sample {BAD}"
-BATCH = "IndexedDataset: raised by {} for one of samples 20, 21, 22, 23, 24, 25, 26, 27, ..."
+BATCH = "IndexedDataset: raised by {} for one of samples [20, 21, 22, 23, 24, 25, ...]"
 CASES = {
     "one by one": (loader_of(OneByOne()), NOTE),
     "a batch": (loader_of(Batched()), BATCH.format("Batched")),

@@ -27,7 +27,6 @@ from pinfeed.samplers.order_sampler import ROUNDS, permutation, random_keys
 _BUCKET_STEPS = 16  # steps whose rows are sorted together to balance ranks
 _MAX_TOKENS = 2**31 - 1  # of a batch: cu_seqlens are int32
 _MAX_DOCUMENTS = 2**32 - 2
-_MAX_BEST_FIT = 2**26  # tokens per row: tables of best fit have three numbers per token
 
 
 class PackLosses(NamedTuple):
@@ -179,12 +178,6 @@ class PackSampler(EpochSampler):
             raise ValueError(f"{name}: lengths must have a sum less than 2**62 to be wrapped")
         self._checksum = zlib.crc32(self._totals.data)
         self._used, self._dropped = self._losses()
-        rooms = rounded_up(self._used, self.documents_multiple_of)
-        if strategy == "best_fit" and self.seq_length > _MAX_BEST_FIT < rooms.sum(dtype=np.float64):
-            raise ValueError(
-                f"{name}: seq_length must be at most 2**26 for strategy='best_fit', whose memory grows with "
-                f"it, got {self.seq_length}; pass strategy='first_fit'"
-            )
         self.batches(0)  # raises if a rank has none
 
     @property

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import operator
 import os
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -401,10 +401,8 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
             for index in indices:
                 samples.append(self.dataset[index])
         except Exception as error:
-            batch = ", ".join(map(str, [*indices][:8]))
-            which = f"sample {index}" if index is not None else f"one of samples {batch}"
-            which += ", ..." if index is None and len(indices) > 8 else ""
-            self._say_which(error, which)
+            batch = f"one of samples {reprlib.repr([*indices])}"
+            self._say_which(error, batch if index is None else f"sample {index}")
             raise
         return samples
 
@@ -416,8 +414,6 @@ def _split_indices(indices: Any) -> tuple[Any, int | None, Packing | None, Any]:
     """Splits a sampler's indices into plain indices, epoch, packing and copies."""
     if type(indices) is not list and isinstance(indices, IndexBatch):
         return indices.indices, indices.epoch, indices.packing, indices.copies
-    if isinstance(indices, list) and indices and type(indices[0]) is IndexBatch:
-        operator.index(indices[0])  # raises, and names the argument for the sampler
     return indices, None, None, None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from pinfeed.arguments import known_length
 from pinfeed.imports import add_note
 
 _NAME_LENGTH = 200  # in messages, because a shard may be a large array
@@ -61,10 +62,7 @@ class StreamSource:
     @property
     def size(self) -> int | None:
         """The number of shards; without shards, the number of samples, if known."""
-        try:
-            return len(self._source)
-        except Exception:  # noqa: BLE001, a custom __len__ may raise anything
-            return None
+        return known_length(self._source)
 
     @property
     def shards(self) -> int:
