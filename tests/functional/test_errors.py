@@ -70,7 +70,7 @@ BAD_ARGUMENTS = {
     "dtype float64": ({"dtype": np.float64}, TypeError, "dtype", "float16", "float64"),
     "dtype uint8": ({"dtype": torch.uint8}, TypeError, "dtype", "float16", "uint8"),
     "dtype unknown": ({"dtype": "nope"}, TypeError, "dtype", "nope"),
-    "dtype bfloat16": ({"dtype": torch.bfloat16}, TypeError, "bfloat16", "tensor"),
+    "dtype bfloat16": ({"dtype": torch.bfloat16}, TypeError, "out must have dtype bfloat16"),
     "input": ({"input": "HCW"}, ValueError, "input", "NHWC", "'NHCW'"),
     "output": ({"output": "NHW"}, ValueError, "output", "NCHW", "'NHWC', got 'NHW'"),
     "clips": ({"input": "NTHWC"}, ValueError, "output", "['NCTHW', 'NTCHW', 'NTHWC']", "'NCHW'"),
@@ -89,6 +89,11 @@ def test_normalize_arguments(bad):
         *words,
     )
     assert (out == 7).all()
+
+
+def test_numpy_has_no_bfloat16():
+    words = "normalize: NumPy has no bfloat16; pass tensors", "float16"
+    check(lambda: pinfeed.functional.normalize(IMAGES, dtype=torch.bfloat16), TypeError, *words)
 
 
 BAD_PERMUTATIONS = {

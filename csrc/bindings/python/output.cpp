@@ -9,6 +9,7 @@
 
 #include "bindings/python/imported.h"
 #include "bindings/python/mapped_file.h"
+#include "bindings/python/scalar_types.h"
 #include "bindings/python/torch_exchange.h"
 #include "runtime/buffer_pool.h"
 
@@ -63,6 +64,7 @@ OutputRequest OutputRequest::elsewhere() const {
 Output make_output(const OutputRequest& request, const Shape& shape, DType dtype,
                    const std::string& function, const Shape* alternative) {
   if (request.target.is_none()) {
+    if (!request.as_tensor) require_numpy_has(dtype, function);
     void* data = acquire(checked_bytes(shape, dtype, function), shape, function);
     py::object array =
         request.as_tensor ? pooled_tensor(shape, dtype, data) : pooled_ndarray(shape, dtype, data);

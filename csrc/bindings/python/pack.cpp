@@ -104,7 +104,6 @@ py::tuple join(py::object source, py::object offsets, py::object indices, py::ob
   samples.prepare(out_dtype, scale, worth_streaming(bytes));
 
   const OutputRequest request(std::move(target), samples.is_tensor());
-  if (!request.as_tensor) require_numpy_has(out_dtype, function);
   const Output out = make_output(request, shape, out_dtype, function);
   const Output written =
       make_output(request, Shape{static_cast<std::int64_t>(count) + 1}, kInt64, function);

@@ -243,7 +243,6 @@ py::tuple pad(py::object source, py::object offsets, py::object indices, const P
     return kernels::block_axis(samples.shape(i).data(), boxes.box.data(), samples.axes());
   });
 
-  if (!request.as_tensor) require_numpy_has(out_dtype, function);
   const OutputRequest elsewhere = request.elsewhere();
   const Output out = make_output(request, shape, out_dtype, function);
   if (request.is_given()) samples.require_apart(out, bytes, function);

@@ -104,11 +104,6 @@ def normalize(
     name = dtype_name(dtype, "normalize")
     if name not in _IMAGE_DTYPES:
         raise TypeError(f"normalize: dtype must be one of {_IMAGE_DTYPES}, got {name}")
-    if name == "bfloat16" and not any(isinstance(a, torch.Tensor) for a in (images, out)):
-        raise TypeError(
-            "normalize: NumPy has no bfloat16; pass a tensor (torch.from_numpy(images)), "
-            "or dtype float16 or float32"
-        )
     require_out(out, "normalize")
     constants: Normalization = normalization(mean, std, scale, "normalize")
     if uses_torch_ops(images):

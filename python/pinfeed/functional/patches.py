@@ -311,12 +311,6 @@ def patchify(
         raise TypeError(
             f"patchify: images must be a list of images, or one array of them, got {images!r}"
         )
-    if dtype_name(dtype, "patchify") == "bfloat16" and not isinstance(
-        next(iter(images), torch.empty(0)), torch.Tensor
-    ):
-        raise TypeError(
-            "patchify: NumPy has no bfloat16; pass tensors, or dtype float16 or float32"
-        )
     if patching.constants.is_doubtful:
         patching.constants.warn_of_units(images, "patchify: images")
     if "T" not in patching.input:
