@@ -260,9 +260,8 @@ def test_no_images(make, input, output):
     assert pinfeed.functional.permute(images, input, output).shape == expected
     if "C" in input:
         field = pinfeed.Image(0.5, 0.25, input=input[1:], output=output[1:])
-        assert (
-            field.apply(torch.as_tensor(images), None, pinfeed.FieldContext("x")).shape == expected
-        )
+        tensor = torch.as_tensor(images)
+        assert field.apply(tensor, tensor, pinfeed.FieldContext("x")).shape == expected
         with pytest.raises(ValueError, match="channels, one for each value of mean and std, got"):
             pinfeed.functional.normalize(images, [0.5, 0.5], input=input, output=output)
 
