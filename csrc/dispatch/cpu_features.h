@@ -12,4 +12,7 @@ bool cpu_has_avx512();  // also AVX-512 F and BW
 // cache.
 bool worth_streaming(std::size_t bytes);
 
+// The same for converted pixels, which some CPUs stream more slowly than they store them.
+bool worth_streaming_pixels(std::size_t bytes);
+
 }  // namespace pinfeed::dispatch

@@ -138,7 +138,7 @@ py::object write_values(Images& images, const BatchRequest& request, const Image
       .out = out.data,
       .out_layout = axes.back() == 'C' || out.is_alternative ? ImageLayout::hwc : ImageLayout::chw,
       .out_type = pixel_type(dtype),
-      .streaming = worth_streaming(bytes),
+      .streaming = worth_streaming_pixels(bytes),
       .padding = padding,
       .frames = axes.starts_with("CT") ? static_cast<std::size_t>(images.frames()) : 1,
       .in_type = item_type(images.dtype(), dtype),

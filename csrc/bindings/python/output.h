@@ -57,5 +57,6 @@ inline std::size_t checked_bytes(const Shape& shape, DType dtype, const std::str
 std::int64_t rounded_up(std::int64_t size, std::int64_t multiple, const std::string& name);
 
 using dispatch::worth_streaming;
+using dispatch::worth_streaming_pixels;
 
 }  // namespace pinfeed::bindings

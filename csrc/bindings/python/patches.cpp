@@ -244,7 +244,7 @@ class Patches {
         .out = out,
         .out_layout = format_.output.back() == 'C' ? ImageLayout::hwc : ImageLayout::chw,
         .out_type = pixel_type(dtype),
-        .streaming = worth_streaming(bytes),
+        .streaming = worth_streaming_pixels(bytes),
         .in_type = item_type(images_.dtype(), dtype)};
     const auto write = [&](std::size_t begin, std::size_t end) {
       const Clip& last = clips_[end - 1];

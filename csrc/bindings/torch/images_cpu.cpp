@@ -34,7 +34,7 @@ void write_on_cpu(const NormalizeCall& call) {
       .out = batch.out,
       .out_layout = batch.layout,
       .out_type = batch.type,
-      .streaming = dispatch::worth_streaming(bytes),
+      .streaming = dispatch::worth_streaming_pixels(bytes),
   };
   const std::size_t rows = work.count * work.height;
   run_rows(rows, bytes / rows, [&](std::size_t begin, std::size_t end) {
