@@ -102,9 +102,7 @@ def test_bad_loaders_and_arguments(loader, keywords, kind, message):
         list(pinfeed.to_tensorflow(loader, **keywords))
 
 
-def test_where_and_how_long(tf):
-    with pytest.raises(RuntimeError, match="must be called where TensorFlow executes eagerly"):
-        tf.function(lambda: pinfeed.to_tensorflow([X]))()
+def test_a_batch_of_another_shape_than_the_signature(tf):
     dataset = pinfeed.to_tensorflow([X, X[:1]], signature=tf.TensorSpec((2, 3)))
     message = re.escape("batch 1: expected shape (2, 3), got (1, 3)")
     with pytest.raises(tf.errors.OpError, match=message):

@@ -22,7 +22,7 @@ from pinfeed.arguments import (
 from pinfeed.collation.collate import Collate
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.ranks import checked_ranks, ranks_now
-from pinfeed.samplers.shuffle import ShuffleSampler
+from pinfeed.samplers.order_sampler import ShuffleSampler
 from pinfeed.sources.dataset import ArrayDataset, IndexedDataset
 
 # Options of DataLoader that from_numpy sets itself, with their alternatives.

@@ -90,11 +90,6 @@ def to_tensorflow(
     require_loader(loader, "to_tensorflow")
     require_flags("to_tensorflow", in_memory=in_memory)
     tf = import_extra("tensorflow", "tensorflow")
-    if not tf.executing_eagerly():
-        raise RuntimeError(
-            "to_tensorflow: must be called where TensorFlow executes eagerly, got a call inside of a graph; "
-            "create the dataset outside of the tf.function"
-        )
     # This module imports TensorFlow.
     from pinfeed.exports.to_tensorflow.signature import Signature, varying_axes
 
