@@ -406,7 +406,6 @@ def pad(
     target: _Target,
     name: str,
     threads: int,
-    argument: str = "",
     *,
     lengths: bool,
     mask: str,
