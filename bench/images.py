@@ -166,7 +166,7 @@ def image_kinds():
     )
 
 
-@workload(at_least(10, "torchvision v2 per image + copy into a canvas"))
+@workload(at_least(10, "torchvision v2 per image + copy into zeros"))
 def mixed_sizes():
     """32 images of 100–500 pixels a side, normalized and padded."""
     sides = np.random.default_rng(0).integers(100, 501, (32, 2))

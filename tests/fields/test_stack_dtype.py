@@ -238,3 +238,25 @@ def test_numbers_that_do_not_fit():
     )
     with pytest.raises(ValueError, match=r"x.*: expected integers that uint8 can hold, got 300"):
         Stack(torch.uint8).apply(torch.tensor(300), None, pinfeed.FieldContext("x"))
+
+
+def test_integers_beside_float16():
+    small, large = np.array([65519]), np.array([70000])
+    half = np.array([1], np.float16)
+    with pytest.raises(ValueError, match=r"sample 1: expected integers that fit in float16.*70000"):
+        Collate()([half, large])
+    with pytest.raises(ValueError, match=r"sample 0: .* takes both"):
+        Collate({"x": Stack()})([{"x": -large}, {"x": half}])
+    assert Collate()([half, small]).tolist() == [[1], [65504]]
+    assert Collate()([half * np.inf, small]).tolist() == [[np.inf], [65504]]
+    large.flags.writeable = False
+    for order in ([half, large], [torch.from_numpy(half), torch.tensor([70000])]):
+        assert Collate(Stack(torch.float32))(order).tolist() == [[1], [70000]]
+    with pytest.raises(ValueError, match="sample 1"):
+        Collate(Stack(torch.float16))([half, large])
+
+
+def test_mixed_numbers():
+    for numbers in ([1, 2.5, True], [2.5, 1], [True, 2]):
+        expected = torch.utils.data.default_collate(numbers)
+        assert_same(Collate()(numbers), expected)

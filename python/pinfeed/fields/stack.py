@@ -139,6 +139,11 @@ class Stack(Field):
             for _, value in entries(sample):  # samples can be containers here
                 if not _is_its_values(value, value is not sample):
                     self._refuse(value, position, first, context)
+        # Of several dtypes: torch would promote them first, int64 and float16 to float16.
+        are_arrays = self.dtype is not None and {*map(type, samples)} <= PLAIN_ARRAYS
+        are_cast = are_arrays and len({str(sample.dtype) for sample in samples}) > 1
+        if are_cast:
+            samples = [self._cast_alone(one, i, context) for i, one in enumerate(samples)]
         try:
             with torch.device("cpu"):  # numbers would become tensors of the default device
                 batch = default_collate(samples)  # type: ignore[arg-type] # any sequence will do
@@ -157,13 +162,22 @@ class Stack(Field):
             if type(first) is torch.Tensor and refusal is None:
                 self._stack(samples, None, context)  # raises, and says which sample differs
             raise refusal or type(error)(Problem(context.name, str(error))) from error
-        if self.dtype is not None:
+        if self.dtype is not None and not are_cast:
             batch = self._cast(batch, first, context)
         for position, sample in enumerate(() if are_numbers else samples):
             if not _carries(batch, sample):
                 self._refuse(sample, position, first, context)
-        pin = context.pin
-        return as_output(batch, pin) if pin and isinstance(batch, torch.Tensor) else batch
+        if not isinstance(batch, torch.Tensor):
+            return batch
+        if batch.dtype == torch.float16 and batch.isinf().any():
+            for position, sample in enumerate(samples):
+                is_integer = "int" in str(getattr(sample, "dtype", ""))
+                if is_integer and (most := max(int(sample.max()), -int(sample.min()))) >= 65520:
+                    expected = "integers that fit in float16, the dtype of other samples"
+                    problem = Problem(context.name, expected, str(most), sample=position)
+                    problem.hint = "Stack(torch.float32) takes both"
+                    raise ValueError(problem)
+        return as_output(batch, context.pin) if context.pin else batch
 
     def _refuse(self, value: Any, position: int, first: Any, context: FieldContext) -> None:
         """Raises TypeError for a sample that carries more than its values, or has none."""
@@ -182,6 +196,17 @@ class Stack(Field):
                 problem = Problem.of(error) or problem
         problem.sample = position
         raise TypeError(problem)
+
+    def _cast_alone(self, sample: Any, position: int, context: FieldContext) -> torch.Tensor:
+        """Casts one array or tensor."""
+        try:
+            if isinstance(sample, np.ndarray):
+                return self._stack([sample], None, context)[0]
+            return self._cast(sample[None], sample, context)[0]
+        except (TypeError, ValueError) as error:
+            if problem := Problem.of(error):
+                problem.sample = position
+            raise
 
     def _cast(self, batch: Any, first: Any, context: FieldContext) -> torch.Tensor:
         """Casts a batch that torch stacked."""
