@@ -129,7 +129,8 @@ class Augmentation:
                 raise ValueError(
                     "Image: fill needs a crop, a resize or padding in augment; pass one, or leave fill out"
                 )
-        for number in fill or [n for step in self._steps for n in _fill_of(step)]:
+        fills = [getattr(step, "fill", 0) for step in self._steps]
+        for number in fill or [n for own in fills for n in checked_fill(own, "Image: fill")]:
             if not dtype.is_floating_point and number != round(number):
                 raise ValueError(
                     f"Image: fill must be an integer, because dtype={dtype} keeps the values of integers, "
@@ -215,7 +216,3 @@ class Augmentation:
             f"without augment to fields, which normalizes on the device{unit}"
         )
         raise TypeError(Problem(name, wrong, hint=hint))
-
-
-def _fill_of(step: Any) -> list[float]:
-    return checked_fill(getattr(step, "fill", 0), "Image: fill")

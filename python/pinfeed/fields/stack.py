@@ -262,14 +262,11 @@ def _other_than_numbers(sample: Any) -> type | None:
     return None if is_number else type(sample)
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
-
-
 def _is_its_values(value: Any, is_part: bool) -> bool:
     """Whether a tensor of the values loses nothing; `_carries` checks tensor subclasses."""
     if isinstance(value, torch.Tensor):
-        return _is_dense(value) and not (is_part and _attributes(value))
+        is_sparse = value.layout != torch.strided or value.is_nested or value.is_quantized
+        return not is_sparse and not (is_part and _attributes(value))
     if type(value) in _PLAIN:
         return True
     if isinstance(value, int | float):

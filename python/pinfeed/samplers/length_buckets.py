@@ -207,7 +207,11 @@ class LengthBucketSampler(EpochSampler):
         count, bucket = len(self._padded_lengths), self._bucket()
         keys = random_keys(self.seed, (epoch,), 2 * ROUNDS)
         order = permutation(count, keys[:ROUNDS]) if self.shuffle else np.arange(count)
-        return order[_bucket_order(self._padded_lengths[order], bucket)] if bucket > 1 else order
+        if bucket == 1:
+            return order
+        # Alternately up and down: lengths continue where a batch has samples of two buckets.
+        lengths, buckets = self._padded_lengths[order], np.arange(count) // bucket
+        return order[np.lexsort((np.where(buckets % 2 == 0, lengths, -lengths), buckets))]
 
     def _ordered_cuts(
         self, epoch: int
@@ -247,7 +251,10 @@ class LengthBucketSampler(EpochSampler):
         count, batch_size, max_tokens = len(self._padded_lengths), self._batch_size, self.max_tokens
         samples = count if batch_size is None else batch_size
         if max_tokens is not None:
-            samples = min(samples, max_tokens * count // _sum(np.maximum(self._padded_lengths, 1)))
+            sizes = np.maximum(self._padded_lengths, 1)
+            # By 32-bit halves, because the sum of a few large sizes exceeds 64 bits.
+            total = (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
+            samples = min(samples, max_tokens * count // total)
         limit = max(count // 4, samples) if self.shuffle else count
         return max(2, min(samples * self.bucket_batches, limit, count))
 
@@ -270,20 +277,6 @@ class _Plan(NamedTuple):
     cuts: npt.NDArray[np.int64]
     # int64: batch numbers in the order in which ranks take them in turn.
     batches: npt.NDArray[np.int64]
-
-
-def _sum(sizes: npt.NDArray[np.int64]) -> int:
-    # Sum 32-bit halves separately, because the sum of a few large sizes exceeds 64 bits.
-    return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())
-
-
-def _bucket_order(lengths: npt.NDArray[np.int64], bucket: int) -> npt.NDArray[np.int64]:
-    """Returns the order that sorts every ``bucket`` neighbors, alternately up and down.
-
-    Lengths then continue at bucket boundaries, where a batch may have samples of both buckets.
-    """
-    buckets = np.arange(len(lengths)) // bucket
-    return np.lexsort((np.where(buckets % 2 == 0, lengths, -lengths), buckets))
 
 
 def _cut(

@@ -256,8 +256,8 @@ class RaggedColumn(ArrayColumn):
     def result(self, samples: int) -> Any:
         if self._files is not None:
             return RaggedArray.open(os.path.join(self._files.path, self._name))
-        values = self._values.take(int(self._offsets[samples]))
-        return RaggedArray(values, self._offsets.take(samples + 1))
+        offsets = self._offsets.take(samples + 1)
+        return RaggedArray(self._values.take(int(offsets[-1])), offsets)
 
 
 class TextColumn(RaggedColumn):

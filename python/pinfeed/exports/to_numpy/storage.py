@@ -85,22 +85,18 @@ class Memory:
                 self.reserve(max(rows, _GROWTH * len(self._map) // self._row_bytes))
             except MemoryError:
                 self.reserve(rows)
-        return self._view(0, len(self._map) // self._row_bytes if self._row_bytes else rows)
-
-    def __getitem__(self, number: int) -> Any:
-        """Returns one row."""
-        return self._view(number, 1)[0]
+        return self._view(len(self._map) // self._row_bytes if self._row_bytes else rows)
 
     def take(self, rows: int) -> npt.NDArray[Any]:
         """Returns the first rows as an array, and frees the rest of the memory."""
         self._capacity = None
         with contextlib.suppress(BufferError, SystemError, AttributeError):  # can't be resized
             self._map.resize(max(1, rows * self._row_bytes))
-        return self._view(0, rows)
+        return self._view(rows)
 
-    def _view(self, start: int, rows: int) -> npt.NDArray[Any]:
-        items, offset = rows * math.prod(self.row), start * self._row_bytes
-        return np.frombuffer(self._map, self.dtype, items, offset).reshape(rows, *self.row)
+    def _view(self, rows: int) -> npt.NDArray[Any]:
+        items = rows * math.prod(self.row)
+        return np.frombuffer(self._map, self.dtype, items).reshape(rows, *self.row)
 
 
 def require_memory(size: int, subject: str) -> None:
