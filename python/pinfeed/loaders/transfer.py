@@ -12,9 +12,10 @@ import torch
 from typing_extensions import override
 
 from pinfeed import structure
+from pinfeed.arguments import rounded_up
 from pinfeed.collation.plan import Entry
 from pinfeed.functional.torch_ops import has_kernels
-from pinfeed.memory.staging import StagingBuffers, aligned
+from pinfeed.memory.staging import ALIGNMENT, StagingBuffers
 
 # Sequences that are not containers of entries.
 _WHOLE = (torch.Tensor, torch.Size, range, bytearray, memoryview)
@@ -220,7 +221,7 @@ class _TensorCopy:
     def place(self, start: int) -> int:
         """Sets its offset in the staging buffer; returns the next free offset."""
         self._start = start
-        return aligned(start + self.size)
+        return int(rounded_up(start + self.size, ALIGNMENT))
 
     def within(self, typed: dict[torch.dtype, torch.Tensor]) -> torch.Tensor:
         """Returns its part of a buffer, given by dtype, as a tensor like the source."""

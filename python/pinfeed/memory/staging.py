@@ -11,7 +11,7 @@ import torch
 from pinfeed.memory.outputs import pinned_empty, torch_pinned
 
 # The alignment of torch's own tensors, which kernels may rely on.
-_ALIGNMENT = 512
+ALIGNMENT = 512
 
 # Devices with a single stream, where copies can't overlap with other work.
 _WITHOUT_STREAMS = ("mps",)
@@ -143,11 +143,6 @@ class StagingBuffers:
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.wait()
-
-
-def aligned(size: int) -> int:
-    """Rounds a size up to the next offset where a tensor may begin in a buffer."""
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 @functools.cache

@@ -247,7 +247,7 @@ class EpochSampler(Sampler[Any]):
         """
         batches = checked_integer(batches, f"{self._name}: batches", 0)
         last = self._pass
-        if not last.has_begun:
+        if not (last.is_running or last.yielded or last.finished):
             return self.state_dict()
         is_over = batches > self.batches(last.epoch, last.start)
         return self._state(_Pass(last.epoch, last.start, batches, is_over))
@@ -367,10 +367,6 @@ class _Pass:
     yielded: int = 0  # number of batches that this rank has yielded
     finished: bool = False  # whether the pass has ended by exhaustion
     is_running: bool = False
-
-    @property
-    def has_begun(self) -> bool:
-        return self.is_running or self.yielded > 0 or self.finished
 
 
 #: The hint for a framework that recreates the sampler with its own arguments.

@@ -200,7 +200,10 @@ def _host_array(array: Any, where: str) -> Array:
     if isinstance(array, np.generic):
         return np.asarray(array)
     if is_plain(array):
-        return _number_array(array, where)
+        numbers = np.asarray(array)
+        if numbers.dtype.kind in "US":
+            raise TypeError(f"{where}: expected numbers, got {array!r}")
+        return numbers.astype(_PYTHON_DTYPES.get(numbers.dtype, numbers.dtype))
     array = plain(array, where)
     if isinstance(array, np.ndarray):
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -211,13 +214,6 @@ def _host_array(array: Any, where: str) -> Array:
         return array.numpy()
     except TypeError as error:
         raise _unknown(array.dtype, where) from error
-
-
-def _number_array(numbers: Any, where: str) -> Array:
-    array = np.asarray(numbers)
-    if array.dtype.kind in "US":
-        raise TypeError(f"{where}: expected numbers, got {numbers!r}")
-    return array.astype(_PYTHON_DTYPES.get(array.dtype, array.dtype))
 
 
 def _tensorflow_dtype(array: Array, where: str) -> Any:

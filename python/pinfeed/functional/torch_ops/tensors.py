@@ -165,7 +165,10 @@ def traced_normalize(
     """
     op = torch.ops.pinfeed.normalize_images
     options = {key: value for key, value in options.items() if value is not None}
-    options["dtype"] = _torch_dtype(dtype)
+    if not isinstance(dtype, torch.dtype):  # the op rejects other dtypes than images can have
+        is_bfloat16 = isinstance(dtype, str) and dtype == "bfloat16"
+        dtype = getattr(torch, "bfloat16" if is_bfloat16 else np.dtype(dtype).name)
+    options["dtype"] = dtype
     return _written(op(images, _listed(mean), _listed(std), **options), out, "normalize")
 
 
@@ -188,14 +191,6 @@ def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> t
     return out.copy_(result)
 
 
-def _torch_dtype(dtype: Any) -> Any:
-    """`pinfeed.arguments.dtype_name` for traced code; the op rejects other dtypes."""
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    name = dtype if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).name
-    return getattr(torch, name)
-
-
 def _listed(values: Any) -> list[float] | None:
     if values is None:
         return None
@@ -216,18 +211,9 @@ def _call(op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
         return op(*args, **kwargs)
     except RuntimeError as error:
         if _FAILED_TO_ALLOCATE in str(error):
-            _allocate_output(op, args, kwargs)
+            fake = op(*(a.to("meta") if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+            options = {"dtype": fake.dtype, "device": args[0].device}
+            torch.empty_strided(
+                fake.shape, fake.stride(), **options
+            )  # its own error, if it can't either
         raise  # torch could allocate it by now, or the error has another cause
-
-
-def _allocate_output(
-    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Allocates the output with torch, which raises ``torch.OutOfMemoryError`` if it can't."""
-    device = next(arg.device for arg in args if isinstance(arg, torch.Tensor))
-    fake = op(*map(_on_meta, args), **kwargs)
-    torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=device)
-
-
-def _on_meta(argument: Any) -> Any:
-    return argument.to("meta") if isinstance(argument, torch.Tensor) else argument
