@@ -29,11 +29,12 @@ ALONE = re.compile(
     r"<!-- runs (?:in a process of its own|(?P<ranks>on two ranks))(?:, with (?P<library>\w+))? -->\n"
 )
 
-# Ray and Lightning warn about themselves, Lightning about torch, and torch's compiler about torch.
+# Ray and Lightning warn about themselves, Lightning, torchdata and torch's compiler about torch.
 FILTERS = collections.defaultdict(
     lambda: "pass",
     ray="warnings.filterwarnings('ignore', module='ray|lightning|torch')",
     lightning="warnings.filterwarnings('ignore', module='lightning|torch')",
+    torchdata="warnings.filterwarnings('ignore', \"'set_vital' is deprecated\")",
     torch="warnings.filterwarnings('ignore', module='torch')",
 )
 

@@ -11,7 +11,7 @@ arrays = {"x": np.zeros((1000, 8), np.float32), "row": np.arange(1000)}
 rows = []
 
 
-class Passes:
+class WithoutLength:
     """A loader without a length, so that Trainer counts only steps."""
 
     def __init__(self, loader):
@@ -55,7 +55,7 @@ def train(batch_size, max_steps, checkpoint=None):
     trainer = transformers.Trainer(
         Regression(8, 1), arguments, callbacks=[SaveLoader(loader)]
     )
-    trainer.get_train_dataloader = lambda: Passes(loader)
+    trainer.get_train_dataloader = lambda: WithoutLength(loader)
     trainer.train(resume_from_checkpoint=checkpoint)
 
 
