@@ -31,9 +31,7 @@ class RandomErasing(Transform):
         ...     p=1, scale=(0.1, 0.1), ratio=(1, 1), value=9
         ... )
         >>> image = pinfeed.Image(scale=1, augment=erasing)
-        >>> batch = pinfeed.Collate(image, seed=0)(
-        ...     pinfeed.ArrayDataset(np.zeros((5, 10, 10, 1), np.uint8)).__getitems__([0, 1])
-        ... )
+        >>> batch = pinfeed.Collate(image)([np.zeros((10, 10, 1), np.uint8)] * 2)
         >>> (batch == 9).sum((1, 2, 3))
         tensor([9, 9])
     """

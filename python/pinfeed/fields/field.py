@@ -72,7 +72,7 @@ class FieldContext(NamedTuple):
 
 
 class Field(ABC):
-    """Base class of fields. A field makes the batch of one entry of the samples.
+    """Base class of fields. A field says how one entry of the samples is batched.
 
     Subclasses implement `collate`. They must be stateless and picklable, because any worker or thread
     can call them.
@@ -85,8 +85,8 @@ class Field(ABC):
         pads: Whether the field pads samples to the longest one.
         varying_axes: Axes of the batch whose length depends on its largest sample.
         byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
-        augments: Whether the field transforms samples and needs `FieldContext.random_state`.
-        is_random: Whether the transform draws random numbers.
+        augments: Whether the field transforms samples and reads `FieldContext.random_state`.
+        is_random: Whether it draws random numbers; True suffices to get a `FieldContext.random_state`.
 
     Example:
         >>> class Length(pinfeed.Field):

@@ -53,8 +53,8 @@ def normalize(
     """Converts, normalizes and permutes a batch of images or clips in one pass.
 
     Every value becomes ``(x * scale - mean) / std``, computed as
-    ``fma(float(x), scale / std, -mean / std)`` with constants rounded to float32 once; 16-bit
-    results are that float32, rounded to even. Values are the same on every machine.
+    ``fma(float(x), scale / std, -mean / std)`` with both constants rounded to float32; 16-bit
+    results are rounded once more, to nearest even. Values are the same on every machine.
 
     Args:
         images: Array of uint8, uint16, int16, float16, bfloat16 or float32, in the layout ``input``,

@@ -313,7 +313,7 @@ def unpad(
 
     Args:
         padded: Padded batch (B, L, ...), an ndarray or a tensor on any device; or a `Padded` with
-            lengths, which knows its axes if it comes from `Image`, and its side if from `pad` or `Pad`.
+            lengths. One from `Image` knows its axes, and one from `pad` or `Pad` its side.
         lengths: Lengths of the samples, integers (B,), or (B, n) for n axes; not needed for a `Padded`.
         side: Side of the padding. None: the side of a `Padded` (``"right"`` if you created it), else
             ``"right"``.

@@ -69,9 +69,9 @@ def set_worker_memory_limit(max_bytes: int | None) -> None:
     """Limits the shared memory that the workers of each DataLoader use for batches.
 
     The workers share the limit evenly. A worker that reaches its share waits until the main process
-    releases a batch. If the main process has read everything and holds all of its batches, the worker
-    raises MemoryError after half a minute. Running workers apply a new limit from their next batch on,
-    but keep memory that they already use.
+    releases a batch. If the main process has received all of the worker's batches and releases none, the
+    worker raises MemoryError after half a minute. Running workers apply a new limit from their next batch
+    on, but keep memory that they already use.
 
     Args:
         max_bytes: Limit in bytes, at least 1 MiB. None, the default, is half of the memory that is free

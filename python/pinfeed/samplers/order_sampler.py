@@ -141,7 +141,8 @@ class ShuffleSampler(OrderSampler):
     `set_epoch` sets it. Batches carry the epoch to `Collate`. A sampler serves one loop at a time; use
     one per thread.
 
-    With several ranks, the samples of a step are consecutive in the order, and each rank takes its part.
+    With several ranks, the samples of a step are consecutive in the epoch's order: the first part is rank
+    0's, the next part rank 1's, and so on.
 
     Args:
         dataset: Number of samples, or a dataset with a length.

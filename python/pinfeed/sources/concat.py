@@ -41,8 +41,8 @@ class ConcatArray(Source):
 
     For paths, only the file headers are read at first. A file is opened when its rows are read, and at
     most 256 files are open at a time. A batch that reads a modified, replaced or truncated file
-    raises OSError; if it spans more than 8 files, up to a second late. Any number of threads may read the
-    array at once.
+    raises OSError. If the batch spans more than 8 files, the error can come up to a second late. Any
+    number of threads may read the array at once.
 
     ``concat[i]`` is a view, or a copy if the part is a path; negative indices count from the end.
 

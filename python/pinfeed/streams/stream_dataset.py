@@ -75,9 +75,9 @@ class StreamDataset(IterableDataset[Any]):
     All workers must see the same shards in the same order, so sort directory listings. The order of
     samples depends on the rank and worker counts.
 
-    **Sources that shard by themselves** lose samples. If yours shards over ranks, as after
-    ``split_dataset_by_node``, pass ``rank=0, world_size=1``. A torch ``IterableDataset`` can shard over
-    workers, so with several workers it raises TypeError.
+    **A source that shards by itself** would be sharded twice, and lose samples. If yours shards over
+    ranks, as after ``split_dataset_by_node``, pass ``rank=0, world_size=1``. A torch ``IterableDataset``
+    can shard over workers, so with several workers it raises TypeError.
 
     **Resuming.** torchdata's ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are
     not opened again; the current shard is read again from its beginning. To refill a shuffle buffer of n
