@@ -114,13 +114,9 @@ def test_rows_in_another_order(dataset):
 def test_bad_datasets(dataset):
     with pytest.raises(ValueError, match=r"has a transform, .*with_format\(None\)"):
         ArrayDataset.from_arrow(dataset.with_transform(lambda batch: batch))
-    with pytest.raises(
-        TypeError, match=r"got datasets\.DatasetDict; choose a split: table\['train'\]"
-    ):
+    with pytest.raises(TypeError, match=r"got DatasetDict; choose a split: table\['train'\]"):
         ArrayDataset.from_arrow(datasets.DatasetDict(train=dataset))
-    with pytest.raises(
-        TypeError, match=r"got datasets\.IterableDataset; StreamDataset takes streams$"
-    ):
+    with pytest.raises(TypeError, match=r"got IterableDataset; StreamDataset takes streams$"):
         ArrayDataset.from_arrow(dataset.to_iterable_dataset())
 
 

@@ -196,11 +196,9 @@ class _RowSampler(ShuffleSampler):
     @property
     @override
     def draw_epoch(self) -> Callable[[], int] | None:
-        return _drawn_epoch if self._draws_epochs and self.world_size == 1 else None
-
-
-def _drawn_epoch() -> int:
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        if not self._draws_epochs or self.world_size > 1:
+            return None
+        return lambda: int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
 
 def _require_no_other_order(seed: int | None, world_size: int) -> None:

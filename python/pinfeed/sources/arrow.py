@@ -51,7 +51,7 @@ def table_columns(
     if not isinstance(table, pa.Table | pa.RecordBatch):
         text = (
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset, a "
-            f"DataFrame or the path of a Parquet file, got {_type_name(table)}"
+            f"DataFrame or the path of a Parquet file, got {type(table).__name__}"
         )
         raise TypeError(f"{text}{_table_of(table)}")
     arrays = {}
@@ -98,17 +98,13 @@ def _table_of(value: Any) -> str:
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(value, datasets.IterableDataset):
         return "; StreamDataset takes streams"
+    if datasets is not None and isinstance(
+        value, datasets.DatasetDict | datasets.IterableDatasetDict
+    ):
+        return "; choose a split: table['train']"
     is_of_dicts = isinstance(value, list) and {*map(type, value)} == {dict}
     call = "pyarrow.Table.from_pylist(x)" if is_of_dicts else as_table(value)
     return f"; pass {call}" if call else ""
-
-
-def _type_name(table: Any) -> str:
-    kind = type(table)
-    if kind.__module__.partition(".")[0] != "datasets":
-        return kind.__name__
-    hint = "; choose a split: table['train']" if isinstance(table, dict) else ""
-    return f"datasets.{kind.__name__}{hint}"
 
 
 def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | ConcatArray:

@@ -202,7 +202,17 @@ class RaggedColumn(ArrayColumn):
                 f"{self.where}: expected a JaggedBatch, or a Padded with lengths, as in batch 0, "
                 f"got {type(entry).__name__}"
             )
-        return _ragged_part(entry, self.where)
+        try:
+            if isinstance(entry, Padded):
+                parts = as_ndarray(entry.values, self.where), as_ndarray(entry.lengths, self.where)
+                side = _side(entry, *parts, self.where)
+                entry = JaggedBatch.from_padded(*parts, side=side)
+            values = as_ndarray(entry.values, self.where)
+            ragged = RaggedArray(values, as_ndarray(entry.offsets, self.where))
+        except (TypeError, ValueError) as error:
+            text = str(error).removeprefix(f"{self.where}: ")
+            raise type(error)(f"{self.where}: {text}") from error
+        return values[int(ragged.offsets[0]) : int(ragged.offsets[-1])], ragged.lengths
 
     @override
     def _check_first(self, dtype: np.dtype[Any]) -> None:
@@ -377,20 +387,6 @@ def plain(array: Any, where: str) -> npt.NDArray[Any] | torch.Tensor:
         raise TypeError(f"{where}: expected a tensor with values, got one on the meta device")
     check_plain(array, where)
     return array.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
-
-
-def _ragged_part(entry: Any, where: str) -> Part:
-    """Returns values and lengths of a batch of sequences; raises if they are inconsistent."""
-    try:
-        if isinstance(entry, Padded):
-            values, lengths = as_ndarray(entry.values, where), as_ndarray(entry.lengths, where)
-            side = _side(entry, values, lengths, where)
-            entry = JaggedBatch.from_padded(values, lengths, side=side)
-        values = as_ndarray(entry.values, where)
-        ragged = RaggedArray(values, as_ndarray(entry.offsets, where))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{where}: {str(error).removeprefix(f'{where}: ')}") from error
-    return values[int(ragged.offsets[0]) : int(ragged.offsets[-1])], ragged.lengths
 
 
 def _side(

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -190,12 +191,16 @@ def planned_batches(loader: Any) -> int | None:
     return known_length(sampler)
 
 
+_Advance = Callable[[int, int | None], None]
+
+
+def progress_bar(is_shown: bool, function: str) -> AbstractContextManager[_Advance]:
+    """Returns a function that adds samples, with their total if known, to a tqdm bar; or to nothing."""
+    return _tqdm_bar(function) if is_shown else contextlib.nullcontext(lambda *_: None)
+
+
 @contextlib.contextmanager
-def progress_bar(is_shown: bool, function: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yields a function that adds samples, with their total if known, to a tqdm bar; or to nothing."""
-    if not is_shown:
-        yield lambda samples, total: None
-        return
+def _tqdm_bar(function: str) -> Iterator[_Advance]:
     tqdm = import_extra("tqdm.auto", "progress").tqdm
     with tqdm(desc=function, unit=" samples", unit_scale=True) as bar:
 
