@@ -36,10 +36,10 @@ class LengthBucketSampler(EpochSampler):
     a few tenths of a second for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a
     time.
 
-    A group has 48 batches of similar lengths (24 in epochs of fewer than 1,536 batches, 8 in epochs of
-    fewer than 768). Ranks take batches in turn, so the batches of a step have similar lengths, always if
-    the number of ranks divides the group size. All ranks get the same number of batches: if the last step
-    has too few, it repeats batches of the step before or, with ``drop_last``, is dropped.
+    The batches of a step have similar lengths on all ranks, always if the number of ranks divides 48 (24
+    in epochs of fewer than 1,536 batches, 8 in epochs of fewer than 768). All ranks get the same number
+    of batches: if the last step has too few, it repeats batches of the step before or, with
+    ``drop_last``, is dropped.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
