@@ -9,22 +9,6 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 
-def write_some_rows(path, count):
-    """Writes a stand-in for a table of payments, one in twenty fraudulent."""
-    rng = np.random.default_rng(0)
-    fraud = rng.random(count) < 0.05
-    amount = rng.lognormal(3, 1, count) * (1 + 9 * fraud)
-    country = pa.array(rng.choice(["DE", "FR", "JP"], count))
-    columns = {
-        "id": np.arange(count),
-        "amount": amount.astype(np.float32),
-        "hour": rng.integers(0, 24, count).astype(np.int16),
-        "country": country.dictionary_encode(),
-        "fraud": fraud.astype(np.int64),
-    }
-    pa.parquet.write_table(pa.table(columns), path)
-
-
 class Model(nn.Module):
     """Two numbers, and an embedding of the country."""
 
@@ -81,8 +65,25 @@ def main():
         scored = pinfeed.to_numpy(predictions())
     pa.parquet.write_table(pa.table(scored), "scores.parquet")
     frauds = np.asarray(held_out["fraud"]) == 1
-    gap = scored["score"][frauds].mean() - scored["score"][~frauds].mean()
-    print(f"frauds score higher: {gap > 0.3}")  # frauds score higher: True
+    # the area under the ROC curve: how often a fraud has the higher score
+    higher = scored["score"][frauds][:, None] > scored["score"][~frauds]
+    print(f"AUC {higher.mean():.1f}")  # AUC 0.9
+
+
+def write_some_rows(path, count):
+    """Writes a stand-in for a table of payments, one in twenty fraudulent."""
+    rng = np.random.default_rng(0)
+    fraud = rng.random(count) < 0.05
+    amount = rng.lognormal(3, 1, count) * (1 + 9 * fraud)
+    country = pa.array(rng.choice(["DE", "FR", "JP"], count))
+    columns = {
+        "id": np.arange(count),
+        "amount": amount.astype(np.float32),
+        "hour": rng.integers(0, 24, count).astype(np.int16),
+        "country": country.dictionary_encode(),
+        "fraud": fraud.astype(np.int64),
+    }
+    pa.parquet.write_table(pa.table(columns), path)
 
 
 if __name__ == "__main__":

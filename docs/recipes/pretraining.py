@@ -14,20 +14,6 @@ SEQ_LENGTH, ROWS, VOCABULARY = 128, 8, 257
 END = 256  # the token that ends a document
 
 
-def documents():
-    """Yields a stand-in for a corpus: docstrings of Python's standard library."""
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:60]:
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                if text := ast.get_docstring(node):
-                    yield text
-
-
-def tokenize(text):
-    """A stand-in for a tokenizer: each byte is a token of 2 bytes."""
-    return np.array([*text.encode(), END], np.uint16)
-
-
 class Model(nn.Module):
     """One block of a transformer."""
 
@@ -73,7 +59,7 @@ def new_loader(tokens):
     dataset = pinfeed.ArrayDataset({"input_ids": pieces, "labels": pieces})
     collate = pinfeed.Collate(fields)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-    # For a GPU, leave out device.
+    # On a GPU, leave out device, and move the model there.
     return pinfeed.DeviceLoader(loader, device="cpu")
 
 
@@ -127,6 +113,20 @@ def main():
         if len(losses) == 80:
             break
     print(f"learns: {losses[-1] < 0.8 * losses[0]}")  # learns: True
+
+
+def documents():
+    """Yields a stand-in for a corpus: docstrings of Python's standard library."""
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:60]:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                if text := ast.get_docstring(node):
+                    yield text
+
+
+def tokenize(text):
+    """A stand-in for a tokenizer: each byte is a token of 2 bytes."""
+    return np.array([*text.encode(), END], np.uint16)
 
 
 if __name__ == "__main__":
