@@ -556,9 +556,7 @@ def test_as_sampler_instead_of_batch_sampler(make):
     ):
         for drop_last in (False, True):
             loader = DataLoader(dataset, 4, sampler=make(), drop_last=drop_last)
-            with pytest.raises(
-                TypeError, match=r"write DataLoader\(dataset, batch_sampler=sampler\)"
-            ):
+            with pytest.raises(TypeError, match=r"DataLoader.* batch_sampler="):
                 next(iter(loader))
     # torch's bulk loading:
     loader = DataLoader(ARRAYS, batch_size=None, sampler=make(), collate_fn=Collate())
