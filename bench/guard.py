@@ -67,11 +67,9 @@ def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     augmented = pinfeed.Collate(pinfeed.Image(mean, std, augment=view), seed=0)
     yield "Collate: 256 images of 32×32, cropped", lambda: augmented(rows.__getitems__(many))
     boxes = rng.integers([0, 0, 16, 16], [16, 16, 32, 32], (20, 4))
-    objects = [
-        {"id": i, "image": images[i], "boxes": boxes, "labels": boxes[:, 0]} for i in range(16)
-    ]
+    objects = [{"image": one, "boxes": boxes, "labels": boxes[:, 0]} for one in images[:16]]
     detection = pinfeed.Collate(
-        {"image": pinfeed.Image(mean, std, augment=view), "boxes": pinfeed.Boxes()}, id_key="id"
+        {"image": pinfeed.Image(mean, std, augment=view), "boxes": pinfeed.Boxes()}
     )
     yield "Collate: 16 images of 32×32 with 20 boxes", lambda: detection(objects)
 
