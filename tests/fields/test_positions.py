@@ -79,7 +79,7 @@ FOUND = {
     "one center": ("center", lambda rng: points(rng, 1)[0], "Points() to transform points of shape (n, 2) too", True),
     "key points with scores": ("keypoints", lambda rng: np.c_[points(rng), rng.uniform(size=5)], "Points()", True),
     "a box by sides": ("bbox", lambda rng: dict(zip(("xmin", "ymin", "xmax", "ymax"), corners(rng, 1)[0].tolist(), strict=True)), "Boxes() to transform [[xmin, ymin, xmax, ymax]] under a key", True),
-    "a box by its size": ("roi", lambda rng: dict(zip(("x", "y", "width", "height"), xywh(rng, 1)[0], strict=True)), "Boxes(format='xywh') to transform [[x, y, width, height]]", True),
+    "a box by its size": ("roi", lambda rng: dict(zip(("x", "y", "width", "height"), whole(xywh)(rng)[0], strict=True)), "Boxes(format='xywh') to transform [[x, y, width, height]]", True),
     "a box by its center": ("z", lambda rng: dict(zip(("cx", "cy", "w", "h"), cxcywh(rng, 1)[0] / [*SIZE, *SIZE], strict=True)), "Boxes(format='cxcywh') to transform [[cx, cy, w, h]]", True),
     "a point by its numbers": ("landmark", lambda rng: dict(zip("xy", points(rng, 1)[0], strict=True)), "Points() to transform [[x, y]] under a key", True),
     "a smaller map": ("heatmap", lambda rng: rng.uniform(size=(17, HEIGHT // 4, WIDTH // 4)), "to transform maps of the image's own size", False),

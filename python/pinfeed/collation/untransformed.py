@@ -356,7 +356,9 @@ def _numbers(value: Any) -> Any:
     first = value
     while isinstance(first, list | tuple) and first:
         first = first[0]
-    if not isinstance(value, list | tuple) or not isinstance(first, list | tuple | int | float):
+    if not isinstance(value, list | tuple) or not isinstance(
+        first, list | tuple | int | float | np.number
+    ):
         return None
     try:
         array = np.array(value)
