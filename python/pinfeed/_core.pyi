@@ -406,6 +406,7 @@ def pad(
     target: _Target,
     name: str,
     threads: int,
+    argument: str = "",
     *,
     lengths: bool,
     mask: str,

@@ -113,7 +113,9 @@ def test_entries_that_are_not_numbers(bad):
     for position in (0, 2):
         numbers = [1, 2, 3]
         numbers[position] = bad
-        message = rf"pad: sample 1: expected a list of numbers, got \w+ at position {position}"
+        message = (
+            rf"sequences of sample 1: expected a list of numbers, got \w+ at position {position}"
+        )
         with pytest.raises(TypeError, match=message):
             padded([1], numbers)
 

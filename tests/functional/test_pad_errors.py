@@ -98,7 +98,7 @@ BAD |= {
         pinfeed.JaggedBatch(np.arange(4), np.array(offsets)),
         {},
         error,
-        "pad: ",
+        "pad: sequences",
         *words,
     )
     for name, (offsets, error, *words) in OFFSETS.items()
@@ -223,7 +223,7 @@ def test_casts(source, target):
     if not torch.can_cast(source, target):
         with pytest.raises(
             TypeError,
-            match=r"pad: sample 0: expected numbers that can be cast to \w+, got \w+",
+            match=r"sequences of sample 0: expected numbers that can be cast to \w+, got \w+",
         ):
             pinfeed.functional.pad([sample], dtype=target)
         return

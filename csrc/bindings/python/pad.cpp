@@ -215,17 +215,17 @@ Shape lengths_of(const Samples& samples, const AxisList& axes) {
 
 py::tuple pad(py::object source, py::object offsets, py::object indices, const PadOptions& options,
               py::object target, const std::string& function, std::size_t threads,
-              bool with_lengths, const std::string& mask_dtype,
+              const std::string& argument, bool with_lengths, const std::string& mask_dtype,
               const std::optional<std::pair<std::int64_t, std::int64_t>>& replaced) {
-  Samples samples(std::move(source), std::move(offsets), std::move(indices), function,
-                  Common::axes);
+  const std::string name = named(function, argument);
+  Samples samples(std::move(source), std::move(offsets), std::move(indices), name, Common::axes);
   const OutputRequest request(std::move(target), samples.is_tensor());
-  Boxes boxes(samples, options, function);
+  Boxes boxes(samples, options, name);
   const bool with_mask = !mask_dtype.empty();
   if (with_mask && boxes.stray_axis) {
     const std::string stray = std::to_string(*boxes.stray_axis);
     throw wrong_value(
-        Subject{function},
+        Subject{name},
         "axis " + stray + " differs between samples, which a mask of axis 0 can't show", "",
         "name all axes that may differ: axes=(0, " + stray + ")");
   }
@@ -295,8 +295,8 @@ void register_pad(py::module_& m) {
                Keyword{"multiple_of", &PadOptions::multiple_of},
                Keyword{"dtype", &PadOptions::dtype}, Keyword{"scale", &PadOptions::scale});
   m.def("pad", &pad, py::arg("source"), py::arg("offsets"), py::arg("indices"), py::arg("options"),
-        py::arg("target"), py::arg("name"), py::arg("threads"), py::kw_only(), py::arg("lengths"),
-        py::arg("mask"), py::arg("replaced") = py::none());
+        py::arg("target"), py::arg("name"), py::arg("threads"), py::arg("argument") = "",
+        py::kw_only(), py::arg("lengths"), py::arg("mask"), py::arg("replaced") = py::none());
 }
 
 }  // namespace pinfeed::bindings

@@ -284,7 +284,7 @@ def pad(
     require_out(out, "pad")
     source, offsets, indices = _sequences(sequences)
     if axes is None and isinstance(source, list | tuple):
-        require_rows(source, "pad", pads=True)
+        require_rows(source, "pad: sequences", pads=True)
     outputs: Any = {"lengths": lengths, "mask": mask}
     if offsets is not None and uses_torch_ops(source):
         longest = longest_sample(offsets, "pad")  # waits for offsets on a device
@@ -294,7 +294,7 @@ def pad(
     else:
         samples, threads = (source, offsets, indices), get_num_threads()
         outputs["mask"] = "bool" if mask else ""
-        parts = _core.pad(*samples, padding.options, out, "pad", threads, **outputs)
+        parts = _core.pad(*samples, padding.options, out, "pad", threads, "sequences", **outputs)
     values = written(parts[0], out)
     if not (lengths or mask):
         return values
