@@ -50,7 +50,7 @@ def diagnose(loader: Any, step: Callable[[Any], Any] | None = None, seconds: flo
     other processes.
 
     The random states of Python, NumPy and torch, the sampler's position and the epoch are the same
-    afterwards. The step is executed, so pass a model that may be trained.
+    afterwards. But the step is executed many times, so let it train a copy of the model.
 
     Args:
         loader: A torch DataLoader, or a `DeviceLoader` around one.

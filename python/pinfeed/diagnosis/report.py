@@ -27,8 +27,9 @@ class Report:
     """The results of `diagnose`. ``print`` shows them as a page of text.
 
     Attributes:
-        measured: The runs.
-        changes: The changes, with their trials.
+        measured: Times of the loops that were run.
+        changes: Possible changes, each with a ``name``, the ``code`` to write, a ``note``, the seconds per
+            batch ``before`` and ``after`` it in each trial, and its ``gain``: the speedup minus 1.
         notes: Notes about accuracy, and about skipped measurements.
         seconds: Duration of the diagnosis.
     """
@@ -40,12 +41,20 @@ class Report:
 
     @property
     def limit(self) -> str:
-        """The stage or resource that bounds the loop, such as ``"dataset"``; a key of `LIMITS`."""
+        """The stage or resource that bounds the loop.
+
+        One of ``"step"``, ``"sampler"``, ``"dataset"``, ``"files"``, ``"collate"``, ``"hand_off"``,
+        ``"batch"``, ``"start"``, ``"stragglers"``, ``"lock"``, ``"cpus"`` and ``"unexplained"``; ``print``
+        explains it.
+        """
         return self.measured.limit()
 
     @property
     def recommended(self) -> list[Change]:
-        """The changes that were faster in each trial, the simplest within 10 % of the best gain first."""
+        """The changes that were faster in every trial.
+
+        The first is the simplest of those whose speedup is within 10 % of the best.
+        """
         candidates = [change for change in self.changes if change.is_recommended]
         best_gain = max((1 + change.gain for change in candidates), default=1.0)
         best = next((change for change in candidates if 1 + change.gain > 0.9 * best_gain), None)

@@ -54,7 +54,7 @@ class FieldContext(NamedTuple):
         name: Name for messages, such as ``"Collate: entry ['image']"``.
         path: Path in a sample, such as ``"['image']"``; empty if the sample is one array.
         pin: Whether to allocate the batch in pinned memory, as in `Collate`'s ``pin_memory``.
-        random_state: Random state of the batch; None unless a field of the `Collate` augments.
+        random_state: Random state of the batch; None unless a field has ``augments`` or ``is_random``.
         packing: Row layout of the batch's documents; None unless a `PackSampler` planned it.
         epoch: Epoch of the batch; None if unknown.
         has_dependents: Whether other entries depend on this one, as `Boxes` on their `Image`.
@@ -80,13 +80,13 @@ class Field(ABC):
     Attributes:
         source: Key of the entry to read, set by `from_key`. None: the field's own key.
         is_optional: Whether samples may lack the entry, set by `allow_missing`.
-        takes_none: Whether single samples of a batch may be None.
+        takes_none: Whether some samples of a batch may be None.
         packs: Whether the field packs samples end to end into rows.
         pads: Whether the field pads samples to the longest one.
         varying_axes: Axes of the batch whose length depends on its largest sample.
         byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
-        augments: Whether the field transforms samples and reads `FieldContext.random_state`.
-        is_random: Whether it draws random numbers; True suffices to get a `FieldContext.random_state`.
+        augments: Whether the field transforms samples, at random or not.
+        is_random: Whether it draws random numbers, from `FieldContext.random_state`.
 
     Example:
         >>> class Length(pinfeed.Field):
@@ -201,7 +201,7 @@ class Field(ABC):
         raise TypeError(f"{context.name}: {self!r} can't convert whole batches; pass it to Collate")
 
     def for_position(self, in_dict: bool) -> Field:
-        """Returns the field for its position: directly in a dict, or elsewhere."""
+        """Returns the field to use directly in a dict, or elsewhere, if its defaults depend on that."""
         return self
 
     def extra_keys(self) -> tuple[str, ...]:

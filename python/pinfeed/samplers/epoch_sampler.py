@@ -174,8 +174,8 @@ class EpochSampler(Sampler[Any]):
         """Sets the epoch of the next pass.
 
         The next pass starts at the beginning of the epoch or, if a state of this epoch was loaded, at the
-        state's position. A running pass keeps its epoch, and `state_dict` describes it until it ends. If
-        the running pass has this epoch, and your loop goes on with it, the call has no effect.
+        state's position. A running pass keeps its epoch, and `state_dict` describes it until it ends.
+        Setting the epoch of the running pass has no effect if its loop continues.
 
         Args:
             epoch: Non-negative integer, the same on all ranks.
@@ -233,8 +233,8 @@ class EpochSampler(Sampler[Any]):
         Use it with a plain DataLoader. Its workers prefetch, so `state_dict` is ahead of your loop.
 
         Args:
-            batches: Number of batches that your loop has received. Add 1 if the loop has ended, so that the
-                next loop starts the next epoch.
+            batches: Number of batches that your loop has received. After a complete loop add 1, for the
+                state of a finished epoch: the next loop then starts the next epoch.
 
         Example:
             >>> sampler = pinfeed.samplers.ShuffleSampler(10, batch_size=2)

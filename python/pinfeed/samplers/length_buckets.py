@@ -36,10 +36,10 @@ class LengthBucketSampler(EpochSampler):
     a few tenths of a second for a million samples. Epochs advance as in `ShuffleSampler`; one loop at a
     time.
 
-    The batches of a step have similar lengths on all ranks, always if the number of ranks divides 48 (24
-    in epochs of fewer than 1,536 batches, 8 in epochs of fewer than 768). All ranks get the same number
-    of batches: if the last step has too few, it repeats batches of the step before or, with
-    ``drop_last``, is dropped.
+    In each step, all ranks get batches of similar lengths. This is guaranteed if the number of ranks
+    divides 48, or in short epochs 24 (fewer than 1,536 batches) or 8 (fewer than 768). All ranks get the
+    same number of batches: if the last step has too few, it repeats batches of the step before or,
+    with ``drop_last``, is dropped.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object

@@ -158,8 +158,8 @@ class ShuffleSampler(OrderSampler):
         uneven: How to equalize ranks if samples don't divide evenly. ``"repeat"`` repeats up to
             ``world_size - 1`` samples from the epoch's beginning. ``"drop"`` drops up to
             ``world_size - 1`` samples, different ones each epoch. ``"keep"`` yields each sample exactly
-            once, so ranks can differ by a sample. They still get the same number of batches, except
-            with ``batch_size=1`` or fewer remaining samples than ranks: some then get one batch fewer.
+            once, so ranks can differ by a sample. In two cases some ranks can get one batch fewer: if
+            ``batch_size`` is 1, or fewer samples than ranks are left in the epoch.
 
     Raises:
         TypeError: If an argument has the wrong type.

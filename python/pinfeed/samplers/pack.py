@@ -73,7 +73,8 @@ class PackSampler(EpochSampler):
             length.
         documents_multiple_of: Each document is padded to a multiple of this number of tokens, as
             context parallelism requires.
-        shuffle: Whether to shuffle. False keeps the order of rows and of equally long documents.
+        shuffle: Whether to shuffle rows and documents. Even without, ``"best_fit"`` places the longest
+            documents first.
         seed: Non-negative integer, the same on all ranks.
         balance: Quantity to balance across ranks in each step: the number of rows (``"count"``), the
             ``"tokens"``, or the cost of ``"attention"`` (sum of squared document lengths).

@@ -28,10 +28,10 @@ class PackedStream(IterableDataset[Any]):
 
     Pass it to a DataLoader with ``batch_size=None`` and a `Collate` with `Pack`.
 
-    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows, and each takes
-    its rows of each step, so all ranks get the same number of batches. If the last rows of a window are
-    too few for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own
-    documents, and ranks differ in the number of batches.
+    If the stream has ``uneven="repeat"`` or ``"drop"``, all ranks plan the same windows and divide the
+    rows of each step, so all get the same number of batches. If the last rows of a window are too few
+    for all ranks, they are repeated or dropped. With ``"keep"``, each rank packs its own documents, and
+    ranks differ in the number of batches.
 
     Args:
         stream: A `StreamDataset`.

@@ -46,8 +46,8 @@ class StreamDataset(IterableDataset[Any]):
     Args:
         source: A list of shards, with ``open_shard``; any iterable of samples; a function that returns an
             iterable, called for each pass; or a Hugging Face ``IterableDataset``, which has its own shards.
-        shuffle_buffer: Size of each worker's shuffle buffer, in samples. 1 shuffles only the shards, a
-            larger one also the samples, and 0 nothing.
+        shuffle_buffer: Size of each worker's shuffle buffer, in samples. 0 shuffles nothing; 1 shuffles
+            only the shards; larger ones shuffle the shards, and the samples within the buffer.
         seed: Seed of the order; the epoch changes the order too. The same on all ranks. None: 0.
         open_shard: Function that takes a shard (an item of the list, such as a path or a URL) and
             returns an iterable of its samples.
@@ -63,14 +63,14 @@ class StreamDataset(IterableDataset[Any]):
             neither.
 
     **Passes.** Each loop over the stream is a pass, and starts the next epoch unless `set_epoch` or
-    `load_state_dict` sets it. All ranks must make the same number of passes. `Collate` draws random
-    numbers for the same epoch.
+    `load_state_dict` sets it. All ranks must make the same number of passes. A `Collate` with a seed
+    draws for the epoch of the pass.
 
     **Shards.** With at least one shard per worker of all ranks, each worker reads whole shards. Provide
     several per worker, because some workers read one shard more than others. With fewer shards or none,
     every worker reads the whole source, and each of n workers yields every n-th sample. With
-    ``uneven="drop"`` or ``"repeat"``, all ranks read the same shards and take samples in turn, and only
-    the workers within a rank share the shards; all ranks need the same number of workers.
+    ``uneven="drop"`` or ``"repeat"``, every rank reads all shards, and each of n ranks yields every n-th
+    sample. Only the workers of a rank divide the shards. All ranks need the same number of workers.
 
     All workers must see the same shards in the same order, so sort directory listings. The order of
     samples depends on the rank and worker counts.
@@ -81,8 +81,8 @@ class StreamDataset(IterableDataset[Any]):
 
     **Resuming.** torchdata's ``StatefulDataLoader`` resumes a stream within an epoch. Finished shards are
     not opened again; the current shard is read again from its beginning. To refill a shuffle buffer of n
-    samples, reading starts about n × ln(n) samples earlier. Without a buffer, the rank and worker counts
-    can change: see `load_state_dict`.
+    samples, about n × ln(n) earlier samples are read again, but not yielded. Without a buffer, the rank
+    and worker counts can change: see `load_state_dict`.
 
     Raises:
         TypeError: If an argument has the wrong type. When a pass begins: if the source may shard by
@@ -237,9 +237,9 @@ class StreamDataset(IterableDataset[Any]):
 
         The pass after that starts the next epoch, unless `set_epoch` sets it.
 
-        The rank and worker counts may change if only shards are shuffled (``shuffle_buffer`` is at most
-        1), and each shard was read by one worker, or with ``uneven="drop"`` or ``"repeat"`` by one worker
-        of each rank. Load the states of all ranks into the stream itself, on each rank, before its
+        The rank and worker counts may change if ``shuffle_buffer`` is at most 1, and the source had at
+        least one shard for each worker of all ranks, or of one rank with ``uneven="drop"`` or
+        ``"repeat"``. Load the states of all ranks into the stream itself, on each rank, before its
         workers start. The rest is sharded again: finished shards are not opened, and partly read shards
         continue at their position.
 
