@@ -5,12 +5,14 @@ import struct
 import numpy as np
 import pinfeed
 
+# Megatron's codes
 DTYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 8: "u2"}
 
 
 def open_megatron(prefix):
     with open(f"{prefix}.idx", "rb") as file:
         assert file.read(9) == b"MMIDIDX\x00\x00"
+        # version, code of the dtype, number of sequences, documents + 1
         _, dtype, count, _ = struct.unpack("<QBQQ", file.read(25))
         lengths = np.fromfile(file, "<i4", count)
     tokens = np.memmap(f"{prefix}.bin", DTYPES[dtype], "r")

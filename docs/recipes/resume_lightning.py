@@ -38,6 +38,6 @@ def fit(batch_size, checkpoint=None, max_steps=-1):
     trainer.fit(Model(), loader, ckpt_path=checkpoint)
 
 
-fit(50, max_steps=30)  # stops in the middle of the second epoch
+fit(50, max_steps=30)  # an epoch has 20 steps: stops in the second epoch
 fit(25, saving.best_model_path)
 print(sorted(rows[:1000]) == sorted(rows[1000:]) == list(range(1000)))  # True

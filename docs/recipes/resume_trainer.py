@@ -19,7 +19,7 @@ class WithoutLength:
 
     def __iter__(self):
         is_empty = True
-        while is_empty:  # a resumed loader may be at its end
+        while is_empty:  # saved at the end of an epoch, the first pass is empty
             for batch in self.loader:
                 is_empty = False
                 yield batch
@@ -60,5 +60,6 @@ def train(batch_size, max_steps, checkpoint=None):
 
 
 train(50, max_steps=30)  # stops in the middle of the second epoch
+# 500 rows remain, which are 20 batches of 25
 train(25, max_steps=30 + 20, checkpoint="trainer/checkpoint-30")
 print(sorted(rows[:1000]) == sorted(rows[1000:]) == list(range(1000)))  # True
