@@ -1,6 +1,7 @@
 """Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, fused into its single pass.
 
-Names, arguments and defaults match ``torchvision.transforms.v2``; ``ResizeKeepRatio`` matches timm.
+Names and defaults match ``torchvision.transforms.v2``, and so do most arguments: ``interpolation`` is an
+argument of `pinfeed.Image`, and ``hue`` is missing. ``ResizeKeepRatio`` matches timm.
 Transforms are immutable: fields, workers and threads can share them. Invalid arguments raise TypeError or
 ValueError when a transform is created; an empty image raises ValueError when it is resized.
 """

@@ -57,10 +57,10 @@ class RandomCrop(Crop):
     @with_hints(**PAIR)
     def __init__(
         self,
-        size: int | Sequence[int],
+        size: float | Sequence[float],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: int | Sequence[int] = 0,
+        fill: float | Sequence[float] = 0,
         padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.size = size
@@ -107,7 +107,7 @@ class CenterCrop(Crop):
     @with_hints(**PAIR)
     def __init__(
         self,
-        size: int | Sequence[int],
+        size: float | Sequence[float],
         *,
         like: Literal["torchvision", "transformers"] = "torchvision",
         padding_mode: Literal["constant", "edge", "reflect"] = "constant",
@@ -151,7 +151,7 @@ class Pad(Crop):
     def __init__(
         self,
         padding: int | Sequence[int],
-        fill: int | Sequence[int] = 0,
+        fill: float | Sequence[float] = 0,
         padding_mode: Literal["constant", "edge", "reflect"] = "constant",
     ) -> None:
         self.padding = padding

@@ -233,8 +233,8 @@ class ResizeKeepRatio(Resizing):
             the nearest integer.
         random_scale_prob: Probability of a random factor for the sides, 0 to 1.
         random_scale_range: Range of that factor.
-        random_scale_area: Whether ``random_scale_range`` is the fraction of the image's area that ``size``
-            covers, like the ``scale`` of `RandomResizedCrop`.
+        random_scale_area: Whether ``random_scale_range`` counts in areas: as the fraction of the image's area
+            that ``size`` covers, like the ``scale`` of `RandomResizedCrop`.
         random_aspect_prob: Probability of a random factor for the ratio of width to height, 0 to 1.
         random_aspect_range: Range of that factor, drawn log-uniformly.
 

@@ -31,15 +31,16 @@ class Collate:
             dict, or None) get `Stack`. None stacks all entries. In a dict, `Field.from_key` reads another
             key, and `Field.allow_missing` skips an entry that all samples lack.
         pin_memory: Whether to allocate batches in pinned memory, which makes DataLoader's
-            ``pin_memory=True`` unnecessary. ``"auto"`` pins once the process uses CUDA or XPU, and never
-            initializes a device. If memory can't be pinned, it warns once and uses ordinary memory.
+            ``pin_memory=True`` unnecessary. ``"auto"`` pins as soon as the process uses CUDA or XPU, and
+            never initializes a device. If memory can't be pinned, it warns once and uses ordinary memory.
         seed: Seed for augmentation. Together with the epoch and each sample's index it determines every
             random draw, independent of workers, ranks, batch size and resuming. The dataset must be an
             `ArrayDataset` or an `IndexedDataset`, unless ``id_key`` is set. A sample drawn twice in an
             epoch gets the same augmentation both times, unless a `samplers.WeightedSampler` drew it.
             None: each batch draws from torch's default generator.
-        id_key: With ``seed``: key of an integer in dict samples that replaces the index, for streams and
-            for datasets whose indices change. Samples with equal integers get the same augmentation.
+        id_key: With ``seed``: key of an integer in dict samples that identifies the sample, instead of its
+            index, for streams and for datasets whose indices change. Samples with equal integers get the
+            same augmentation.
 
     The batch has the structure of the samples, with the types of ``default_collate`` (tuples become
     lists). Without fields, it equals the batch of ``default_collate``. `Rows` of an `ArrayDataset` are

@@ -49,8 +49,8 @@ def write_array(
 
     Args:
         path: A path that ends in .npy is written as one file, for samples of one shape. Any other path
-            is a directory: a `RaggedArray`, or for dicts one .npy file or `RaggedArray` per key,
-            depending on whether the key's samples have one shape.
+            becomes a directory: a `RaggedArray`; or, if samples are dicts, an entry for each key, which is
+            a .npy file if the key's samples have one shape, else a `RaggedArray`.
         samples: An iterable of samples, or a map-style dataset. A sample is an ndarray, a CPU tensor,
             a number, a str or bytes, nested lists of numbers, a PIL image or other input of
             ``np.asarray``; or a dict of these. Strings are stored as by `RaggedArray.from_strings`.

@@ -95,7 +95,8 @@ class Image(Field):
         interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
             list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
             as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
-            ``"bilinear"``. Required to resize one-channel images that may be masks.
+            ``"bilinear"``. Required to resize one-channel images that may be masks, such as with
+            ``dtype=torch.uint8`` or ``scale=1``, without mean and std.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, as by
             ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32.
             ``torch.float32``: bytes aren't rounded before normalization.

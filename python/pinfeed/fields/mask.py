@@ -43,9 +43,9 @@ class Mask(Image):
 
     Args:
         image: Key of the image in the same dict. None: the dict's images, which must share ``augment``.
-        dtype: Integer dtype that holds all values of the samples' dtype.
-        augment: Geometric transforms that differ from the image's. None uses the image's ``augment``,
-            ``rng_stream`` and ``multiple_of``, and if the image has a ``pad_value``, pads with ``fill``.
+        dtype: Integer dtype of the batch; it must hold all values of the samples' dtype.
+        augment: Geometric transforms, if they differ from the image's. None: the image's ``augment``,
+            ``rng_stream`` and ``multiple_of``; if the image has a ``pad_value``, ``fill`` pads the masks.
         fill: Class outside the mask, usually the ``ignore_index`` of the loss. If a crop can pad, the
             samples' dtype must hold it.
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
@@ -193,7 +193,8 @@ class Mask(Image):
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
         if self.image is not None and not self._has_image_settings and self.augment is None:
             wrong = f"Mask({self.image!r}) needs an Image() of that key in the same dict"
-            raise ValueError(Problem(context.name, wrong))
+            hint = f"give {self.image!r} an Image(), or pass the key of the images"
+            raise ValueError(Problem(context.name, wrong, hint=hint))
         batch = super()._batch(images, indices, context)
         if self.reduce_labels:
             entry = batch.entry if isinstance(batch, EntryWithExtras) else batch

@@ -52,11 +52,11 @@ class Pack(Field):
         position_ids: Positions in the segment, int64, shaped like the rows.
         position_start: Position of a document's first token.
         document_ids: Number of the token's document in its row, int32, shaped like the rows; -1 for
-            padding. Input of `packing.attention_mask`. With ``flat``, numbers continue through all rows,
-            skipping one number for each row's padding.
-        cu_seqlens: Segment boundaries in all rows, int32 of shape (N + 1,), padded with the total length.
-            N is rows × (max_documents + 1) for a PackSampler with ``max_documents``. Otherwise it is the
-            number of segments, rounded up to a power of two; exact without ``seq_length``.
+            padding. Input of `packing.attention_mask`. With ``flat``, numbers continue from row to row,
+            and the padding of a row uses up one number.
+        cu_seqlens: Segment boundaries in all rows, int32 of shape (N + 1,). N is rows × (max_documents + 1)
+            if the PackSampler has ``max_documents``, else the number of segments rounded up to a power of
+            two; unused entries repeat the total length. Without ``seq_length``, N is the number of segments.
         max_seqlen: Length of the longest segment, a Python int. It is rounded up to a power of two, but
             at most ``seq_length``; exact without ``seq_length``.
         attention_mask: Mask of tokens, bool, shaped like the rows; False for padding.

@@ -41,7 +41,7 @@ class Pad(Field):
     numbers, of one ndim and dtype; or strings, which become bytes (str as UTF-8).
 
     Samples can also be lists of C sequences each, such as the answers of a multiple-choice question.
-    They become (B, C, L); pass ``lengths``, (B, C), and ``mask``, (B, C, L), as strings then.
+    They become (B, C, L). ``lengths`` (B, C) and ``mask`` (B, C, L) must then be keys, not True.
 
     Args:
         pad_value: Padding value; must fit the dtype.
@@ -58,10 +58,10 @@ class Pad(Field):
             stores them under that key of a dict batch. None: False in a dict, True elsewhere.
         mask: Whether to return a mask, bool of shape (B, L), True for data; or a key, as for ``lengths``.
         mask_dtype: Dtype of the mask, if not bool. Tokenizers return torch.int64, which some models need.
-        like: Key of another `Pad` in the same dict, such as ``"input_ids"`` for labels. This `Pad` uses
-            its ``side``, ``axes``, ``max_length`` and ``multiple_of``, and each sample must have equal
-            lengths under both keys. None: `Collate` warns once if labels seem to need ``like``. False:
-            no warning, for separate sequences such as the labels of an encoder-decoder.
+        like: Key of another `Pad` in the same dict, such as ``"input_ids"`` for labels. It sets
+            ``side``, ``axes``, ``max_length`` and ``multiple_of`` of this `Pad`, and each sample must have
+            equal lengths under both keys. None: `Collate` warns once if labels seem to need ``like``.
+            False: no warning, for separate sequences such as the labels of an encoder-decoder.
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't

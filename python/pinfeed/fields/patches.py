@@ -43,8 +43,9 @@ class Patches(Field):
       each image has the same number of patches: (images, pad_to, C · patch_size²).
     - The grid: each image's number of patches in time, height and width, int64 of shape (images, 3).
 
-    A sample is an image, a clip, None, or a list of images and clips, which can be empty. `from_processor`
-    creates the field of a transformers image processor.
+    A sample is an image, a clip, None, or a list of images and clips, which can be empty. Without
+    ``max_pixels`` and ``max_patches``, images aren't resized, and their sides must be multiples of
+    patch_size × multiple_of. `from_processor` creates the field of a transformers image processor.
 
     Args:
         patch_size: Rows and columns of a patch, in pixels.
@@ -62,13 +63,12 @@ class Patches(Field):
         input: Layout of samples, as in `Image`, such as ``"THWC"`` for clips.
         interpolation: Antialiased ``"bicubic"`` or ``"bilinear"``; or ``"nearest-exact"`` or ``"nearest"``,
             as in `Image`.
-        min_pixels: Minimum number of pixels per frame after the resize, together with ``max_pixels``.
+        min_pixels: Minimum number of pixels per frame after the resize; requires ``max_pixels``.
         max_pixels: Maximum number of pixels per frame after the resize. Both sides become multiples of
             patch_size × merge, and the aspect ratio, at most 200, is kept approximately, as with
             ``smart_resize`` of Qwen2-VL.
         max_patches: Maximum number of patches per image. Images are resized to the largest size of their
-            aspect ratio that fits, as in SigLIP 2. Without ``max_pixels`` and ``max_patches``, images
-            aren't resized, and their sides must be multiples of patch_size × multiple_of.
+            aspect ratio that fits, as in SigLIP 2.
         multiple_of: Number that divides the grid's rows and columns. None: ``merge``.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
         augment: Geometric transforms of `pinfeed.augment`, applied before the resize. Without

@@ -46,8 +46,8 @@ class Stack(Field):
 
     This is the default field. Other types are handled by torch's ``default_collate``: strings become
     a list. Types that carry more than their values, such as a mask, a unit, column names or a box
-    format, raise TypeError. Tensor subclasses that stack their attributes keep their class.
-    Attributes set on a plain tensor are lost, as with ``torch.stack``.
+    format, raise TypeError. A tensor subclass keeps its class if it stacks its attributes. Attributes
+    that you set on a plain tensor are lost, as with ``torch.stack``.
 
     Args:
         dtype: Dtype of the batch, if not the samples' own. ``torch.can_cast`` must allow the cast; values

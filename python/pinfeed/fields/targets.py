@@ -397,8 +397,8 @@ class InstanceMasks(Target):
         for position, (masks, size) in enumerate(zip(items, crops.native.sources, strict=True)):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, the size of their image in entry [{self.image!r}]"
-                got = str(tuple(masks.shape[1:]))
-                raise ValueError(Problem(context.name, expected, got, sample=position))
+                got, hint = str(tuple(masks.shape[1:])), "resize both or neither in the dataset"
+                raise ValueError(Problem(context.name, expected, got, hint, sample=position))
         remain = _those_that_remain(objects, offsets, context.name)
         rows = np.repeat(np.arange(len(items)), counts)[remain]
         remaining_offsets = np.append(0, np.cumsum(remain))[offsets]

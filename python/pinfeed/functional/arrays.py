@@ -73,8 +73,8 @@ def normalize(
         output: Layout of the result: ``"NCHW"`` or ``"NHWC"``; for clips ``"NCTHW"``, ``"NTCHW"`` or
             ``"NTHWC"``; ``"NHW"`` and ``"NTHW"`` for images without channels.
         dtype: Dtype of the result: float32, float16 or bfloat16, from NumPy or torch (bfloat16: tensors
-            only). Values beyond float16's range become infinite; with ``scale=1`` and neither mean
-            nor std, integers beyond it raise an error.
+            only). Values beyond float16's range become infinite, except integers that are only
+            converted (``scale=1``, no mean and std), which raise an error.
         out: Array for the result, of its shape and dtype: a tensor or an ndarray, C-contiguous or, for
             ``"NCHW"``, in channels_last memory. It must not overlap ``images``. For CUDA tensors
             the result is copied into it.

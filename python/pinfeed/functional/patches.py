@@ -200,7 +200,7 @@ def patch_grid(
         patch_size: Rows and columns of a patch, in pixels.
         merge: Number of patches along each side of a merged block, as in `Patches`.
         multiple_of: Number that divides rows and columns. None: ``merge``.
-        min_pixels: Minimum number of pixels after the resize, together with ``max_pixels``.
+        min_pixels: Minimum number of pixels after the resize; requires ``max_pixels``.
         max_pixels: Maximum number of pixels after the resize, as in `Patches`.
         max_patches: Maximum number of patches after the resize, as in `Patches`.
         min_side: Minimum length of a side in pixels; images with a shorter side raise ValueError.
@@ -267,7 +267,7 @@ def patchify(
         interpolation: Resampling: ``"bicubic"`` or ``"bilinear"``, antialiased; ``"nearest-exact"`` or
             ``"nearest"``.
         multiple_of: Number that divides the grid's rows and columns. None: ``merge``.
-        min_pixels: Minimum number of pixels per frame after the resize, together with ``max_pixels``.
+        min_pixels: Minimum number of pixels per frame after the resize; requires ``max_pixels``.
         max_pixels: Maximum number of pixels per frame after the resize, as in `Patches`.
         max_patches: Maximum number of patches per image, as in `Patches`. Without ``max_pixels`` and
             ``max_patches``, images aren't resized, and their sides must be multiples of

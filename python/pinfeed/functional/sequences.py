@@ -251,10 +251,9 @@ def pad(
 
     Returns:
         `Padded` with ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
-        of shape (B,), or (B, n) if ``axes`` is a tuple of n; and ``mask``, bool of shape (B, L), or with
-        an axis for each of ``axes``, True for data. Parts that are not requested are None; without
-        lengths and mask it returns the values alone. All are ndarrays if the first sample is one, else
-        tensors.
+        of shape (B,), or (B, n) if ``axes`` is a tuple of n; and ``mask``, True for data, bool of shape
+        (B, L), or (B, L1, ..., Ln) for a tuple. Parts that are not requested are None; without lengths
+        and mask it returns the values alone. All are ndarrays if the first sample is one, else tensors.
 
     Raises:
         TypeError: If a sample is not a numeric array on the CPU, or dtypes differ without ``dtype``.
@@ -313,12 +312,12 @@ def unpad(
 
     Args:
         padded: Padded batch (B, L, ...), an ndarray or a tensor on any device; or a `Padded` with
-            lengths. One from `Image` knows its axes, and one from `pad` or `Pad` its side.
+            lengths. A `Padded` from `Image` has its axes, and one from `pad` or `Pad` its side.
         lengths: Lengths of the samples, integers (B,), or (B, n) for n axes; not needed for a `Padded`.
         side: Side of the padding. None: the side of a `Padded` (``"right"`` if you created it), else
             ``"right"``.
-        axes: Padded axes, an integer or a tuple, the same as for `pad`. None: height and width for
-            images, else the first n axes.
+        axes: Padded axes, an integer or a tuple, the same as for `pad`. None: height and width
+            for a `Padded` from `Image`, else the first axes, one for each column of ``lengths``.
 
     Returns:
         B arrays of shape (length, ...), which share the memory of ``padded``; gradients flow through them.

@@ -22,9 +22,10 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
 
     pinfeed adds it to every ``lightning.Trainer``, by an entry point. It applies to each `DeviceLoader`
     (`from_numpy` returns one), and to each ``StatefulDataLoader`` with a pinfeed sampler. For a
-    ``StatefulDataLoader`` of a stream without a `DeviceLoader` around it, the callback warns.
+    ``StatefulDataLoader`` of a stream it only warns: put a `DeviceLoader` around it.
 
-    Lightning saves and loads the states of loaders itself. The callback corrects four cases:
+    Lightning saves and loads the states of loaders itself, but not correctly in four cases, which the
+    callback corrects:
 
     - **Learning-rate schedules:** Lightning loads no state if ``trainer.estimated_stepping_batches`` was
       read before the fit.

@@ -361,8 +361,8 @@ class _Padding(_Collator):
 class DataCollatorWithPadding(_Padding, _theirs.DataCollatorWithPadding):  # type: ignore[misc]
     """Pads tokenized features. Drop-in replacement for transformers' ``DataCollatorWithPadding``.
 
-    Arguments and batches are the same as in transformers. Features are dicts. The keys of a tokenizer are
-    padded, all other keys are stacked, and ``label`` or ``label_ids`` becomes ``labels``.
+    Arguments and batches are the same as in transformers. Features are dicts. The entries that a tokenizer
+    returns are padded, all others are stacked, and ``label`` or ``label_ids`` becomes ``labels``.
 
     Args:
         tokenizer: Tokenizer that encoded the features. With a feature extractor, transformers collates.
@@ -580,8 +580,8 @@ class DataCollatorWithFlattening(
 
     Raises:
         ValueError: When a batch is collated: if the numbers of labels and tokens differ, an
-            ``attention_mask`` has a 0, or another key has a list. ``token_type_ids`` and
-            ``special_tokens_mask`` of zeros, and ``position_ids`` that count from 0, are ignored.
+            ``attention_mask`` has a 0, or another key has a list (except ``token_type_ids`` and
+            ``special_tokens_mask`` of zeros, and ``position_ids`` that count from 0).
 
     Example:
         >>> collator = DataCollatorWithFlattening()
@@ -640,9 +640,9 @@ def packed_loader(
 
     Labels are the dataset's ``labels`` or, without this column, the tokens. They are -100 at the first
     token of each document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
-    ``completion_mask`` under TRL's ``completion_only_loss=False``). Strings and ids are ignored. Other lists
-    of numbers, and numbers that can determine the loss, such as ``prompt_len`` and ``weight``, raise
-    ValueError. All other numbers are ignored with a warning.
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Of the other columns,
+    strings and ids are ignored. Lists of numbers, and numbers that can affect the loss, such as
+    ``prompt_len`` and ``weight``, raise ValueError. All other numbers are ignored with a warning.
 
     Each epoch has its own rows. The loader splits the rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.

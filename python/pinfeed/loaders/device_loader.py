@@ -79,9 +79,10 @@ class DeviceLoader:
     exhausted generator raises RuntimeError too.
 
     **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
-    write to a batch that it has returned. Without workers, random draws of the dataset from a global
-    generator mix with yours. The thread uses the grad mode, autocast settings, default device and context
-    variables that are set when you request the first batch.
+    write to a batch that it has returned. Without workers, the dataset runs in this thread too: if
+    it draws from a global generator, its draws mix with yours in no fixed order. The thread uses the grad
+    mode, autocast settings, default device and context variables that are set when you request the first
+    batch.
 
     **Errors** of the loader are raised in your loop, with a note that names the batch. ``next()`` then
     continues after the failed batch, if the loader can.
@@ -90,8 +91,8 @@ class DeviceLoader:
     ``batch_sampler`` of pinfeed. The state is the position after the last batch that you received. Load it
     before a loop, which then yields the remaining batches. A list with the states of all ranks resumes
     with other rank and worker counts, if the sampler or stream supports it. Between the start of a loop
-    and its first batch, the state is unknown and ``state_dict()`` raises RuntimeError; in a signal
-    handler, set a flag, and save after the batch.
+    and its first batch, ``state_dict()`` raises RuntimeError. So don't save in a signal handler: set a
+    flag there, and save after the batch.
 
     ``len()`` and all other attributes, such as ``.sampler``, are the loader's. Set them on ``.loader``.
 
@@ -197,7 +198,7 @@ class DeviceLoader:
         )
 
     def stats(self) -> LoopStats:
-        """Returns counts and times of the running or last loop: which stage is slowest, and for how long.
+        """Returns counts and times of the running or last loop, which show its slowest stage.
 
         Returns:
             A NamedTuple: the numbers ``batches`` and ``bytes``; the seconds ``waiting_for_loader``,

@@ -105,7 +105,9 @@ def from_numpy(
         A `DeviceLoader`, which can be iterated any number of times and has a ``len()``.
 
     Raises:
-        TypeError, ValueError: If an array or an option does not fit, or the loader has no batch.
+        TypeError: If an entry is not an array, or an option is unknown or has the wrong type.
+        ValueError: If lengths differ, an option is out of range or contradicts another, or the loader has
+            no batch.
 
     Example:
         >>> arrays = {"x": np.zeros((10, 3), np.float32), "y": np.arange(10)}

@@ -39,10 +39,10 @@ def worker_memory_stats() -> dict[str, int]:
 
     Returns:
         A dict of integers. ``workers`` counts the worker processes, each from the arrival of its first
-        batch until it ends. ``live_slots`` counts the arrays that tensors of this process view, and
-        ``live_bytes`` their memory. ``resident_bytes`` is the memory of all slots, and ``max_bytes``
-        the limit of one loader. ``grows`` counts the slots that workers created, and ``waits`` the
-        arrays that had to wait for free memory.
+        batch until it ends. A slot is shared memory for one array, and is reused. ``live_slots`` and
+        ``live_bytes`` count the slots that tensors of this process view, and their memory.
+        ``resident_bytes`` is the memory of all slots, and ``max_bytes`` the limit of one loader.
+        ``grows`` counts the slots that workers created, and ``waits`` the arrays that had to wait.
 
     Example:
         >>> sorted(pinfeed.testing.worker_memory_stats())[:4]

@@ -35,7 +35,7 @@ class ConcatArray(Source):
 
     Args:
         parts: At least one array, all of one kind, dtype and sample shape: paths of .npy files,
-            ndarrays, memmaps, CPU tensors, `RaggedArray` (also a `RaggedArray.split` without
+            ndarrays, memmaps, CPU tensors, `RaggedArray` (also from `RaggedArray.split` without
             overlap), or paths of directories with one `RaggedArray` each. Parts may be empty.
         samples: Whether each part is a single sample; all parts must then be paths of .npy files.
 

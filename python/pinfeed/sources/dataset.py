@@ -57,10 +57,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     batch raises OSError. Pass a memmap itself, not a tensor made from it: the file behind a tensor
     is unknown, so it is neither checked nor pickled as a path.
 
-    Arrays in a file are pickled as the file's path. For spawn and forkserver workers, arrays in
-    memory of 1 MiB or more are copied once, to shared memory. The dataset then uses this copy too,
-    and the original is freed unless it is referenced elsewhere. A worker sees the arrays as they were
-    when it started, plus its own writes.
+    Arrays in a file are pickled as the file's path. For spawn and forkserver workers, arrays that are
+    in memory and take at least 1 MiB are copied once, to shared memory. The dataset then uses this copy
+    too, and the original is freed unless it is referenced elsewhere. A worker sees the arrays as they
+    were when it started, plus its own writes.
 
     Any number of threads may read the dataset at once, as long as no thread writes to its arrays.
 
@@ -333,8 +333,8 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     """Wraps a dataset so that its batches carry sample indices, the epoch and the packing layout.
 
     `Collate` with a seed draws random numbers by sample index and epoch, and `Pack` needs the row layout
-    of a `PackSampler`. Wrap every dataset that is used with them, except `ArrayDataset`. Any number of
-    threads may read the wrapper at once, if the wrapped dataset allows that.
+    of a `PackSampler`. Wrap every dataset that is used with them; an `ArrayDataset` needs no wrapper. Any
+    number of threads may read the wrapper at once, if the wrapped dataset allows that.
 
     Args:
         dataset: Any map-style dataset. Its ``__getitems__`` is used if it has one.

@@ -291,8 +291,8 @@ class RaggedArray(Source):
                 ``max_length``.
 
         Returns:
-            The pieces, as a RaggedArray; with an overlap, as a source without ``values`` and
-            ``offsets``. Both have `lengths` and `documents` (the sequence that each piece belongs to).
+            The pieces, as a RaggedArray; with an overlap, as a source for `ArrayDataset` without ``values``
+            and ``offsets``. Both have `lengths` and `documents` (the sequence that each piece belongs to).
 
         Raises:
             TypeError: If an argument is not an integer, or the sequences are strings.

@@ -359,7 +359,9 @@ def _checked_shards(source: Any) -> list[Any]:
         )
     shards = list(source)
     if not shards:
-        raise ValueError("StreamDataset: expected at least one shard, got none")
+        raise ValueError(
+            "StreamDataset: expected at least one shard, got none; check how you list them"
+        )
     return shards
 
 

@@ -65,9 +65,9 @@ def to_numpy(
       ValueError. bfloat16, which NumPy doesn't have, becomes float32.
     - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray`, without padding.
       All other arrays must keep their sample shape.
-    - A list or tuple without arrays has one object per sample, and becomes a list; so does an ndarray
-      of objects or strings. Files store strings as a `RaggedArray`. Other lists and tuples are part of
-      the nesting.
+    - A list or tuple of arrays is nesting, like a dict. One without arrays has one object per sample,
+      and becomes a list; so does an ndarray of objects or strings. Files store strings as a
+      `RaggedArray`.
     - None stays None.
 
     A batch on a device is copied through pinned memory while the loader produces the next one.
