@@ -31,12 +31,17 @@ FILL = "fill the output (`out.fill_`)"
     at_most(1.10),
     at_most(1.10, "`normalize`, pooled", "`normalize(out=)`"),
     at_most(16, "`normalize`, pooled", unit="page faults"),
-    at_most(1.10, "`normalize(out=)` of ndarrays, 16 bytes", "`normalize(out=)` of ndarrays"),
+    at_most(
+        1.10,
+        "`normalize(out=)` of ndarrays, 16 bytes",
+        "`normalize(out=)` of ndarrays",
+        why=(1.25, "not known; met on an AMD EPYC"),
+    ),
     at_most(1.00, "`normalize(out=)`, 2 threads", "`normalize(out=)`"),
     at_least(1),
-    at_least(4, "torch, best"),
-    at_least(12, "OpenCV"),
-    at_least(15, "torchvision"),
+    at_least(4, "torch, best", why=(3.2, "3.6 on a Cascade Lake; met on an AMD EPYC")),
+    at_least(12, "OpenCV", why=(9.5, "not known; met on an AMD EPYC")),
+    at_least(15, "torchvision", why=(9.2, "not known; met on an AMD EPYC")),
     usual="torch, as usually written",
 )
 def images():
@@ -166,7 +171,11 @@ def image_kinds():
     )
 
 
-@workload(at_least(10, "torchvision v2 per image + copy into zeros"))
+@workload(
+    at_least(
+        10, "torchvision v2 per image + copy into zeros", why=(5.4, "not known; met on an AMD EPYC")
+    )
+)
 def mixed_sizes():
     """32 images of 100–500 pixels a side, normalized and padded."""
     sides = np.random.default_rng(0).integers(100, 501, (32, 2))

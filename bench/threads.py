@@ -49,7 +49,7 @@ def gathered(width, count):
     return Job(*alternatives, expected=rows[indices])
 
 
-@workload(at_most(1.2, TWO, ONE))
+@workload(at_most(1.2, TWO, ONE, why=(1.42, DISTURBED)))
 def threads_small():
     """Batches of 64 KiB by threads, where releasing the GIL costs more than the work."""
     return gathered(64, 2000)
