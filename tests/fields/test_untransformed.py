@@ -608,6 +608,14 @@ def test_numbers_that_are_not_polygons():
         assert len(pinfeed.Collate({"image": RANDOM})(samples)) == 10, i
 
 
+def test_numbers_beside_tensors():
+    for label in (3, np.int64(3)):
+        sample = label, torch.zeros(2, dtype=torch.bfloat16), PHOTO
+        batch = pinfeed.Collate((None, None, RANDOM))([sample, sample])
+        assert batch[0].tolist() == [3, 3]
+        assert batch[1].dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, PIL.Image.fromarray])
 def test_lists_of_masks(kind):
     scenes = [SCENE // 4, 1 - SCENE // 4]

@@ -362,7 +362,7 @@ def _numbers(value: Any) -> Any:
         return None
     try:
         array = np.array(value)
-    except ValueError:  # lists of different lengths
+    except (RuntimeError, TypeError, ValueError):  # different lengths, or tensors among numbers
         return None
     return array if array.dtype.kind in "iuf" else None
 
