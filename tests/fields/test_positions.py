@@ -76,6 +76,7 @@ FOUND = {
     "one box, xywh": ("y", lambda rng: xywh(rng, 1)[0], "Boxes(format='xywh') to transform boxes of shape (n, 4)", None),
     "one box in a tuple": (None, lambda rng: corners(rng, 1)[0], "of shape (n, 4)", None),
     "one box in shares": ("y", lambda rng: shares(lambda rng: corners(rng, 1))(rng)[0], "y * [width, height, width, height] of shape (n, 4)", None),
+    "rows of key points": ("keypoints", lambda rng: np.c_[points(rng, 34), np.full(34, 2)].reshape(2, 51), "np.reshape(keypoints, (-1, 17, 3))", True),
     "one center": ("center", lambda rng: points(rng, 1)[0], "Points() to transform points of shape (n, 2) too", True),
     "key points with scores": ("keypoints", lambda rng: np.c_[points(rng), rng.uniform(size=5)], "Points()", True),
     "a box by sides": ("bbox", lambda rng: dict(zip(("xmin", "ymin", "xmax", "ymax"), corners(rng, 1)[0].tolist(), strict=True)), "Boxes() to transform [[xmin, ymin, xmax, ymax]] under a key", True),
@@ -204,6 +205,29 @@ def test_what_is_not(key, make):
         for count in (2, 8, COUNT):
             samples = batch_of(key, make, seed, count)
             pinfeed.Collate((RANDOM, None) if key is None else {"image": RANDOM})(samples)
+
+
+def test_boxes_with_a_class_beside_a_fixed_geometry():
+    flip, resize = augment.RandomHorizontalFlip(p=1), augment.Resize((48, 64))
+    rows = np.array([[10, 20, 60, 80, 3], [30, 5, 90, 70, 1]])
+    yolo = np.array([[0, 0.3, 0.5, 0.1, 0.1], [2, 0.6, 0.4, 0.3, 0.2]])
+    for key, of in (("labels", rows), ("target", yolo)):
+        samples = [{"image": IMAGE, key: of[:n]} for n in (1, 2)]
+        for field in (pinfeed.Jagged(), Pad()):
+            text, is_error = message_of({"image": Image(augment=flip), key: field}, samples)
+            assert "looks like boxes" in text
+            assert not is_error
+    fields = {"image": Image(augment=resize), "target": pinfeed.Jagged()}
+    assert len(pinfeed.Collate(fields)(samples)) == 2  # a resize keeps fractions
+
+
+def test_coordinates_from_minus_one_to_one():
+    samples = [{"image": IMAGE, "boxes": [[-0.5, -0.75, 0.5, 0.3]]}] * 2
+    fields = {"image": RANDOM, "boxes": pinfeed.Boxes(labels=())}
+    with pytest.raises(
+        ValueError, match=r"got numbers from -0.75 to 0.5; .*\(x \+ 1\) / 2 \* width"
+    ):
+        pinfeed.Collate(fields)(samples)
 
 
 def test_images_that_stay():

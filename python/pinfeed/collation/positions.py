@@ -48,7 +48,7 @@ def find_positions(
     arrays: Sequence[Any],
     sizes: Sequence[Any],
     image: str,
-    is_random: bool,
+    moves_fractions: bool,
     is_named: bool = False,
 ) -> Found | None:
     """Returns what all arrays of an entry look like; None if they can be anything else.
@@ -58,7 +58,7 @@ def find_positions(
         arrays: Arrays of the entry, one for each image.
         sizes: Height and width of each image.
         image: Argument of the field in hints.
-        is_random: Whether the images are transformed at random.
+        moves_fractions: Whether the images are more than resized, so that fractions change too.
         is_named: Whether a name of points is on the path, as in ``["landmarks"]["nose"]``.
     """
     kinds = {(array.ndim, array.shape[-1]) for array in arrays if array.size}
@@ -85,7 +85,7 @@ def find_positions(
         is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
         is_constant = count == 1 < len(parts) and is_large and "label" not in key.lower()
         return _boxes(key, rows, limits, is_constant, axes, image)
-    return _labelled(key, rows, limits, image) if width == 5 and is_random else None
+    return _labelled(key, rows, limits, image, moves_fractions) if width == 5 else None
 
 
 def _points(
@@ -144,7 +144,7 @@ def _chance(rows: Any, limits: Any, name: str) -> float:
     return float(fitting ** len(rows))
 
 
-def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
+def _labelled(key: str, rows: Any, limits: Any, image: str, moves_fractions: bool) -> Found | None:
     """Returns boxes with a class or score in the last or first column, or as YOLO has them."""
     for columns, boxes, label in ((":4", rows[:, :4], 4), ("1:", rows[:, 1:], 0)):
         labels = rows[:, label]
@@ -155,7 +155,7 @@ def _labelled(key: str, rows: Any, limits: Any, image: str) -> Found | None:
     labels, boxes = rows[:, 0], rows[:, 1:]
     are_classes = (labels >= 0).all() and (labels == np.rint(labels)).all()
     is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
-    if not are_classes or not is_inside:
+    if not are_classes or not is_inside or not moves_fractions:
         return None
     columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
     field = f"Boxes({image}{image and ', '}format='cxcywh')"

@@ -244,10 +244,10 @@ def _problem_of_positions(
     if None in sizes or not all(array is not None and array.ndim for array in arrays):
         return None
     entry, entries, (image, key, field) = seen[-1]
-    is_random = any(step.is_random for step in field.geometry.steps)
+    moves_fractions = not all(isinstance(step, Resize) for step in field.geometry.steps)
     of_image = "" if key in ("image", "") else repr(key)
     is_named = any(has_name(step, _POINTS) for step in re.findall(r"\['(.*?)'\]", entry.path))
-    what = find_positions(entry.key, arrays, sizes, of_image, is_random, is_named)
+    what = find_positions(entry.key, arrays, sizes, of_image, moves_fractions, is_named)
     return what and _problem(entry, entries, image, key, field, what)
 
 
@@ -390,12 +390,12 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
         return "boxes", f"use Boxes({image}) to transform boxes{suffix} too"
     if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
         return "points", f"use Points({image}) to transform points too"
-    is_row = len(shape) == 1 and shape[0] >= 6 and array.max() > np.pi  # no angles, no flags
-    if has_name(key, _POINTS) and is_row:  # as COCO and CelebA have them
-        for width in (3, 2):
-            if shape[0] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
-                fix = f"use Points({image}) to transform np.reshape({key}, (-1, {width})) too"
-                return "points", fix
+    # Rows as COCO and CelebA have them; no angles, no flags.
+    is_row = len(shape) in (1, 2) and shape[-1] >= 6 and array.size and array.max() > np.pi
+    for width in (3, 2) if has_name(key, _POINTS) and is_row else ():
+        if shape[-1] % width == 0 and _are_points(np.asarray(array).reshape(-1, width), size):
+            rows = f"(-1, {width})" if len(shape) == 1 else f"(-1, {shape[1] // width}, {width})"
+            return "points", f"use Points({image}) to transform np.reshape({key}, {rows}) too"
     is_float = "float" in str(array.dtype)
     if is_float and size[0] == size[1] and not _MAPS.search(key):
         return "", ""  # such as a square matrix of weights

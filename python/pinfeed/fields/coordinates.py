@@ -51,6 +51,9 @@ def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
         return  # a single pixel, its center, or zeros for unknown points
     got = f"fractions, at most {finite.max():g}"
     hint = "multiply them by width and height"
+    if finite.min() < -0.2:
+        got, hint = f"numbers from {finite.min():g} to {finite.max():g}", "scale them to pixels"
+        hint += ", coordinates of -1..1 as (x + 1) / 2 * width"
     if kind == "boxes":
         hint += "; Boxes(normalized=True) applies to the batch"
     raise ValueError(Problem(name, f"{kind} in pixels of their image", got, hint))
