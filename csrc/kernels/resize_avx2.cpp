@@ -55,8 +55,8 @@ constexpr RowShuffles row_shuffles(std::size_t channels) {
   return {{pairing_shuffle(channels, 0), pairing_shuffle(channels, 2)}, packing_shuffle(channels)};
 }
 
-// For 1 to 4 channels. Computed for each row, their divisions took half of its time on an Intel
-// CPU.
+// For 1 to 4 channels. Computed for each row, with divisions, they took 70 of the 330 µs of a crop
+// of 500 by 375 on an Intel CPU.
 constexpr RowShuffles kRowShuffles[] = {row_shuffles(1), row_shuffles(2), row_shuffles(3),
                                         row_shuffles(4)};
 
