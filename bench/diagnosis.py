@@ -188,7 +188,8 @@ def shared_lock(folder: Path) -> Case:
             time.sleep(0.003)
         return torch.tensor(index)
 
-    return Case(DataLoader(Samples(make), 8, num_workers=2), {"lock"}, sleep(1, 8))
+    loader = DataLoader(Samples(make), 8, num_workers=2)
+    return Case(loader, {"lock"}, sleep(1, 8), can_gain=False)
 
 
 def slow_step(folder: Path) -> Case:
@@ -204,7 +205,7 @@ def too_many_workers(folder: Path) -> Case:
 
 def tiny_batches(folder: Path) -> Case:
     dataset = TensorDataset(torch.arange(100_000.0), torch.arange(100_000))
-    return Case(DataLoader(dataset, batch_size=1), {"batch"}, lambda batch: None)
+    return Case(DataLoader(dataset, batch_size=1), {"batch"}, lambda batch: None, can_gain=None)
 
 
 def generator(folder: Path) -> Case:
@@ -375,7 +376,7 @@ class Frames(IterableDataset):
     def __iter__(self) -> Iterator[np.ndarray]:
         info = get_worker_info()
         for i in range(0 if info is None else info.id, 100_000, info.num_workers if info else 1):
-            yield np.full(6_000_000, i, np.uint8)
+            yield np.full(6_000_000, i % 256, np.uint8)
 
 
 def stream_of_frames(folder: Path) -> Case:

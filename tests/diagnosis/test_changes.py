@@ -48,6 +48,11 @@ OFFERED = {
     ),
     "batches by pinfeed.Collate, doubled": (DataLoader(DRAWN, 8, collate_fn=doubled), None),
     "rows read natively": (pinfeed.DeviceLoader(ZEROS, "cpu"), "had equal values"),
+    # The last rows are equal, but of other dtypes.
+    "rows read natively, dtypes": (
+        DataLoader(TensorDataset(torch.arange(9.0), torch.arange(9))),
+        "had equal values",
+    ),
     # The loop gets the batches of the fields.
     "rows read natively, fields": (pinfeed.DeviceLoader(ZEROS, "cpu", [pinfeed.Stack()]), None),
 }

@@ -176,8 +176,15 @@ def _of_rows(loader: LoaderCopy, batches: list[Any]) -> Iterator[Change]:
             if isinstance(entry, ARRAYS) and entry.ndim and len(entry) == last + 1
         }
 
+        last_rows = {name: np.asarray(array[last]) for name, array in arrays.items()}
+
         def name_of(entry: Any) -> str:
-            return next(n for n, a in arrays.items() if np.array_equal(entry, np.asarray(a[last])))
+            value = np.asarray(entry)
+            return next(
+                name
+                for name, row in last_rows.items()
+                if row.dtype == value.dtype and np.array_equal(row, value)
+            )
 
         names = map_entries(name_of, dataset[last])
         rows, replacement = ArrayDataset(map_entries(arrays.__getitem__, names)), Collate()
