@@ -143,7 +143,7 @@ def test_no_rows():
 
 def test_rows_of_width_zero():
     dataset = datasets.Dataset.from_dict({"x": [1, None, 3]})
-    with pytest.raises(ValueError, match=r"filter\(\.\.\.\)\.flatten_indices\(\)"):
+    with pytest.raises(ValueError, match=r"filter\(lambda x: x is not None.*\.flatten_indices\(\)"):
         ArrayDataset.from_arrow(dataset)
     filtered = dataset.filter(lambda row: row["x"] is not None).flatten_indices()
     assert list(ArrayDataset.from_arrow(filtered)) == [{"x": 1}, {"x": 3}]

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -115,7 +116,7 @@ REFUSED = [
     (TABLE["label"], None, TypeError, "table must be a pyarrow.Table, .* got ChunkedArray"),
     ({"label": [1]}, None, TypeError, "table must be a pyarrow.Table, .* got dict"),
     (pa.table({"x": [1, None]}), None,
-        ValueError, "column 'x': 1 of 2 rows are null, the first is row 1; drop these rows with drop_null"),
+        ValueError, "column 'x': 1 of 2 rows are null, the first is row 1; drop them with table.filter"),
 ]  # fmt: skip
 
 
@@ -123,6 +124,78 @@ REFUSED = [
 def test_bad_tables(table, columns, error, message):
     with pytest.raises(error, match=rf"^ArrayDataset\.from_arrow: {message}"):
         ArrayDataset.from_arrow(table, columns)
+
+
+PAIR = pa.list_(pa.int8(), 2)
+# A column with a null, and what is left of it if the null is dropped, or filled.
+NULLS = {
+    "strings": (pa.array(["a", None]), ["a"], ["a", ""]),
+    "binaries": (pa.array([b"a", None], pa.large_binary()), [b"a"], [b"a", b""]),
+    "ints": (pa.array([1, None]), [1], [1, 0]),
+    "floats": (pa.array([0.5, None]), [0.5], [0.5, 0]),
+    "bools": (pa.array([True, None]), [True], [True, False]),
+    "lists": (pa.array([[1], None]), [[1]], [[1], []]),
+    "pairs": (pa.array([[1, 2], None], PAIR), [[1, 2]], [[1, 2], [0, 0]]),
+    "tensors": (pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, 2], None], PAIR)), [[1, 2]], None),
+}  # fmt: skip
+SOURCES = {
+    "Table": lambda table, path: table,
+    "RecordBatch": lambda table, path: table.to_batches()[0],
+    "pandas": lambda table, path: table.to_pandas(),
+    "datasets": lambda table, path: datasets.Dataset(table),
+    "Parquet": lambda table, path: path,
+}
+
+
+def values(dataset):
+    return [getattr(row["x"], "tolist", lambda row=row: row["x"])() for row in dataset]
+
+
+# datasets and pandas have no type of tensors.
+BOTH = [(k, s) for k in NULLS for s in SOURCES if k != "tensors" or s not in ("datasets", "pandas")]
+
+
+@pytest.mark.parametrize(("kind", "source"), BOTH)
+def test_fixes_for_nulls(kind, source, tmp_path):
+    column, dropped, filled = NULLS[kind]
+    path = str(tmp_path / "x.parquet")
+    pa.parquet.write_table(pa.table({"y": [1.0, 2.0], "x": column}), path)
+    table = pa.parquet.read_table(path)
+    given = SOURCES[source](table, path)
+    with pytest.raises(ValueError, match="'x': 1 of 2 rows are null, the first is row 1") as caught:
+        ArrayDataset.from_arrow(given)
+    fixes = str(caught.value).partition("drop them with ")[2].partition("; ")[0]
+    names = {"table": table if source == "Parquet" else given, "pyarrow": pa}
+    names |= {"frame": given, "dataset": given}
+    drop, _, fill = fixes.partition(", where ")[0].partition(", or fill them with ")
+    assert values(ArrayDataset.from_arrow(eval(drop, names))) == dropped
+    has_fill = filled is not None and source != "datasets"
+    has_fill &= source != "pandas" or kind not in ("lists", "pairs")
+    assert bool(fill) == has_fill
+    if fill:
+        rows = ArrayDataset.from_arrow(eval(fill, names))
+        assert values(rows) == filled
+        assert [row["y"] for row in rows] == [1, 2]
+
+
+def test_nan_of_pandas():
+    frame = pd.DataFrame({0: [0.5, np.nan]})
+    with pytest.raises(ValueError, match="keeps NaN$") as caught:
+        ArrayDataset.from_arrow(frame)
+    call = str(caught.value).rpartition("; ")[2].removesuffix(" keeps NaN")
+    dataset = eval(call, {"ArrayDataset": ArrayDataset, "frame": frame})
+    assert [str(row["0"]) for row in dataset] == ["0.5", "nan"]
+
+
+def test_nulls_of_other_types():
+    for column in (
+        pa.nulls(2),
+        pa.array(["a", None]).dictionary_encode(),
+        pa.array([{"a": 1}, None]),
+    ):
+        with pytest.raises(TypeError, match=r"leave it out with columns=$"):
+            ArrayDataset.from_arrow(pa.table({"x": column, "y": [1, 2]}))
+        assert len(ArrayDataset.from_arrow(pa.table({"x": column, "y": [1, 2]}), ["y"])) == 2
 
 
 @pytest.mark.parametrize("chunks", [1, 2])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pinfeed.arguments import Problem, as_table, nearest
 from pinfeed.imports import import_extra
-from pinfeed.sources.arrow_lists import column_parts
+from pinfeed.sources.arrow_lists import column_parts, zero
 from pinfeed.sources.concat import ConcatArray
 from pinfeed.sources.ragged import RaggedArray
 
@@ -35,6 +35,7 @@ def table_columns(
     """
     if isinstance(columns, str):
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
+    given = table
     if isinstance(table, str | os.PathLike):
         file = import_extra("pyarrow.parquet", "arrow").ParquetDataset(table, memory_map=True)
         names = _wanted(columns, file.schema.names, function)
@@ -56,10 +57,14 @@ def table_columns(
         raise TypeError(f"{text}{_table_of(table)}")
     arrays = {}
     for name in _wanted(columns, table.column_names, function):
+        column, hint = table.column(name), ""
+        if column.null_count:
+            hint = _null_hint(given, name, table.column_names.index(name), column.type)
         try:
-            arrays[name] = column_array(table.column(name), f"{function}: column {name!r}")
+            arrays[name] = column_array(column, f"{function}: column {name!r}", hint)
         except TypeError as error:
-            raise TypeError(f"{error}; leave it out with columns=") from None
+            also = ", or" if ";" in str(error) else ";"
+            raise TypeError(f"{error}{also} leave it out with columns=") from None
     return arrays, order
 
 
@@ -107,7 +112,34 @@ def _table_of(value: Any) -> str:
     return f"; pass {call}" if call else ""
 
 
-def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | ConcatArray:
+def _null_hint(table: Any, name: str, position: int, kind: Any) -> str:
+    """A hint with the calls that drop or fill the nulls of a table's column."""
+    package, value = type(table).__module__.partition(".")[0], zero(kind)
+    note = fill = ""
+    if package == "pandas":
+        key = next((key for key in table.columns if str(key) == name), name)
+        drop, fill = f"frame.dropna(subset=[{key!r}])", f"frame.fillna({{{key!r}: {value}}})"
+        if value == "[]":  # fillna() takes scalars only
+            value = ""
+        if pa.types.is_floating(kind):
+            note = f"; ArrayDataset({{{name!r}: frame[{key!r}].to_numpy()}}) keeps NaN"
+    elif package == "polars":
+        drop = f"frame.drop_nulls({name!r})"
+        fill = f"frame.with_columns(polars.col({name!r}).fill_null({value}))"
+    elif package == "datasets":
+        drop = f"dataset.filter(lambda x: x is not None, input_columns={name!r}).flatten_indices()"
+        value = ""
+    else:
+        drop = f"table.filter(pyarrow.compute.field({name!r}).is_valid())"
+        fill = f"table.set_column({position}, {name!r}, table[{name!r}].fill_null({value}))"
+        if isinstance(table, str | os.PathLike):
+            note = ", where table is pyarrow.parquet.read_table(path)"
+    return f"drop them with {drop}{f', or fill them with {fill}' if value else ''}{note}"
+
+
+def column_array(
+    column: Any, name: str, null_hint: str = ""
+) -> npt.NDArray[Any] | RaggedArray | ConcatArray:
     """Returns a pyarrow column (or a slice of one) as an entry of a dataset that views Arrow's memory.
 
     | column of | entry | copied |
@@ -119,10 +151,10 @@ def column_array(column: Any, name: str) -> npt.NDArray[Any] | RaggedArray | Con
     | bools, or lists of them | the same | yes: Arrow packs eight into a byte |
 
     Several chunks become a `ConcatArray`. Other types, such as dates, raise TypeError; nulls raise
-    ValueError.
+    ValueError, with ``null_hint`` or how to fill the column.
     """
     parts = [
         RaggedArray(*part) if isinstance(part, tuple) else part
-        for part in column_parts(column, name)
+        for part in column_parts(column, name, null_hint)
     ]
     return parts[0] if len(parts) == 1 else ConcatArray(parts)

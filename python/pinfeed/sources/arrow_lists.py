@@ -27,12 +27,17 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
     unless the array is ``in_lists``.
     """
     kind = array.type
+    is_tensor = isinstance(kind, pa.FixedShapeTensorType)
+    if not (is_tensor or _is_one_of(kind, "fixed_size_list", "boolean", "integer", "floating")):
+        raise TypeError(
+            f"{name}: expected numbers, bools, or lists of them, got {kind}{_hint(kind)}"
+        )
     if array.null_count:
         raise ValueError(
             f"{name}: {array.null_count} of {len(array)} values are null; fill them, or leave them "
             "out, where the lists are made"
         )
-    if isinstance(kind, pa.FixedShapeTensorType):
+    if is_tensor:
         if kind.permutation not in (None, [*range(len(kind.shape))]):
             raise TypeError(
                 f"{name}: expected tensors whose axes are in memory order, got {kind}; "
@@ -46,17 +51,13 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
             raise ValueError(
                 f"{name}: {items.null_count} values in its lists are null; fill them: "
                 "pyarrow.FixedSizeListArray.from_arrays("
-                f"column.combine_chunks().flatten().fill_null({_zero(kind.value_type)}), "
+                f"column.combine_chunks().flatten().fill_null({zero(kind.value_type)}), "
                 f"{kind.list_size})"
             )
         items = dense_values(items, name, in_lists=True)
         return items.reshape(len(array), kind.list_size, *items.shape[1:])
     if pa.types.is_boolean(kind):
         return array.to_numpy(zero_copy_only=False)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise TypeError(
-            f"{name}: expected numbers, bools, or lists of them, got {kind}{_hint(kind)}"
-        )
     return array.to_numpy(zero_copy_only=True)
 
 
@@ -74,25 +75,29 @@ def is_lists(kind: Any) -> bool:
     return _is_one_of(kind, "list", "large_list")
 
 
-def column_parts(column: Any, name: str) -> list[Part]:
+def column_parts(column: Any, name: str, null_hint: str = "") -> list[Part]:
     """Returns views of the chunks of a pyarrow column or array; only bools are copied.
 
-    Raises TypeError if it holds neither numbers, lists nor strings, ValueError if a row is null.
+    ``null_hint`` says how to remove nulls, if not from the column itself. Raises TypeError if it holds
+    neither numbers, lists nor strings, ValueError if a row is null.
     """
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         raise TypeError(f"{name}: expected a column of pyarrow, got {type(column).__name__}")
-    if column.null_count:
+    kind = column.type
+    # Types that aren't supported raise TypeError below, because filling nulls doesn't help.
+    if column.null_count and (
+        _is_shaped(kind) or _is_string(kind) or is_lists(kind) or is_dense(kind)
+    ):
+        fill = "drop these rows with drop_null()"
+        fill += f", or fill them with fill_null({zero(kind)})" * bool(zero(kind))
         raise ValueError(
             f"{name}: {column.null_count} of {len(column)} rows are null, the first is row "
-            f"{column.is_null().index(True)}; drop these rows with drop_null() (pandas: dropna(), polars: drop_nulls(), "
-            f"datasets.Dataset: dataset.filter(...).flatten_indices()), or fill them with fill_null({_zero(column.type)}) "
-            "(pandas: fillna(0))"
+            f"{column.is_null().index(True)}; {null_hint or fill}"
         )
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     chunks = [chunk for chunk in chunks if len(chunk)]
     if len(chunks) > 1:
         return [_part(chunk, f"{name}: chunk {i}") for i, chunk in enumerate(chunks)]
-    kind = column.type
     if chunks:
         return [_part(chunks[0], name)]
     if isinstance(kind, pa.BaseExtensionType):
@@ -102,11 +107,20 @@ def column_parts(column: Any, name: str) -> list[Part]:
 
 def _part(array: Any, name: str) -> Part:
     kind = array.type
-    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith(_ARRAY_XD):
+    if _is_shaped(kind):
         return _shaped_lists(array.storage, kind.shape, name)
-    if _is_one_of(kind, "string", "large_string", "binary", "large_binary"):
+    if _is_string(kind):
         return _strings(array)
     return _lists(array, name) if is_lists(kind) else dense_values(array, name)
+
+
+def _is_shaped(kind: Any) -> bool:
+    is_extension = isinstance(kind, pa.BaseExtensionType)
+    return is_extension and kind.extension_name.startswith(_ARRAY_XD)
+
+
+def _is_string(kind: Any) -> bool:
+    return _is_one_of(kind, "string", "large_string", "binary", "large_binary")
 
 
 def _is_one_of(kind: Any, *names: str) -> bool:
@@ -144,7 +158,7 @@ def _lists(array: Any, name: str) -> Part:
     if values.null_count:
         raise ValueError(
             f"{name}: {values.null_count} values are null; fill them: type(array).from_arrays("
-            f"array.offsets, array.values.fill_null({_zero(kind)})), where array is "
+            f"array.offsets, array.values.fill_null({zero(kind)})), where array is "
             "column.combine_chunks()"
         )
     offsets = array.offsets.to_numpy(zero_copy_only=True)
@@ -176,15 +190,15 @@ def _shaped_lists(lists: Any, shape: Sequence[int | None], name: str) -> Part:
     return values.reshape(-1, *shape[1:]), first_offsets
 
 
-def _zero(kind: Any) -> str:
-    """The fill value for nulls among numbers, bools, strings or lists."""
-    if pa.types.is_dictionary(kind):
-        return _zero(kind.value_type)
+def zero(kind: Any) -> str:
+    """Returns the code of a value that can replace nulls of a type; empty for extension types."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return ""
     if pa.types.is_fixed_size_list(kind):
-        return f"[{_zero(kind.value_type)}] * {kind.list_size}"
-    for name, zero in (("boolean", "False"), ("string", "''"), ("binary", "b''")):
+        return f"[{zero(kind.value_type)}] * {kind.list_size}"
+    for name, value in (("boolean", "False"), ("string", "''"), ("binary", "b''")):
         if _is_one_of(kind, name) or str(kind) == f"large_{name}":
-            return zero
+            return value
     return "[]" if is_lists(kind) else "0"
 
 

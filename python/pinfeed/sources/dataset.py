@@ -643,7 +643,9 @@ def _array_of(value: Any) -> str:
     if package == "datasets" and (column := getattr(value, "column_name", None)):
         return f"ArrayDataset.from_arrow(dataset, [{column!r}])[{column!r}] returns this column of a dataset"
     if package == "pyarrow" and hasattr(value, "null_count"):  # to_numpy() takes few of them
-        column = "column.drop_null()" if value.null_count else "column"
+        from pinfeed.sources.arrow_lists import zero  # which imports pyarrow
+
+        column = f"column.fill_null({zero(value.type)})" if value.null_count else "column"
         return f"pass ArrayDataset.from_arrow(pyarrow.table({{'x': {column}}}))['x']"
     if hasattr(value, "to_numpy") and not hasattr(value, "columns"):  # a column of a table
         return "pass its .to_numpy()"
