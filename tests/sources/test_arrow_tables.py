@@ -180,7 +180,7 @@ def test_fixes_for_nulls(kind, source, tmp_path):
 
 def test_nan_of_pandas():
     frame = pd.DataFrame({0: [0.5, np.nan]})
-    with pytest.raises(ValueError, match="keeps NaN$") as caught:
+    with pytest.raises(ValueError, match=r"keeps NaN$") as caught:
         ArrayDataset.from_arrow(frame)
     call = str(caught.value).rpartition("; ")[2].removesuffix(" keeps NaN")
     dataset = eval(call, {"ArrayDataset": ArrayDataset, "frame": frame})

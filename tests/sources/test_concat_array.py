@@ -1,16 +1,21 @@
 """ConcatArray: many arrays that behave like one."""
 
+import glob
 import itertools
 import os
 import pickle
+import re
 import time
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
+import torchvision
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import pinfeed
 from arrays import NUMPY_DTYPES, as_kind, assert_same_bits, random_array, views
@@ -311,7 +316,7 @@ def test_files_with_one_sample_each_raise(tmp_path):
     words = "samples=True takes paths", "got ndarray; np.stack(arrays"
     check(lambda: pinfeed.ConcatArray([image], samples=True), TypeError, *words)
     np.save(paths[2], np.asfortranarray(image))
-    check(one_each, ValueError, "part 2 ", "expected C order, got Fortran order")
+    check(one_each, ValueError, "part 2 ", "(32, 32, 3) in Fortran order", "return np.load(paths")
     np.save(paths[2], image)
     by_hint = pinfeed.ArrayDataset(one_each())
     assert_same_bits(by_hint[2], image)
@@ -331,9 +336,113 @@ def test_files_with_one_sample_each_raise(tmp_path):
     check(lambda: pinfeed.ConcatArray([tmp_path / "scalar.npy"]), ValueError, words)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1, 5), (2, 3, 4), (0, 3), (1, 7), (4,)])
+def test_samples_in_fortran_order(shape, tmp_path):
+    samples = [random_array(shape, np.float32) for _ in range(3)]
+    paths = in_files(tmp_path, *map(np.asfortranarray, samples))
+    array = pinfeed.ConcatArray(paths, samples=True)
+    assert_same_bits(array[1], samples[1])
+    batch = pinfeed.Collate()(pinfeed.ArrayDataset(array).__getitems__([2, 0]))
+    assert_same_bits(batch.numpy(), np.stack([samples[2], samples[0]]))
+    unpickled = pickle.loads(pickle.dumps(array))
+    assert_same_bits(np.asarray(unpickled), np.stack(samples))
+
+
+def test_rows_in_fortran_order(tmp_path):
+    parts = [random_array((2, 3), np.int16), random_array((4, 3), np.int16)]
+    paths = in_files(tmp_path, *map(np.asfortranarray, parts))
+    words = (
+        "expected C order, got Fortran order",
+        "[np.load(path, mmap_mode='r') for path in paths]",
+    )
+    check(lambda: pinfeed.ConcatArray(paths), ValueError, "part 0 ", *words)
+    by_hint = pinfeed.ConcatArray([np.load(path, mmap_mode="r") for path in paths])
+    assert_same_bits(np.asarray(by_hint), np.concatenate(parts))
+
+
+def save_images(folder, names, shape=(16, 12, 3)):
+    """Saves images of random bytes, and returns their paths in the order of the names."""
+    paths = [folder / f"{name}.npy" for name in names]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, random_array(shape, np.uint8))
+    return paths
+
+
+SAMPLES = {
+    "numbered": ["0", "1", "2"],
+    "numbered in classes": ["cat_001", "cat_002", "dog_001"],
+    "hashes": ["55a54008ad1b", "866668350690", "93b885adfe0d"],
+    "images": ["abbey", "beach", "cabin"],
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_folders_of_samples(kind, tmp_path):
+    shape = (16, 12) if kind != "images" else (16, 12, 3)
+    paths = save_images(tmp_path, SAMPLES[kind], shape)
+    with pytest.raises(
+        ValueError, match=r"of one shape, .*samples=True\) takes files of"
+    ) as caught:
+        pinfeed.ArrayDataset(tmp_path)
+    call = str(caught.value).partition("; ")[2].partition(" returns")[0]
+    array = pinfeed.ConcatArray(eval(call, {"glob": glob}), samples=True)
+    assert_same_bits(np.asarray(array), np.stack([np.load(path) for path in paths]))
+    by_name = pinfeed.ArrayDataset({path.stem: path for path in paths})
+    assert list(by_name[3]) == SAMPLES[kind]
+
+
+@pytest.mark.parametrize("names", [["cat/0", "cat/1", "dog/0"], ["cat/x", "dog/x"]])
+def test_folders_in_folders(names, tmp_path):
+    paths = save_images(tmp_path, names)
+    with pytest.raises(ValueError, match=r"got the folder 'cat' of .*; for files of one") as caught:
+        pinfeed.ArrayDataset(tmp_path)
+    samples, joined = re.findall(
+        r"ConcatArray\(sorted.*?\)\)(?:, samples=True)?\)", str(caught.value)
+    )
+    evaluate = lambda call: eval(call, {"glob": glob, "ConcatArray": pinfeed.ConcatArray})
+    assert_same_bits(np.asarray(evaluate(samples)), np.stack([np.load(path) for path in paths]))
+    firsts = [path for path in paths if path.name == paths[0].name]
+    assert_same_bits(np.asarray(evaluate(joined)), np.concatenate([np.load(p) for p in firsts]))
+    by_name = pinfeed.ArrayDataset({name: tmp_path / f"{name}.npy" for name in names})
+    assert list(by_name[0]) == names
+
+
+def test_folders_of_parts(tmp_path):
+    for rank in range(11):
+        pinfeed.write_array(tmp_path / f"part-{rank}", [[rank] * i for i in range(3)])
+    with pytest.raises(ValueError, match="has 11 folders numbered like parts") as caught:
+        pinfeed.ArrayDataset(tmp_path)
+    call = str(caught.value).partition("; ")[2].partition(" returns")[0]
+    array = pinfeed.ConcatArray(eval(call, {"glob": glob}))
+    expected = [[rank] * i for rank in range(11) for i in range(3)]
+    assert [row.tolist() for row in pinfeed.ArrayDataset(array)] == expected
+
+
+def test_folders_of_other_images(tmp_path):
+    image = PIL.Image.new("RGB", (4, 4), (1, 2, 3))
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        image.save(tmp_path / name / "0.png")
+    words = "got the folder 'cat' of ['0.png']", "torchvision.datasets.ImageFolder(path)"
+    check(lambda: pinfeed.ArrayDataset(tmp_path), ValueError, *words)
+    dataset = torchvision.datasets.ImageFolder(tmp_path)
+    collate = pinfeed.Collate((pinfeed.Image(), None))
+    images, labels = next(iter(DataLoader(dataset, 2, collate_fn=collate)))
+    assert images.shape == (2, 3, 4, 4)
+    assert labels.tolist() == [0, 1]
+    words = "is a directory without .npy files; ", "__getitem__ of a Dataset: DataLoader(dataset"
+    check(lambda: pinfeed.ArrayDataset(tmp_path / "cat"), ValueError, *words)
+
+
 def test_folders_of_several_entries_are_not_samples(tmp_path):
     """Their names are not numbered, their sizes differ, or two are of one type."""
-    for names in (["left", "right", "depth"], ["a0", "b1", "c2"], ["0", "1"]):
+    for names in (
+        ["left", "right", "depth"],
+        ["a0", "b1", "c2"],
+        ["rain_2019", "rain_2020", "wind_2019", "wind_2020"],
+        ["0", "1"],
+    ):
         folder = tmp_path / "-".join(names)
         pinfeed.write_array(folder, ({name: np.zeros((2, 3)) for name in names} for _ in range(4)))
         assert sorted(pinfeed.ArrayDataset(folder)[0]) == sorted(names)

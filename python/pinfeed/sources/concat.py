@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,8 @@ class ConcatArray(Source):
 
     Raises:
         TypeError: If ``parts`` is not an iterable of such parts, or their kinds or dtypes differ.
-        ValueError: If ``parts`` is empty, shapes differ, or a file is not a .npy file of numbers in C
-            order. The message names the part.
+        ValueError: If ``parts`` is empty, shapes differ, a file is not a .npy file of numbers, or is in
+            Fortran order and has several samples. The message names the part.
         OSError: If a file can't be read or is truncated.
 
     Example:
@@ -132,8 +132,9 @@ class ConcatArray(Source):
         if not isinstance(parts[0], _FilePart):
             return _core.PartArrays(tuple(part.array for part in parts))
         # The template only carries dtype, shape and strides; its values are never read.
-        row = np.empty((1, *parts[0].shape), self.dtype)
-        template = np.lib.stride_tricks.as_strided(row, (len(self), *row.shape[1:]), row.strides)
+        row = np.empty(parts[0].shape, self.dtype, parts[0].order)
+        strides = row.nbytes, *row.strides
+        template = np.lib.stride_tricks.as_strided(row, (len(self), *row.shape), strides)
         paths, stamps = [part.path for part in parts], [part.stamp for part in parts]
         offsets = [part.offset for part in parts]
         return _core.FileArray.of_parts(template, paths, stamps, offsets, self._ends.tolist())
@@ -195,6 +196,7 @@ class _FilePart:
     rows: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  # shape of a row
+    order: Literal["C", "F"]  # memory order of a row
     offset: int  # begin of the rows in the file, in bytes
     stamp: tuple[int, int, int]  # inode, size and modification time of the file
 
@@ -213,21 +215,22 @@ class _FilePart:
                 f"{name}: expected an axis that counts samples, got a 0-d array; samples=True takes "
                 "files of one sample each"
             )
-        if header.fortran_order and math.prod(shape) > max(shape, default=1):
-            raise ValueError(
-                f"{name}: expected C order, got Fortran order, whose rows are not contiguous; "
-                "save it with np.ascontiguousarray, or pass np.load(path, mmap_mode='r')"
-            )
+        is_fortran = header.fortran_order and math.prod(shape) > max(shape, default=1)
+        if is_fortran and not is_sample:
+            hint = "save it with np.ascontiguousarray, or pass [np.load(path, mmap_mode='r') for path in paths]"
+            got = "Fortran order, whose rows are not contiguous"
+            raise ValueError(Problem(name, "C order", got, hint))
         path = os.path.abspath(path)
         rows, row = (1, shape) if is_sample else (shape[0], shape[1:])
-        return cls(path, rows, header.dtype, row, header.offset, file_stamp)
+        order: Literal["C", "F"] = "F" if is_fortran else "C"
+        return cls(path, rows, header.dtype, row, order, header.offset, file_stamp)
 
     def __len__(self) -> int:
         return self.rows
 
     def describe(self) -> str:
         """See `Source.describe`."""
-        return f"{self.dtype} {self.shape}"
+        return f"{self.dtype} {self.shape}{' in Fortran order' * (self.order == 'F')}"
 
     def check(self) -> None:
         """See `Source.check`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -438,6 +439,20 @@ def _open_sources(arrays: Any, path: str) -> Any:
 _NO_PATHS = "a string is the path of a .npy file; RaggedArray.from_strings(strings) keeps strings as they are"
 
 
+# Names of parts that ranks have written; numbers, with leading zeros, and hashes in names of samples.
+_PART = re.compile("(part|shard|rank|chunk|split)s?[-_. ]?[0-9]+", re.IGNORECASE)
+_NUMBER, _PADDED = re.compile("[0-9]{3}"), re.compile("(?<![0-9])0[0-9]{2}")
+_HASH = re.compile("[0-9a-f-]{8,}", re.IGNORECASE)
+# Hints for files of other kinds.
+_BY_DATASET = (
+    "files of other kinds are read by the __getitem__ of a Dataset: "
+    "DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
+)
+_BY_FOLDER = (
+    "torchvision.datasets.ImageFolder(path) reads images in a folder per class: "
+    "DataLoader(dataset, batch_size, collate_fn=Collate((Image(), None)))"
+)
+
 #: The hint if files may hold one sample each.
 _OF_SAMPLES = "ConcatArray(paths, samples=True) takes files of one sample each"
 
@@ -473,19 +488,49 @@ def _in_path(path: str, name: str) -> Any:
     if not arrays:
         raise ValueError(
             f"{name}: {path} is a directory without .npy files; pass a directory that write_array or "
-            "RaggedArray.save wrote; ArrayDataset.from_arrow(path) reads a directory of Parquet files"
+            "RaggedArray.save wrote; ArrayDataset.from_arrow(path) reads a directory of Parquet files; "
+            f"{_BY_DATASET}"
         )
-    if len(arrays) > 2 and len({name.rstrip("0123456789") for name in arrays}) == 1:
-        files = [file for file in arrays.values() if os.path.isfile(file)]
-        descriptions = [ArraySource.open(file, name).describe() for file in files[:3]]
-        if len(files) == len(arrays) and len({*descriptions}) == 1:
-            raise ValueError(
-                f"{name}: {path} has {len(arrays)} files of one shape, numbered like samples; "
-                f"sorted(glob.glob('{path}/*.npy'), key=lambda p: (len(p), p)) returns the paths by number: "
-                f"{_OF_SAMPLES}, "
-                "ConcatArray(paths) files of many; or pass a dict of paths to make each file an entry"
-            )
+    _require_entries(arrays, path, name)
     return arrays
+
+
+def _require_entries(arrays: Mapping[str, str], path: str, name: str) -> None:
+    """Raises ValueError if the files of a directory seem to be samples, classes or parts, not entries."""
+    by_name = "pass a dict of paths to make each an entry"
+    folders = [file for file in arrays.values() if os.path.isdir(file)]
+    for folder in folders:
+        if is_ragged_directory(folder):
+            continue
+        files = sorted(file for file in os.listdir(folder) if not file.startswith("."))
+        first = next((file for file in files if file.endswith(".npy") or "." not in file), "")
+        hint = _BY_FOLDER
+        if first:
+            every = f"sorted(glob.glob('{path}/*/*.npy'))"
+            hint = f"for files of one sample each pass ConcatArray({every}, samples=True)"
+            hint += f", to join files of many ConcatArray({every.replace('*.npy', first)})"
+        got = f"the folder {os.path.basename(folder)!r} of {files[:3]}"
+        raise ValueError(
+            Problem(name, f".npy files and RaggedArrays in {path}", got, f"{hint}; or {by_name}")
+        )
+    how = ""
+    if len(arrays) > 1 and all(map(_PART.fullmatch, arrays)):
+        how = "numbered like parts"
+    elif len(arrays) > 2 and not folders:
+        opened = [ArraySource.open(file, name) for file in [*arrays.values()][:3]]
+        is_numbered = len({stem.rstrip("0123456789") for stem in arrays}) == 1
+        is_padded = all(map(_NUMBER.search, arrays)) and any(map(_PADDED.search, arrays))
+        is_sample = is_numbered or is_padded or all(map(_HASH.fullmatch, arrays))
+        is_sample = is_sample or all(_is_image(source.array) for source in opened)
+        if is_sample and len({source.describe() for source in opened}) == 1:
+            how = "of one shape, " + ("numbered" if is_numbered else "which look") + " like samples"
+    if how:
+        pattern = f"{path}/*{'' if folders else '.npy'}"
+        raise ValueError(
+            f"{name}: {path} has {len(arrays)} {'folders' if folders else 'files'} {how}; "
+            f"sorted(glob.glob('{pattern}'), key=lambda p: (len(p), p)) returns the paths by number: "
+            f"{_OF_SAMPLES}, ConcatArray(paths) joins files of many; or {by_name}"
+        )
 
 
 def _require_arrays(items: Sequence[Any], path: str) -> None:
@@ -504,10 +549,7 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
         hint = f"{_OF_SAMPLES}, ConcatArray(paths) .npy files of many"
         if not os.fsdecode(items[0]).endswith(".npy"):
             got = "paths or strings"
-            hint = (
-                "RaggedArray.from_strings(strings) keeps strings as they are; files are read by the "
-                "__getitem__ of a Dataset: DataLoader(dataset, batch_size, collate_fn=Collate(Image()))"
-            )
+            hint = f"RaggedArray.from_strings(strings) keeps strings as they are; {_BY_DATASET}"
             if os.fsdecode(items[0]).endswith((".parquet", ".pq")):
                 hint = _from_table(as_table(items))
     elif isinstance(first, np.ndarray | torch.Tensor | Source):
