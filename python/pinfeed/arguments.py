@@ -205,7 +205,10 @@ def as_array(value: Any, name: str, dtype: Any = None) -> npt.NDArray[Any]:
     try:
         return np.asarray(value, dtype)
     except ValueError as error:
-        hint = "pinfeed.functional.pad(list, lengths=False) pads lists of different lengths"
+        hint = (
+            "np.concatenate(list) joins lists of different lengths, and [len(x) for x in list] in "
+            "another entry keeps their lengths"
+        )
         raise ValueError(Problem(name, str(error).rstrip("."), hint=hint)) from error
 
 

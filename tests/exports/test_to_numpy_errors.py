@@ -95,7 +95,7 @@ VALUES = [
     ([Padded(F4, ONE, np.ones((2, 4), bool))], {}, "lengths and mask contradict each other"),
     ([[70000]], {"dtype": "f2"}, "batch 0: 70000 does not fit in float16; set a wider one with"),
     ([{"x": [[1, 70000]]}], {"dtype": {"x": "f2"}}, r"\['x'\] of batch 0: 70000 does not fit"),
-    ([[[1, 2], [3]]], {"dtype": "f4"}, "batch 0: .* inhomogeneous .*; pinfeed.functional.pad"),
+    ([[[1, 2], [3]]], {"dtype": "f4"}, r"batch 0: .* inhomogeneous .*; Collate\(Jagged\(\)\) makes batches of lists"),
     # Later batches.
     ([[1], [[2]]], {"dtype": "f4"}, r"of shape \(\) as in batch 0, got \(1,\)"),
     ([FIRST, FIRST | {"x": F4[..., None]}], {}, r"of shape \(3,\) as in batch 0, got \(3, 1\); for s"),

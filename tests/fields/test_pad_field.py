@@ -502,14 +502,15 @@ def test_bad_values_of_like(case):
 
 
 def test_frames_as_nested_lists():
-    samples = [[[1, 2], [3, 4]], [[5, 6]]]
-    words = (
-        "expected 2 sequences as in sample 0, got 1; np.asarray(sample) makes an array of frames"
-    )
+    samples = [[[1, 2], [3, 4]], [[5, 6]], []]
+    expected = "expected 2 sequences as in sample 0, got 1; "
+    array = "np.array(sample, np.int64).reshape(-1, 2)"
+    words = f"{expected}{array} makes an array of frames; if they are sequences, extend"
     check(lambda: Collate(Pad(lengths=False))(samples), ValueError, words)
-    padded = Collate(Pad())([np.asarray(sample) for sample in samples])  # the suggested fix
-    assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]]]
-    assert padded.lengths.tolist() == [2, 1]
+    check(lambda: Collate(Pad(lengths=False))(samples[::2]), ValueError, array)
+    padded = Collate(Pad())([eval(array, {"np": np, "sample": sample}) for sample in samples])
+    assert padded.values.tolist() == [[[1, 2], [3, 4]], [[5, 6], [0, 0]], [[0, 0], [0, 0]]]
+    assert padded.lengths.tolist() == [2, 1, 0]
 
 
 def row(count, kind):

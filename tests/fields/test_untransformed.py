@@ -482,7 +482,9 @@ NAMED = {
     "gtBoxes": (CORNERS[:1], "Boxes() to transform boxes too"),
     "bbs": (CORNERS / 40, "Boxes() to transform boxes too"),
     "detections": (FIVE / 40, "Boxes() to transform boxes of shape (n, 4) too"),
-    "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() to transform boxes of shape (n, 4) too"),
+    "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() to transform boxes of shape (n, 4) too, with [:, 4:] as their labels"),
+    "obb": (FIVE, "use Points() for the corners (n, 4, 2) of rotated boxes"),
+    "rboxes": (FIVE[:1], "use Points() for the corners (n, 4, 2) of rotated boxes"),
     "handKeypoints": (KEYPOINTS[0], "Points() to transform points too"),
     "pts": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
     "lmks": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
@@ -499,6 +501,31 @@ def test_target_names_and_columns(key):
     wrong = pinfeed.Collate({"image": RANDOM})
     check(lambda: wrong([photo(**{key: array})] * 2), ValueError, f"['{key}'] looks like", message)
     pinfeed.Collate({"image": RANDOM, key: Stack()})([photo(**{key: array})] * 2)
+
+
+def corners_of(rotated):
+    """Returns the corners of boxes of center, width, height and angle in degrees."""
+    x, y, w, h, angle = rotated.T[..., None]
+    across, down = w / 2 * [-1, 1, 1, -1], h / 2 * [-1, -1, 1, 1]
+    cosine, sine = np.cos(np.deg2rad(angle)), np.sin(np.deg2rad(angle))
+    return np.stack([x + across * cosine - down * sine, y + across * sine + down * cosine], -1)
+
+
+def test_rotated_boxes():
+    rotated = np.array([[16, 12, 10, 4, 30], [8, 8, 6, 5, -45]], np.float32)
+    flip = {"image": Image(augment=augment.RandomHorizontalFlip(1))}
+    wrong = lambda: pinfeed.Collate(flip)([photo(rboxes=rotated)])
+    check(wrong, ValueError, "['rboxes'] looks like boxes", "Points() for the corners (n, 4, 2)")
+    followed = pinfeed.Collate(flip | {"corners": pinfeed.Points()})
+    corners = followed([photo(corners=corners_of(rotated))])["corners"].values
+    flipped = rotated * [1, 1, 1, 1, -1] + [0, 0, 0, 0, 180]
+    flipped[:, 0] = 32 - flipped[:, 0]
+    # The order of corners is another one after a flip.
+    found, expected = (
+        np.sort(np.round(some, 3).view(np.complex128)[..., 0], axis=1)
+        for some in (np.ascontiguousarray(corners, np.float64), corners_of(flipped))
+    )
+    assert np.allclose(found, expected, atol=1e-2)
 
 
 def test_increasing_rows_are_not_boxes():

@@ -25,7 +25,6 @@ from pinfeed import (
     from_numpy,
     write_array,
 )
-from pinfeed.functional import pad
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)
@@ -75,8 +74,9 @@ HINTS: Hints = {
     "texts of pyarrow": (lambda column: rows({"y": column}), pyarrow.chunked_array([["a"], ["bc"]]),
         ArrayDataset.from_arrow(pyarrow.table({"x": pyarrow.chunked_array([["a"], ["bc"]])}))["x"], {"y": ["a", "bc"]},
         TypeError, r"got ChunkedArray; pass ArrayDataset.from_arrow\(pyarrow.table\({'x': column}\)\)\['x'\]$"),
-    "lists of different lengths in lists": (lambda x: RaggedArray.from_sequences([x])[0], LISTS, pad(LISTS, lengths=False),
-        torch.tensor([[1, 2], [3, 0]]), ValueError, r"; pinfeed.functional.pad\(list, lengths=False\) pads lists of different lengths"),
+    "lists of different lengths in lists": (lambda x: [RaggedArray.from_sequences([one])[0].tolist() for one in x], [LISTS],
+        [np.concatenate(LISTS), [len(x) for x in LISTS]], [[1, 2, 3], [2, 1]],
+        ValueError, r"; np.concatenate\(list\) joins lists of different lengths, and \[len\(x\) for x in list\] in another entry"),
     "datasets of HDF5 in a ConcatArray": (lambda part: ConcatArray([part])[1], HDF5, np.asarray(HDF5), np.eye(2)[1],
         TypeError, r"^ConcatArray: part 0: .*got Dataset; np.asarray\(...\) returns the values only"),
     "a list of dicts as a table": (lambda table: rows(ArrayDataset.from_arrow(table)["x"]), [{"x": 1}, {"x": 2}],

@@ -23,7 +23,9 @@ from pinfeed.fields.stack import Keep, Stack
 from pinfeed.fields.targets import Target, are_classes
 from pinfeed.structure import children, is_container
 
-_BOXES = re.compile(NAME.format("b?box(?:es)?|bbs|detections?|dets?|rects?|rois?"), re.IGNORECASE)
+_BOXES = re.compile(
+    NAME.format("[or]?b?box(?:es)?|[or]?bbs|obb|detections?|dets?|rects?|rois?"), re.IGNORECASE
+)
 _POINTS = re.compile(
     NAME.format(
         "key_?points?|points?|kpts?|pts|kps|landmarks?|lmks?|joints?|poly(?:gon|line)s?|contours?|vertices"
@@ -387,7 +389,10 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     columns = {1: (4, 5), 2: (4, 5, 6)}.get(len(shape), ())  # also scores and classes
     if has_name(key, _BOXES) and (is_empty or (columns and shape[-1] in columns)):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
-        return "boxes", f"use Boxes({image}) to transform boxes{suffix} too"
+        more = ""
+        if shape[-1] > 4:
+            more = f", with [:, 4:] as their labels; use Points({image}) for the corners (n, 4, 2) of rotated boxes"
+        return "boxes", f"use Boxes({image}) to transform boxes{suffix} too{more}"
     if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
         return "points", f"use Points({image}) to transform points too"
     # Rows as COCO and CelebA have them; no angles, no flags.

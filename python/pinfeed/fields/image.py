@@ -494,6 +494,8 @@ def as_array(
     """
     if isinstance(sample, ARRAYS):
         return sample
+    if isinstance(sample, list | tuple):
+        raise TypeError(_list_problem(sample, name, position, axes))
     pil = sys.modules.get("PIL.Image")  # PIL images exist only after this import
     if pil is None or not isinstance(sample, pil.Image):
         return sample  # native code raises if it is not an image
@@ -533,3 +535,19 @@ def as_array(
             expected = f"PIL images of one mode, such as {mode!r}"
             raise ValueError(Problem(name, expected, repr(sample.mode), hint, sample=position))
     return pil_pixels(sample)
+
+
+def _list_problem(images: Sequence[Any], name: str, position: int, axes: str) -> Problem:
+    """Returns the problem of a sample that is a list."""
+    kind = f" of {type(images[0]).__name__}" if images else ""
+    got = f"a {type(images).__name__}{kind} with {len(images)} items"
+    hint = "a clip needs at least one frame: leave this sample out"
+    if "T" not in axes:
+        hint = "leave samples without an image out, or use Patches(), which takes lists of images"
+    if images and isinstance(images[0], list | tuple | int | float):
+        hint = "np.array(image, np.uint8) converts nested lists of 0..255"
+    elif images:
+        hint = "np.stack(frames) makes a clip of a list of frames"
+        if "T" not in axes:
+            hint += ', for Image(input="THWC", output="CTHW"); Patches() takes lists of images'
+    return Problem(name, "an array, a tensor or a PIL image", got, hint, sample=position)

@@ -231,8 +231,10 @@ class Pad(Field):
             if len(sample) != count:
                 expected, got = f"{count} sequences as in sample 0", str(len(sample))
                 hint = "extend the shorter ones with empty sequences: sample + [[]]"
-                if len({*map(len, (*samples[0], *sample))}) == 1:
-                    hint = f"np.asarray(sample) makes an array of frames; if they are sequences, {hint}"
+                if (frames := _frames((*samples[0], *sample))) is not None:
+                    sizes = ", ".join(map(str, (-1, *frames.shape[1:])))
+                    array = f"np.array(sample, np.{frames.dtype}).reshape({sizes})"
+                    hint = f"{array} makes an array of frames; if they are sequences, {hint}"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))
         sequences = [sequence for sample in samples for sequence in sample]
         try:
@@ -272,6 +274,15 @@ class Pad(Field):
         padding = vars(self.padding)
         arguments = ("pad_value", "dtype", "scale") if self.like else padding
         return described(self, **{name: padding[name] for name in arguments})
+
+
+def _frames(sequences: Sequence[Any]) -> Any:
+    """Returns sequences of one shape as an array, None for others."""
+    try:
+        frames = np.array(sequences)
+    except (RuntimeError, TypeError, ValueError):  # different lengths, or tensors on devices
+        return None
+    return frames if frames.dtype.kind in "biuf" else None
 
 
 def _are_nested(samples: Sequence[Any]) -> bool:

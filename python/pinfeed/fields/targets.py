@@ -368,7 +368,7 @@ class InstanceMasks(Target):
                 expected = "uint8 or bool masks of shape (n, H, W)"
                 hint = ""
                 if isinstance(masks, list | tuple):
-                    hint = "np.stack(masks) converts a list of masks to an array"
+                    hint = "np.stack(masks) converts a list of masks to an array; leave an empty list as it is"
                 elif is_array and masks.ndim == 3:
                     is_tensor = isinstance(masks, torch.Tensor)
                     hint = f"masks{'.bool()' if is_tensor else '.astype(bool)'} converts masks of 0 and 1"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from pinfeed.arguments import ARRAYS, as_array, check_plain
+from pinfeed.arguments import ARRAYS, Problem, as_array, check_plain
 from pinfeed.exports.to_numpy.storage import Memory, OutputFiles
 from pinfeed.functional.sequences import JaggedBatch, Padded
 from pinfeed.sources.ragged import OFFSETS, VALUES_FILES, RaggedArray
@@ -98,7 +98,12 @@ class ArrayColumn(Column):
     @override
     def check(self, entry: Any) -> Part:
         if self._dtype is not None and type(entry) in (list, tuple):
-            entry = as_array(entry, self.where, None if entry else self._dtype)
+            try:
+                entry = as_array(entry, self.where, None if entry else self._dtype)
+            except ValueError as error:
+                if problem := Problem.of(error):
+                    problem.hint = "Collate(Jagged()) makes batches of lists of different lengths"
+                raise
         values, lengths = self._part(entry)
         if self._dtype is not None:
             values = checked_cast(values, self._dtype, self.where)
