@@ -539,15 +539,21 @@ def as_array(
 
 def _list_problem(images: Sequence[Any], name: str, position: int, axes: str) -> Problem:
     """Returns the problem of a sample that is a list."""
-    kind = f" of {type(images[0]).__name__}" if images else ""
-    got = f"a {type(images).__name__}{kind} with {len(images)} items"
-    hint = "a clip needs at least one frame: leave this sample out"
-    if "T" not in axes:
-        hint = "leave samples without an image out, or use Patches(), which takes lists of images"
-    if images and isinstance(images[0], list | tuple | int | float):
+    kinds = {type(image) for image in images}
+    are_images = all(
+        isinstance(one, ARRAYS) or type(one).__module__.startswith("PIL.") for one in images
+    )
+    hint = ""
+    if not images:
+        hint = "leave this sample out, because a batch needs an image of each sample"
+    elif kinds <= {int, float, list}:
         hint = "np.array(image, np.uint8) converts nested lists of 0..255"
-    elif images:
-        hint = "np.stack(frames) makes a clip of a list of frames"
-        if "T" not in axes:
-            hint += ', for Image(input="THWC", output="CTHW"); Patches() takes lists of images'
-    return Problem(name, "an array, a tensor or a PIL image", got, hint, sample=position)
+    elif are_images and "T" in axes:
+        hint = "np.stack(frames) makes a clip of frames"
+    elif are_images and isinstance(images, list):
+        hint = 'np.stack(frames) makes a clip of frames for Image(input="THWC", output="CTHW")'
+        hint += "; Patches() takes lists of images"
+    got = (
+        f"a {type(images).__name__} of {len(images)} {'/'.join(sorted(k.__name__ for k in kinds))}"
+    )
+    return Problem(name, "an array, a tensor or a PIL image", got.rstrip(), hint, sample=position)
