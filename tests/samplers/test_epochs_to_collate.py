@@ -202,6 +202,17 @@ def test_loaders_of_unknown_length(workers, shuffle, capfd):
         assert warned(passes, capfd) == 0
 
 
+@pytest.mark.parametrize(("shuffle", "count"), [(True, 1), (False, 0)])
+def test_an_epoch_of_one_batch_of_a_subset(shuffle, count, capfd):
+    """Another order is another epoch; the same batch again can be looked at before the training."""
+    subset = Subset(ARRAYS, range(3, 12))
+    loader = DataLoader(subset, 16, shuffle, collate_fn=new_collate())
+    torch.manual_seed(0)
+    assert warned(lambda: [*loader], capfd) == 0
+    assert warned(lambda: [*loader], capfd) == count
+    assert warned(lambda: [*loader, *loader], capfd) == 0
+
+
 def test_loops_that_are_not_a_second_pass(capfd):
     collate = new_collate()
     training = DataLoader(ARRAYS, 7, shuffle=True, collate_fn=collate)
