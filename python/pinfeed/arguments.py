@@ -107,7 +107,8 @@ def sample_after(subject: str, sample: Any = "") -> str:
 def conversion_hint(sample: Any) -> str:
     """Returns the hint for a sample that is not an array, but can be converted to one."""
     if nulls := _null_count(sample):
-        return f"fill its {nulls} nulls with .fill_null(value)"
+        name = "fill_null" if hasattr(sample, "fill_null") else "fillna"
+        return f"fill its {nulls} nulls with .{name}(value)"
     for name, hint in (
         ("toarray", ".toarray() converts it to an array"),
         ("todense", ".todense() converts it to an array"),
@@ -150,11 +151,15 @@ def check_plain(value: Any, name: str) -> None:
     has_attributes = hasattr(value, "__array__") and {"units", "coords"} & {*dir(type(value))}
     if has_attributes or _null_count(value):
         hint = conversion_hint(value)
-        raise TypeError(Problem(name, "an array or a list of numbers", kind, hint))
+        expected = f"an array or a list {'of numbers' if has_attributes else 'without nulls'}"
+        raise TypeError(Problem(name, expected, kind, hint))
 
 
 def _null_count(value: Any) -> int:
-    """Returns the number of nulls in a column of pyarrow or Polars; 0 for other objects."""
+    """Returns the number of nulls in a column of pyarrow, Polars or pandas; 0 for other objects."""
+    missing = getattr(getattr(value, "dtype", None), "na_value", None)
+    if type(missing).__name__ == "NAType":  # pandas' nullable dtypes; np.asarray makes NaN of it
+        return int(value.isna().sum())
     nulls = getattr(value, "null_count", 0) if hasattr(type(value), "fill_null") else 0
     nulls = nulls() if callable(nulls) else nulls
     return nulls if isinstance(nulls, int) else 0

@@ -302,15 +302,28 @@ def test_arrays_with_coordinates():
             read(Labeled())
 
 
-def test_columns_with_nulls():
-    column = pa.array([1.0, None, 2.0])
+NULLABLE = [pd.array([1, None, 3], dtype) for dtype in ("Int64", "Float64", "int64[pyarrow]")]
+
+
+@pytest.mark.parametrize(
+    ("column", "fill"),
+    [
+        (pa.array([1.0, None, 2.0]), "fill_null"),
+        *((column, "fillna") for column in (*NULLABLE, pd.Series(NULLABLE[0]))),
+    ],
+    ids=["pyarrow", "Int64", "Float64", "pandas on pyarrow", "Series"],
+)
+def test_columns_with_nulls(column, fill):
     for read in (
         lambda column: RaggedArray.from_sequences([column]),
         lambda column: WeightedSampler(column, batch_size=1),
+        lambda column: written([column]),
     ):
-        with pytest.raises(TypeError, match=r"got DoubleArray; fill its 1 nulls with \.fill_null"):
+        with pytest.raises(TypeError, match=rf"got \w+; fill its 1 nulls with \.{fill}\(value\)$"):
             read(column)
-        read(column.fill_null(0))
+        read(getattr(column, fill)(0))
+    with pytest.raises(TypeError, match=rf"fill its 1 nulls with \.{fill}\(value\)$"):
+        Collate()([column])
 
 
 def test_padded_batches_and_their_lengths():
