@@ -71,13 +71,15 @@ class Comparison:
         self.is_settled = not torch.equal(cut, other_cut)
         if self.is_settled or not cut.numel():
             return False
-        # One length in all samples can be chance, but it is wrong to cut or pad them at different ends.
+        # One length in all samples can be chance, but it is wrong to cut or pad them at different ends,
+        # and to cut one of two that were equally long.
         longest = cut.max()
         if (cut == longest).all():
-            if self.differs != "side":
+            if self.differs not in ("side", "max_length"):
                 return False
             length, multiples = int(longest), (here.get("multiple_of"), there.get("multiple_of"))
             is_padded = len(cut) > 1 and any(isinstance(n, int) and length % n for n in multiples)
+            is_padded &= self.differs == "side"
             is_full = length == limit and not (here.get("axes") or there.get("axes"))
             if not is_padded and not (is_full and self._are_cut(lengths, other, limit, samples_of)):
                 return False
@@ -114,7 +116,9 @@ class Comparison:
                 for column in columns
             )
         self.is_settled = not torch.equal(lengths, other)
-        return not self.is_settled and int(lengths.max()) > limit
+        are_related = self.other in _TOKENS and bool(_OF_TOKENS.search(str(self.key)))
+        is_sure = self.differs == "side" or are_related or len(lengths.unique()) > 1
+        return not self.is_settled and is_sure and int(lengths.max()) > limit
 
     def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
         sample = 0  # or they have different numbers of sequences
