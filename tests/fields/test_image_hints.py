@@ -217,6 +217,8 @@ UNITS = {
     "floats of bytes with that scale": (FRACTIONS * 255, {"scale": 1 / 65535}, "black; pass scale=1/255", {"scale": 1 / 255}),
     "floats of 16 bits with a scale for bytes": (FRACTIONS * 65535, {"mean": 0.5, "scale": 1 / 255}, "pass scale=1/65535", {"mean": 0.5, "scale": 1 / 65535}),
     "16 bits with a scale for bytes": ((FRACTIONS * 65535).astype(np.uint16), {"scale": 1 / 255}, "; leave it out", {}),
+    "bytes in 16 bits": (BYTES.astype(np.uint16), {}, "uint16 becomes 0..1 by its maximum, got values of 0..255; pass scale=1/255, or scale=1/65535 if", {"scale": 1 / 255}),
+    "dark bytes in 16 bits": (BYTES.astype(np.int16), {}, "scale=1/32767 if the images are that dark", {"scale": 1 / 32767}),
     "floats of -1..1 with a mean for fractions": (FRACTIONS * 2 - 1, {"mean": 0.485, "std": 0.229}, "values of -1..1, but mean and std are for values of 0..1; pass 2 * mean - 1", {"mean": -0.03, "std": 0.458}),
     "floats of bytes with a mean for fractions": (FRACTIONS * 255, {"mean": 0.5, "std": 0.25, "scale": 1}, "mean and std are for values of 0..1, got values up to 25", {"mean": 0.5, "std": 0.25, "scale": 1 / 255}),
 }  # fmt: skip
@@ -263,6 +265,9 @@ FITTING = {
     "CT": (FRACTIONS * 4000 - 1000, {"mean": 40.0, "std": 80.0, "scale": 1}),
     "a window of CT": (FRACTIONS * 4000 - 1000, {"mean": 0.4, "std": 0.8, "scale": 1 / 500}),
     "classes": (BYTES // 26, {"scale": 1 / 65535}),
+    "classes in 16 bits": (BYTES.astype(np.int16) // 26 * 28, {}),
+    "bright and dark 16 bits": (BYTES.astype(np.uint16) * np.arange(1, 5, dtype=np.uint16)[:, None, None, None], {}),
+    "very dark 16 bits": ((FRACTIONS * 150 + 90).astype(np.uint16), {}),
     "normalized fractions": ((FRACTIONS - 0.5) / 0.25, {"mean": 0.1, "std": 0.9, "scale": 1}),
     "bytes": (BYTES, MEAN),
     "floats of bytes": (FRACTIONS * 255, MEAN),

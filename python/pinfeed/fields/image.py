@@ -204,7 +204,8 @@ class Image(Field):
         self.is_random = self._augmentation.is_random
         self._check_padding()
         self._constants = Normalization(mean, std, scale, "Image")
-        self._is_doubtful = self._constants.is_doubtful  # until the first batch
+        # Until the first batch. Integers keep their values.
+        self._is_doubtful = self._constants.is_doubtful and dtype.is_floating_point
         order = self.output.replace("C", "") + "C" if channels_last else self.output
         self._format = self._constants.format(
             self.axes, order, torch_dtype_name(dtype), is_guess=self.input is None, remembers=True

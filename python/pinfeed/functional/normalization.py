@@ -67,9 +67,12 @@ class Normalization:
             self._is_for_bytes = float(abs(means).min()) > 2 or float(stds.min()) > 16
         # Statistics of images of 0..1, such as ImageNet's; floats of -1..1 have a mean near 0.
         self._is_of_fractions = scale in (None, 1) and bool((means > 0.2).all() and means.max() < 1)
+        self._is_plain = scale is None and not means.any() and bool((stds == 1).all())
         #: Whether images can have another unit than these constants, which `warn_of_units` checks.
-        self.is_doubtful = self._is_of_fractions or (
-            scale is not None and (self._is_for_bytes or self._keeps_fractions())
+        self.is_doubtful = (
+            self._is_of_fractions
+            or self._is_plain
+            or (scale is not None and (self._is_for_bytes or self._keeps_fractions()))
         )
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
@@ -143,16 +146,20 @@ class Normalization:
         """
         problem = ""
         for image in images[:_IMAGES_READ]:
-            problem, is_certain = self._problem_with(image)
-            if is_certain or not problem:
+            found, is_certain = self._problem_with(image)
+            problem = problem if found is None else found
+            if is_certain or found == "":
                 break
         if problem:
             warnings.warn(f"{name}: {problem}", stacklevel=3)
         elif len(images):
             self.is_doubtful = False  # later calls needn't check; it takes 50 µs
 
-    def _problem_with(self, image: Any) -> tuple[str, bool]:
-        """Returns what is wrong with the unit of an image, and whether darkness can't explain it."""
+    def _problem_with(self, image: Any) -> tuple[str | None, bool]:
+        """Returns what is wrong with the unit of an image, and whether darkness can't explain it.
+
+        None: other images must show it, because this one is dark.
+        """
         scale, of = abs(self.factor), f"scale={self.factor:.3g}"
         kind = str(getattr(image, "dtype", "uint8")).removeprefix("torch.")  # PIL images have none
         is_float, is_dark = "float" in kind, _DARK[0] < scale < _DARK[1]
@@ -176,6 +183,14 @@ class Normalization:
             is_other = pixels.mean() < min(self.means) - max(self.stds)
             wrong = "values of -1..1, but mean and std are for values of 0..1; pass 2 * mean - 1 and 2 * std"
             return (wrong if is_other else "", False)
+        if self._is_plain and not is_float and 0 <= low <= high <= 255:
+            # Native code checks the constants of 16 bits, if there are any.
+            is_image = low <= 5 and high >= 250 and len(np.unique(pixels)) > 16
+            wrong = (
+                f"{kind} becomes 0..1 by its maximum, got values of 0..255; pass scale=1/255, or "
+                f"scale=1/{np.iinfo(kind).max} if the images are that dark"
+            )
+            return (wrong if is_image else None, False)
         if self._native[2] is None:
             return "", False
         if high > 16 * 255 and is_of_bytes:
