@@ -85,6 +85,9 @@ FOUND = {
     "a point by its numbers": ("landmark", lambda rng: dict(zip("xy", points(rng, 1)[0], strict=True)), "Points() to transform [[x, y]] under a key", True),
     "a smaller map": ("heatmap", lambda rng: rng.uniform(size=(17, HEIGHT // 4, WIDTH // 4)), "to transform maps of the image's own size", False),
     "with a class": ("target", lambda rng: np.c_[corners(rng), rng.integers(0, 9, 3)], "target[:, :4]", True),
+    "with a score and a class": ("targets", lambda rng: np.c_[corners(rng), rng.uniform(size=3), rng.integers(0, 9, 3)], "Boxes() to transform targets[:, :4] too, with [:, 4:] as their labels", True),
+    "a class and a flag first": ("z", lambda rng: np.c_[rng.integers(0, 9, 3), rng.integers(0, 2, 3), corners(rng)], "Boxes() to transform z[:, 2:] too, with [:, :2] as their labels", True),
+    "YOLO's with the image's number": ("labels", lambda rng: np.c_[np.zeros(3), rng.integers(0, 9, 3), shares(cxcywh)(rng)], "Boxes(format='cxcywh') to transform labels[:, 2:] * [width, height, width, height] too, with [:, :2]", True),
 }  # fmt: skip
 
 
@@ -124,6 +127,10 @@ SILENT = {
     "embeddings": ("y", lambda rng: rng.normal(size=(6, 4)) * 30),
     "positive embeddings": (None, lambda rng: np.maximum(rng.normal(size=(6, 4)), 0) * 30),
     "embeddings of another name": ("embedding", lambda rng: rng.uniform(0, 90, (6, 2))),
+    "embeddings of six": ("target", lambda rng: rng.normal(size=(6, 6)) * 30),
+    "rows of a table": ("target", lambda rng: rng.integers(0, 90, (3, 6))),
+    "affine maps": ("target", lambda rng: np.c_[np.ones((3, 2)), rng.uniform(0, 90, (3, 4))]),
+    "flags and shares": ("features", lambda rng: np.c_[rng.integers(0, 2, (3, 2)), rng.uniform(size=(3, 4))]),
     "offsets": ("target", lambda rng: rng.uniform(-20, 20, (5, 2))),
     "offsets of centers": ("center_offsets", lambda rng: rng.uniform(0, 90, (5, 2))),
     "velocities": ("velocity", lambda rng: rng.uniform(0, 90, (5, 2))),

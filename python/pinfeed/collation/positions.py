@@ -22,7 +22,7 @@ _POSITIONS = re.compile(
 )
 _ROWS = 64  # of an array, to check
 # Columns of boxes and points, and numbers of axes.
-_AXES = {2: (2, 3), 4: (1, 2), 5: (2,)}
+_AXES = {2: (2, 3), 4: (1, 2), 5: (2,), 6: (2,)}
 # Probabilities below which numbers of another meaning may, and can't, all fit a format of boxes.
 _RARE, _IMPOSSIBLE = 2e-2, 1e-5
 _SHIFTS = 32  # pairings of rows to try
@@ -85,7 +85,7 @@ def find_positions(
         is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
         is_constant = count == 1 < len(parts) and is_large and "label" not in key.lower()
         return _boxes(key, rows, limits, is_constant, axes, image)
-    return _labelled(key, rows, limits, image, moves_fractions) if width == 5 else None
+    return _labelled(key, rows, limits, image, moves_fractions) if width > 4 else None
 
 
 def _points(
@@ -145,22 +145,26 @@ def _chance(rows: Any, limits: Any, name: str) -> float:
 
 
 def _labelled(key: str, rows: Any, limits: Any, image: str, moves_fractions: bool) -> Found | None:
-    """Returns boxes with a class or score in the last or first column, or as YOLO has them."""
-    for columns, boxes, label in ((":4", rows[:, :4], 4), ("1:", rows[:, 1:], 0)):
-        labels = rows[:, label]
-        are_labels = labels.min() >= 0 and (labels.max() <= 1 or (labels == np.rint(labels)).all())
+    """Returns boxes with a class, a score or both in the last or first columns, or as YOLO has them."""
+    more = rows.shape[1] - 4
+    last, first = ("4", "0") if more == 1 else ("4:", ":2")
+    for columns, boxes, other, labels in (
+        (":4", rows[:, :4], last, rows[:, 4:]),
+        (f"{more}:", rows[:, more:], first, rows[:, :more]),
+    ):
+        are_classes = (labels == np.rint(labels)).all(0)
+        are_labels = labels.min() >= 0 and (are_classes | (labels.max(0) <= 1)).all()
+        what = f"{key or 'boxes'}[:, {columns}]"
+        labelled = f"too, with [:, {other}] as their labels"
         if are_labels and boxes.max() > 1 and fits(boxes, limits, "xyxy").all():
-            what = f"{key or 'boxes'}[:, {columns}] too, with [:, {label}] as their labels"
-            return Found("boxes", f"use Boxes({image}) to transform {what}")
-    labels, boxes = rows[:, 0], rows[:, 1:]
-    are_classes = (labels >= 0).all() and (labels == np.rint(labels)).all()
+            return Found("boxes", f"use Boxes({image}) to transform {what} {labelled}")
     is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
-    if not are_classes or not is_inside or not moves_fractions:
+    is_yolo = labels.min() >= 0 and are_classes.all() and is_inside and moves_fractions
+    if not is_yolo or (more > 1 and key and not has_name(key, _TARGETS)):
         return None
-    columns = f"{key or 'boxes'}[:, 1:] * [width, height, width, height]"
     field = f"Boxes({image}{image and ', '}format='cxcywh')"
-    hint = f"use {field} to transform {columns} too, with [:, 0] as their labels"
-    return Found("boxes", hint)
+    scaled = f"{what} * [width, height, width, height] {labelled}"
+    return Found("boxes", f"use {field} to transform {scaled}")
 
 
 def _corners(rows: Any, name: str) -> Any:
