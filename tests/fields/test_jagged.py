@@ -283,7 +283,9 @@ def test_bad_padded(bad):
         pinfeed.JaggedBatch.from_padded(PADDED, [1, 1], side="both")
 
 
-@pytest.mark.parametrize("key", ["edge_index", "adjacency", "edges", "edge_label_index"])
+@pytest.mark.parametrize(
+    "key", ["edge_index", "adjacency", "edges", "edge_label_index", "ei", "links"]
+)
 @pytest.mark.parametrize("counts", [(7, 7), (7, 5)])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_edges_in_columns(counts, kind, key):
@@ -299,7 +301,7 @@ def test_edges_in_columns(counts, kind, key):
     assert batch.lengths.tolist() == list(counts)
 
 
-@pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs"])
+@pytest.mark.parametrize("key", ["edge_attr", "edge_feat", "pairs", "link_type"])
 def test_two_rows_are_not_always_edges(key):
     """Each bond of a molecule is two edges, each with a row of features."""
     batch = pinfeed.Collate({key: pinfeed.Jagged()})([{key: np.ones((2, 3), int)}] * 2)

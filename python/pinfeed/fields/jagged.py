@@ -100,7 +100,9 @@ class Jagged(Field):
 
 
 # Edges of graphs, but not the attributes of edges.
-_EDGES = re.compile("edge|adjacency|connectivity|(?<![a-z])(?:adj|coo)(?![a-z])", re.IGNORECASE)
+_EDGES = re.compile(
+    "edge|adjacency|connectivity|(?<![a-z])(?:adj|coo|ei|links?)(?![a-z])", re.IGNORECASE
+)
 _OF_EDGES = re.compile("attr|feat|weight|type|label(?!_?ind)", re.IGNORECASE)
 
 
