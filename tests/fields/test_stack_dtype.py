@@ -254,6 +254,10 @@ def test_integers_beside_float16():
         assert Collate(Stack(torch.float32))(order).tolist() == [[1], [70000]]
     with pytest.raises(ValueError, match="sample 1"):
         Collate(Stack(torch.float16))([half, large])
+    for number in (70000, -(2**40)):  # beside floats, Python's numbers are stacked by torch
+        with pytest.raises(ValueError, match=rf"sample 1: .*, got {abs(number)}; .*takes both"):
+            Collate(Stack(torch.float16))([1.5, number])
+    assert Collate(Stack(torch.float16))([7e4, 1]).tolist() == [np.inf, 1]
 
 
 def test_mixed_numbers():

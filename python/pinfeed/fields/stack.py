@@ -171,8 +171,10 @@ class Stack(Field):
             return batch
         if batch.dtype == torch.float16 and batch.isinf().any():
             for position, sample in enumerate(samples):
-                is_integer = "int" in str(getattr(sample, "dtype", ""))
-                if is_integer and (most := max(int(sample.max()), -int(sample.min()))) >= 65520:
+                most = abs(sample) if isinstance(sample, int) else 0
+                if "int" in str(getattr(sample, "dtype", "")):
+                    most = max(int(sample.max()), -int(sample.min()))
+                if most >= 65520:
                     expected = "integers that fit in float16, the dtype of other samples"
                     problem = Problem(context.name, expected, str(most), sample=position)
                     problem.hint = "Stack(torch.float32) takes both"
