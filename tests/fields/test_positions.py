@@ -34,6 +34,13 @@ def cxcywh(rng, n=3):
     return np.concatenate([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], 1)
 
 
+def quads(rng, n=3):
+    """Corners of rotated boxes, (n, 8)."""
+    middles, angles = rng.uniform(0.3, 0.7, (n, 1, 2)) * SIZE, rng.uniform(0, 6, (n, 1))
+    corners = np.add(angles, [0, 1, np.pi, np.pi + 1])
+    return (middles + np.stack([np.cos(corners), np.sin(corners)], -1) * 20).reshape(n, 8)
+
+
 def shares(make):
     return lambda rng: make(rng) / [*SIZE, *SIZE]
 
@@ -61,6 +68,14 @@ FOUND = {
     "points as y": ("y", points, "Points()", False),
     "points as labels": ("labels", whole(points), "Points()", False),
     "points of float32": ("gt", lambda rng: points(rng).astype(np.float32), "Points()", False),
+    "landmarks": ("lm", lambda rng: points(rng, 68).astype(np.float32), "Points()", True),
+    "tracks": ("tracks", lambda rng: points(rng, 40).reshape(8, 5, 2), "Points()", True),
+    "points as x": ("x", points, "Points()", False),
+    "quadrilaterals": ("targets", quads, "use Points() to transform np.reshape(targets, (-1, 4, 2)) too", True),
+    "quadrilaterals of whole pixels": ("z", whole(quads), "np.reshape(z, (-1, 4, 2))", True),
+    "boxes of four corners": ("boxes", quads, "np.reshape(boxes, (-1, 4, 2))", True),
+    "corners of boxes": ("gt_boxes", lambda rng: quads(rng).reshape(-1, 4, 2), "Points()", True),
+    "one quadrilateral": ("text", lambda rng: quads(rng, 1), "np.reshape(text, (-1, 4, 2))", None),
     "points in a tuple": (None, points, 'put both in one dict, such as {"image": image', False),
     "boxes": ("anything", corners, "Boxes() to transform boxes too", True),
     "boxes in a tuple": (None, corners, "put both in one dict", True),
@@ -131,6 +146,13 @@ SILENT = {
     "rows of a table": ("target", lambda rng: rng.integers(0, 90, (3, 6))),
     "affine maps": ("target", lambda rng: np.c_[np.ones((3, 2)), rng.uniform(0, 90, (3, 4))]),
     "flags and shares": ("features", lambda rng: np.c_[rng.integers(0, 2, (3, 2)), rng.uniform(size=(3, 4))]),
+    "embeddings of eight": ("x", lambda rng: rng.uniform(0, 90, (6, 8))),
+    "a table of eight": ("features", lambda rng: np.array([10, 10, 50, 12, 60, 70, 5, 40]) + rng.normal(size=(3, 8))),
+    "boxes of eight numbers": ("gt_boxes", lambda rng: rng.normal(size=(3, 8)) * 20),
+    "spans as rois": ("rois", lambda rng: np.sort(rng.uniform(0, 90, (4, 2)), 1)),
+    "pairs of ids": ("x", lambda rng: rng.integers(0, 90, (5, 2))),
+    "small numbers as x": ("x", lambda rng: rng.uniform(0, 9, (5, 2))),
+    "a few tokens": ("lm", lambda rng: rng.integers(0, 900, 3)),
     "offsets": ("target", lambda rng: rng.uniform(-20, 20, (5, 2))),
     "offsets of centers": ("center_offsets", lambda rng: rng.uniform(0, 90, (5, 2))),
     "velocities": ("velocity", lambda rng: rng.uniform(0, 90, (5, 2))),

@@ -16,13 +16,13 @@ _TARGETS = re.compile(
 )
 _POSITIONS = re.compile(
     NAME.format(
-        "eyes?|pupils?|corners?|coord(?:inate)?s?|xys?|poses?|cent(?:er|re|roid)s?|locations?|clicks?"
+        "eyes?|pupils?|corners?|coord(?:inate)?s?|xys?|poses?|cent(?:er|re|roid)s?|locations?|clicks?|tracks?|lms?"
     ),
     re.IGNORECASE,
 )
 _ROWS = 64  # of an array, to check
 # Columns of boxes and points, and numbers of axes.
-_AXES = {2: (2, 3), 4: (1, 2), 5: (2,), 6: (2,)}
+_AXES = {2: (2, 3), 4: (1, 2), 5: (2,), 6: (2,), 8: (2,)}
 # Probabilities below which numbers of another meaning may, and can't, all fit a format of boxes.
 _RARE, _IMPOSSIBLE = 2e-2, 1e-5
 _SHIFTS = 32  # pairings of rows to try
@@ -67,7 +67,8 @@ def find_positions(
     is_point = axes == 1 and width == 2 and is_named
     if axes not in _AXES.get(width, ()) and not is_point:
         return None
-    if width == 2 and not (is_target or is_named):
+    is_x = key == "x" and all(array.dtype.kind == "f" for array in arrays)
+    if width == 2 and not (is_target or is_named or is_x):
         return None
     parts = [np.asarray(array, np.float64).reshape(-1, width)[:_ROWS] for array in arrays]
     rows = np.concatenate(parts)
@@ -85,7 +86,11 @@ def find_positions(
         is_large = bool(((rows[:, 2:] - rows[:, :2]) / limits >= _EXTENT).all())
         is_constant = count == 1 < len(parts) and is_large and "label" not in key.lower()
         return _boxes(key, rows, limits, is_constant, axes, image)
-    return _labelled(key, rows, limits, image, moves_fractions) if width > 4 else None
+    if width == 8 and rows.max() > 1 and fits(rows, limits, "corners").all():
+        chance = _chance(rows, limits, "corners")
+        fix = f"use Points({image}) to transform np.reshape({key or 'corners'}, (-1, 4, 2)) too"
+        return Found("quadrilaterals", fix, chance < _IMPOSSIBLE) if chance < _RARE else None
+    return _labelled(key, rows, limits, image, moves_fractions) if width in (5, 6) else None
 
 
 def _points(
@@ -133,13 +138,13 @@ def _boxes(
 
 
 def _chance(rows: Any, limits: Any, name: str) -> float:
-    """Returns the probability that all rows fit if their last two numbers came from any of the rows."""
+    """Returns the probability that all rows fit if their last half came from any of the rows."""
     both = np.unique(np.concatenate([rows, limits], axis=1), axis=0)
-    rows, limits = both[:, :4], both[:, 4:]
+    rows, limits, half = both[:, :-2], both[:, -2:], rows.shape[1] // 2
     fitting = 0.0
     shifts = range(0, len(rows), max(1, len(rows) // _SHIFTS))
     for shift in shifts:
-        mixed = np.concatenate([rows[:, :2], np.roll(rows[:, 2:], shift, axis=0)], axis=1)
+        mixed = np.concatenate([rows[:, :half], np.roll(rows[:, half:], shift, axis=0)], axis=1)
         fitting += fits(mixed, limits, name).mean() / len(shifts)
     return float(fitting ** len(rows))
 
@@ -177,7 +182,17 @@ def _corners(rows: Any, name: str) -> Any:
 
 
 def fits(rows: Any, limits: Any, name: str) -> Any:
-    """Whether each row is a box of a format with an area, in an image of this width and height."""
+    """Whether each row is a box of a format with an area, in an image of this width and height.
+
+    ``"corners"``: whether four points are the corners of a convex shape, in their order.
+    """
+    if name == "corners":
+        points = rows.reshape(-1, 4, 2)
+        sides = np.roll(points, -1, axis=1) - points
+        after = np.roll(sides, -1, axis=1)
+        turns = sides[..., 0] * after[..., 1] - sides[..., 1] * after[..., 0]
+        is_convex = abs(np.sign(turns).sum(1)) >= 3
+        return ((points >= 0) & (points <= limits[:, None])).all((1, 2)) & is_convex
     corners = _corners(rows, name)
     slack = 1e-6 * limits
     is_inside = (corners[:, :2] >= -slack) & (corners[:, 2:] <= limits + slack)

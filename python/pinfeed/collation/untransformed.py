@@ -109,7 +109,7 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
             )
             if problem is not None:
                 problems.setdefault(entry.path, problem)
-            elif not _is_named(entry.key) and not _is_empty(entry.value):
+            elif _can_be_positions(entry) and not _is_empty(entry.value):
                 others.add(entry.path)  # other samples only looked like it
                 unnamed.setdefault(entry.path, []).append((entry, entries, changed[0]))
     for path, seen in unnamed.items():
@@ -230,6 +230,13 @@ def _is_named(key: str) -> bool:
     return any(
         has_name(key, names) for names in (_BOXES, _POINTS, _OUTLINES, _MAYBE_OUTLINES, _MASKS)
     )
+
+
+def _can_be_positions(entry: FieldEntry) -> bool:
+    """Whether values decide what an entry is; under a name of boxes, those of rows of four corners."""
+    if not _is_named(entry.key):
+        return True
+    return has_name(entry.key, _BOXES) and np.shape(_numbers(entry.value))[-1:] == (8,)
 
 
 def _is_empty(value: Any) -> bool:
@@ -393,7 +400,9 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
         if shape[-1] > 4:
             more = f", with [:, 4:] as their labels; use Points({image}) for the corners (n, 4, 2) of rotated boxes"
         return "boxes", f"use Boxes({image}) to transform boxes{suffix} too{more}"
-    if has_name(key, _POINTS) and (is_empty or _are_points(array, size)):
+    is_named = has_name(key, _POINTS)
+    is_of_corners = len(shape) == 3 and shape[1:] == (4, 2) and has_name(key, _BOXES)
+    if (is_named and is_empty) or ((is_named or is_of_corners) and _are_points(array, size)):
         return "points", f"use Points({image}) to transform points too"
     # Rows as COCO and CelebA have them; no angles, no flags.
     is_row = len(shape) in (1, 2) and shape[-1] >= 6 and array.size and array.max() > np.pi
