@@ -126,11 +126,19 @@ class CollateRandomState:
         if has_warned or length < watched_length:
             return
         if length > watched_length:
-            integers[2:9] = length, numbers[0], len(numbers), 1, 0, zlib.crc32(np.sort(numbers)), 0
+            integers[2:9] = (
+                length,
+                numbers[0],
+                len(numbers),
+                1,
+                0,
+                zlib.crc32(np.sort(numbers).tobytes()),
+                0,
+            )
             integers[10] = zlib.crc32(numbers.tobytes())
             return
         is_first_again = first in numbers
-        is_reordered = others == 0 and other == zlib.crc32(np.sort(numbers))
+        is_reordered = others == 0 and other == zlib.crc32(np.sort(numbers).tobytes())
         is_reordered = is_reordered and integers[10] != zlib.crc32(numbers.tobytes())
         times += is_first_again
         if others == 0 and not is_first_again:

@@ -117,7 +117,7 @@ class Comparison:
             )
         self.is_settled = not torch.equal(lengths, other)
         are_related = self.other in _TOKENS and bool(_OF_TOKENS.search(str(self.key)))
-        is_sure = self.differs == "side" or are_related or len(lengths.unique()) > 1
+        is_sure = self.differs == "side" or are_related or bool((lengths != lengths.max()).any())
         return not self.is_settled and is_sure and int(lengths.max()) > limit
 
     def _problem(self, lengths: torch.Tensor, other: torch.Tensor, name: str) -> Problem:
