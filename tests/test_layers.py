@@ -14,7 +14,7 @@ CSRC = ROOT / "csrc"
 PACKAGE = ROOT / "python" / "pinfeed"
 
 # The folders of the Python package in the order of the data flow: each imports only from itself and the rows
-# above it. The picture is at the top of python/pinfeed/README.md.
+# above it. The list is at the top of python/pinfeed/README.md.
 FOLDERS = [
     {"arguments", "imports", "limits", "structure"},
     {"batches", "runtime", "ranks"},
