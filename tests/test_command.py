@@ -28,7 +28,7 @@ def test_version(option, capsys):
 def test_unknown_commands(command, hint, capsys):
     assert main([command]) == 2
     output = capsys.readouterr()
-    assert output.err == f"pinfeed: there is no command {command!r}; {hint}\n"
+    assert output.err == f"pinfeed: unknown command {command!r}; {hint}\n"
     assert output.out == ""
 
 

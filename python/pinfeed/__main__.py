@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if command not in _COMMANDS:
         hint = nearest(command, _COMMANDS) or f"there are {', '.join(_COMMANDS)}"
-        print(f"pinfeed: there is no command {command!r}; {hint}", file=sys.stderr)
+        print(f"pinfeed: unknown command {command!r}; {hint}", file=sys.stderr)
         return 2
     return info(options) if command == "info" else diagnose(options)
 

@@ -268,7 +268,7 @@ def _signature_problem(
     for option in options:
         if option not in parameters:
             hint = hints.get(option) or nearest(option, parameters) or default_hint
-            return Problem(name, f"there is no argument {option!r}", hint=hint)
+            return Problem(name, f"got an unknown argument {option!r}", hint=hint)
     kinds = [(key, p.kind.name) for key, p in parameters.items()]
     extra = arguments[sum(kind.startswith("POSITIONAL") for _, kind in kinds) :]
     missing = [key for key, kind in kinds if kind == "KEYWORD_ONLY" and key not in options]

@@ -26,7 +26,7 @@ def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
     Returns:
         Mask of shape (rows, 1, seq_length, seq_length), bool, True where a token attends, for
         ``torch.nn.functional.scaled_dot_product_attention``; it broadcasts over heads. It takes
-        ``seq_length ** 2`` bytes per row; use `mask_mod` to avoid them.
+        ``seq_length ** 2`` bytes per row; `mask_mod` needs no such mask.
 
     Raises:
         TypeError: If ``document_ids`` is not a tensor of integers.
@@ -45,7 +45,7 @@ def attention_mask(document_ids: torch.Tensor) -> torch.Tensor:
 
 
 def mask_mod(document_ids: torch.Tensor) -> Callable[[Any, Any, Any, Any], Any]:
-    """Returns `attention_mask` as a FlexAttention ``mask_mod``, which skips fully masked blocks.
+    """Returns `attention_mask` as a ``mask_mod`` for FlexAttention, which skips fully masked blocks.
 
     Args:
         document_ids: Integers (rows, seq_length), as in `attention_mask`, on the device of attention.

@@ -18,8 +18,8 @@ def checked_ranks(rank: Any, world_size: Any, name: str) -> tuple[int, int] | No
     """Validates rank and world size; returns None if both are None."""
     if (rank is None) != (world_size is None):
         raise ValueError(
-            f"{name}: expected both rank and world_size, or neither, "
-            f"got rank={rank!r} and world_size={world_size!r}"
+            f"{name}: rank and world_size must both be given, or neither, got rank={rank!r} and "
+            f"world_size={world_size!r}; pass both, or leave both out"
         )
     if rank is None:
         return None

@@ -21,6 +21,8 @@ _inherited: Any = None  # the process object of the parent, in a forked process
 def set_num_threads(count: int | None) -> None:
     """Sets the number of threads for native work, including the calling thread.
 
+    It has no effect in DataLoader workers, which use one thread.
+
     Args:
         count: Number of threads, 1 to 65536. None follows ``torch.get_num_threads()``.
 

@@ -53,7 +53,7 @@ def test_a_device_failure_keeps_the_earlier_batches(monkeypatch):
 
 
 ON_ACCELERATOR = pytest.mark.skipif(
-    not torch.accelerator.is_available(), reason="there is no accelerator"
+    not torch.accelerator.is_available(), reason="needs an accelerator"
 )
 
 

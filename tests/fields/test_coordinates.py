@@ -88,7 +88,7 @@ HINTS = {
     "two fit": ("cxcywh", [[10, 30, 300, 420], [5, 5, 100, 100]], '; pass format="xywh" or format="xyxy": all boxes so far are then inside; draw a few to see which'),
     "two fit corners": ("xywh", [[300, 200, 600, 400]], 'pass format="cxcywh" or format="xyxy": all boxes so far are then inside; draw a few'),
     "one fits": ("xywh", [[600, 400, 70, 70], [500, 450, 20, 60]], 'pass format="cxcywh": all boxes so far are then inside'),
-    "thousandths": ("xyxy", [[100, 200, 900, 990]], "the unit may differ: scale boxes in thousandths"),
+    "thousandths": ("xyxy", [[100, 200, 900, 990]], "the unit may differ: scale boxes to pixels of their image if they are in thousandths"),
     "thousandths of some": ("xyxy", [[100, 200, 900, 990], [400, 100, 600, 300], [50, 50, 200, 950]], "the unit may differ"),
 }  # fmt: skip
 

@@ -260,7 +260,7 @@ def test_bad_samples(bad):
 
 PADDED = np.zeros((2, 3))
 BAD_PADDED = {
-    "no lengths": (PADDED, None, TypeError, "expected lengths"),
+    "no lengths": (PADDED, None, TypeError, "lengths must be given"),
     "too long": (PADDED, [1, 4], ValueError, "from 0 to 3, got 4 for sample 1"),
     "negative": (PADDED, [-1, 1], ValueError, "from 0 to 3, got -1 for sample 0"),
     "too few": (PADDED, [1], ValueError, "(2,)", "(1,)"),
@@ -344,7 +344,7 @@ def test_edges_by_their_values(kind, key):
         (dataset.__getitems__(range(len(samples))), fields),
         (nested, {"graph": fields}),
     ):
-        with pytest.warns(UserWarning, match=rf"\['{key}'\]: .* look like edges .* edges\.T$"):
+        with pytest.warns(UserWarning, match=rf"\['{key}'\]: .* look like edges, .* edges\.T$"):
             pinfeed.Collate(of)(batch)
     right = [sample | {key: sample[key].T} for sample in samples]
     batch = pinfeed.Collate(fields)(right)[key]
@@ -386,7 +386,7 @@ def test_two_rows_of_other_numbers(kind, count):
 
 
 @pytest.mark.parametrize("key", ["labels", "obj_classes", "tag"])
-def test_classes_beside_as_many_rows(key):
+def test_classes_beside_equal_rows(key):
     samples = graphs(lambda draw, n: draw.integers(0, n, (2, 40)), [10] * 4, key)
     batch = pinfeed.Collate({"x": pinfeed.Jagged(), key: pinfeed.Jagged()})(samples)[key]
     assert batch.offsets.tolist() == [0, 2, 4, 6, 8]

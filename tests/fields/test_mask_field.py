@@ -338,7 +338,7 @@ ERRORS = [
     (lambda: Mask(fill="x"), TypeError, "Mask: fill must be an integer, got 'x'"),
     (lambda: Mask(fill=-1, dtype="uint8"), ValueError, "Mask: fill must be at least 0, got -1"),
     (lambda: Mask(fill=70_000, dtype=torch.uint16), ValueError, "Mask: fill must be at most 65535, got 70000"),
-    (lambda: Mask(mean=0.5), TypeError, "Mask: there is no argument 'mean'", "Image(mean, std)"),
+    (lambda: Mask(mean=0.5), TypeError, "Mask: got an unknown argument 'mean'", "Image(mean, std)"),
     (lambda: Mask(like="image"), TypeError, "Mask(image=...)"),
     (lambda: Collate({"mask": Mask("photo"), "image": Image()})(SAMPLES), ValueError, "['mask']", "Mask('photo') needs an Image() of that key"),
     (lambda: list(pinfeed.DeviceLoader(["x"], "cpu", fields=Mask())), TypeError, "expected a tensor for Mask(), got str"),

@@ -335,7 +335,7 @@ BAD = {
     "no key": (copied(cu_seqlens=()), TypeError, "Pack: cu_seqlens must be True, False, the key ", "got ()"),
     "a start": (copied(position_start="0"), TypeError, "Pack: position_start must be an integer, got '0'"),
     "shapes": (packed(np.zeros((2, 3)), np.zeros((2, 4))), ValueError, "sample 1: expected the shape of sample 0 except axis 0"),
-    "too many tokens": (packed(HALF, HALF), ValueError, "expected fewer than 2**31 tokens, because cu_seqlens is"),
+    "too many tokens": (packed(HALF, HALF), ValueError, "a batch must have fewer than 2**31 tokens, because cu_seqlens is"),
     "in no dict": (lambda: Collate(MARKED), ValueError, "Collate: fields: Pack adds the keys ['position_ids'], which needs a dict"),
     "two for a key": (lambda: Collate({"a": MARKED, "b": MARKED}), ValueError, "two fields for the key 'position_ids'"),
 }  # fmt: skip

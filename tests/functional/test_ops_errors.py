@@ -34,7 +34,7 @@ NORMALIZE = {
     "scale must be finite, got inf": {"scale": float("inf")},
     "std must be positive": {"std": [1.0, -0.2, 1.0]},
     "scale / std and mean / std must fit in float32, got scale": {"std": [1e-42]},
-    "dtype uint8 only permutes, so mean, std and scale": {"dtype": torch.uint8, "mean": [0.5]},
+    "mean, std and scale must be omitted with dtype uint8": {"dtype": torch.uint8, "mean": [0.5]},
 }  # fmt: skip
 
 

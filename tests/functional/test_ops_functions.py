@@ -119,7 +119,7 @@ BAD = [
     (lambda: pinfeed.functional.normalize(IMAGES, [0.5]), ValueError, "expected 1 channels, one for each value of mean and std, got 3"),
     (lambda: pinfeed.functional.normalize(IMAGES, std=0), ValueError, "std must be positive"),
     (lambda: pinfeed.functional.normalize(IMAGES, out=np.zeros(3)), ValueError, "out must be float32 (4, 3, 9"),
-    (lambda: pinfeed.functional.pad(JAGGED, axes=1), ValueError, "pads axis 0, got axes=1"),
+    (lambda: pinfeed.functional.pad(JAGGED, axes=1), ValueError, "axes must be 0 or None"),
     (lambda: pinfeed.functional.pad(NONE), ValueError, "expected at least one sample"),
     (lambda: pinfeed.functional.pad(JAGGED, dtype=bool), TypeError, "expected numbers that can be cast to bool, got int64; cast them in the"),
     (lambda: pinfeed.functional.pad(JAGGED, 0.5), ValueError, "int64 can hold, got 0.5"),

@@ -87,7 +87,7 @@ def releases_the_gil(run, calls=100):
         thread.join()
 
 
-@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL")
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="needs the GIL")
 class TestGil:
     # np.arange also releases the GIL, and so does torch when it frees a tensor.
     SMALL, ORDER = np.zeros((512, 256), np.float32), np.arange(512)  # 512 KiB

@@ -104,10 +104,10 @@ BAD = {
     "bools": (PADDED, [True, False], {}, TypeError, "integers, got bool"),
     "strings": (PADDED, ["1", "2"], {}, TypeError, "integers"),
     "ragged": (PADDED, [[1], [1, 2]], {}, ValueError, "lengths must have shape (2,) or (2, n)"),
-    "no lengths": (PADDED, None, {}, TypeError, "expected lengths"),
-    "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "expected lengths"),
-    "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "a batch axis and one more", "(4,)"),
-    "0-d": (torch.tensor(1), [], {}, ValueError, "a batch axis and one more", "()"),
+    "no lengths": (PADDED, None, {}, TypeError, "lengths must be given"),
+    "no lengths in it": (pinfeed.Padded(PADDED), None, {}, TypeError, "lengths must be given"),
+    "1-D": (PADDED[0, 0], [1] * 4, {}, ValueError, "padded must have shape (B, L, ...)", "(4,)"),
+    "0-d": (torch.tensor(1), [], {}, ValueError, "padded must have shape (B, L, ...)", "()"),
     "list": ([[1]], [1], {}, TypeError, "padded must be", "list"),
     "side": (PADDED, [1, 1], {"side": "both"}, ValueError, "side must be", "'both'"),
     "axes": (PADDED[..., 0], [1, 2], {"axes": 1}, ValueError, "axes of 1-D samples, got 1"),
@@ -213,6 +213,7 @@ def test_parts_of_a_jagged_batch_are_views_and_a_mask_has_no_lengths():
     jagged.unbind()[2][0] = 7
     assert jagged.values.tolist() == [0, 1, 2, 7, 1, 2, 3, 4]
     with pytest.raises(
-        TypeError, match="unbind: expected lengths, or a Padded with lengths; pass lengths, or"
+        TypeError,
+        match="unbind: lengths must be given, or padded must be a Padded with lengths, got neither; pass lengths",
     ):
         pinfeed.functional.pad(samples, lengths=False, mask=True).unbind()

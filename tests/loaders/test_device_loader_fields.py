@@ -251,7 +251,7 @@ PAIRS = jagged(torch.ones(3, 2))
 LARGEST = jagged(torch.tensor([1, 2, 2**64 - 1], dtype=torch.uint64))
 ARRAYS = JaggedBatch(JAGGED.values.numpy(), JAGGED.offsets.numpy())
 BEYOND_FLOAT = f"float64 holds, got {2**64 - 1}; pad on the CPU"
-NOT_ZERO = "pads axis 0, got axes="
+NOT_ZERO = "axes must be 0 or None"
 # A field, a batch for it, the error, and words of its message.
 MISFITS = {
     "double images": (Image(), IMAGE.double(), TypeError, "uint8"),

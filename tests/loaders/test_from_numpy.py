@@ -258,7 +258,7 @@ def test_datasets_with_custom_samples_raise():
 OPTIONS = [
     ({"shuffle": 1}, TypeError, "shuffle must be True or False, got 1"),
     ({"drop_last": None}, TypeError, "drop_last must be True or False, got None"),
-    ({"rank": 0}, ValueError, "expected both rank and world_size, or neither"),
+    ({"rank": 0}, ValueError, "rank and world_size must both be given, or neither"),
     ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
     ({"seed": "1"}, TypeError, "seed must be an integer, got '1'"),

@@ -325,7 +325,7 @@ def test_limits_beyond_64_bits(shuffle, max_tokens):
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"batch_size": None}, ValueError, "expected batch_size or max_tokens or both"),
+        ({"batch_size": None}, ValueError, "batch_size, max_tokens or both must be given"),
         ({"max_tokens": 0}, ValueError, "max_tokens must be at least 1, got 0"),
         ({"max_tokens": 9.5}, TypeError, r"max_tokens must be an integer, got 9\.5"),
         ({"max_tokens": 2}, ValueError, "sample 0 takes 3 tokens, more than max_tokens=2; raise max_tokens, cut samples with max_"),

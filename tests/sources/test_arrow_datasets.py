@@ -125,7 +125,7 @@ def test_arrays_of_another_shape_than_declared():
     for lists, message in (
         ([[[1, 2], [3, 4]], [[1, 2], [3]]], "expected 2 items along axis 1 of each array, got 1"),
         ([[[1, 2]]], "expected 2 items along axis 0 of each array, got 1"),
-        ([[[1, 2], None]], "1 lists in it are null"),
+        ([[[1, 2], None]], "1 inner lists are null"),
         ([[[1, None], [3, 4]]], "1 of 4 values are null"),
         ([None], "1 of 1 rows are null, the first is row 0"),
     ):

@@ -470,6 +470,6 @@ def test_arrays_that_are_not_a_list():
     for call, words in (
         (lambda: pinfeed.ConcatArray(a, b), "arrays go into one list: ConcatArray([a, b])"),
         (lambda: pinfeed.ConcatArray([a, b], axis=1), "parts are joined along their first axis"),
-        (lambda: pinfeed.ConcatArray([a, b]).lengths, "samples of arrays have one length"),
+        (lambda: pinfeed.ConcatArray([a, b]).lengths, "whose samples have one length"),
     ):
         check(call, TypeError, words)

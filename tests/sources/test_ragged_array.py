@@ -174,14 +174,34 @@ REFUSED = (
     (values(), offsets() > 0, TypeError, "offsets: expected int64 or int32, got bool"),
     (values(), offsets()[:0], ValueError, r"offsets: .*of sequences \+ 1,\), got \(0,\)"),
     (values(), offsets()[:, None], ValueError, r"offsets: .*of sequences \+ 1,\), got \(8, 1\)"),
-    (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] is -1; expected from 0 to 15"),
-    (values(), np.array([16]), ValueError, r"offsets\[0\] is 16; expected from 0 to 15, the numb"),
-    (values(), np.array([0, 15, 16]), ValueError, r"offsets\[2\] is 16; expected from 15 .*to 15"),
-    (values(), np.array([0, 9, 4, 99]), ValueError, r"\[2\] is 4; .* from 9 \(as offsets\[1\]\)"),
-    (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] is 99; expected from 0 .* to 15"),
-    (values(), np.array([0, -4, 1]), ValueError, r"\[1\] is -4; expected from 0 "),
-    (values(), np.array([0, 2**63 - 1, 3]), ValueError, r"\[1\] is 9223372036854775807; expected"),
-    (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] is 2; expected from 3"),
+    (values(), np.array([-1, 3]), ValueError, r"offsets\[0\] must be from 0 to 15 .*, got -1$"),
+    (
+        values(),
+        np.array([16]),
+        ValueError,
+        r"offsets\[0\] must be from 0 to 15 \(the numb.*, got 16$",
+    ),
+    (
+        values(),
+        np.array([0, 15, 16]),
+        ValueError,
+        r"offsets\[2\] must be from 15 .*to 15 .*, got 16$",
+    ),
+    (
+        values(),
+        np.array([0, 9, 4, 99]),
+        ValueError,
+        r"\[2\] must be from 9 \(offsets\[1\]\) .*, got 4$",
+    ),
+    (values(), np.array([0, 99, 4, -1]), ValueError, r"\[1\] must be from 0 .* to 15 .*, got 99$"),
+    (values(), np.array([0, -4, 1]), ValueError, r"\[1\] must be from 0 .*, got -4$"),
+    (
+        values(),
+        np.array([0, 2**63 - 1, 3]),
+        ValueError,
+        r"\[1\] must be .*, got 9223372036854775807$",
+    ),
+    (values(), torch.tensor([0, 3, 2]), ValueError, r"\[2\] must be from 3 .*, got 2$"),
 )
 
 
@@ -198,8 +218,8 @@ def test_the_first_bad_entry_of_many(entry, dtype):
     ends[entry:] -= 2
     ends[-1] = -5
     result = -5 if entry == 2_500_000 else entry - 2
-    message = f"offsets[{entry}] is {result}; expected from {entry - 1} "
-    with pytest.raises(ValueError, match=re.escape(message)):
+    message = re.escape(f"offsets[{entry}] must be from {entry - 1} ") + f".*, got {result}$"
+    with pytest.raises(ValueError, match=message):
         RaggedArray(np.broadcast_to(np.uint8(0), 2_500_001), ends)
 
 
@@ -229,7 +249,7 @@ def test_offsets_that_change_later(kind, offset, tmp_path):
     for read in reads:
         with pytest.raises(
             ValueError,
-            match=rf"({name}|Collate: entry).*offsets(\[\d\] is {offset}; expected from| must not decrease .*{offset}\b)",
+            match=rf"({name}|Collate: entry).*offsets(\[\d\] must be from .*, got {offset}$| must not decrease .*{offset}\b)",
         ):
             read()
     assert_same(ragged[0], parts(array)[0] if kind == "tensors" else parts(np.asarray(array))[0])

@@ -161,7 +161,7 @@ HINTS: Hints = {
         ValueError, r"the path of a .npy or .npz file, got x.parquet; ArrayDataset.from_arrow\(path\) reads a Parquet"),
     "several tables": (lambda tables: load(ArrayDataset.from_arrow(tables), 4)["y"], [TABLE, TABLE],
         pyarrow.concat_tables([TABLE, TABLE]), torch.tensor([1, 2, 1, 2]),
-        TypeError, r"a DataFrame or the path of a Parquet file, got list; pass pyarrow.concat_tables\(x\)$"),
+        TypeError, r"a DataFrame, or the path of a Parquet file or of a directory of them, got list; pass pyarrow.concat_tables\(x\)$"),
     "a dataset of pyarrow": (lambda table: load(ArrayDataset.from_arrow(table), 2)["y"], pyarrow.dataset.dataset(TABLE),
         pyarrow.dataset.dataset(TABLE).to_table(), torch.tensor([1, 2]),
         TypeError, r"got InMemoryDataset; pass x.to_table\(\)$"),

@@ -150,7 +150,8 @@ void require_plain_values(py::handle object, DType dtype, const Subject& subject
   const bool is_complex = dtype.kind() == ScalarKind::complex;
   if (!is_complex && !dtype.is_floating()) return;
   if (is_true(PyObject_GetAttr(object.ptr(), requires_grad))) {
-    throw wrong_type(subject, "expected a tensor without gradients", "", "call .detach() first");
+    throw wrong_type(subject, "a tensor without gradients", "one with requires_grad=True",
+                     "call .detach() first");
   }
   if (call_is_true(object, is_neg) || (is_complex && call_is_true(object, is_conj))) {
     throw wrong_type(subject, "a tensor whose values are in memory", "a lazily conjugated one",

@@ -106,7 +106,7 @@ py::object gather(py::object source, py::object indices, const std::optional<std
       if (read_rows(*reads, out.data, threads)) return out.array;
       samples.follow_reads();
     } else {
-      // Rows that were read chunk by chunk are no longer in memory when an integer does not fit.
+      // Rows that were read chunk by chunk have left memory when an integer does not fit.
       samples.plan_reads(types && may_not_fit(samples.dtype(), out_dtype), threads);
     }
   }

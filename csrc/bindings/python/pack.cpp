@@ -164,7 +164,7 @@ struct PackOptions {
 };
 
 Problem damaged_plan(const std::string& name) {
-  return wrong_value({name}, "the batch's row plan is damaged");
+  return wrong_value({name}, "the batch's row plan is damaged", "", "create a new PackSampler");
 }
 
 // Cuts each document to its planned piece. Throws ValueError if a length differs from the plan's.
@@ -206,7 +206,9 @@ struct Layout {
 };
 
 [[noreturn]] void too_many(const std::string& name) {
-  throw wrong_value({name}, "expected fewer than 2**31 tokens, because cu_seqlens is int32");
+  throw wrong_value({name},
+                    "a batch must have fewer than 2**31 tokens, because cu_seqlens is int32", "",
+                    "make smaller batches");
 }
 
 Layout one_after_the_other(const Samples& samples, const std::string& name) {

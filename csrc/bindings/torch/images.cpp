@@ -75,7 +75,8 @@ void set_constants(NormalizeCall& call, const Constants& means, const Constants&
                    double factor) {
   if (call.batch.type == PixelType::uint8) {
     if (means || stds || factor != 1.0 / 255) {
-      fail(kFunction, ": dtype uint8 only permutes, so mean, std and scale must be omitted");
+      fail(kFunction,
+           ": mean, std and scale must be omitted with dtype uint8, which only permutes");
     }
     return;
   }

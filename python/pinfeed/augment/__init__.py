@@ -1,7 +1,7 @@
 """Transforms for `pinfeed.Image`: crops, flips, resizes, colors and erasing, fused into its single pass.
 
-Names and defaults match ``torchvision.transforms.v2``, and so do most arguments: ``interpolation`` is an
-argument of `pinfeed.Image`, and ``hue`` is missing. ``ResizeKeepRatio`` matches timm.
+Names and defaults match ``torchvision.transforms.v2``, and so do most arguments. But ``interpolation``
+is an argument of `pinfeed.Image`, and ``hue`` is not available. ``ResizeKeepRatio`` matches timm.
 Transforms are immutable: fields, workers and threads can share them. Invalid arguments raise TypeError or
 ValueError when a transform is created; an empty image raises ValueError when it is resized.
 """

@@ -28,10 +28,10 @@ class ColorJitter(Coloring):
         brightness: Range of the factor as a pair (min, max), or a number b for the range
             (max(0, 1 - b), 1 + b).
         contrast: Range of the factor, as for ``brightness``. It scales the distance of values from a
-            mean of the cropped image: of its gray version if it has three channels, else of all values.
-            Contrast takes about twice the time of brightness.
+            mean of the cropped image: the mean of its gray version if it has three channels, else the
+            mean of all values. Contrast takes about twice the time of brightness.
         saturation: Range of the factor, as for ``brightness``. It scales the distance of a pixel's three
-            channels from its gray. Images with one channel stay unchanged.
+            channels from its gray value. Images with one channel stay unchanged.
         p: Probability of changing an image at all, 0 to 1, as in
             ``torchvision.transforms.RandomApply([ColorJitter(...)], p)``.
 

@@ -41,7 +41,7 @@ class RandomCrop(Crop):
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if an image is
-            smaller than the crop.
+            smaller than the crop, or has too few pixels to mirror.
 
     Example:
         >>> image = pinfeed.Image(
@@ -95,6 +95,10 @@ class CenterCrop(Crop):
         like: Rounding of half-pixel positions: ``"torchvision"`` rounds to even, ``"transformers"`` down.
         padding_mode: Padding of smaller images, as in `RandomCrop`: ``"constant"`` (zeros, or the
             ``fill`` of `pinfeed.Image`), ``"edge"`` or ``"reflect"``.
+
+    Raises:
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if an image has too
+            few pixels to mirror.
 
     Example:
         >>> image = pinfeed.Image(
@@ -278,7 +282,7 @@ def _crop_size(size: Any, function: str) -> tuple[tuple[int, int] | None, dict[s
     """Returns (height, width) in pixels, or None for fractions; and the size options of a native step."""
     numbers = listed(size)
     if any(isinstance(number, float) for number in numbers):
-        name = f"{function}: size as a fraction of the image's"
+        name = f"{function}: size as a fraction of the image"
         shares = [checked_number(number, name, 0, 1) for number in numbers]
         if len(shares) not in (1, 2) or 0 in shares:
             raise ValueError(

@@ -17,7 +17,7 @@ class RandomErasing(Transform):
     """Overwrites a random rectangle of each image with probability ``p``.
 
     It draws up to ten rectangles until one is smaller than the image in both directions, as
-    torchvision does.
+    torchvision does. If none is, the image stays unchanged.
 
     Args:
         p: Probability of erasing, 0 to 1.

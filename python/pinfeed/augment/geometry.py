@@ -89,7 +89,7 @@ class Compose(Geometry):
 
     Raises:
         TypeError: If an item is not a geometric transform.
-        ValueError: If the list is empty, two items resize, or a crop follows another crop and is
+        ValueError: If the list is empty, two items resize, or a crop that follows another crop is
             larger or pads. Padding must come first, or right after a resize.
 
     Example:

@@ -183,7 +183,7 @@ class RandomResize(Resizing):
         self.max_size = checked_integer(max_size, "RandomResize: max_size", 1, 2**31)
         if min_size >= max_size:
             raise ValueError(
-                f"RandomResize: max_size must be more than min_size, got {min_size} and {max_size}"
+                f"RandomResize: max_size must be more than min_size={min_size}, got {max_size}"
             )
         self.native_step = _core.GeometryStep(
             kind="resize_between", height=min_size, width=max_size
@@ -233,8 +233,8 @@ class ResizeKeepRatio(Resizing):
             the nearest integer.
         random_scale_prob: Probability of a random factor for the sides, 0 to 1.
         random_scale_range: Range of that factor.
-        random_scale_area: Whether ``random_scale_range`` counts in areas: as the fraction of the image's area
-            that ``size`` covers, like the ``scale`` of `RandomResizedCrop`.
+        random_scale_area: Whether ``random_scale_range`` is the fraction of the image's area that ``size``
+            covers, like the ``scale`` of `RandomResizedCrop`, instead of a factor for the sides.
         random_aspect_prob: Probability of a random factor for the ratio of width to height, 0 to 1.
         random_aspect_range: Range of that factor, drawn log-uniformly.
 

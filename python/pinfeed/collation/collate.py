@@ -16,7 +16,7 @@ from pinfeed.collation.checked_fields import checked_fields
 from pinfeed.collation.plan import UNKNOWN, Context, Entry
 from pinfeed.fields.field import Field
 from pinfeed.fields.stack import TAKE_ANY_LENGTH
-from pinfeed.memory.main_process import accept_limit, limit_to_hand_over
+from pinfeed.memory.main_process import accept_limit, limit_for_pickling
 from pinfeed.memory.outputs import is_pinning_wanted
 from pinfeed.memory.worker import worker_memory
 from pinfeed.sources.dataset import Rows
@@ -132,7 +132,7 @@ class Collate:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"_worker_memory_limit": limit_to_hand_over()}
+        state = self.__dict__ | {"_worker_memory_limit": limit_for_pickling()}
         del state["_plans"]
         return state
 

@@ -24,10 +24,10 @@ _CLASSES = re.compile("label|class|categor|target|(?<![a-z])tags?(?![a-z])", re.
 def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
     """Warns about entries of shape (2, E) that hold pairs of rows of another entry.
 
-    `Jagged` joins samples along axis 0, so edges of shape (2, E) would become two samples' rows if E is the
-    same in all samples. Edges are known by their values, because their keys can be anything; arrays of
-    another meaning are hardly ever taken for edges. Edges that have no such values are not found: a few
-    edges of one direction, among many nodes of the same number in all samples.
+    `Jagged` joins samples along axis 0. If E is the same in all B samples, edges of shape (2, E) would
+    become an array of shape (2 · B, E) without an error. Edges are recognized by their values, because their
+    keys can be anything. Other arrays are hardly ever taken for edges. A few directed edges among many nodes
+    are not recognized if all samples have the same number of nodes.
 
     Args:
         fields: Fields of the `Collate`.
@@ -54,9 +54,9 @@ def warn_of_edges(fields: Any, samples: Sequence[Any]) -> None:
             is_jagged = any(isinstance(field, Jagged) for _, field in sibling.fields)
             if None not in counts and _are_edges(edges, np.array(counts, np.int64), is_jagged):
                 warnings.warn(
-                    f"Collate: entry {path}: numbers of shape {edges[0].shape}, all below the number of nodes "
-                    f"in {other}, look like edges of graphs, which Jagged() joins along axis 0; pass edges of "
-                    "shape (E, 2): edges.T",
+                    f"Collate: entry {path}: integers of shape {edges[0].shape} look like edges, because all "
+                    f"are below the number of nodes in {other}; Jagged() joins samples along axis 0, so pass "
+                    "edges of shape (E, 2): edges.T",
                     stacklevel=2,
                 )
                 break
@@ -90,7 +90,7 @@ def _nodes(entry: FieldEntry | None) -> int | None:
 def _are_edges(
     edges: Sequence[npt.NDArray[Any]], nodes: npt.NDArray[np.int64], is_jagged: bool
 ) -> bool:
-    """Whether pairs of numbers join nodes, of which each sample has this number."""
+    """Whether pairs of numbers join the nodes of their sample; ``nodes`` has each sample's node count."""
     last = np.array([edge.max() for edge in edges])
     if min(edge.min() for edge in edges) < 0 or (last >= nodes).any() or last.max() < 2:
         return False

@@ -16,7 +16,7 @@ from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
 from pinfeed.fields.pad import Pad
 from pinfeed.fields.stack import Keep, Stack
-from pinfeed.fields.targets import Boxes, Target, require_as_many
+from pinfeed.fields.targets import Boxes, Target, require_same_counts
 from pinfeed.functional.sequences import JaggedBatch, Padded
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
@@ -283,7 +283,7 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
                     type(sample).__name__,
                 )
                 raise TypeError(Problem(name, expected, got, sample=position))
-        require_as_many(np.append(0, np.cumsum([*map(len, batch)])), offsets, name)
+        require_same_counts(np.append(0, np.cumsum([*map(len, batch)])), offsets, name)
         parts = np.split(remain, offsets[1:-1])
         return [_remaining_items(sample, part) for sample, part in zip(batch, parts, strict=True)]
     if not isinstance(batch, JaggedBatch):
@@ -292,7 +292,7 @@ def _remaining(batch: Any, objects: Objects, name: str) -> Any:
             f"{type(batch).__name__}; leave out this field, or, if the entry does not have one value per box, "
             "pass Boxes(labels=())"
         )
-    require_as_many(batch.offsets.numpy(), offsets, name)
+    require_same_counts(batch.offsets.numpy(), offsets, name)
     if remain.all():
         return batch
     keep = torch.from_numpy(np.array(remain))

@@ -109,9 +109,10 @@ class Measured:
 
     @property
     def files(self) -> float:
-        """The time per batch for reading files: the time saved when they are cached.
+        """Seconds per batch for reading files: the time that a run with cached files saves.
 
-        Nothing is saved if they are evicted. Then it is the time of samples that mostly wait.
+        If the system evicts the files, such a run saves nothing. Then it is the whole time for getting the
+        samples, if they mostly wait.
         """
         loop = self.loop
         if self.reads_too_much and loop.idle > loop.production / 4:

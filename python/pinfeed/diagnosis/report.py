@@ -53,7 +53,7 @@ class Report:
     def recommended(self) -> list[Change]:
         """The changes that were faster in every trial.
 
-        The first is the simplest of those whose speedup is within 10 % of the best.
+        The first is the simplest change whose speedup is within 10 % of the best one.
         """
         candidates = [change for change in self.changes if change.is_recommended]
         best_gain = max((1 + change.gain for change in candidates), default=1.0)

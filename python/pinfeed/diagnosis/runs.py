@@ -181,10 +181,10 @@ class LoaderCopy:
         self._again = run.drawn_indices[:count]
 
     def compare_workers(self, size: int) -> None:
-        """Determines whether more workers, and a thread, make the loader's batches of ``size`` bytes.
+        """Determines whether more workers, or a thread, would return the same batches, of ``size`` bytes.
 
-        They don't if later batches overwrite earlier ones, or if two workers repeat each other's batches:
-        an unsharded stream, or random numbers from copies of one generator.
+        They wouldn't if later batches overwrite earlier ones, or if two workers repeat each other's batches
+        (an unsharded stream, or random numbers from copies of one generator).
         """
         reused = "later batches overwrite the memory of earlier ones"
         files = (

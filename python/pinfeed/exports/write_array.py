@@ -43,8 +43,8 @@ def write_array(
 ) -> Any:
     """Writes samples to memory-mappable files, and returns them opened.
 
-    Use it once to convert a folder of images, or a tokenized corpus. Only a megabyte of samples is in
-    memory at a time. The file appears when it is complete and synced to disk; until then, and if
+    Use it once to convert a folder of images, or a tokenized corpus. About a megabyte of samples, or one
+    larger sample, is in memory at a time. The file appears when it is complete and synced to disk; until then, and if
     anything fails, an earlier file stays.
 
     Args:

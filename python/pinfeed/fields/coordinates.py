@@ -34,8 +34,8 @@ _OTHER_SIZE = (
     "from a larger one, leave out the ones outside"
 )
 _OTHER_UNIT = (
-    "the unit may differ: scale boxes in thousandths, or in pixels of an image of another size, "
-    "to pixels of their image"
+    "the unit may differ: scale boxes to pixels of their image if they are in thousandths, or in "
+    "pixels of an image of another size"
 )
 _TURNED = "columns in the order boxes[:, [1, 0, 3, 2]]"
 # Number of boxes or points of the first batches to check together.
@@ -53,9 +53,9 @@ def require_pixels(numbers: npt.NDArray[Any], kind: str, name: str) -> None:
     hint = "multiply them by width and height"
     if finite.min() < -0.2:
         got, hint = f"numbers from {finite.min():g} to {finite.max():g}", "scale them to pixels"
-        hint += ", coordinates of -1..1 as (x + 1) / 2 * width"
+        hint += " (coordinates of -1..1: (x + 1) / 2 * width)"
     if kind == "boxes":
-        hint += "; Boxes(normalized=True) applies to the batch"
+        hint += "; Boxes(normalized=True) sets the unit of the batch, not of the samples"
     raise ValueError(Problem(name, f"{kind} in pixels of their image", got, hint))
 
 
@@ -91,9 +91,10 @@ def require_canvases(canvases: list[Any] | None, sizes: Sequence[Any], name: str
 
 
 class FirstBatches:
-    """Items of the first batches with their limits, because the boxes of one batch are too few to judge.
+    """Boxes or points of the first batches, with the width and height of the image of each.
 
-    Later batches are not checked, because a few items can look wrong by coincidence.
+    They are collected because one batch has too few to judge. Later batches are not checked, because a few
+    items can look wrong by coincidence.
     """
 
     def __init__(self) -> None:
@@ -125,9 +126,9 @@ def require_inside(
 ) -> None:
     """Raises ValueError for boxes that are outside their images, but inside in another format.
 
-    Good annotations have some boxes that extend beyond their image. It raises if a box is far outside,
-    or enough boxes extend beyond their images, and all or nearly all boxes of the first batches are
-    inside in another format.
+    Good annotations have some boxes that extend beyond their image. So it raises only if all or nearly all
+    boxes of the first batches are inside in another format, and a box is far outside or enough boxes extend
+    beyond their images in this one.
 
     Args:
         corners: Boxes as x1, y1, x2, y2, float64 of shape (n, 4).
@@ -217,8 +218,8 @@ def _are_thousandths(raw: npt.NDArray[Any], limits: npt.NDArray[Any]) -> bool:
 def _are_more(flags: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> bool:
     """Whether enough boxes are outside in one format, and hardly any in another one.
 
-    In the right format, roughly as few boxes cross the left side as the right one. A format with
-    another corner or center moves many boxes across one of the two.
+    In the right format, few boxes cross the left or the right side of their image. In a format with another
+    corner, or with the center, many boxes cross one of the two.
     """
     return bool(flags.sum() >= max(_CERTAIN, 8 * others.sum()))
 
@@ -241,7 +242,7 @@ def require_points_inside(
 
 
 def _point_hint(points: npt.NDArray[Any], limits: npt.NDArray[Any]) -> str:
-    """The same of points, of shape (n, 2)."""
+    """Returns the hint for points, of shape (n, 2), that seem to be in another order or unit."""
     is_beyond = _is_outside(points, limits)
     share = _SHARE if len(points) < 16 else 0.15  # more points make coincidence unlikely
     if _are_many(is_beyond, share) and not _is_outside(points[:, ::-1], limits).any():

@@ -83,7 +83,7 @@ class Field(ABC):
         takes_none: Whether some samples of a batch may be None.
         packs: Whether the field packs samples end to end into rows.
         pads: Whether the field pads samples to the longest one.
-        varying_axes: Axes of the batch whose length depends on its largest sample.
+        varying_axes: Axes of the batch whose length depends on the largest sample in it.
         byte_padding: Padding value of uint8 batches; None if the field doesn't pad them.
         augments: Whether the field transforms samples, at random or not.
         is_random: Whether it draws random numbers, from `FieldContext.random_state`.
@@ -156,7 +156,7 @@ class Field(ABC):
         return field
 
     def __call__(self, samples: Any) -> Any:
-        """Raises TypeError, because a DataLoader calls the `Collate` around fields."""
+        """Raises TypeError: a DataLoader calls a `Collate`, which calls its fields."""
         name = type(self).__name__
         raise TypeError(
             f"{name}: a field can't be called, and is not a collate_fn by itself; pass it to a Collate: "
@@ -173,7 +173,7 @@ class Field(ABC):
         """
 
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
-        """Returns the batch of rows of one source. Defaults to `collate`.
+        """Returns the batch of some rows of a source. By default, reads them and calls `collate`.
 
         Args:
             source: Source of the rows: an `ArraySource`, `RaggedArray` or `ConcatArray`.
@@ -185,14 +185,16 @@ class Field(ABC):
     def apply(self, batch: Any, host: Any, context: FieldContext) -> Any:
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
-        The result has the same values as `collate` on the CPU, and should have them on other devices.
-        `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its ``input``. `Pad`
+        By default, raises TypeError. On the CPU, the values must be the same as from `collate`; on other
+        devices they should be. `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its
+        ``input``. `Pad`
         accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so as ``Tensor.to``
         does, so integers that don't fit wrap.
 
         Args:
             batch: Batch of this entry, on any device.
-            host: The same batch before the transfer, from which sizes are read.
+            host: The same batch on the CPU. Read sizes from it, because reading them from a batch on a
+                device waits for the device.
             context: Context, as in `collate`.
 
         Raises:
@@ -201,11 +203,15 @@ class Field(ABC):
         raise TypeError(f"{context.name}: {self!r} can't convert whole batches; pass it to Collate")
 
     def for_position(self, in_dict: bool) -> Field:
-        """Returns the field to use directly in a dict, or elsewhere, if its defaults depend on that."""
+        """Returns the field for its position; override it if defaults depend on the position.
+
+        Args:
+            in_dict: Whether the field is a value of a dict.
+        """
         return self
 
     def extra_keys(self) -> tuple[str, ...]:
-        """Returns the extra keys of the dict batch that the field fills."""
+        """Returns the keys that the field adds to the dict batch, besides its own."""
         return ()
 
     def __repr__(self) -> str:

@@ -61,7 +61,8 @@ class Image(Field):
 
     Every value becomes ``(x * scale - mean) / std``; see `pinfeed.functional.normalize` for the exact
     arithmetic. Samples are images, masks or clips: ndarrays, tensors or PIL images of uint8, uint16,
-    int16, float16, bfloat16 or float32, with any strides.
+    int16, float16, bfloat16 or float32, with any strides; for an integer ``dtype``, of bool or integers that
+    it can hold.
 
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
@@ -74,13 +75,14 @@ class Image(Field):
         output: Layout of the batch: ``"CHW"`` is (B, C, H, W), ``"HWC"`` is (B, H, W, C); for clips
             ``"CTHW"``, ``"TCHW"`` or ``"THWC"``. Leave out the C for samples without channels:
             ``"HW"`` is (B, H, W).
-        dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or an integer dtype
-            that holds all values of the samples' dtype, such as ``torch.int64`` for masks. Integers
-            keep their values, without mean, std and scale.
+        dtype: Dtype of the batch: ``torch.float32``, ``float16`` or ``bfloat16``; or ``uint8``, ``uint16``,
+            ``int16``, ``int32`` or ``int64``, which must hold all values of the samples' dtype and keeps
+            them, without mean, std and scale.
         channels_last: Whether to use torch.channels_last memory with ``output="CHW"``, or
             channels_last_3d with ``"CTHW"``.
-        pad_value: Value, or one per channel, to pad smaller images right and below; not normalized.
-            Needed by ``multiple_of``, ``sizes``, ``mask``. None: sizes must match.
+        pad_value: Value, or one per channel, to pad smaller images right and below, in units of the batch:
+            it is not normalized. Required by ``multiple_of``, ``sizes`` and ``mask``. None: images must have
+            one size.
         multiple_of: Number, or pair (height, width); the batch's height and width are rounded up to
             multiples of it.
         sizes: Whether to return each image's height and width, int64 (B, 2). True returns a `Padded` with
@@ -95,8 +97,8 @@ class Image(Field):
         interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
             list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
             as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
-            ``"bilinear"``. Required to resize one-channel images that may be masks, such as with
-            ``dtype=torch.uint8`` or ``scale=1``, without mean and std.
+            ``"bilinear"``. Required to resize images of one channel that may be masks: without mean and std,
+            and with ``dtype=torch.uint8`` or, for ``input="HW"``, with ``scale=1`` or an output without C.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, as by
             ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32.
             ``torch.float32``: bytes aren't rounded before normalization.
@@ -105,8 +107,8 @@ class Image(Field):
 
     Raises:
         TypeError, ValueError: If an argument is invalid. When samples are collated: if a sample doesn't
-            fit, looks channels-first without ``input``, or has values that don't fit ``scale``; the
-            message names the sample.
+            fit, looks channels-first without ``input``, or has values that can't fit ``scale``; the
+            message names the sample. If ``scale``, mean or std only seem wrong for the first batch, it warns.
 
     Example:
         >>> image = pinfeed.Image(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -265,16 +267,16 @@ class Image(Field):
         It resizes, crops the center, rescales, normalizes and pads as in the processor's settings.
         Use `Patches.from_processor` for native-resolution models.
 
+        Sizes match transformers. Values match its torchvision backend up to rounding; where
+        transformers resizes with Pillow, they differ by one or two of 255 levels (up to 18 for noise
+        images). For detectors that pad, the batch has a ``pixel_mask``, bool of shape (B, H, W), so the field
+        must be in a dict. With ``do_rescale=False`` values stay as they are; if the processor doesn't
+        normalize either, pass ``dtype=torch.float32`` for float images.
+
         Args:
             processor: The image processor of ViT, DeiT, BEiT, CLIP, SigLIP, BiT and DINOv2, ConvNeXt,
                 Segformer or DETR and its relatives; or a processor that has one.
             **options: Further arguments of `Image`, such as ``dtype``.
-
-        Sizes match transformers. Values match its torchvision backend up to rounding; where
-        transformers resizes with Pillow, they differ by one or two of 255 levels (up to 18 for noise
-        images). For detectors that pad, the batch has a bool ``pixel_mask``, so the field must be in a
-        dict. With ``do_rescale=False`` values stay as they are; if the processor doesn't normalize
-        either, pass ``dtype=torch.float32`` for float images.
 
         Raises:
             TypeError: If ``processor`` is of another kind.
@@ -304,8 +306,8 @@ class Image(Field):
             )
         if self.channels_last and "CH" not in self.output and "CT" not in self.output:
             raise ValueError(
-                "Image: channels_last is a memory layout of output='CHW', or 'CTHW' and 'TCHW'; "
-                f"got output={self.output!r}"
+                "Image: output must be 'CHW', 'CTHW' or 'TCHW' with channels_last=True, got "
+                f"{self.output!r}; leave channels_last out"
             )
         is_plain = self.mean is self.std is None and self.scale in (None, 1, BYTE_SCALE)
         if self.dtype in INTEGERS and not is_plain:
@@ -385,7 +387,7 @@ class Image(Field):
         return self._batch(selection.rows, selection.indices, context)
 
     def _check_units(self, images: Any, context: FieldContext) -> None:
-        """Warns about a first batch of images of another unit than mean, std and scale."""
+        """Warns about a first batch whose unit doesn't fit mean, std and scale."""
         if self._is_doubtful:
             self._is_doubtful = False
             self._constants.warn_of_units(images, context.name)
@@ -523,7 +525,7 @@ def as_array(
                 "channels are equal; use Image() for colors"
             )
         if sample.mode in ("La", "RGBa"):  # Pillow converts them to no other mode
-            fix = f".convert({sample.mode.upper()!r}) divides colors by alpha again"
+            fix = f".convert({sample.mode.upper()!r}) undoes the multiplication of colors by alpha"
         elif sample.mode.startswith("I"):  # .convert would clip values above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
             fix = f"np.asarray(image).astype(np.{dtype}) returns its values"

@@ -46,14 +46,14 @@ class Mask(Image):
         dtype: Integer dtype of the batch; it must hold all values of the samples' dtype.
         augment: Geometric transforms, if they differ from the image's. None: the image's ``augment``,
             ``rng_stream`` and ``multiple_of``; if the image has a ``pad_value``, ``fill`` pads the masks.
-        fill: Class outside the mask, usually the ``ignore_index`` of the loss. If a crop can pad, the
-            samples' dtype must hold it.
+        fill: Class outside the mask, usually the ``ignore_index`` of the loss. If a crop can extend beyond
+            the mask, the samples' dtype must be able to hold ``fill``.
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
         pad_value: Class that pads masks smaller than the batch's largest, on the right and bottom.
         multiple_of: Number, or pair (height, width), as in `Image`.
-        sizes: Return each mask's height and width, as in `Image`.
+        sizes: Whether to return each mask's height and width, as in `Image`.
         rng_stream: Number of the random stream, as in `Image`.
 
     Raises:

@@ -29,7 +29,7 @@ _EXTRAS = ("position_ids", "document_ids", "seq_idx", "attention_mask", "cu_seql
 
 
 class Pack(Field):
-    """Packs documents into rows of a fixed length, as a `PackSampler` planned. Returns (rows, seq_length).
+    """Packs documents into rows, as a `PackSampler` planned. Returns a tensor of shape (rows, seq_length).
 
     Samples are ndarrays, CPU tensors or lists of numbers; rows of an `ArrayDataset` are read
     directly from its arrays. The end of a row is padding. Entries with other fields have one value
@@ -39,8 +39,8 @@ class Pack(Field):
     without padding, into (1, tokens), as transformers' ``DataCollatorWithFlattening`` does.
 
     ``position_ids``, ``document_ids``, ``cu_seqlens``, ``max_seqlen``, ``attention_mask`` and
-    ``seq_idx`` each add an entry to the dict batch: True under that name, a string under that key, a
-    tuple of strings under several keys. A *segment* is a document, or the padding of a row.
+    ``seq_idx`` each add an entry to the dict batch: True stores it under the argument's name, a string under
+    that key, a tuple of strings under each of those keys. A *segment* is a document, or the padding of a row.
 
     Args:
         seq_length: Length of a row, the same as the PackSampler's, or None.
@@ -66,8 +66,8 @@ class Pack(Field):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range. When samples are collated: if the batch carries no
-            row layout, a sample's length differs from the sampler's or from its ``input_ids``, or there
-            are 2**31 tokens or more.
+            row layout, a document's length differs from the length that the sampler got or from its
+            ``input_ids``, or there are 2**31 tokens or more.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences([[1, 2, 3], [4, 5], [6]])

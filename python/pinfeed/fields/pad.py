@@ -259,8 +259,8 @@ class Pad(Field):
         other = fields.get(self.like)
         if not isinstance(other, Pad) or other.like or key == self.like:
             raise ValueError(
-                f"{name}[{key!r}] has like={self.like!r}, which must be the key of another Pad() in the "
-                f"same dict, without like=; got {other!r} there"
+                f"{name}[{key!r}]: like must be the key of another Pad() in the same dict, which has no like= "
+                f"itself, got {self.like!r}, the key of {other!r}"
             )
         field, padding = copy.copy(self), self.padding
         shared = {name: getattr(other.padding, name) for name in OF_SHAPES}

@@ -179,8 +179,8 @@ class Patches(Field):
             raise ValueError("Patches: mask needs pad_to; pass pad_to, or leave mask out")
         if pad_to is not None and (cu_seqlens is not False or "T" in self._patching.input):
             raise ValueError(
-                "Patches: pad_to is for images, each in a row of its own; leave it out where there are "
-                "clips or cu_seqlens"
+                "Patches: pad_to must be None for clips and with cu_seqlens, because it gives each image a row "
+                f"of its own, got {pad_to!r}; leave it out"
             )
 
     def _native(self, geometry: Geometry) -> dict[str, Any]:

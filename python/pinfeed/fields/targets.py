@@ -264,8 +264,10 @@ class Points(Target):
         image: Key of the images in the same dict.
 
     Raises:
-        TypeError, ValueError: If an argument is invalid. When samples are collated: if points don't
-            have two or three numbers, or the numbers of objects and boxes differ.
+        TypeError, ValueError: If an argument is invalid. When samples are collated: if points don't have
+            two or three numbers, or are given in fractions; if most points are outside their image, or all
+            would be inside with x and y swapped; if torchvision's ``KeyPoints`` have another canvas; or if
+            the numbers of objects and boxes differ.
 
     Example:
         >>> view = pinfeed.augment.CenterCrop(4)
@@ -527,11 +529,11 @@ def _those_that_remain(objects: Objects | None, offsets: Any, name: str) -> npt.
     """Returns which objects remain: all without boxes."""
     if objects is None:
         return np.ones(int(offsets[-1]), np.bool_)
-    require_as_many(offsets, objects.offsets, name)
+    require_same_counts(offsets, objects.offsets, name)
     return objects.remain
 
 
-def require_as_many(offsets: Any, expected: Any, name: str) -> None:
+def require_same_counts(offsets: Any, expected: Any, name: str) -> None:
     """Raises ValueError unless each sample has one item per box."""
     if np.array_equal(offsets, expected):
         return

@@ -80,7 +80,7 @@ def normalize(
             the result is copied into it.
 
     Returns:
-        ``out``, or a new array in the layout ``output``, in a pooled buffer.
+        ``out``, or a new array in the layout ``output``, in a reused buffer.
 
     Raises:
         TypeError: If ``images`` isn't a supported array on CPU or CUDA, or a dtype is unsupported.
@@ -136,7 +136,7 @@ def permute(
             overlapping ``images``. For CUDA tensors the result is copied into it.
 
     Returns:
-        ``out``, or a new array in a pooled buffer.
+        ``out``, or a new array in a reused buffer.
 
     Raises:
         TypeError: If ``images`` is not a numeric array on the CPU or on CUDA.
@@ -191,7 +191,7 @@ def gather(
             (len(indices), *array.shape[1:]), not overlapping ``array``.
 
     Returns:
-        ``out``, or a new array in a pooled buffer.
+        ``out``, or a new array in a reused buffer.
 
     Raises:
         TypeError: If ``array`` is not a numeric array on the CPU, the indices are not integers, or the
@@ -230,7 +230,8 @@ def require_array(array: Any, name: str) -> Any:
         kind = type(array).__name__
         raise TypeError(Problem(name, "a NumPy array or a torch tensor", kind, hint))
     if isinstance(array, torch.Tensor) and array.requires_grad:
-        raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+        expected, got = "a tensor without gradients", "one with requires_grad=True"
+        raise TypeError(Problem(name, expected, got, "call .detach() first"))
     return array
 
 

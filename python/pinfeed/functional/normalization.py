@@ -139,7 +139,7 @@ class Normalization:
         return bool(are_fractions and abs(self.factor) > 16 * BYTE_SCALE)
 
     def warn_of_units(self, images: Any, name: str) -> None:
-        """Warns about images of another unit than the constants', which become black or far too bright.
+        """Warns about images that become black or far too bright, because the constants have another unit.
 
         It reads some pixels of the first images. A single image in the right unit is enough, because
         others can be dark.

@@ -108,7 +108,7 @@ def _axes(axes: Any, function: str) -> Axes:
     checked = tuple(number for number in numbers if number is not None)
     if not numbers or len(checked) != len(numbers):
         raise TypeError(
-            f"{function}: axes must be an integer, a tuple of at least one, or None, got {axes!r}"
+            f"{function}: axes must be an integer, a non-empty tuple of integers, or None, got {axes!r}"
         )
     if max(abs(number) for number in checked) > _MAX_AXES:
         raise ValueError(f"{function}: axes must name axes of the samples, got {axes!r}")
@@ -130,7 +130,7 @@ def require_rows(samples: Sequence[Any], name: str, path: str = "", *, pads: boo
     """Raises ValueError for token samples of shape (1, L), which tokenizers return with return_tensors.
 
     Tokens are recognized by their path, or as integers of different lengths. Without keys, integers of
-    one length cause a warning if they are padded, because they can also be an object per sample.
+    one length cause only a warning, if they are padded, because each sample can also be a single object.
     """
     if len(samples) == 0 or not all(_is_one_row(sample) for sample in samples):
         return
@@ -170,7 +170,7 @@ def unpadded(padded: Any, lengths: Any, side: Side, axes: Axes, function: str) -
     """Returns views of the data in a padded array; see `pinfeed.functional.unpad`."""
     if padded.ndim < 2:
         raise ValueError(
-            f"{function}: padded must have a batch axis and one more, got {tuple(padded.shape)}"
+            f"{function}: padded must have shape (B, L, ...), got {tuple(padded.shape)}"
         )
     order = _chosen_axes(axes, padded.ndim - 1, function)
     rows = checked_lengths(

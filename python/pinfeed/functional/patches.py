@@ -309,7 +309,7 @@ def patchify(
     )
     if not hasattr(images, "__len__"):
         raise TypeError(
-            f"patchify: images must be a list of images, or one array of them, got {images!r}"
+            f"patchify: images must be a list of images, or one array of them, got {type(images).__name__}"
         )
     if patching.constants.is_doubtful:
         patching.constants.warn_of_units(images, "patchify: images")

@@ -1,6 +1,6 @@
 """Casting and scaling of integers: ``dtype`` and ``scale`` of `pinfeed.functional.pad` and fields.
 
-``float32(x) * float32(scale)``, rounded as float32, and then to the batch's dtype.
+Scaled values are ``float32(x) * float32(scale)``, rounded to float32 and then to the batch's dtype.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import reprlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -141,7 +142,7 @@ class JaggedBatch(NamedTuple):
         if offsets != sorted(offsets) or (offsets and not 0 <= offsets[0] <= offsets[-1] <= length):
             limit = " on" if length == math.inf else f" to {length}, the length of the values"
             raise ValueError(
-                f"{function}: offsets must not decrease and must be from 0{limit}, got {offsets}"
+                f"{function}: offsets must not decrease and must be from 0{limit}, got {reprlib.repr(offsets)}"
             )
         return offsets
 
@@ -250,7 +251,7 @@ def pad(
             longer; the rest is padded. For CUDA tensors the result is copied into it.
 
     Returns:
-        `Padded` with ``values`` of shape (B, L, ...) in a pooled buffer or ``out``; ``lengths``, int64
+        `Padded` with ``values`` of shape (B, L, ...) in a reused buffer or ``out``; ``lengths``, int64
         of shape (B,), or (B, n) if ``axes`` is a tuple of n; and ``mask``, True for data, bool of shape
         (B, L), or (B, L1, ..., Ln) for a tuple. Parts that are not requested are None; without lengths
         and mask it returns the values alone. All are ndarrays if the first sample is one, else tensors.
@@ -312,7 +313,7 @@ def unpad(
 
     Args:
         padded: Padded batch (B, L, ...), an ndarray or a tensor on any device; or a `Padded` with
-            lengths. A `Padded` from `Image` has its axes, and one from `pad` or `Pad` its side.
+            lengths. A `Padded` from `pad` or `Pad` knows its ``side``, and one from `Image` its ``axes``.
         lengths: Lengths of the samples, integers (B,), or (B, n) for n axes; not needed for a `Padded`.
         side: Side of the padding. None: the side of a `Padded` (``"right"`` if you created it), else
             ``"right"``.
@@ -357,8 +358,8 @@ def _padded_parts(
         padded = padded.values
     if lengths is None:
         raise TypeError(
-            f"{function}: expected lengths, or a Padded with lengths; pass lengths, or create the batch "
-            "with Pad(lengths=True) or Image(sizes=True)"
+            f"{function}: lengths must be given, or padded must be a Padded with lengths, got neither; pass "
+            "lengths, or create the batch with Pad(lengths=True) or Image(sizes=True)"
         )
     side = "right" if side is None else side
     check_side(side, function)

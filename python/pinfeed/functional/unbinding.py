@@ -24,9 +24,9 @@ def unbind(batch: Any) -> list[Any]:
 
     Args:
         batch: Batch of B samples: an array with a batch axis, a `JaggedBatch`, a `Padded` with lengths, or
-            a dict, tuple, NamedTuple, dataclass or list of these. A list inside the batch is part of
-            its structure, or has one item per sample, such as the strings of `Keep`; the number of samples
-            of the other entries decides.
+            a dict, tuple, NamedTuple, dataclass or list of these. A list inside the batch either is part of
+            its structure, or has one item per sample, such as the strings of `Keep`. Which of the two is
+            decided by the number of samples of the other entries.
 
     Returns:
         List of B samples. Their arrays share the memory of the batch; tuples become lists.

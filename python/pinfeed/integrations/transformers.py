@@ -634,9 +634,9 @@ def packed_loader(
 ) -> DataLoader[Any]:
     """Creates a training loader of packed rows for a ``Trainer``, or TRL's ``SFTTrainer``.
 
-    Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other: transformers
-    derives the attention mask from ``position_ids``, sliding windows included. With flash attention, all
-    rows are concatenated, with ``cu_seq_lens_q`` and the kernel's other arguments.
+    Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other, with sliding
+    windows neither: transformers derives the attention mask from ``position_ids``. With flash attention, all
+    rows are concatenated, and the batch has ``cu_seq_lens_q`` and the kernel's other arguments.
 
     Labels are the dataset's ``labels`` or, without this column, the tokens. They are -100 at the first
     token of each document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except

@@ -54,21 +54,6 @@ class DeviceLoader:
             for the device, fields are applied on the CPU, before the copy.
         prefetch: Maximum number of batches to prefetch; at least 1.
 
-    Example:
-        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
-        >>> loader = torch.utils.data.DataLoader(
-        ...     dataset, batch_size=4, collate_fn=pinfeed.Collate()
-        ... )
-        >>> batches = pinfeed.DeviceLoader(
-        ...     loader, device="cpu", fields=(pinfeed.Image(), None)
-        ... )
-        >>> for images, labels in batches:
-        ...     print(images.shape, labels)
-        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
-        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
-        >>> batches.stats().batches
-        2
-
     A batch is ready on your current stream when you receive it, and has the loader's nesting. Tensors are
     copied through reused pinned memory; on the CPU they aren't copied. Other objects with a ``.to``, such
     as a PackedSequence, are moved by it when you receive the batch. Everything else is unchanged.
@@ -78,9 +63,9 @@ class DeviceLoader:
     workers), the second ends the first, and continuing the first raises RuntimeError. A loop over an
     exhausted generator raises RuntimeError too.
 
-    **The loader** runs in the background thread, except for ``iter`` and the first batch. It must not
-    write to a batch that it has returned. Without workers, the dataset runs in this thread too: if
-    it draws from a global generator, its draws mix with yours in no fixed order. The thread uses the grad
+    **The loader** runs in the background thread. Only ``iter(loader)`` and its first batch run in yours. It
+    must not write to a batch that it has returned. Without workers, the dataset runs in the background too:
+    if it draws from a global generator, its draws mix with yours in no fixed order. The thread uses the grad
     mode, autocast settings, default device and context variables that are set when you request the first
     batch.
 
@@ -105,6 +90,22 @@ class DeviceLoader:
         ValueError: If ``prefetch`` is less than 1, or the fields normalize images that the loader's
             `Collate` has padded as bytes, which changes the padding. When a loop begins: if the device
             does not exist.
+        RuntimeError: In a loop that another loop ended, or over an exhausted generator.
+
+    Example:
+        >>> dataset = pinfeed.ArrayDataset((np.zeros((8, 4, 4, 3), np.uint8), np.arange(8)))
+        >>> loader = torch.utils.data.DataLoader(
+        ...     dataset, batch_size=4, collate_fn=pinfeed.Collate()
+        ... )
+        >>> batches = pinfeed.DeviceLoader(
+        ...     loader, device="cpu", fields=(pinfeed.Image(), None)
+        ... )
+        >>> for images, labels in batches:
+        ...     print(images.shape, labels)
+        torch.Size([4, 3, 4, 4]) tensor([0, 1, 2, 3])
+        torch.Size([4, 3, 4, 4]) tensor([4, 5, 6, 7])
+        >>> batches.stats().batches
+        2
     """
 
     _prefetcher: Prefetcher | None

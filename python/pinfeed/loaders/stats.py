@@ -39,7 +39,7 @@ class LoopStats(NamedTuple):
     def bottleneck(self) -> str | None:
         """The longest stage: ``"loader"``, ``"copy"`` or ``"consumer"``; None before the first batch.
 
-        ``"consumer"`` is ideal: the training loop never waits for a batch.
+        ``"consumer"`` is ideal: most batches are ready before the training loop requests them.
         """
         times = {
             "loader": self.waiting_for_loader,

@@ -26,8 +26,8 @@ SENT = 6
 RECEIVED = 7  # main process
 
 _LOST = (
-    "pinfeed: a batch was lost: its DataLoader worker ended early (see its own error), or another "
-    "process started it"
+    "pinfeed: a batch was lost, because its DataLoader worker ended early (see the worker's error) or was "
+    "started by another process; iterate a DataLoader in the process that began its loop"
 )
 
 _workers: dict[tuple[int, int], _Worker] = {}  # by token
@@ -105,7 +105,7 @@ def worker_memory_limit() -> int:
     return (sys.maxsize if free is None else free) // (2 * ranks_on_this_machine())
 
 
-def limit_to_hand_over() -> int | None:
+def limit_for_pickling() -> int | None:
     """Returns the user's limit if a Collate is being pickled for a spawned process."""
     return None if context.get_spawning_popen() is None else _max_bytes
 

@@ -38,7 +38,8 @@ class EpochClock:
     | ``continue_pass(p)``            | counted, n         | counted, p + 1 if e == p is running, else set to e | loaded |
 
     Discarded passes: `load` ignores the state of a finished epoch if a later epoch was set. A loader may
-    discard the pass that began after such a call. The next pass repeats its epoch, unless `end` was called.
+    discard the pass that begins after an ignored `load`. So the pass after it repeats its epoch, unless `end`
+    was called.
 
     Workers: a DataLoader creates new workers for each pass, with copies of its dataset, and calls nothing in
     the main process. If ``is_shared``, these copies therefore share the values of the clock. The workers of
@@ -186,7 +187,7 @@ class EpochClock:
                 return next_epoch, start
 
     def continue_pass(self, epoch: int) -> None:
-        """Continues the pass of this epoch, so an earlier `set` of the same epoch meant this pass."""
+        """Continues the pass of this epoch: if the last `set` chose the same epoch, it meant this pass."""
         last = self._passes.get(_LAST)
         if self._last_set.epoch == epoch and self._last_set.call != last.call:
             self._passes.put(_LAST, last._replace(call=self._last_set.call, epoch=epoch))

@@ -175,7 +175,8 @@ class EpochSampler(Sampler[Any]):
 
         The next pass starts at the beginning of the epoch or, if a state of this epoch was loaded, at the
         state's position. A running pass keeps its epoch, and `state_dict` describes it until it ends.
-        Setting the epoch of the running pass has no effect if its loop continues.
+        If you set the epoch of the running pass itself, the next pass repeats it only if the loop doesn't
+        continue.
 
         Args:
             epoch: Non-negative integer, the same on all ranks.
@@ -235,6 +236,13 @@ class EpochSampler(Sampler[Any]):
         Args:
             batches: Number of batches that your loop has received. After a complete loop add 1, for the
                 state of a finished epoch: the next loop then starts the next epoch.
+
+        Returns:
+            A state as from `state_dict`.
+
+        Raises:
+            TypeError: If ``batches`` is not an integer.
+            ValueError: If ``batches`` is negative.
 
         Example:
             >>> sampler = pinfeed.samplers.ShuffleSampler(10, batch_size=2)

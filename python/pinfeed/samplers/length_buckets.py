@@ -37,9 +37,9 @@ class LengthBucketSampler(EpochSampler):
     time.
 
     In each step, all ranks get batches of similar lengths. This is guaranteed if the number of ranks
-    divides 48, or in short epochs 24 (fewer than 1,536 batches) or 8 (fewer than 768). All ranks get the
-    same number of batches: if the last step has too few, it repeats batches of the step before or,
-    with ``drop_last``, is dropped.
+    divides 48; in epochs of fewer than 1,536 batches, if it divides 24; in epochs of fewer than 768, if it
+    divides 8. All ranks get the same number of batches: if the last step has too few, it repeats batches of
+    the step before or, with ``drop_last``, is dropped.
 
     Args:
         lengths: Length of each sample: 1-D integers in a list, an ndarray or a CPU tensor, or an object
@@ -70,7 +70,8 @@ class LengthBucketSampler(EpochSampler):
     Raises:
         TypeError: If an argument has the wrong type, or ``lengths`` is a sampler, as when Lightning
             recreates samplers for its ranks: pass ``Trainer(use_distributed_sampler=False)``.
-        ValueError: If an argument is out of range, or a single sample exceeds ``max_tokens``.
+        ValueError: If an argument is out of range, ``batch_size`` and ``max_tokens`` are both None, or a
+            single sample exceeds ``max_tokens``.
 
     Example:
         >>> lengths = np.arange(10_000) % 512 + 1
@@ -113,7 +114,9 @@ class LengthBucketSampler(EpochSampler):
         name = "LengthBucketSampler"
         checked = lengths_of_samples(lengths, name)
         if batch_size is None and max_tokens is None:
-            raise ValueError(f"{name}: expected batch_size or max_tokens or both, got neither")
+            raise ValueError(
+                f"{name}: batch_size, max_tokens or both must be given, got neither; pass max_tokens=..."
+            )
         super().__init__(seed, rank, world_size, shuffle=shuffle, drop_last=drop_last)
         self._batch_size = positive_integer(batch_size, f"{name}: batch_size", None)
         self.max_tokens = positive_integer(max_tokens, f"{name}: max_tokens", None)

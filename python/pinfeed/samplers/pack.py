@@ -87,8 +87,8 @@ class PackSampler(EpochSampler):
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, a document is longer than a row, or a rank has no
-            batch.
+        ValueError: If an argument is out of range, a document is longer than a row with
+            ``overflow="error"``, or a rank has no batch.
 
     Example:
         >>> tokens = pinfeed.RaggedArray.from_sequences(

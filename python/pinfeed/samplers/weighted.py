@@ -35,7 +35,7 @@ class WeightedSampler(OrderSampler):
 
     Args:
         weights: Finite, non-negative numbers, not all 0: a 1-D ndarray, memmap, list or CPU tensor.
-            float64 weights are not copied; to use other weights, create a new sampler.
+            float64 weights are not copied, so don't change them; create a new sampler for other weights.
         batch_size: Samples per batch and rank; the last batch may be smaller.
         num_samples: Samples per epoch, over all ranks. None: the number of weights.
         replacement: Whether a sample may be drawn more than once per epoch.

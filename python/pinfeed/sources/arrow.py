@@ -26,7 +26,7 @@ def table_columns(
 
     Args:
         table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, a DataFrame of pandas or polars,
-            or the path of a Parquet file.
+            or the path of a Parquet file or of a directory of them.
         columns: Column names, in order; None: all columns.
         function: Name of the caller, for messages.
 
@@ -52,7 +52,7 @@ def table_columns(
     if not isinstance(table, pa.Table | pa.RecordBatch):
         text = (
             f"{function}: table must be a pyarrow.Table, a pyarrow.RecordBatch, a datasets.Dataset, a "
-            f"DataFrame or the path of a Parquet file, got {type(table).__name__}"
+            f"DataFrame, or the path of a Parquet file or of a directory of them, got {type(table).__name__}"
         )
         raise TypeError(f"{text}{_table_of(table)}")
     arrays = {}

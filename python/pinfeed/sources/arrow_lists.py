@@ -35,7 +35,7 @@ def dense_values(array: Any, name: str, *, in_lists: bool = False) -> npt.NDArra
     if array.null_count:
         raise ValueError(
             f"{name}: {array.null_count} of {len(array)} values are null; fill them, or leave them "
-            "out, where the lists are made"
+            "out when you create the lists"
         )
     if is_tensor:
         if kind.permutation not in (None, [*range(len(kind.shape))]):
@@ -172,7 +172,10 @@ def _shaped_lists(lists: Any, shape: Sequence[int | None], name: str) -> Part:
     first_offsets = None
     for axis, size in enumerate(shape):
         if lists.null_count:
-            raise ValueError(f"{name}: {lists.null_count} lists in it are null")
+            raise ValueError(
+                f"{name}: {lists.null_count} inner lists are null; fill them, or leave them out when you "
+                "create the lists"
+            )
         offsets = lists.offsets.to_numpy(zero_copy_only=True)
         if size is None:
             first_offsets = offsets - offsets[0]

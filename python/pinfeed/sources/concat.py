@@ -153,7 +153,8 @@ class ConcatArray(Source):
         """
         if not self.is_ragged:
             raise TypeError(
-                "ConcatArray: samples of arrays have one length; lengths are for RaggedArrays"
+                "ConcatArray: lengths needs parts that are RaggedArrays, got arrays, whose samples have "
+                "one length"
             )
         return np.concatenate([part.lengths for part in self._parts])
 

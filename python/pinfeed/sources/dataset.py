@@ -120,15 +120,15 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
 
                 - a ``pyarrow.Table`` or ``pyarrow.RecordBatch``,
                 - a Hugging Face ``datasets.Dataset``, also after ``select``, ``filter`` or ``shuffle``;
-                  ``with_format`` doesn't change values,
+                  ``with_format`` selects columns, but has no effect on values,
                 - a pandas DataFrame, without its index, or a polars DataFrame,
-                - the path of a Parquet file, which is read into memory.
+                - the path of a Parquet file, or of a directory of them, which are read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
                 columns of the dataset's format.
 
         Memory-mapped tables stay memory-mapped, and workers share them: spawn and forkserver workers
         map the file again, if it hasn't changed. Truncating a mapped file while it is in use crashes
-        the process, because Arrow doesn't say which file it has mapped.
+        the process, because files that Arrow has mapped are not checked before each batch.
 
         Raises:
             TypeError: If a column has another type, such as dates, or ``table`` is not a table.

@@ -228,7 +228,10 @@ class RaggedArray(Source):
             offsets = ArraySource.open(os.path.join(path, OFFSETS), name)
             self._set_sources(values, offsets, string_type)
             if not values.array.flags.c_contiguous:
-                raise ValueError(f"{name}: {values.path}: expected C order, got Fortran order")
+                raise ValueError(
+                    f"{name}: {values.path}: expected C order, got Fortran order; save it with "
+                    "np.ascontiguousarray"
+                )
             self._validate()
         except (FileNotFoundError, NotADirectoryError) as error:
             if os.path.isdir(path):
@@ -501,9 +504,9 @@ class RaggedArray(Source):
     def _misplaced(self, entry: int, offset: int, before: int) -> ValueError:
         """The error for an offset that decreases or lies outside of the values."""
         return ValueError(
-            f"{self._name()}: offsets[{entry}] is {offset}; expected from {before}"
-            f"{f' (as offsets[{entry - 1}])' if entry else ''} to {len(self.values)}, the number of "
-            "values"
+            f"{self._name()}: offsets[{entry}] must be from {before}"
+            f"{f' (offsets[{entry - 1}])' if entry else ''} to {len(self.values)} (the number of values), "
+            f"got {offset}"
         )
 
 

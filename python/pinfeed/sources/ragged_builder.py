@@ -144,7 +144,10 @@ class SampleReader:
 
     def _from_tensor(self, tensor: torch.Tensor, name: str) -> npt.NDArray[Any]:
         if tensor.requires_grad:
-            raise TypeError(f"{name}: expected a tensor without gradients; call .detach() first")
+            raise TypeError(
+                f"{name}: expected a tensor without gradients, got one with requires_grad=True; call .detach() "
+                "first"
+            )
         check_plain(tensor, name)
         return numpy_view(tensor, name)
 

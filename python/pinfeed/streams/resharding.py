@@ -19,7 +19,7 @@ RANK_AND_WORKER = ("rank", "world_size", "worker", "workers")
 def matching_state(
     states: list[Any], workers: int, identity: Mapping[str, int], needed: set[str], name: str
 ) -> Any:
-    """Returns the loader's state with this number of workers and ``identity``, or the list without one."""
+    """Returns the loader's state with this number of workers and ``identity``; the list if there is none."""
     for state in states:
         if workers_of(state) == workers:
             for inner in states_within(state, needed, name):

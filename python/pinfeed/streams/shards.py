@@ -196,8 +196,8 @@ class ShardReader:
         self.drop_starts(self._first_needed())  # over all ranks, which share one state
         if self.starts[0][1] > position:
             raise ValueError(
-                "StreamDataset: state['starts'] must reach back to sample "
-                f"{position} of the shards, got {self.starts[0][1]}"
+                f"StreamDataset: state['starts'] must reach back to sample {position} of the shards, got "
+                f"{self.starts[0][1]}; load an unchanged result of state_dict()"
             )
         first_index = bisect_right(self.starts, position, key=lambda start: start[1]) - 1
         next_starts = deque(self.starts[first_index:])

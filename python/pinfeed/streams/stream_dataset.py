@@ -66,11 +66,11 @@ class StreamDataset(IterableDataset[Any]):
     `load_state_dict` sets it. All ranks must make the same number of passes. A `Collate` with a seed
     draws for the epoch of the pass.
 
-    **Shards.** With at least one shard per worker of all ranks, each worker reads whole shards. Provide
-    several per worker, because some workers read one shard more than others. With fewer shards or none,
-    every worker reads the whole source, and each of n workers yields every n-th sample. With
-    ``uneven="drop"`` or ``"repeat"``, every rank reads all shards, and each of n ranks yields every n-th
-    sample. Only the workers of a rank divide the shards. All ranks need the same number of workers.
+    **Shards.** If there is at least one shard for each worker of all ranks, each worker reads whole shards.
+    Provide several per worker, because some workers read one shard more than others. With fewer shards or
+    none, every worker reads the whole source, and each of n workers yields every n-th sample. With
+    ``uneven="drop"`` or ``"repeat"``, every rank reads all shards, which only its own workers divide, and each
+    of n ranks yields every n-th sample. All ranks need the same number of workers.
 
     All workers must see the same shards in the same order, so sort directory listings. The order of
     samples depends on the rank and worker counts.

@@ -406,4 +406,6 @@ def _side(
         return "right"
     if np.array_equal(mask, right[:, ::-1]):
         return "left"
-    raise ValueError("lengths and mask contradict each other")
+    raise ValueError(
+        "lengths and mask contradict each other; leave one out: Padded(values, lengths)"
+    )

@@ -61,7 +61,7 @@ def to_numpy(
     The first batch determines the result:
 
     - Tensors (on any device, also with gradients) and ndarrays become arrays. Their first axis counts
-      samples, equally many in all arrays of a batch. A 0-d tensor, such as a loss, raises
+      samples, and has the same length in all arrays of a batch. A 0-d tensor, such as a loss, raises
       ValueError. bfloat16, which NumPy doesn't have, becomes float32.
     - `JaggedBatch`, `Padded` with lengths and `RaggedArray` become a `RaggedArray`, without padding.
       All other arrays must keep their sample shape.

@@ -52,9 +52,9 @@ def to_tensorflow(
     - None stays None.
 
     Without a ``signature``, the first batch is read immediately, which begins the loader's first epoch;
-    the dataset still yields this batch. In the signature, the batch axis is None, and so are the axes that
-    `Pad` and `Image` with ``pad_value`` pad in the loader's `Collate` or ``fields``, and the axes of
-    `Padded` batches. All other axes keep their size in the first batch, because many layers need
+    the dataset still yields this batch. In the signature, the batch axis is None. So is every axis that a
+    `Pad`, or an `Image` with ``pad_value``, pads in the loader's `Collate` or ``fields``, and every padded
+    axis of a `Padded` batch. All other axes keep their size in the first batch, because many layers need
     static sizes. If more axes vary, pass a ``signature``.
 
     The dataset's cardinality is the length of the loader. It is unknown with workers over an

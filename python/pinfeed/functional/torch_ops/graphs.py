@@ -1,7 +1,7 @@
 """Result shapes of the ops, for torch.compile, torch.export and "meta", and their gradients.
 
-Shapes are in Python because the stable ABI has no symbolic sizes. They check what the shapes depend on; an
-op checks everything else when it runs. The gradient of each op is another op.
+Shapes are computed in Python because the stable ABI has no symbolic sizes. These functions check only what
+the shapes depend on; an op checks everything else when it runs. The gradient of each op is another op.
 """
 
 from __future__ import annotations

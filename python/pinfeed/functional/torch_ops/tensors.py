@@ -85,8 +85,8 @@ def pad_tensor(
     rank = values.ndim  # of a sample, too
     if padding.axes not in (None, 0, -rank, (0,), (-rank,)):
         raise ValueError(
-            f"{name}: on {values.device} {padding.function} pads axis 0, got axes={padding.axes}; "
-            "leave axes out, or pad on the CPU"
+            f"{name}: axes must be 0 or None on {values.device}, got {padding.axes}; leave axes out, or "
+            "pad on the CPU"
         )
     dtype = values.dtype if padding.dtype is None else getattr(torch, padding.dtype)
     limit = longest if padding.max_length is None else min(longest, padding.max_length)
