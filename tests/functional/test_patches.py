@@ -168,6 +168,29 @@ def test_out_is_written():
     assert grid.tolist() == [[1, 2, 3]] * 2
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_no_images(kind):
+    for shape, options in (
+        ((0, 8, 12, 1), {}),
+        ((0, 2, 8, 12, 3), {"input": "THWC", "temporal": 2}),
+        ((0, 3, 8, 8), {"input": "CHW", "max_patches": 9, "mean": MEAN}),
+    ):
+        few, more = kind(np.zeros(shape, np.uint8)), kind(np.zeros((1, *shape[1:]), np.uint8))
+        values, grid = pinfeed.functional.patchify(few, 4, **options)
+        expected, other = pinfeed.functional.patchify(more, 4, **options)
+        assert (type(values), type(grid)) == (type(expected), type(other))
+        assert (values.dtype, grid.dtype) == (expected.dtype, other.dtype)
+        assert values.shape == (0, expected.shape[1])
+        assert grid.shape == (0, 3)
+
+
+def test_an_empty_list():
+    for input in ("HWC", "CHW", "TCHW"):
+        options = {"mean": [0.5] * 5, "dtype": torch.bfloat16, "input": input}
+        values, grid = pinfeed.functional.patchify([], 4, **options)
+        assert (values.dtype, values.shape, grid.shape) == (torch.bfloat16, (0, 80), (0, 3))
+
+
 def test_bad_input_leaves_out_untouched():
     out = np.full((12, 48), 7, np.float32)
     for images, error, words in [
@@ -181,7 +204,8 @@ def test_bad_input_leaves_out_untouched():
         ),
         ([np.zeros((8, 12, 3), np.int64)], TypeError, "astype(np.uint8)"),
         ([np.zeros((8, 12, 3), np.uint8)], ValueError, "(6, 48)"),
-        ([], ValueError, "at least one"),
+        ([], ValueError, "out must have shape (0, 48), got (12, 48)"),
+        ("", TypeError, "must be a list of images"),
     ]:
         check(
             lambda images=images: pinfeed.functional.patchify(images, 4, MEAN, STD, out=out),
@@ -252,9 +276,6 @@ def test_sizes_that_cannot_be_cut():
         "keeps values",
     )
     check(lambda: pinfeed.functional.patchify(iter(images), 4), TypeError, "images must be a list")
-    check(
-        lambda: pinfeed.functional.patchify([], 4, dtype=torch.bfloat16), ValueError, "at least one"
-    )
     rgba = [np.zeros((8, 8, 4), np.uint8)]
     check(lambda: pinfeed.functional.patchify(rgba, 4, MEAN, STD), ValueError, '.convert("RGB")')
 
@@ -267,3 +288,5 @@ def test_messages_count_clips_not_frames():
         "sample 1",
         "multiples of 4",
     )
+    clips[1] = clips[0][:0]
+    check(lambda: pinfeed.functional.patchify(clips, 4, input="THWC"), ValueError, "sample 1: expected a clip of at least one frame")  # fmt: skip

@@ -138,7 +138,6 @@ void require_no_canvas(const Images& images, std::size_t image, const Transform&
 
 std::shared_ptr<ImageCrops> find_crops(const Images& images, const AugmentOptions& options,
                                        const Draw& draw, std::string entry) {
-  images.require_some();
   if (static_cast<std::size_t>(draw.samples.size()) != images.count()) {
     throw wrong_value({images.name()}, "expected one sample number per image");
   }
@@ -176,7 +175,6 @@ Crops::Crops(const Images& images, const AugmentOptions& options, const Draw& dr
       borders_{options.border.kind, options.resized_border.kind},
       crops_(std::move(crops)),
       rows_(std::move(rows)) {
-  images.require_some();
   require_sizes();
   interpolation_ = options.interpolation;
   in_floats_ = !takes_nearest(interpolation_) && images.become_floats() &&

@@ -280,12 +280,10 @@ class Patches(Field):
             images += frames
             clips.append(len(frames))
             positions += [position] * len(frames)
-        if not images:
-            return self._empty(context)
-        if self._is_doubtful:
+        if self._is_doubtful and images:
             self._is_doubtful = False
             self._patching.constants.warn_of_units(images, context.name)
-        frames_of_clips = np.array(clips) if "T" in self._patching.input else None
+        frames_of_clips = np.array(clips, np.int64) if "T" in self._patching.input else None
         try:
             return self._batch(
                 images, None, frames_of_clips, [sample for sample, _ in positions], context
@@ -331,14 +329,6 @@ class Patches(Field):
         return self._in_batch(
             *self._patching.batch(images, indices, frames, target, context.name, **draws), context
         )
-
-    def _empty(self, context: FieldContext) -> Any:
-        """Returns the batch of samples without images, with the expected number of channels."""
-        items = self._patching.channels * self.temporal * self.patch_size**2
-        rows = (0,) if self.pad_to is None else (0, self.pad_to)
-        values = torch.empty((*rows, items), dtype=self.dtype, device="cpu")
-        grid = torch.empty((0, 3), dtype=torch.int64, device="cpu")
-        return self._in_batch(as_output(values, context.pin), grid, context)
 
     def _in_batch(self, values: torch.Tensor, grid: torch.Tensor, context: FieldContext) -> Any:
         """Returns the entry of the batch for patches and their grid."""

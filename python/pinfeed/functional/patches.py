@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from pinfeed import _core
 from pinfeed.arguments import (
+    ARRAYS,
     Interpolation,
     Problem,
     checked_choice,
@@ -104,6 +105,11 @@ class Patching:
             key: Key of the random draws.
             samples: Sample number of each image, for the random draws.
         """
+        if isinstance(images, list | tuple) and not images:
+            # No image has a shape. Its sides are longer than its channels, to be no guessed layout's.
+            sides = {"C": self.channels}
+            shape = [sides.get(axis, self.channels + 1) for axis in self.input.replace("T", "")]
+            images = torch.zeros((0, *shape), dtype=torch.uint8, device="cpu")
         if samples is None:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
         options = self.format, self.options, self.augment
@@ -277,7 +283,8 @@ def patchify(
 
     Returns:
         The patches of all images, concatenated to shape (N, C · temporal · patch_size²); and each image's
-        number of patches in time, height and width, int64 of shape (images, 3).
+        number of patches in time, height and width, int64 of shape (images, 3). An empty list gives
+        tensors of shape (0, C · temporal · patch_size²) and (0, 3), with the channels of mean and std, or 3.
 
     Raises:
         TypeError: If an argument or an image has the wrong type.
@@ -307,7 +314,7 @@ def patchify(
         max_patches=max_patches,
         min_side=min_side,
     )
-    if not hasattr(images, "__len__"):
+    if not hasattr(images, "__len__") or isinstance(images, str | bytes | Mapping):
         raise TypeError(
             f"patchify: images must be a list of images, or one array of them, got {type(images).__name__}"
         )
@@ -316,9 +323,16 @@ def patchify(
     if "T" not in patching.input:
         return patching.batch(images, None, None, out, "patchify: images")
     clips = [patching.frames_of(clip) for clip in images]
-    frames = np.array([len(clip) for clip in clips])
+    frames = np.array([len(clip) for clip in clips], np.int64)
+    if (frames == 0).any():
+        empty = Problem("patchify: images", "a clip of at least one frame", "none")
+        empty.sample = int(frames.argmin())
+        raise ValueError(empty)
+    frames_of_all: Any = [image for clip in clips for image in clip]
+    if isinstance(images, ARRAYS) and not clips:
+        sizes = zip("N" + patching.input, images.shape, strict=False)
+        frames_of_all = images.reshape([size for axis, size in sizes if axis != "T"])
     try:
-        frames_of_all = [image for clip in clips for image in clip]
         return patching.batch(frames_of_all, None, frames, out, "patchify: images")
     except (TypeError, ValueError) as error:
         problem = Problem.of(error)
