@@ -246,7 +246,7 @@ HINTS: Hints = {
         TypeError, r"got dict; fields mirror the structure of samples, such as {'image': Image\(...\)}"),
     "a field for a tuple": (of(ArrayDataset((PHOTOS, LABELS)).__getitems__([0])), Image(), (Image(), None),
         [IMAGE, torch.from_numpy(LABELS[:1])],
-        TypeError, r"got tuple; fields mirror the structure of samples, such as \(Image\(...\), None\)"),
+        TypeError, r"got a tuple of 2 int64/ndarray; fields mirror the structure of samples, such as \(Image\(...\), None\)"),
     "a field for a dict of batches": (lambda fields: loaded(lambda samples: {"image": Collate()(samples)}, fields),
         Image(), {"image": Image()}, {"image": Collate(Image())(list(PHOTOS))},
         TypeError, r"got dict; fields mirror the structure of batches, such as {'image': Image\(...\)}"),
