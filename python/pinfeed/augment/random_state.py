@@ -126,15 +126,8 @@ class CollateRandomState:
         if has_warned or length < watched_length:
             return
         if length > watched_length:
-            integers[2:9] = (
-                length,
-                numbers[0],
-                len(numbers),
-                1,
-                0,
-                zlib.crc32(np.sort(numbers).tobytes()),
-                0,
-            )
+            checksum = zlib.crc32(np.sort(numbers).tobytes())
+            integers[2:9] = length, numbers[0], len(numbers), 1, 0, checksum, 0
             integers[10] = zlib.crc32(numbers.tobytes())
             return
         is_first_again = first in numbers
