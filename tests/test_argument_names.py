@@ -71,7 +71,7 @@ HINTS: Hints = {
         TypeError, r"^Pad: pad_value must be a number, got None; if it is tokenizer.pad_token_id"),
     "padding without its name": (lambda option: Collate(Pad(*option.pop("by place", ()), lengths=False, **option))([[1, 2], [3]]),
         {"by place": (7,)}, {"pad_value": 7}, torch.tensor([[1, 2], [3, 7]]),
-        TypeError, "^Pad: expected a keyword argument, got 7; write pad_value=7$"),
+        TypeError, "^Pad: expected a keyword argument, got 7; write pad_value=7, or max_length=7 for a maximum length$"),
     "a length without its name": (lambda option: drawn(PackSampler([3, 1], *option.pop("by place", ()), shuffle=False, **option)),
         {"by place": (4,)}, {"seq_length": 4}, torch.tensor([0, 1]),
         TypeError, "^PackSampler: expected a keyword argument, got 4; write seq_length=4$"),

@@ -263,7 +263,8 @@ def _signature_problem(
     signature = inspect.signature(function)
     parameters = signature.parameters
     name = function.__name__
-    if name == "__init__":
+    is_method = name in ("__init__", "__call__")
+    if is_method:
         name = type(arguments[0]).__name__  # may be a subclass
     for option in options:
         if option not in parameters:
@@ -276,10 +277,12 @@ def _signature_problem(
         return two_sizes(name, *arguments[1:3])
     if extra and missing and not default_hint:
         value = reprlib.repr(extra[0])
-        return Problem(name, "a keyword argument", value, f"write {missing[0]}={value}")
+        hint = f"write {missing[0]}={value}"
+        if "max_length" in missing[1:]:
+            hint += f", or max_length={value} for a maximum length"
+        return Problem(name, "a keyword argument", value, hint)
     if extra:
-        is_method = int(function.__name__ == "__init__")  # self
-        maximum = len(arguments) - len(extra) - is_method
+        maximum = len(arguments) - len(extra) - is_method  # without self
         expected = f"at most {maximum} positional argument{'s' * (maximum != 1)}"
         return Problem(name, expected, str(len(arguments) - is_method), default_hint)
     text = ""
@@ -368,8 +371,9 @@ def checked_number(
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name} must be a number, got {_shown(value)}")
     if not minimum <= value <= maximum:
-        is_bounded = math.isfinite(minimum) or math.isfinite(maximum)
-        expected = f"from {minimum} to {maximum}" if is_bounded else "a number"
+        expected = f"from {minimum} to {maximum}" if math.isfinite(minimum) else "a number"
+        if math.isfinite(minimum) and maximum == math.inf:
+            expected = f"at least {minimum}"
         raise ValueError(f"{name} must be {expected}, got {value!r}")
     return float(value)
 
@@ -421,7 +425,10 @@ def require_instance(value: Any, kind: type, expected: str) -> None:
 def checked_choice(value: Any, choices: Sequence[Any], name: str) -> Any:
     """Returns the value; raises ValueError unless it is one of the choices."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")
+        text = f"{name} must be one of {tuple(choices)}, got {value!r}"
+        plain = str(getattr(value, "value", value))  # of an enumeration, such as torchvision's
+        same = [choice for choice in choices if str(choice).lower() == plain.lower()]
+        raise ValueError(f"{text}; pass {same[0]!r}" if same else text)
     return value
 
 

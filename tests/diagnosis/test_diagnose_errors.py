@@ -11,6 +11,7 @@ import traceback
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 import pinfeed
@@ -158,6 +159,12 @@ def test_user_errors_name_the_sample(workers):
         with pytest.raises(LookupError, match=r"no file for \{'x': ") as caught:
             pinfeed.diagnose(loader_of(), fail)
         assert "raised by step(batch), which diagnose calls many times" in caught.value.__notes__[0]
+        model = torch.nn.Flatten()
+        with pytest.raises((AttributeError, TypeError)) as caught:
+            pinfeed.diagnose(loader_of(), model)
+        note = "which gets the whole dict; pass step=lambda batch: model(batch['image'])"
+        assert note in caught.value.__notes__[0]
+        assert pinfeed.diagnose(loader_of(), lambda batch: model(batch["x"]), seconds=0.2).limit
 
 
 async def later(batch):

@@ -1,11 +1,13 @@
 """Images that Image and the functions reject, and working hints."""
 
+import io
 import re
 
 import numpy as np
 import PIL.Image
 import pytest
 import torch
+from torchvision.transforms import InterpolationMode
 
 import pinfeed
 from hints import COLOR, PHOTOS, PLANES, Hints, by, check_hint, loaded, of
@@ -29,6 +31,9 @@ DEEP = PHOTOS.astype(np.uint16) * 257  # as large as values in PIL's mode "I;16"
 DEEP_GRAY = np.ascontiguousarray(DEEP[1, ..., 0])
 BIG_ENDIAN = PIL.Image.frombytes("I;16B", DEEP_GRAY.shape[::-1], DEEP_GRAY.astype(">u2").tobytes())
 CLIP = PHOTOS[[0, 1, 2, 1]]
+_FILE = io.BytesIO()
+COLOR.save(_FILE, "png")
+PNG = _FILE.getvalue()
 CLIPS = Image(input="THWC", output="TCHW")
 CLIPS_BY_CHANNEL = Image(input="CTHW", output="TCHW", pad_value=0)
 TWO_CLIPS = Collate(CLIPS)([CLIP[:3], PHOTOS])
@@ -71,13 +76,40 @@ HINTS: Hints = {
     "classes as an image": (of(CLASSES), Image(), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
         TypeError, r"convert values of 0..255 with .astype\(np.uint8\) .*; use Mask\(\) for masks"),
     "signed bytes": (of(CLASSES), Image(dtype=torch.uint8), Image(dtype=torch.int64), torch.from_numpy(PLANES).long(),
-        TypeError, r"expected integers that uint8 can hold.*; pass dtype=torch.int64, which holds every value"),
+        TypeError, r"expected integers that uint8 can hold.*; values of 0..255 convert with \.astype\(np\.uint8\) .*; or pass dtype=torch.int64, which holds every value"),
     "masks of bools": (by(Image(input="HW")), [IS_LIGHT], [IS_LIGHT.astype(np.uint8) * 255],
         torch.from_numpy(IS_LIGHT).float()[None, None],
         TypeError, r"got bool .*; convert with \.astype\(np.uint8\) \* 255"),
-    "masks of floats": (by(pinfeed.Mask()), [PHOTOS[0, ..., 0].astype(np.float64)], [PHOTOS[0, ..., 0].astype(np.int16)],
+    "masks of floats": (by(pinfeed.Mask()), [PHOTOS[0, ..., 0].astype(np.float64)], [PHOTOS[0, ..., 0].astype(np.int64)],
         torch.from_numpy(PHOTOS[:1, ..., 0]).long(),
-        TypeError, r"got float64 \(8, 6\); whole numbers convert with \.astype\(np\.int16\)"),
+        TypeError, r"got float64 \(8, 6\); whole numbers convert with \.astype\(np\.int64\)"),
+    "bytes in floats": (by(Image(dtype=torch.uint8)), [PHOTOS[0].astype(np.float32)], [PHOTOS[0]], torch.from_numpy(PLANES[:1]),
+        TypeError, r"whole numbers convert with \.astype\(np\.uint8\)"),
+    "planes among images": (by(Image()), [PHOTOS[0], PLANES[1]], [PHOTOS[0], np.moveaxis(PLANES[1], 0, -1)],
+        Collate(Image())([*PHOTOS[:2]]),
+        ValueError, r"sample 1: .*got \(3, 8, 6\); np\.moveaxis\(image, 0, -1\) turns an image of the other layout$"),
+    "images among planes": (by(Image(input="CHW")), [PLANES[0], PHOTOS[1]], [PLANES[0], np.moveaxis(PHOTOS[1], -1, 0)],
+        Collate(Image())([*PHOTOS[:2]]),
+        ValueError, r"sample 1: .*; np\.moveaxis\(image, -1, 0\) turns an image of the other layout$"),
+    "bytes among floats": (by(Image()), [FLOATS[0].numpy().transpose(1, 2, 0), PHOTOS[1]],
+        [FLOATS[0].numpy().transpose(1, 2, 0), (PHOTOS[1] / 255).astype(np.float32)],
+        torch.stack([FLOATS[0], Collate(Image())([PHOTOS[1]])[0]]),
+        TypeError, r"sample 1: expected dtype float32 as in sample 0, got uint8; .* with \(image / 255\)\.astype\(np\.float32\)$"),
+    "bytes of a file in an array": (by(Image()), [np.frombuffer(PNG, np.uint8)], [PIL.Image.open(io.BytesIO(PNG))],
+        Collate(Image())([COLOR]), ValueError, r"got uint8 \(\d+,\); PIL\.Image\.open\(io\.BytesIO\(data\)\) reads"),
+    "complex images": (by(Image(input="HW")), [DEEP_GRAY.astype(np.complex64)], [np.abs(DEEP_GRAY.astype(np.complex64))],
+        torch.from_numpy(DEEP_GRAY.astype(np.float32))[None, None], TypeError, r"got complex64 .*; np\.abs\(image\) and np\.angle"),
+    "a mask per class": (by(pinfeed.Mask()), [np.eye(5, dtype=np.uint8)[PHOTOS[0, ..., 0] % 5].transpose(2, 0, 1)],
+        [np.eye(5, dtype=np.uint8)[PHOTOS[0, ..., 0] % 5].transpose(2, 0, 1).argmax(0)],
+        torch.from_numpy(PHOTOS[:1, ..., 0] % 5).long(), ValueError, r"mask\.argmax\(0\) has the classes of a mask per class"),
+    "a volume": (of([np.full((8, 64, 64), 0.5, np.float32)]), Image(), Image(input="THW", output="THW"),
+        torch.full((1, 8, 64, 64), 0.5), ValueError, r'for volumes of one channel input="THW", output="THW"$'),
+    "clips for patches": (of([PHOTOS]), Patches(2), Patches(2, input="THWC"), Collate(Patches(2, input="THWC"))([PHOTOS]),
+        ValueError, r'for clips pass input="THWC"$'),
+    "a mask of floats of PIL": (by(pinfeed.Mask()), [GRAY.convert("F")], [np.asarray(GRAY.convert("F")).astype(np.int32)],
+        torch.from_numpy(np.array(GRAY)).long()[None], TypeError, r"got 'F'; np\.asarray\(image\)\.astype\(np\.int32\) converts"),
+    "torchvision's interpolation": (lambda kind: Image(interpolation=kind).interpolation, InterpolationMode.BICUBIC, "bicubic", "bicubic",
+        ValueError, r"got <InterpolationMode.BICUBIC: 'bicubic'>; pass 'bicubic'$"),
     "a gray array among others": (by(Image()), [COLOR, GRAY], [COLOR, GRAY.convert("RGB")],
         Collate(Image())([PHOTOS[1], THREE_GRAYS]),
         ValueError, r'sample 1: .*\.convert\("RGB"\)'),
@@ -155,6 +187,26 @@ HINTS: Hints = {
 @pytest.mark.parametrize("hint", HINTS.values(), ids=HINTS)
 def test_hints(hint):
     check_hint(*hint)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32, np.float64])
+def test_volumes_of_other_dtypes(dtype, tmp_path):
+    """Whichever conversion the hint names, values of CT volumes stay as they are."""
+    scans = np.random.default_rng(0).integers(0, 4000, (2, 6, 7)).astype(dtype)
+    collate = Collate(Image(input="HW", output="HW"))
+    with pytest.raises(TypeError, match=r"with \.astype\(np\.float32\) or ") as caught:
+        collate([*scans])
+    assert "int16" not in str(caught.value).partition("; ")[2]
+    assert r"files with write_array(path, images, dtype=np.float32)" in str(caught.value)
+    expected = torch.from_numpy(scans.astype(np.float32))
+    written = pinfeed.write_array(tmp_path / "x.npy", scans, dtype=np.float32)
+    batches = [
+        collate([*scans.astype(np.float32)]),
+        collate([torch.from_numpy(scan.astype(np.int64)).to(torch.float32) for scan in scans]),
+        collate(ArrayDataset(written).__getitems__([0, 1])),
+    ]
+    for batch in batches:
+        assert torch.equal(batch, expected)
 
 
 def test_four_rows_of_many_channels_are_reported():

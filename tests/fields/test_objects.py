@@ -456,6 +456,25 @@ def test_other_mask_types(wrong, way, hint):
     assert np.array_equal(batch["masks"].values, MASK)
 
 
+HINTS = {
+    "one box": ({"boxes": [1, 2, 5, 6]}, {"boxes": [[1, 2, 5, 6]]}, "[box] is a list of one box"),
+    "boxes with scores": ({"boxes": [[1, 2, 5, 6, 0.5]]}, {"boxes": [[1, 2, 5, 6]]}, "pass boxes[:, :4], and classes or scores under"),
+    "one mask": ({"masks": MASK[0]}, {"masks": MASK[0][None]}, "masks[None] is the mask of one object"),
+    "masks behind": ({"masks": np.moveaxis(MASK, 0, -1)}, {"masks": MASK}, "(8, 8, 2) with the objects last; np.moveaxis(masks, -1, 0)"),
+    "polygons": ({"masks": [[1, 2, 3, 4, 5, 6]]}, {"masks": MASK}, "annToMask() of pycocotools converts polygons"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_hints_for_shapes(hint):
+    wrong, right, message = HINTS[hint]
+    (key,) = wrong
+    fields = {"boxes": pinfeed.Boxes(labels=())} if key == "boxes" else {"masks": MASKS}
+    check(lambda: collated([photo(8, 8, **wrong)], **fields), ValueError, message)
+    batch = collated([photo(8, 8, **right)], **fields)
+    assert np.array_equal(batch[key].values, right[key])
+
+
 def collating(fields, **sample):
     return lambda: pinfeed.Collate(fields)([sample])
 
@@ -476,6 +495,12 @@ ERRORS = [
         "boxes in pixels of their image",
         "multiply them by width and height",
     ),
+    (lambda: pinfeed.Boxes(format="coco"), ValueError, "got 'coco'; COCO's format is 'xywh'"),
+    (lambda: pinfeed.Boxes("xywh"), ValueError, "image must be the key of the images, got 'xywh'; pass format='xywh'"),
+    (lambda: pinfeed.Boxes(labels=None), TypeError, "got None; pass labels=() if boxes have no labels"),
+    (lambda: pinfeed.Boxes(min_size=-1), ValueError, "Boxes: min_size must be at least 0, got -1"),
+    (lambda: pinfeed.InstanceMasks(labels="x"), TypeError, "InstanceMasks: got an unknown argument 'labels'; Boxes(labels=...)"),
+    (lambda: pinfeed.Points(labels="x"), TypeError, "Points: got an unknown argument 'labels'; Boxes(labels=...)"),
     (lambda: pinfeed.Boxes(format="xxyy"), ValueError, "Boxes: format", "'xxyy'"),
     (lambda: pinfeed.Boxes(normalized="b"), ValueError, "True, False or \"image\", got 'b'"),
     (lambda: pinfeed.Boxes(3), TypeError, "image must be the key of a dict, got 3"),

@@ -293,5 +293,7 @@ def test_bad_arguments(tmp_path):
     load = lambda dataset, length=32: packed_loader(trainer_of(tmp_path), length, dataset)
     arrays = pinfeed.ArrayDataset({"tokens": ARRAYS["input_ids"]})
     check(lambda: load(arrays), KeyError, "expected a key of its samples, got 'input_ids'")
+    texts = datasets.Dataset.from_dict({"text": ["a"]})
+    check(lambda: load(texts), ValueError, "the table has no column 'input_ids'; it has ['text']")
     check(lambda: load([{"input_ids": [1]}]), TypeError, "a datasets.Dataset", "got list")
     check(lambda: load(ARRAYS, 4), ValueError, "at most seq_length=4 tokens", "overflow='truncate'")

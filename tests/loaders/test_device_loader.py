@@ -162,7 +162,10 @@ def test_length_and_attributes_come_from_the_loader():
     assert batches.dataset is dataset
     assert batches.sampler is sampler
     assert batches.loader is loader
-    assert not hasattr(batches, "set_epoch")
+    with pytest.raises(
+        AttributeError, match=r"has no set_epoch; .*loader\.batch_sampler\.set_epoch"
+    ):
+        _ = batches.set_epoch
     assert not hasattr(batches, "state_dict")
     loader.set_epoch = sampler.set_epoch
     batches.set_epoch(3)

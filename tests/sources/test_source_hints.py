@@ -1,12 +1,15 @@
 """Common mistakes with ArrayDataset, from_numpy and RaggedArray, and their messages."""
 
 import glob
+import re
+from pathlib import Path
 
 import datasets
 import h5py
 import numpy as np
 import pandas as pd
 import pyarrow
+import pyarrow.csv
 import pyarrow.dataset
 import pytest
 import scipy.sparse
@@ -19,12 +22,17 @@ from pinfeed import (
     Collate,
     ConcatArray,
     Image,
+    IndexedDataset,
     Jagged,
     Pad,
     RaggedArray,
+    SharedList,
+    StreamDataset,
     from_numpy,
+    to_numpy,
     write_array,
 )
+from pinfeed.functional import gather, pad
 
 FRAME = pd.DataFrame({"x": [0.5, 1.5], "y": [1, 2]})
 TABLE = pyarrow.table(FRAME)
@@ -51,6 +59,13 @@ RAGGED, ALIKE = (
 LISTS, NUMBERS, DATES = [[1, 2], [3]], [[1, 2], [3, 4]], np.array(["1970-01-03"], "M8[D]")
 PAIR = [torch.from_numpy(PHOTOS), torch.from_numpy(LABELS)]
 BOTH = {"image": PAIR[0], "label": PAIR[1]}
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __array__(self, dtype=None, copy=None):
+        return LABELS
 
 
 def load(*arguments):
@@ -83,6 +98,30 @@ HINTS: Hints = {
         pyarrow.Table.from_pylist([{"x": 1}, {"x": 2}]), torch.tensor([1, 2]), TypeError, r"got list; pass pyarrow.Table.from_pylist\(x\)"),
     "samples in a list": (lambda images: rows({"image": images, "label": LABELS}), [*PHOTOS], np.stack([*PHOTOS]), BOTH,
         TypeError, r"entry \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
+    "records of Python": (lambda records: rows({"x": records})["x"], [{"a": 1}, {"a": 2}], SharedList([{"a": 1}, {"a": 2}]), {"a": torch.tensor([1, 2])},
+        TypeError, r"entry \['x'\]: expected an array, got a list of 2 dicts; SharedList\(x\) keeps one Python object"),
+    "records in an array": (lambda records: rows({"x": records})["x"], np.array([{"a": 1}, {"a": 2}]), SharedList(np.array([{"a": 1}, {"a": 2}])), {"a": torch.tensor([1, 2])},
+        TypeError, r"got dict; SharedList\(array\) keeps Python objects$"),
+    "a loader": (rows, DataLoader(PAIR[1], 3), to_numpy(DataLoader(PAIR[1], 3)), PAIR[1],
+        TypeError, r"got DataLoader; to_numpy\(loader\) returns its batches as arrays$"),
+    "arrays of another library": (rows, Foreign(), np.asarray(Foreign()), torch.tensor([2, 0, 1]),
+        TypeError, r"got Foreign; np\.asarray\(x\) converts it$"),
+    "arrays for from_arrow": (lambda make: rows(make(LABELS)), ArrayDataset.from_arrow, lambda array: array, PAIR[1],
+        TypeError, r"got ndarray; ArrayDataset\(arrays\) takes arrays$"),
+    "a dict of columns as sequences": (lambda columns: RaggedArray.from_sequences(columns)[1], {"x": LISTS}, LISTS, np.array([3]),
+        TypeError, r"expected an iterable of sequences, got a dict; pass one of its columns: RaggedArray.from_sequences\(columns\['x'\]\)"),
+    "None among sequences": (lambda lists: RaggedArray.from_sequences(lists)[1].tolist(), [[1], None], [[1], []], [],
+        TypeError, r"sequence 1: .*got NoneType; leave it out, or put \[\] in its place$"),
+    "lists for a ConcatArray": (lambda parts: rows(ConcatArray(parts)), [[1, 2], [3]], [np.array([1, 2]), np.array([3])], torch.tensor([1, 2, 3]),
+        TypeError, r"part 0: .*got list; np\.array\(x\) converts lists of numbers"),
+    "parts of two dtypes": (lambda parts: rows(ConcatArray(parts)), [np.zeros(1), np.zeros(1, np.float32)], [np.zeros(1), np.zeros(1, np.float32).astype(np.float64)],
+        torch.zeros(2, dtype=torch.float64), TypeError, r"; write_array\(path, part, dtype=\.\.\.\) converts a part, or part\.astype"),
+    "samples of a RaggedArray": (lambda get: get(RaggedArray.from_sequences(LISTS))[0].tolist(), lambda ragged: gather(ragged, [1]), lambda ragged: ragged[[1]], [3],
+        TypeError, r"got RaggedArray; ragged\[indices\] selects samples"),
+    "arrays in an array to pad": (lambda given: pad(given, lengths=False).tolist(), RAGGED, RAGGED.tolist(), [[0, 1, 0], [0, 1, 2]],
+        TypeError, r"pad: sequences: .*got an array of objects; sequences\.tolist\(\) is a list of them$"),
+    "a generator to pad": (lambda make: pad(make(iter(LISTS)), lengths=False).tolist(), iter, list, [[1, 2], [3, 0]],
+        TypeError, r"got list_iterator; pass list\(sequences\)$"),
     "one image in a list": (lambda images: rows({"image": images})["image"], [PHOTOS[0]], np.stack([PHOTOS[0]] * 3), torch.from_numpy(np.stack([PHOTOS[0]] * 3)),
         TypeError, r"entry \['image'\]: .* got a list of 1 arrays; pass np.stack\(arrays\)"),
     "lines of text in a list": (lambda lines: rows({"line": lines}), [*LINES], (*LINES,), {"line": [torch.from_numpy(line) for line in LINES]},
@@ -235,3 +274,54 @@ def test_files_of_doubles_are_converted_row_by_row(tmp_path):
     written = ArrayDataset(write_array(tmp_path / "floats", mapped, dtype=np.float32))
     batch = collate(written.__getitems__([0, 2]))
     assert np.array_equal(batch, images[[0, 2]].astype(np.float32))
+
+
+def test_files_of_other_kinds(tmp_path):
+    torch.save(PAIR[1], tmp_path / "x.pt")
+    LABELS.astype(np.uint16).tofile(tmp_path / "x.bin")
+    (tmp_path / "x.txt").write_text("a\nbc\n")
+    np.savez(tmp_path / "x.npz", x=LABELS)
+    FRAME.to_csv(tmp_path / "x.csv", index=False)
+    path = str(tmp_path / "x.pt")
+    for ending, hint, expected in (
+        ("pt", "pass torch.load(path, mmap=True), if it returns tensors", [2, 0, 1]),
+        ("bin", "pass np.memmap(path, dtype, 'r'), with reshape", [2, 0, 1]),
+        (
+            "txt",
+            "RaggedArray.from_strings(Path(path).read_text().splitlines()) for lines",
+            ["a", "bc"],
+        ),
+    ):
+        path = str(tmp_path / f"x.{ending}")
+        with pytest.raises(ValueError, match=re.escape(hint)):
+            ArrayDataset(path)
+        call = re.search(r"(torch|np|RaggedArray)\.\w+\(.*\)(?=,| for)", hint)[0]
+        names = {"torch": torch, "np": np, "RaggedArray": RaggedArray, "Path": Path, "path": path}
+        rows_of = ArrayDataset(eval(call, names | {"dtype": np.uint16}))
+        assert [getattr(x, "item", lambda x=x: x)() for x in rows_of] == expected
+    with pytest.raises(ValueError, match=r"got a .npz file; ArrayDataset\(path\)\[name\]"):
+        ConcatArray([tmp_path / "x.npz"])
+    assert len(ConcatArray([ArrayDataset(tmp_path / "x.npz")["x"]] * 2)) == 6
+    with pytest.raises(ValueError, match=r"x\.csv is not a Parquet file: .*; pass pyarrow\.csv"):
+        ArrayDataset.from_arrow(tmp_path / "x.csv")
+    table = pyarrow.csv.read_csv(tmp_path / "x.csv")
+    assert list(ArrayDataset.from_arrow(table)) == list(ArrayDataset.from_arrow(FRAME))
+    with pytest.raises(
+        FileNotFoundError, match=r"ConcatArray\(sorted\(glob\.glob\('part-\*\.npy'\)\)\)"
+    ):
+        ArrayDataset("part-*.npy")
+
+
+def test_frames_that_pyarrow_cannot_convert():
+    frame = pd.DataFrame({"x": [np.eye(2), np.ones((2, 2))], "y": [1, 2]})
+    with pytest.raises(TypeError, match=r"column x .*leave this column out with columns=, or"):
+        ArrayDataset.from_arrow(frame)
+    assert list(ArrayDataset.from_arrow(frame, ["y"])) == [{"y": 1}, {"y": 2}]
+    assert ArrayDataset(np.stack(frame["x"]))[1].tolist() == [[1, 1], [1, 1]]
+
+
+def test_datasets_without_indices():
+    with pytest.raises(TypeError, match=r"IndexedDataset: expected .*, got list_iterator; Coll"):
+        IndexedDataset(iter([1]))
+    with pytest.raises(TypeError, match=r"IndexedDataset: expected .*, got StreamDataset; Coll"):
+        IndexedDataset(StreamDataset([1]))

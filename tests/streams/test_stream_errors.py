@@ -7,11 +7,12 @@ from collections import deque
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from messages import check
-from pinfeed import StreamDataset
+from pinfeed import ArrayDataset, StreamDataset
 from samples import FrozenError
 from streams import as_worker, keep, read_shard
 
@@ -347,3 +348,13 @@ def test_texts_are_samples(folder):
     with open("a.txt") as lines:
         assert list(StreamDataset(lines)) == ["1\n", "2\n"]
     assert list(StreamDataset(lambda: glob.iglob("a*"))) == ["a.txt"]
+
+
+def test_tables_and_positions():
+    frame = pd.DataFrame({"x": [1, 2]})
+    words = "expected an iterable of samples, got DataFrame", "ArrayDataset.from_arrow(table)"
+    check(lambda: StreamDataset(frame), TypeError, "StreamDataset: source", *words)
+    assert list(StreamDataset(ArrayDataset.from_arrow(frame))) == [{"x": 1}, {"x": 2}]
+    words = "StreamDataset: shuffle_buffer must be an integer, got a function; write open_shard=..."
+    check(lambda: StreamDataset([[1], [2]], iter), TypeError, words)
+    assert list(StreamDataset([[1], [2]], open_shard=iter)) == [1, 2]

@@ -50,6 +50,9 @@ std::string hint_for(const py::dtype& dtype) {
     case 'M':
     case 'm':
       return ".view(np.int64) returns its numbers, -2**63 for NaT";
+    case 'S':
+    case 'U':
+      return ".tolist() makes a list of strings, which Keep() leaves as it is";
     case 'O':
       return "np.array(a.tolist()) has the dtype of its items, if they are numbers";
     default:
@@ -176,6 +179,11 @@ dlpack::Tensor look_at_cpu_tensor(py::handle object, const Subject& subject) {
     const std::string layout = py::str(object.attr("layout"));
     if (layout != "torch.strided") {
       throw wrong_type(subject, "a dense tensor", "one of " + layout, "call .to_dense() first");
+    }
+    if (!is("is_cpu")) {
+      throw wrong_type(subject, "a tensor on the CPU",
+                       "one on " + std::string(py::str(object.attr("device"))),
+                       "move it with .cpu() first");
     }
     const std::string reason = py::str(error.value());  // torch appends a C++ stack to some
     throw wrong_type(subject,

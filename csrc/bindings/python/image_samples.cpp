@@ -42,21 +42,27 @@ bool becomes(DType from, DType to) {
 }
 
 std::string hint_for(DType from, DType to) {
+  if (from.kind() == ScalarKind::complex) return "np.abs(image) and np.angle(image) are real";
   if (to.is_integer()) {
+    const std::string convert = " convert with .astype(np." + to.name() + ") or .to(torch." +
+                                to.name() + ") in the dataset";
     if (!from.is_integer()) {
-      return "whole numbers convert with .astype(np.int16) or .to(torch.int16) in the dataset; "
-             "other floats need Image(dtype=torch.float32)";
+      return "whole numbers" + convert + "; other floats need Image(dtype=torch.float32)";
     }
-    return becomes(from, kInt64) ? "pass dtype=torch.int64, which holds every value" : "";
+    const std::string fits = to == kUint8 ? "values of 0..255" + convert : "";
+    if (!becomes(from, kInt64)) return fits;
+    return (fits.empty() ? "" : fits + "; or ") + "pass dtype=torch.int64, which holds every value";
   }
   if (from == kBool) return "convert with .astype(np.uint8) * 255 or .to(torch.uint8) * 255";
+  const std::string floats =
+      " with .astype(np.float32) or .to(torch.float32), and files with write_array(path, images, "
+      "dtype=np.float32)";
   if (from.is_integer()) {
     return "convert values of 0..255 with .astype(np.uint8) or .to(torch.uint8), and others, such "
-           "as CT volumes, with .astype(np.float32), .to(torch.float32) or, if they fit, to int16; "
-           "use Mask() for masks";
+           "as CT volumes," +
+           floats + "; use Mask() for masks";
   }
-  return "convert with .astype(np.float32) or .to(torch.float32), and files with "
-         "write_array(path, images, dtype=np.float32)";
+  return "convert" + floats;
 }
 
 // One over the largest value of an integer dtype.
@@ -246,7 +252,11 @@ void Images::require_layout() const {
       hint = samples_.are_all_rows() ? "for clips pass input=\"NTHWC\", output=\"NCTHW\""
                                      : "for clips pass input=\"THWC\", output=\"CTHW\"";
     }
+    if (axis_count > 2 && samples_.shape().size() == 1 && dtype() == kUint8) {
+      hint = "PIL.Image.open(io.BytesIO(data)) reads the bytes of an image file";
+    }
     if (axis_count == 2 && samples_.shape().size() == 3) {
+      if (out_.is_integer()) hint = "mask.argmax(0) has the classes of a mask per class";
       if (samples_.shape().front() == 1) hint = "pass input=\"CHW\", output=\"CHW\", or mask[0]";
       if (samples_.shape().back() == 1)
         hint = "pass input=\"HWC\", output=\"CHW\", or mask[..., 0]";
@@ -282,7 +292,8 @@ void Images::require_channels_last() const {
   throw wrong_value(subject(), "images of shape (H, W, C)",
                     shape_text(samples_.shape()) + ", which looks like (C, H, W)",
                     "pass input=\"CHW\", or input=\"HWC\" if there are " +
-                        std::to_string(channels()) + " channels");
+                        std::to_string(channels()) +
+                        " channels; for volumes of one channel input=\"THW\", output=\"THW\"");
 }
 
 namespace {
@@ -413,12 +424,19 @@ void Images::require_common(bool any_size) const {
     if (same_channels && (same_size || any_size)) continue;
     const Subject subject{name_, static_cast<std::int64_t>(i)};
     const std::string shape = shape_text(samples_.shape(i));
-    const std::string way = size(i, axes_.frame) == frames()
-                                ? same_channels_hint(dtype(), axes_.channel)
-                                : "cut clips to the same number of frames: clip[" +
-                                      std::string(axes_.frame == 0 ? ":" : ":, :") +
-                                      std::to_string(std::min(size(i, axes_.frame), frames())) +
-                                      "]";
+    const std::span<const std::int64_t> sizes = samples_.shape(i);
+    // The channels of this image are where others have their first or last axis.
+    const bool is_turned = !same_channels && sizes.size() == 3 && axes_.channel >= 0 &&
+                           sizes[2 - axes_.channel] == channels() && channels() <= 4;
+    const std::string way =
+        is_turned
+            ? (axes_.channel == 0 ? "np.moveaxis(image, -1, 0)" : "np.moveaxis(image, 0, -1)") +
+                  std::string(" turns an image of the other layout")
+        : size(i, axes_.frame) == frames()
+            ? same_channels_hint(dtype(), axes_.channel)
+            : "cut clips to the same number of frames: clip[" +
+                  std::string(axes_.frame == 0 ? ":" : ":, :") +
+                  std::to_string(std::min(size(i, axes_.frame), frames())) + "]";
     if (any_size) {
       const std::string frames =
           axes_.frame < 0 ? "" : " and " + std::to_string(this->frames()) + " frames";

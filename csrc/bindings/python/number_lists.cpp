@@ -92,8 +92,8 @@ class Number {
     throw wrong_type(
         subject, "a list of numbers",
         std::string(py::str(py::type::handle_of(object).attr("__name__"))) + at(position),
-        nested ? "np.asarray(list) converts nested lists of one length, "
-                 "pinfeed.functional.pad(list, lengths=False) others"
+        nested ? "np.asarray(list) converts nested lists of one length; np.concatenate(list) joins "
+                 "others, and [len(x) for x in list] in another entry keeps their lengths"
                : "");
   }
 

@@ -320,7 +320,11 @@ void Samples::add(const Numbers& numbers, std::size_t position) {
 void Samples::require_common(const ArrayView& view, std::size_t position) const {
   if (view.dtype != dtype()) {
     throw wrong_type(subject(position), "dtype " + dtype().name() + " as in sample 0",
-                     view.dtype.name());
+                     view.dtype.name(),
+                     common_ == Common::rank
+                         ? "convert all images to one dtype; bytes become floats of 0..1 with "
+                           "(image / 255).astype(np.float32)"
+                         : "");
   }
   if (common_ == Common::rank) {
     if (view.axes() == axes_) return;
@@ -351,8 +355,17 @@ void Samples::require_axes(std::span<const std::int64_t> shape, std::size_t posi
     throw wrong_value(subject(position), "at least one axis", "a 0-d array",
                       "Stack() makes a batch of single values");
   }
+  // An empty list has one axis; arrays beside it can have more.
+  std::string hint;
+  const bool is_first_empty = position > 0 && axes_ == 1 && shapes_[0] == 0;
+  if (is_first_empty || (shape.size() == 1 && shape[0] == 0)) {
+    const auto& full = is_first_empty ? shape : this->shape();
+    std::vector<std::int64_t> empty(full.begin(), full.end());
+    empty[0] = 0;
+    hint = "np.zeros(" + shape_text(empty) + ", dtype) is an empty sample for others of that dtype";
+  }
   throw wrong_value(subject(position), std::to_string(axes_) + "-D as in sample 0",
-                    "shape " + shape_text(shape));
+                    "shape " + shape_text(shape), hint);
 }
 
 void Samples::require_same_rows() const {

@@ -48,4 +48,8 @@ if not TYPE_CHECKING:  # type checkers report missing names themselves
         hint = "call torchvision's transform in the dataset, before Collate"
         if name in ("Normalize", "ToTensor", "ToImage", "ToDtype"):
             hint = "pinfeed.Image(mean, std) converts images to normalized floats"
+        elif name in ("MixUp", "CutMix"):
+            hint = f"call torchvision's on batches: {name.lower()}(*collate(samples))"
+        elif known := [other for other in __all__ if name.lower() in other.lower()]:
+            hint = f"did you mean {known[0]}?"
         raise AttributeError(f"pinfeed.augment has no {name}; {hint}")

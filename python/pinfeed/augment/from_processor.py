@@ -85,9 +85,13 @@ class _Settings:
         self._processor, self._kind, self._field = processor, kind, field
         if self.family not in families or name == self.family:
             names = ", ".join(f"{family}ImageProcessor" for family in families)
+            others = {
+                "Image": ", or use Patches.from_processor for models of any size",
+                "Patches": ", or use Image.from_processor for models of one size",
+            }
             raise TypeError(
                 f"{field}: processor must be one of {names}, or have one, got {kind}; write the "
-                f"arguments of {field} yourself, or use Patches for native-resolution models"
+                f"arguments of {field} yourself{others.get(field, '')}"
             )
         for key in vars(processor):
             if key.startswith("do_") and key not in _COVERED and self.on(key):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from pinfeed.arguments import ARRAYS, Problem
 from pinfeed.augment.geometry import Transform
@@ -40,9 +41,10 @@ def checked_fields(
             check(fields, name)
         field = fields.for_position(in_dict)
         if field.extra_keys() and not in_dict:
+            takes_true = isinstance(field, Image | Pad)
             raise ValueError(
                 f"{name}: {type(field).__name__} adds the keys {list(field.extra_keys())}, which needs a dict; "
-                "make the samples dicts, or, for Pad and Image, pass True instead of a key"
+                f"make the samples dicts, or {'pass True instead of a key' if takes_true else 'leave the keys out'}"
             )
         if (field.source is not None or field.is_optional) and not in_dict:
             raise ValueError(
@@ -83,6 +85,10 @@ def _field_for(value: Any) -> str:
         return "to collate samples, create a Collate with parentheses: collate_fn=Collate()"
     if isinstance(value, torch.dtype):
         return f"Stack({value}) sets the dtype of batches"
+    if isinstance(value, str):
+        return f"Stack().from_key({value!r}) reads the entry under the key {value!r}"
+    if isinstance(value, DataLoader):
+        return "pass the Collate to the loader: DataLoader(dataset, collate_fn=Collate(fields))"
     if isinstance(value, Transform):
         return f"Image(augment={value}) applies it"
     if type(value).__name__ == "Collate":

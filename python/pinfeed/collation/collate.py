@@ -126,7 +126,8 @@ class Collate:
             self._pads = f"{name}: {field!r}"
         if self._packs and self._pads:
             raise ValueError(
-                f"{self._pads} makes a row of each document, but {self._packs} packs several into one; "
+                f"{self._pads} makes a row of each document, but "
+                f"{self._packs.removeprefix('Collate: ')} packs several into one; "
                 "give this entry a Pack with the same pad_value, or Jagged() if it doesn't have one value "
                 "per token"
             )
@@ -141,6 +142,7 @@ class Collate:
         self.__dict__ |= state
         self._plans = {}
 
+    @with_hints("samples go into one list: collate([a, b])")
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Returns the batch of a list of samples.
 

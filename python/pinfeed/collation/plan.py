@@ -5,7 +5,7 @@ An `Entry` is a node in the structure of samples or batches; a `Group` holds the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -525,6 +525,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
         return "single numbers need no field: leave it out"
     if isinstance(first, (*ARRAYS, str, list, int, float)) or isinstance(field, Stack):
         return ""  # the field's own message is clear
+    if isinstance(first, range | Iterator):
+        return "list(x) converts it"
     hint = conversion_hint(first)
     return "" if hint.startswith("Keep") else hint
 

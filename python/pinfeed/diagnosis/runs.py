@@ -14,7 +14,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -344,11 +344,11 @@ def do_step(step: Callable[[Any], Any], batch: Any) -> None:
     try:
         result = step(batch)
     except Exception as error:
-        add_note(
-            error,
-            "raised by step(batch), which diagnose calls many times; a learning rate scheduler may have "
-            "reached its end",
-        )
+        note = "which diagnose calls many times; a learning rate scheduler may have reached its end"
+        if isinstance(step, torch.nn.Module) and not isinstance(batch, torch.Tensor):
+            call = "model(batch['image'])" if isinstance(batch, Mapping) else "model(batch[0])"
+            note = f"which gets the whole {type(batch).__name__}; pass step=lambda batch: {call}"
+        add_note(error, f"raised by step(batch), {note}")
         raise
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         wrong = f"step must train on the batch when called, but returned a {type(result).__name__}"

@@ -526,6 +526,8 @@ def as_array(
             )
         if sample.mode in ("La", "RGBa"):  # Pillow converts them to no other mode
             fix = f".convert({sample.mode.upper()!r}) undoes the multiplication of colors by alpha"
+        elif sample.mode == "F":
+            fix = "np.asarray(image).astype(np.int32) converts whole numbers"
         elif sample.mode.startswith("I"):  # .convert would clip values above 255
             dtype = "float32" if sample.mode == "I" else "uint16"
             fix = f"np.asarray(image).astype(np.{dtype}) returns its values"

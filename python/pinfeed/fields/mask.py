@@ -70,6 +70,7 @@ class Mask(Image):
 
     @with_hints(
         mean="classes stay as they are; Image(mean, std) normalizes images",
+        scale="classes stay as they are; Image(scale=...) scales images",
         like="Mask(image=...) names the key of the image; a single image is found without it",
         num_classes="torch.nn.functional.one_hot converts classes to channels",
         ignore_index="Mask(fill=...) is the class outside a mask",

@@ -92,7 +92,7 @@ class Pack(Field):
 
     packs = True
 
-    @with_hints(fill="pass pad_value", padding_value="pass pad_value")
+    @with_hints(fill="pass pad_value", padding_value="pass pad_value", mask="pass attention_mask")
     def __init__(
         self,
         *,

@@ -22,6 +22,7 @@ from pinfeed.arguments import (
     checked_number,
     host_array,
     torch_dtype,
+    with_hints,
 )
 from pinfeed.augment.geometry import Geometry
 from pinfeed.fields.coordinates import (
@@ -46,6 +47,14 @@ _MASKS = (torch.uint8, torch.bool)
 
 # Number of single masks to check for classes; the first few show what the values are.
 _SINGLE_MASKS = 64
+
+_LABELS_OF_BOXES = "Boxes(labels=...) names entries with one value per object"
+# Names of formats elsewhere.
+_KNOWN_FORMATS = {
+    "coco": "COCO's format is 'xywh'",
+    "pascal_voc": "Pascal VOC's format is 'xyxy'",
+    "yolo": "YOLO's format is 'cxcywh', in fractions: multiply boxes by width and height",
+}
 
 # Pixels by which x2 may be less than x1, because computed annotations are rounded.
 _ROUNDING = 1e-3
@@ -138,6 +147,7 @@ class Boxes(Target):
         (tensor([[3., 2., 8., 4.]]), tensor([0, 1, 1]), tensor([7]))
     """
 
+    @with_hints(box_format="pass format", clip="boxes are clipped to their image")
     def __init__(
         self,
         image: str = "image",
@@ -150,6 +160,12 @@ class Boxes(Target):
         labels: str | Sequence[str] = "labels",
     ) -> None:
         super().__init__(image)
+        if image in FORMATS:
+            raise ValueError(
+                f"Boxes: image must be the key of the images, got {image!r}; pass format={image!r}"
+            )
+        if format not in FORMATS and (known := _KNOWN_FORMATS.get(str(format).lower())):
+            raise ValueError(f"Boxes: format must be one of {FORMATS}, got {format!r}; {known}")
         self.format = checked_choice(format, FORMATS, "Boxes: format")
         self.output = checked_choice(output, (*FORMATS, None), "Boxes: output")
         if not isinstance(normalized, bool) and normalized != "image":
@@ -158,7 +174,8 @@ class Boxes(Target):
             )
         keys = (labels,) if isinstance(labels, str) else labels
         if not isinstance(keys, Sequence) or not all(isinstance(key, str) for key in keys):
-            raise TypeError(f"Boxes: labels must be a key or several, got {labels!r}")
+            hint = "; pass labels=() if boxes have no labels" if labels is None else ""
+            raise TypeError(f"Boxes: labels must be a key or several, got {labels!r}{hint}")
         self.normalized = normalized
         self.min_size = checked_number(min_size, "Boxes: min_size", 0)
         self.min_area = checked_number(min_area, "Boxes: min_area", 0)
@@ -199,7 +216,11 @@ class Boxes(Target):
 
     def _checked(self, boxes: Any, offsets: Any, context: FieldContext) -> Objects:
         if boxes.shape[1:] != (4,):
-            raise _wrong_shape(context, "boxes of shape (n, 4)", boxes, offsets)
+            hint = "[box] is a list of one box" if boxes.shape[1:] == () else ""
+            if boxes.ndim == 2 and boxes.shape[1] > 4:
+                hint = "pass boxes[:, :4], and classes or scores under a key of labels=; corners of rotated "
+                hint += "boxes, of shape (n, 4, 2), go under a key with Points()"
+            raise _wrong_shape(context, "boxes of shape (n, 4)", boxes, offsets, hint)
         require_pixels(boxes, "boxes", context.name)
         if not _core.to_corners(boxes, self.format):
             row = int(np.flatnonzero(~np.isfinite(boxes).all(1))[0])
@@ -281,6 +302,7 @@ class Points(Target):
                  [5.0000, 1.0000, 0.0000]]])
     """
 
+    @with_hints(labels=_LABELS_OF_BOXES)
     def __init__(self, image: str = "image") -> None:
         super().__init__(image)
 
@@ -346,6 +368,7 @@ class InstanceMasks(Target):
         tensor([[[1, 0]]], dtype=torch.uint8)
     """
 
+    @with_hints(labels=_LABELS_OF_BOXES)
     def __init__(self, image: str = "image", *, dtype: DType = torch.uint8) -> None:
         super().__init__(image)
         dtype = torch_dtype(dtype, "InstanceMasks")
@@ -369,8 +392,12 @@ class InstanceMasks(Target):
                     got = f"{masks.dtype} {tuple(masks.shape)}"
                 expected = "uint8 or bool masks of shape (n, H, W)"
                 hint = ""
-                if isinstance(masks, list | tuple):
+                if isinstance(masks, list | tuple) and isinstance(masks[0], list | tuple | dict):
+                    hint = "annToMask() of pycocotools converts polygons and run-length encodings to masks"
+                elif isinstance(masks, list | tuple):
                     hint = "np.stack(masks) converts a list of masks to an array; leave an empty list as it is"
+                elif is_array and masks.ndim == 2:
+                    hint = "masks[None] is the mask of one object; Mask() takes a mask of classes"
                 elif is_array and masks.ndim == 3:
                     is_tensor = isinstance(masks, torch.Tensor)
                     hint = f"masks{'.bool()' if is_tensor else '.astype(bool)'} converts masks of 0 and 1"
@@ -400,6 +427,9 @@ class InstanceMasks(Target):
             if getattr(masks, "ndim", 0) == 3 and masks.shape[1:] != size:
                 expected = f"masks of {size}, the size of their image in entry [{self.image!r}]"
                 got, hint = str(tuple(masks.shape[1:])), "resize both or neither in the dataset"
+                if masks.shape[:2] == size:
+                    got = f"{tuple(masks.shape)} with the objects last"
+                    hint = "np.moveaxis(masks, -1, 0) puts them first"
                 raise ValueError(Problem(context.name, expected, got, hint, sample=position))
         remain = _those_that_remain(objects, offsets, context.name)
         rows = np.repeat(np.arange(len(items)), counts)[remain]

@@ -225,6 +225,8 @@ def require_array(array: Any, name: str) -> Any:
     """Returns the array; raises TypeError for other types, and for tensors with gradients."""
     if not isinstance(array, ARRAYS):
         hint = "np.stack(...) makes one from a list of arrays" if isinstance(array, list) else ""
+        if hasattr(array, "is_ragged"):
+            hint = "ragged[indices] selects samples of a RaggedArray or a ConcatArray"
         if hasattr(array, "__array_interface__"):  # PIL images
             hint = "np.asarray(...) converts it"
         kind = type(array).__name__

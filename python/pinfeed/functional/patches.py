@@ -114,7 +114,12 @@ class Patching:
             samples = np.zeros(len(images if indices is None else indices), np.int64)
         options = self.format, self.options, self.augment
         arguments = images, indices, frames, *options, target, name, get_num_threads()
-        return _core.patch_images(*arguments, key=key, samples=samples)
+        try:
+            return _core.patch_images(*arguments, key=key, samples=samples)
+        except ValueError as error:
+            if (problem := Problem.of(error)) and problem.hint.startswith("for clips"):
+                problem.hint = problem.hint.partition(", output=")[0]  # patches have no layout
+            raise
 
     def frames_of(self, clip: Any) -> Sequence[Any]:
         """Returns the frames of a clip, or a list with the image."""

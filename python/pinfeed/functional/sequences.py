@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, check_plain, require_flags, with_hints
+from pinfeed.arguments import ARRAYS, Problem, check_plain, require_flags, with_hints
 from pinfeed.functional.arrays import require_out, written
 from pinfeed.functional.padding import (
     PAD_HINTS,
@@ -376,11 +376,15 @@ def _sequences(sequences: Any) -> tuple[Any, Any, Any]:
         return tuple(sequences.select(np.arange(len(sequences))))
     if isinstance(sequences, Rows) and isinstance(sequences.sources, Source):
         return tuple(sequences.sources.select(sequences.indices))
+    if isinstance(sequences, np.ndarray) and sequences.dtype == object:
+        expected, hint = "a list of arrays", "sequences.tolist() is a list of them"
+        raise TypeError(Problem("pad: sequences", expected, "an array of objects", hint))
     if isinstance(sequences, tuple | np.ndarray | torch.Tensor):
         return sequences, None, None
     if isinstance(sequences, Sequence) and not isinstance(sequences, str | bytes):
         return list(sequences), None, None
+    hint = "; pass list(sequences)" if isinstance(sequences, Iterator) else ""
     raise TypeError(
         "pad: sequences must be a list of arrays, a RaggedArray or a JaggedBatch, "
-        f"got {type(sequences).__name__}"
+        f"got {type(sequences).__name__}{hint}"
     )

@@ -674,7 +674,9 @@ def packed_loader(
     table = dataset
     if not isinstance(dataset, ArrayDataset):
         names = getattr(dataset, "column_names", None)  # None for a file, which is read completely
-        columns = None if names is None else [key for key in keys if key in names]
+        columns = None
+        if names is not None:  # without tokens, from_arrow says which columns there are
+            columns = [key for key in keys if key in names] or ["input_ids"]
         dataset = ArrayDataset.from_arrow(dataset, columns)
         table = dataset if names is None else table
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed

@@ -177,6 +177,11 @@ class DeviceLoader:
                 f"DeviceLoader: the {type(self.loader).__name__} has no {name}; use a StatefulDataLoader of "
                 "torchdata, or a batch_sampler of pinfeed's, such as ShuffleSampler(dataset, batch_size)"
             )
+        if name == "set_epoch" and not hasattr(self.loader, name):
+            raise AttributeError(
+                f"DeviceLoader: the {type(self.loader).__name__} has no set_epoch; call it on the loader's sampler, "
+                "such as loader.batch_sampler.set_epoch(epoch) of a ShuffleSampler"
+            )
         attribute = getattr(self.loader, name)
         return methods.get(name, attribute)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pinfeed.arguments import Problem, as_table, nearest
+from pinfeed.arguments import ARRAYS, Problem, as_table, nearest
 from pinfeed.imports import import_extra
 from pinfeed.sources.arrow_lists import column_parts, zero
 from pinfeed.sources.concat import ConcatArray
@@ -37,7 +37,13 @@ def table_columns(
         raise TypeError(f"{function}: columns must be a list of names, got {columns!r}")
     given = table
     if isinstance(table, str | os.PathLike):
-        file = import_extra("pyarrow.parquet", "arrow").ParquetDataset(table, memory_map=True)
+        parquet = import_extra("pyarrow.parquet", "arrow")
+        try:
+            file = parquet.ParquetDataset(table, memory_map=True)
+        except pa.ArrowInvalid as error:
+            hint = "pyarrow.csv.read_csv(path), pyarrow.json.read_json(path) or pyarrow.feather.read_table(path)"
+            wrong = f"{table} is not a Parquet file: {str(error).rstrip('.')}"
+            raise ValueError(Problem(function, wrong, hint=f"pass {hint} for others")) from error
         names = _wanted(columns, file.schema.names, function)
         table = file.read(None if columns is None else names)
     order = None
@@ -46,7 +52,14 @@ def table_columns(
         table, columns, order = _hugging_face(table, columns, function)
     package = type(table).__module__.partition(".")[0]
     if package == "pandas" and hasattr(table, "columns"):
-        table = pa.Table.from_pandas(table, preserve_index=False)
+        names = [str(name) for name in table.columns]
+        table = table.iloc[:, [names.index(name) for name in _wanted(columns, names, function)]]
+        try:
+            table = pa.Table.from_pandas(table, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            wrong = f"pyarrow can't convert the frame: {'; '.join(map(str, error.args))}"
+            hint = "leave this column out with columns=, or, for arrays of one shape, pass np.stack(frame[name]) to ArrayDataset"
+            raise TypeError(Problem(function, wrong, hint=hint)) from error
     elif package == "polars" and hasattr(table, "to_arrow") and hasattr(table, "columns"):
         table = table.to_arrow()
     if not isinstance(table, pa.Table | pa.RecordBatch):
@@ -107,6 +120,8 @@ def _table_of(value: Any) -> str:
         value, datasets.DatasetDict | datasets.IterableDatasetDict
     ):
         return "; choose a split: table['train']"
+    if isinstance(value, ARRAYS):
+        return "; ArrayDataset(arrays) takes arrays"
     is_of_dicts = isinstance(value, list) and {*map(type, value)} == {dict}
     call = "pyarrow.Table.from_pylist(x)" if is_of_dicts else as_table(value)
     return f"; pass {call}" if call else ""

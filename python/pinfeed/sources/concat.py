@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.data import Dataset
 from typing_extensions import override
 
 from pinfeed import _core
@@ -244,6 +245,12 @@ class _FilePart:
 def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
     if isinstance(part, str | os.PathLike) and is_path:
         path = os.fsdecode(part)
+        if path.endswith(".npz"):
+            got, hint = (
+                "a .npz file",
+                "ArrayDataset(path)[name] is an array of it, also for a ConcatArray",
+            )
+            raise ValueError(Problem(f"{name} ({path})", "a .npy file", got, hint))
         if not os.path.isdir(path):
             return _FilePart.open(path, f"{name} ({path})", is_sample)
         if is_ragged_directory(path):
@@ -264,8 +271,14 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
     if isinstance(part, ARRAYS) and not is_path:
         return ArraySource(part, name)
     expected = "an ndarray, a memmap, a CPU tensor or a RaggedArray, or paths of .npy files only"
-    expected = "a path like part 0" if is_path else expected
     hint = conversion_hint(part) if hasattr(part, "__array__") else ""
+    if isinstance(part, Dataset):
+        hint = "torch.utils.data.ConcatDataset joins datasets"
+    elif isinstance(part, list | tuple):
+        hint = "np.array(x) converts lists of numbers, RaggedArray.from_sequences(x) those of several lengths"
+    if is_path or isinstance(part, str | os.PathLike):
+        expected = "a path like part 0" if is_path else "an array like part 0"
+        hint = "np.load(path, mmap_mode='r') opens a file as an array"
     raise TypeError(Problem(name, expected, type(part).__name__, hint))
 
 
@@ -276,6 +289,8 @@ def _require_alike(first: Any, part: Any, number: int, is_sample: bool) -> None:
         return
     path = "" if part.is_ragged or part.path is None else f" ({part.path})"
     hint = ""
+    if first.dtype != part.dtype and not first.is_ragged:
+        hint = "; write_array(path, part, dtype=...) converts a part, or part.astype(...) in memory"
     if is_sample:
         hint = "; the __getitem__ of a Dataset takes others: return np.load(paths[i])"
     raise (TypeError if kinds[0] != kinds[1] else ValueError)(

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, add_hint, as_table, nearest, with_hints
@@ -364,6 +364,10 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     """
 
     def __init__(self, dataset: Any) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            hint = "Collate(..., id_key=...) reads the number of a stream's sample from the sample"
+            expected, got = "a dataset with indices", type(dataset).__name__
+            raise TypeError(Problem("IndexedDataset", expected, got, hint))
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -571,6 +575,8 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
         )
     elif call := as_table(items):
         got, hint = "tables or columns", _from_table(call)
+    elif path and isinstance(first, Mapping) and not any(map(_is_part, first.values())):
+        got, hint = "dicts", "SharedList(x) keeps one Python object per sample"
     elif path:
         return
     else:
@@ -579,6 +585,11 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     raise TypeError(
         Problem(_name(path), expected, f"a {type(items).__name__} of {len(items)} {got}", hint)
     )
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a value of a dict can be an entry of samples, or contain entries."""
+    return not isinstance(value, int | float | str | bytes | None)
 
 
 def _are_samples(items: Sequence[Any]) -> bool:
@@ -609,7 +620,10 @@ def _open_source(array: Any, name: str) -> Source:
         try:
             return ArraySource.open(array, name)
         except FileNotFoundError as error:
-            raise FileNotFoundError(error.errno, f"{error.strerror}; {_NO_PATHS}") from error
+            hint = _NO_PATHS
+            if "*" in os.fsdecode(array):
+                hint = f"ConcatArray(sorted(glob.glob({os.fsdecode(array)!r}))) joins several files"
+            raise FileNotFoundError(error.errno, f"{error.strerror}; {hint}") from error
         except ValueError as error:
             if not os.fsdecode(array).endswith(".npy"):
                 add_hint(error, _NO_PATHS)
@@ -624,6 +638,8 @@ def _open_source(array: Any, name: str) -> Source:
                     "pass RaggedArray.from_sequences(array) for arrays of different lengths, or "
                     "np.stack(array) for arrays of one shape",
                 )
+            elif array.size and not isinstance(array.flat[0], str | bytes | int | float):
+                add_hint(error, "SharedList(array) keeps Python objects")
             raise
     if isinstance(array, ARRAYS):
         return ArraySource(array, name)
@@ -673,6 +689,12 @@ _OTHER_FILES = {
     ".csv": _from_table("pyarrow.csv.read_csv(path)"),
     **dict.fromkeys((".jsonl", ".ndjson"), _from_table("pyarrow.json.read_json(path)")),
     **dict.fromkeys((".h5", ".hdf5"), _in_file(False)),
+    **dict.fromkeys((".pt", ".pth"), "pass torch.load(path, mmap=True), if it returns tensors"),
+    ".safetensors": "pass safetensors.numpy.load_file(path), a dict of arrays",
+    ".mat": "pass scipy.io.loadmat(path)['x']",
+    ".bin": "pass np.memmap(path, dtype, 'r'), with reshape(-1, ...) if samples have axes",
+    ".txt": "pass np.loadtxt(path) for numbers, RaggedArray.from_strings(Path(path).read_text().splitlines()) for lines of text",
+    ".tar": "pinfeed.StreamDataset(paths, open_shard=...) reads shards",
     ".zarr": _in_file(True),
 }
 
@@ -697,6 +719,10 @@ def _array_of(value: Any) -> str:
         and (call := as_table(value))
     ):
         return _from_table(call)  # of a dataset, a reader or a LazyFrame
+    if isinstance(value, DataLoader):
+        return "to_numpy(loader) returns its batches as arrays"
+    if isinstance(value, ArrayDataset):
+        return "it is an ArrayDataset already"
     if isinstance(value, torch.utils.data.Dataset):
         return (
             "DataLoader(dataset, batch_size, collate_fn=Collate()) takes any dataset, "
@@ -706,7 +732,7 @@ def _array_of(value: Any) -> str:
         return "write_array(path, given) writes samples of any iterable to a .npy file"
     hint = _FOREIGN.get(package, "")
     if hint != _STORE:
-        return hint
+        return hint or "np.asarray(x) converts it" * hasattr(value, "__array__")
     in_file = _in_file(package == "zarr")
     try:
         return hint if hasattr(value, "shape") else in_file

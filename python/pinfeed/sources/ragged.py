@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from multiprocessing import context
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from pinfeed import _core
-from pinfeed.arguments import ARRAYS, checked_integer, require_no_table, with_hints
+from pinfeed.arguments import ARRAYS, Problem, checked_integer, require_no_table, with_hints
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
 from pinfeed.runtime import get_num_threads
@@ -134,6 +134,12 @@ class RaggedArray(Source):
             (array([1, 2, 3], dtype=uint16), array([0, 2, 2, 3]))
         """
         require_no_table(sequences, "RaggedArray.from_sequences", "sequences")
+        if isinstance(sequences, Mapping):
+            hint = "pass one of its columns: RaggedArray.from_sequences(columns['x'])"
+            problem = Problem(
+                "RaggedArray.from_sequences", "an iterable of sequences", "a dict", hint
+            )
+            raise TypeError(problem)
         builder = RaggedBuilder(dtype, "RaggedArray.from_sequences")
         for sequence in sequences:
             builder.append(sequence)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from pinfeed.arguments import ARRAYS, as_array, check_plain, dtype_name
+from pinfeed.arguments import ARRAYS, Problem, as_array, check_plain, dtype_name
 from pinfeed.sources.source import check_ndarray, numpy_view
 
 # Growing is cheap, because large memory is remapped and not copied.
@@ -124,6 +125,7 @@ class SampleReader:
             if isinstance(sample, ARRAYS):
                 raise ValueError(f"{name}: expected at least one axis, got a 0-d array")
             hint = "; RaggedArray.from_strings takes strings" * isinstance(sample, str | bytes)
+            hint += "; leave it out, or put [] in its place" * (sample is None)
             raise TypeError(
                 f"{name}: expected an array or a list of numbers, got {type(sample).__name__}{hint}"
             )
@@ -136,6 +138,12 @@ class SampleReader:
         if isinstance(sample, torch.Tensor):
             return self._from_tensor(sample, name)
         check_plain(sample, name)
+        if isinstance(sample, Mapping) or (sample is None and self._takes_numbers):
+            hint = "leave such samples out, or store a number in its place"
+            if sample is not None:
+                hint = "make its entries keys of the sample itself, such as 'a.b'"
+            expected = "an array or a list of numbers"
+            raise TypeError(Problem(name, expected, type(sample).__name__, hint))
         array = as_array(sample, name)
         is_python = isinstance(sample, list | tuple) or type(sample) in (int, float, complex)
         if is_python and not self._casts:

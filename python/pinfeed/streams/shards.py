@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from pinfeed.arguments import known_length
+from pinfeed.arguments import known_length, require_no_table
 from pinfeed.imports import add_note
 
 _NAME_LENGTH = 200  # in messages, because a shard may be a large array
@@ -326,6 +326,7 @@ def _hugging_face_samples(dataset: Any) -> Iterator[Any]:
 def _checked_iterable(source: Any) -> Any:
     if isinstance(source, str | bytes | os.PathLike):
         raise TypeError(f"{_EXPECTED}, got {source!r}; pass [{source!r}] and open_shard=")
+    require_no_table(source, "StreamDataset: source", "samples")
     if isinstance(source, Collection) and not isinstance(source, Mapping):
         first = next(iter(source), None)
         if isinstance(first, str | os.PathLike):

@@ -125,6 +125,10 @@ class StreamDataset(IterableDataset[Any]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
+        if callable(shuffle_buffer):
+            raise TypeError(
+                "StreamDataset: shuffle_buffer must be an integer, got a function; write open_shard=..."
+            )
         self.shuffle_buffer = checked_integer(
             shuffle_buffer, "StreamDataset: shuffle_buffer", 0, sys.maxsize
         )

@@ -112,7 +112,8 @@ class ArrayColumn(Column):
             self._check_first(values.dtype)
         elif values.dtype != before.dtype:
             raise TypeError(
-                f"{self.where}: expected {before.dtype} as in batch 0, got {values.dtype}"
+                f"{self.where}: expected {before.dtype} as in batch 0, got {values.dtype}; set the "
+                "dtype of all with dtype="
             )
         elif values.shape[1:] != before.row:
             raise ValueError(self._misshapen(before.row, values.shape[1:]))
