@@ -67,6 +67,7 @@ VALUES = [
     ("x.npy", of(1, 300, dtype="u1"), "sample 1: 300 does not fit in uint8"),
     ("x.npy", of([[1], [2, 3]]), r"sample 0: .*inhomogeneous.*; np\.concatenate\(list\) joins lists"),
     ("x", of(*WIDTHS), r"sample 1: .*\(2, 3\).*\(2, 4\); only the first axis may differ"),
+    ("x", of(np.zeros((2, 3, 3)), np.zeros((2, 4, 3))), "only the first axis may differ; resize images to one size, or write the bytes"),
     ("x", of(np.array(5)), "sample 0: expected an array or a list of numbers, got a number"),
     ("x", of({"x": 1, "y": 2}, {"x": 1}), r"sample 1: expected the keys \['x', 'y'\] .*\['x'\]"),
     ("x", of({"x": 1}, 2), r"sample 1: expected a dict of \['x'\] .*, got int"),

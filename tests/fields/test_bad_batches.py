@@ -272,6 +272,8 @@ HINTS: Hints = {
         [np.zeros((0, 4), np.float32), np.ones((1, 4), np.float32)],
         pinfeed.JaggedBatch(torch.ones(1, 4), torch.tensor([0, 0, 1])),
         ValueError, r"got shape \(1, 4\); np\.zeros\(\(0, 4\), dtype\) is an empty sample"),
+    "lists of lists to stack": (lambda field: Collate({"x": field})([{"x": [[1, 2], [3]]}])["x"], Stack(torch.int64), Pad(), torch.tensor([[[1, 2], [3, 0]]]),
+        ValueError, r"inhomogeneous part; Pad\(\) pads lists of different lengths$"),
     "samples as arguments": (lambda samples: Collate()(*samples), (1, 2), ([1, 2],), torch.tensor([1, 2]),
         TypeError, r"^Collate: expected at most 1 positional argument, got 2; samples go into one list: collate\(\[a, b\]\)$"),
     "a length in the place of a name": (lambda lengths: Collate(Pad(*lengths[0], **lengths[1]))([[1, 2], [3]]).values, ([1], {}), ([], {"max_length": 1}),

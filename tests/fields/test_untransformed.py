@@ -483,8 +483,9 @@ NAMED = {
     "bbs": (CORNERS / 40, "Boxes() to transform boxes too"),
     "detections": (FIVE / 40, "Boxes() to transform boxes of shape (n, 4) too"),
     "dets": (np.hstack([FIVE, FIVE[:, :1]]), "Boxes() to transform boxes of shape (n, 4) too, with [:, 4:] as their labels"),
-    "obb": (FIVE, "use Points() for the corners (n, 4, 2) of rotated boxes"),
-    "rboxes": (FIVE[:1], "use Points() for the corners (n, 4, 2) of rotated boxes"),
+    "obb": (FIVE, "looks like rotated boxes", "use Points() for the corners (n, 4, 2) of rotated boxes to transform them too"),
+    "rboxes": (FIVE[:1], "use Points() for the corners (n, 4, 2) of rotated boxes to transform them too"),
+    "rotated_boxes": (FIVE[:1], "use Points() for the corners (n, 4, 2) of rotated boxes to transform them too"),
     "handKeypoints": (KEYPOINTS[0], "Points() to transform points too"),
     "pts": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
     "lmks": (KEYPOINTS[0, :, :2], "Points() to transform points too"),
@@ -497,9 +498,11 @@ NAMED = {
 
 @pytest.mark.parametrize("key", NAMED)
 def test_target_names_and_columns(key):
-    array, message = NAMED[key]
+    array, *messages = NAMED[key]
     wrong = pinfeed.Collate({"image": RANDOM})
-    check(lambda: wrong([photo(**{key: array})] * 2), ValueError, f"['{key}'] looks like", message)
+    check(
+        lambda: wrong([photo(**{key: array})] * 2), ValueError, f"['{key}'] looks like", *messages
+    )
     pinfeed.Collate({"image": RANDOM, key: Stack()})([photo(**{key: array})] * 2)
 
 
@@ -515,7 +518,12 @@ def test_rotated_boxes():
     rotated = np.array([[16, 12, 10, 4, 30], [8, 8, 6, 5, -45]], np.float32)
     flip = {"image": Image(augment=augment.RandomHorizontalFlip(1))}
     wrong = lambda: pinfeed.Collate(flip)([photo(rboxes=rotated)])
-    check(wrong, ValueError, "['rboxes'] looks like boxes", "Points() for the corners (n, 4, 2)")
+    check(
+        wrong,
+        ValueError,
+        "['rboxes'] looks like rotated boxes",
+        "Points() for the corners (n, 4, 2)",
+    )
     followed = pinfeed.Collate(flip | {"corners": pinfeed.Points()})
     corners = followed([photo(corners=corners_of(rotated))])["corners"].values
     flipped = rotated * [1, 1, 1, 1, -1] + [0, 0, 0, 0, 180]

@@ -178,6 +178,19 @@ def test_fixes_for_nulls(kind, source, tmp_path):
         assert [row["y"] for row in rows] == [1, 2]
 
 
+@pytest.mark.parametrize("kind", ["categories", "times"])
+def test_numbers_of_pandas(kind):
+    times = pd.to_datetime(["1970-01-01", "1970-01-02"]).astype("datetime64[s]")
+    frame = pd.DataFrame({"x": pd.Categorical(["b", "a"]) if kind == "categories" else times})
+    with pytest.raises(
+        TypeError, match=r"has its numbers, or leave it out with columns=$"
+    ) as caught:
+        ArrayDataset.from_arrow(frame)
+    call = str(caught.value).partition("; ")[2].partition(" has its")[0]
+    numbers = [1, 0] if kind == "categories" else [0, 86400]
+    assert values(ArrayDataset.from_arrow(eval(call, {"frame": frame}))) == numbers
+
+
 def test_nan_of_pandas():
     frame = pd.DataFrame({0: [0.5, np.nan]})
     with pytest.raises(ValueError, match=r"keeps NaN$") as caught:

@@ -214,7 +214,7 @@ SHARDS = {"source": ["abc", "def"], "open_shard": iter}
         ({"source": [1], "open_shard": iter, "seed": 5}, ValueError, "got 5 with shuffle_buffer=0; shuffle_buffer=1000 "),
         ({"source": lambda: iter([1]), "shuffle_buffer": 1, "seed": 5},
             ValueError, "got 5 with shuffle_buffer=1 and a source without shards; shuffle_buffer=1000 "),
-        ({"rank": 0}, ValueError, "both rank and world_size, or neither"),
+        ({"rank": 0}, ValueError, "rank and world_size must both be given, or neither"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be below world_size=2, got 2"),
     ],
 )  # fmt: skip
@@ -348,6 +348,11 @@ def test_texts_are_samples(folder):
     with open("a.txt") as lines:
         assert list(StreamDataset(lines)) == ["1\n", "2\n"]
     assert list(StreamDataset(lambda: glob.iglob("a*"))) == ["a.txt"]
+
+
+def test_a_function_without_a_result():
+    with pytest.raises(TypeError, match="must return or yield samples, but returned None"):
+        list(StreamDataset([1], open_shard=lambda _: None))
 
 
 def test_tables_and_positions():

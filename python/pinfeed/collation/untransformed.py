@@ -26,6 +26,7 @@ from pinfeed.structure import children, is_container
 _BOXES = re.compile(
     NAME.format("[or]?b?box(?:es)?|[or]?bbs|obb|detections?|dets?|rects?|rois?"), re.IGNORECASE
 )
+_ROTATED = re.compile("rot|orient|(?<![a-z])([or]b?box|[or]bb)", re.IGNORECASE)
 _POINTS = re.compile(
     NAME.format(
         "key_?points?|points?|kpts?|pts|kps|landmarks?|lmks?|joints?|poly(?:gon|line)s?|contours?|vertices"
@@ -396,9 +397,10 @@ def _kind(array: Any, key: str, size: tuple[int, int], image: str) -> tuple[str,
     columns = {1: (4, 5), 2: (4, 5, 6)}.get(len(shape), ())  # also scores and classes
     if has_name(key, _BOXES) and (is_empty or (columns and shape[-1] in columns)):
         suffix = "" if is_empty or (len(shape) == 2 and shape[1] == 4) else " of shape (n, 4)"
-        more = ""
-        if shape[-1] > 4:
-            more = f", with [:, 4:] as their labels; use Points({image}) for the corners (n, 4, 2) of rotated boxes"
+        rotated = f"use Points({image}) for the corners (n, 4, 2) of rotated boxes"
+        if shape[-1] > 4 and _ROTATED.search(key):
+            return "rotated boxes", f"{rotated} to transform them too"
+        more = f", with [:, 4:] as their labels; {rotated}" if shape[-1] > 4 else ""
         return "boxes", f"use Boxes({image}) to transform boxes{suffix} too{more}"
     is_named = has_name(key, _POINTS)
     is_of_corners = len(shape) == 3 and shape[1:] == (4, 2) and has_name(key, _BOXES)

@@ -289,10 +289,10 @@ class _Entry:
         first = shape if self._shape is None else self._shape
         self._shape = first
         if len(shape) != len(first) or shape[1:] != first[1:]:
-            raise ValueError(
-                f"{where}: expected shape {first} as in sample 0, got {shape}; only the "
-                "first axis may differ"
-            )
+            hint = "only the first axis may differ"
+            if len(first) in (2, 3) and len(shape) == len(first):
+                hint += "; resize images to one size, or write the bytes of their files"
+            raise ValueError(f"{where}: expected shape {first} as in sample 0, got {shape}; {hint}")
         if self._is_file and shape != first:
             raise ValueError(f"{where}: {_ONE_SHAPE}")
 

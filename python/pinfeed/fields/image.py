@@ -18,6 +18,7 @@ from pinfeed.arguments import (
     Interpolation,
     Problem,
     checked_multiples,
+    require_flags,
     torch_dtype,
     torch_dtype_name,
     with_hints,
@@ -166,6 +167,7 @@ class Image(Field):
         self.input = None if input is None else self.axes
         self.dtype = dtype = torch_dtype(dtype, "Image")
         self._is_mask = dtype in INTEGERS[1:]
+        require_flags("Image", channels_last=channels_last)
         self.channels_last = channels_last
         self.pad_value = pad_value
         if pad_value is not None:

@@ -250,7 +250,9 @@ def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:
         try:
             arrays.append(np.asarray(sample))
         except ValueError as error:  # lists of different lengths in it
-            raise ValueError(Problem(context.name, str(error), sample=position)) from error
+            hint = "Pad() pads lists of different lengths"
+            problem = Problem(context.name, str(error).rstrip("."), hint=hint, sample=position)
+            raise ValueError(problem) from error
     return arrays
 
 

@@ -216,6 +216,9 @@ def gather(
     rows = require_array(array, "gather: array")
     if rows.ndim == 0:
         raise ValueError("gather: array must have at least one axis, got a 0-d array")
+    if isinstance(indices, ARRAYS) and "bool" in str(indices.dtype):
+        hint = "np.flatnonzero(mask) returns the indices of True"
+        raise TypeError(Problem("gather: indices", "integers", "bools", hint))
     checked = _core.as_indices(indices, len(rows), "gather: indices")
     threads = get_num_threads()
     return written(_core.gather(rows, checked, cast, None, out, "gather", threads, "array"), out)

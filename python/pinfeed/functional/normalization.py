@@ -308,7 +308,7 @@ def _values(values: PerChannel, default: float, name: str, function: str) -> npt
     if array.ndim > 1 or array.size == 0:
         raise ValueError(
             f"{function}: {name} must be a number or one number per channel, "
-            f"got shape {array.shape}"
+            f"got shape {array.shape}{f'; pass {name}.reshape(-1)' * (array.size > 0)}"
         )
     if not np.isfinite(array).all():
         raise ValueError(f"{function}: {name} must be finite, got {values!r}")

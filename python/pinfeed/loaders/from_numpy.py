@@ -17,6 +17,7 @@ from pinfeed.arguments import (
     checked_integer,
     nearest,
     require_flags,
+    require_instance,
     with_hints,
 )
 from pinfeed.collation.collate import Collate
@@ -133,6 +134,10 @@ def from_numpy(
             "dict: from_numpy((images, labels), batch_size)"
         )
     require_flags("from_numpy", shuffle=shuffle, drop_last=drop_last)
+    if generator is not None:
+        require_instance(
+            generator, torch.Generator, "from_numpy: generator must be a torch.Generator"
+        )
     ranks = checked_ranks(rank, world_size, "from_numpy")
     if shuffle and generator is not None:
         _require_no_other_order(seed, max((ranks or (0, 1))[1], ranks_now("from_numpy")[1]))

@@ -76,8 +76,11 @@ def table_columns(
         try:
             arrays[name] = column_array(column, f"{function}: column {name!r}", hint)
         except TypeError as error:
-            also = ", or" if ";" in str(error) else ";"
-            raise TypeError(f"{error}{also} leave it out with columns=") from None
+            text, _, fix = str(error).partition("; ")
+            fix = _conversion(given, name, column.type) or fix
+            raise TypeError(
+                f"{text}; {fix}{', or ' * bool(fix)}leave it out with columns="
+            ) from None
     return arrays, order
 
 
@@ -125,6 +128,20 @@ def _table_of(value: Any) -> str:
     is_of_dicts = isinstance(value, list) and {*map(type, value)} == {dict}
     call = "pyarrow.Table.from_pylist(x)" if is_of_dicts else as_table(value)
     return f"; pass {call}" if call else ""
+
+
+def _conversion(table: Any, name: str, kind: Any) -> str:
+    """A hint with the call that makes a DataFrame's column of categories or times numeric; or empty."""
+    package, is_category = type(table).__module__.partition(".")[0], pa.types.is_dictionary(kind)
+    if not (is_category or pa.types.is_temporal(kind)):
+        return ""
+    if package == "pandas":
+        key = next((key for key in table.columns if str(key) == name), name)
+        number = ".cat.codes" if is_category else ".astype('int64')"
+        return f"frame.assign(**{{{name!r}: frame[{key!r}]{number}}}) has its numbers"
+    if package == "polars":
+        return f"frame.with_columns(polars.col({name!r}).to_physical()) has its numbers"
+    return ""
 
 
 def _null_hint(table: Any, name: str, position: int, kind: Any) -> str:

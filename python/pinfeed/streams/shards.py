@@ -286,9 +286,12 @@ def _plain(shard: Any) -> Any:
 
 def _opened(function: Any, *arguments: Any) -> Any:
     try:
-        return function(*arguments)
+        samples = function(*arguments)
     except StopIteration as error:  # for example from next(); it would end the stream
         raise RuntimeError(f"{function!r} raised StopIteration") from error
+    if samples is None:
+        raise TypeError(f"{function!r} must return or yield samples, but returned None")
+    return samples
 
 
 def _is_hugging_face(source: Any) -> bool:
