@@ -419,6 +419,40 @@ def test_folders_of_parts(tmp_path):
     assert [row.tolist() for row in pinfeed.ArrayDataset(array)] == expected
 
 
+def test_folders_of_ragged_samples(tmp_path):
+    names = ["cat_001", "cat_002", "dog_001"]
+    for i, name in enumerate(names):
+        pinfeed.write_array(tmp_path / name, [[i], [i] * 2])
+    with pytest.raises(ValueError, match="has 3 folders named like samples; ") as caught:
+        pinfeed.ArrayDataset(tmp_path)
+    call = str(caught.value).partition("; ")[2].partition(" returns")[0]
+    array = pinfeed.ConcatArray(eval(call, {"glob": glob}))
+    assert [row.tolist() for row in array] == [[0], [0, 0], [1], [1, 1], [2], [2, 2]]
+    by_name = pinfeed.ArrayDataset({name: tmp_path / name for name in names})
+    assert list(by_name[0]) == names
+    columns = tmp_path / "columns"
+    pinfeed.write_array(
+        columns,
+        [{f"answer{i}": [1] * i for i in range(3)}] * 2 + [{f"answer{i}": [1] for i in range(3)}],
+    )
+    assert list(pinfeed.ArrayDataset(columns)[0]) == ["answer0", "answer1", "answer2"]
+
+
+def test_samples_in_a_npz_file(tmp_path):
+    images = random_array((3, 4, 5), np.uint8)
+    path = tmp_path / "x.npz"
+    np.savez(path, *images)
+    words = (
+        "has 3 arrays of one shape without names, like samples",
+        "dict(np.load(path)) to make each an entry",
+    )
+    check(lambda: pinfeed.ArrayDataset(path), ValueError, *words)
+    assert_same_bits(np.stack([*np.load(path).values()]), images)
+    assert len(pinfeed.ArrayDataset(dict(np.load(path)))) == 4
+    np.savez(path, images, np.arange(3))
+    assert len(pinfeed.ArrayDataset(path)) == 3
+
+
 def test_folders_of_other_images(tmp_path):
     image = PIL.Image.new("RGB", (4, 4), (1, 2, 3))
     for name in ("cat", "dog"):

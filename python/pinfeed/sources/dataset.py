@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -68,8 +68,8 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
     Raises:
         TypeError: If an entry is not an array, is a masked array, or has a non-numeric or byte-swapped
             dtype.
-        ValueError: If lengths differ, no array is given, or a file is not a valid .npy file or
-            uncompressed .npz file.
+        ValueError: If lengths differ, no array is given, a file is not a valid .npy file or uncompressed
+            .npz file, or the files of a directory seem to be samples, classes or parts, not entries.
         OSError: If a file can't be read.
 
     Example:
@@ -480,7 +480,20 @@ def _in_path(path: str, name: str) -> Any:
             Problem(name, "the path of a .npy or .npz file", path, _OTHER_FILES[ending])
         )
     if not os.path.isdir(path):
-        return npz_arrays(path, name) if path.endswith(".npz") else path
+        if not path.endswith(".npz"):
+            return path
+        members = npz_arrays(path, name)
+        is_list = all(re.fullmatch("arr_[0-9]+", key) for key in members)
+        if (
+            is_list
+            and len(members) > 2
+            and len({(a.dtype, a.shape) for a in members.values()}) == 1
+        ):
+            raise ValueError(
+                f"{name}: {path} has {len(members)} arrays of one shape without names, like samples; pass "
+                "np.stack([*np.load(path).values()]), or dict(np.load(path)) to make each an entry"
+            )
+        return members
     if is_ragged_directory(path):
         return RaggedArray.open(path)
     arrays = {
@@ -520,11 +533,13 @@ def _require_entries(arrays: Mapping[str, str], path: str, name: str) -> None:
     how = ""
     if len(arrays) > 1 and all(map(_PART.fullmatch, arrays)):
         how = "numbered like parts"
+    elif len(arrays) > 2 and len(folders) == len(arrays):
+        if _are_numbers(arrays):
+            how = "named like samples"
     elif len(arrays) > 2 and not folders:
         opened = [ArraySource.open(file, name) for file in [*arrays.values()][:3]]
         is_numbered = len({stem.rstrip("0123456789") for stem in arrays}) == 1
-        is_padded = all(map(_NUMBER.search, arrays)) and any(map(_PADDED.search, arrays))
-        is_sample = is_numbered or is_padded or all(map(_HASH.fullmatch, arrays))
+        is_sample = is_numbered or _are_numbers(arrays)
         is_sample = is_sample or all(_is_image(source.array) for source in opened)
         if is_sample and len({source.describe() for source in opened}) == 1:
             how = "of one shape, " + ("numbered" if is_numbered else "which look") + " like samples"
@@ -535,6 +550,13 @@ def _require_entries(arrays: Mapping[str, str], path: str, name: str) -> None:
             f"sorted(glob.glob('{pattern}'), key=lambda p: (len(p), p)) returns the paths by number: "
             f"{_OF_SAMPLES}, ConcatArray(paths) joins files of many; or {by_name}"
         )
+
+
+def _are_numbers(names: Iterable[str]) -> bool:
+    """Whether all names have numbers, some with leading zeros, or are hashes."""
+    names = list(names)
+    is_padded = all(map(_NUMBER.search, names)) and any(map(_PADDED.search, names))
+    return is_padded or all(map(_HASH.fullmatch, names))
 
 
 def _require_arrays(items: Sequence[Any], path: str) -> None:
