@@ -1,5 +1,6 @@
 """Common mistakes with ArrayDataset, from_numpy and RaggedArray, and their messages."""
 
+import datetime
 import glob
 import re
 from pathlib import Path
@@ -24,6 +25,7 @@ from pinfeed import (
     Image,
     IndexedDataset,
     Jagged,
+    Keep,
     Pad,
     RaggedArray,
     SharedList,
@@ -100,6 +102,14 @@ HINTS: Hints = {
         TypeError, r"entry \['image'\]: .* got a list of 3 arrays; pass np.stack\(arrays\)"),
     "records of Python": (lambda records: rows({"x": records})["x"], [{"a": 1}, {"a": 2}], SharedList([{"a": 1}, {"a": 2}]), {"a": torch.tensor([1, 2])},
         TypeError, r"entry \['x'\]: expected an array, got a list of 2 dicts; SharedList\(x\) keeps one Python object"),
+    "lists of strings": (lambda tags: rows({"x": tags}, {"x": Keep()})["x"], [["a", "b"], ["c"]], SharedList([["a", "b"], ["c"]]), [["a", "b"], ["c"]],
+        TypeError, r"entry \['x'\]: expected an array, got a list of 2 lists; SharedList\(x\)"),
+    "times": (lambda times: len(rows({"x": times}, {"x": Keep()})["x"]), [datetime.date(2020, 1, 1)], SharedList([datetime.date(2020, 1, 1)]), 1,
+        TypeError, r"got a list of 1 dates; SharedList\(x\)"),
+    "bytes": (lambda files: rows({"x": files})["x"], [b"a", b"bc"], RaggedArray.from_strings([b"a", b"bc"]), [b"a", b"bc"],
+        TypeError, r"got a list of 2 bytes; RaggedArray\.from_strings\(x\) keeps"),
+    "single tensors": (lambda labels: rows({"y": labels})["y"], [*PAIR[1]], np.array([*PAIR[1]]), PAIR[1],
+        TypeError, r"got a list of 3 numbers; pass np\.array"),
     "records in an array": (lambda records: rows({"x": records})["x"], np.array([{"a": 1}, {"a": 2}]), SharedList(np.array([{"a": 1}, {"a": 2}])), {"a": torch.tensor([1, 2])},
         TypeError, r"got dict; SharedList\(array\) keeps Python objects$"),
     "a loader": (rows, DataLoader(PAIR[1], 3), to_numpy(DataLoader(PAIR[1], 3)), PAIR[1],

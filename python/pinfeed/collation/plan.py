@@ -505,6 +505,8 @@ def _samples_hint(field: Field, samples: Sequence[Any], field_context: FieldCont
             return "pass an empty list instead of None for an image without any"
         if isinstance(field, Mask):  # Keep() would not transform the others with their images
             return "pass a mask of the ignored value instead of None"
+        if isinstance(field, Image):
+            return "leave out samples without an image, or pass an image of zeros instead of None"
         return (
             "Keep() leaves None, and the other values of the entry, as they are"
             if field_context.path

@@ -83,6 +83,11 @@ class Stack(Field):
             batch = _core.stack(samples, *cast, target, context.name, get_num_threads())
         except TypeError as error:  # torch promotes mixed dtypes, and supports more of them
             return self._stack_by_torch(samples, context, error)
+        except ValueError as error:
+            problem = Problem.of(error)
+            if problem and problem.hint == TAKE_ANY_LENGTH and _is_image(samples[0]):
+                problem.hint = "Image(pad_value=0) pads images of different sizes, Image(augment=...) crops or resizes them"
+            raise
         is_numpy = batch is None and kind in _NUMPY_NUMBERS and self.dtype is None
         if is_numpy and {*map(type, samples)} == {kind}:
             batch = torch.from_numpy(np.array(samples))
@@ -238,6 +243,12 @@ class Keep(Field):
     @override
     def collate(self, samples: Sequence[Any], context: FieldContext) -> list[Any]:
         return list(samples)
+
+
+def _is_image(sample: Any) -> bool:
+    """Whether a sample has the shape and dtype of an image."""
+    is_bytes = str(getattr(sample, "dtype", "")).endswith("uint8")
+    return is_bytes and sample.ndim == 3 and sample.shape[2] in (1, 3, 4)
 
 
 def _as_arrays(samples: Sequence[Any], context: FieldContext) -> list[Any]:

@@ -563,7 +563,8 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     """Raises TypeError for a list of samples, which a list of arrays may be."""
     first = items[0] if items else None
     expected = "an array"
-    if isinstance(first, int | float | np.generic):
+    is_number = isinstance(first, ARRAYS) and first.ndim == 0
+    if is_number or isinstance(first, int | float | np.generic):
         got, hint = "numbers", "pass np.array(x)"
     elif isinstance(first, list | tuple) and (not first or isinstance(first[0], int | float)):
         got = "lists of numbers"
@@ -597,8 +598,10 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
         )
     elif call := as_table(items):
         got, hint = "tables or columns", _from_table(call)
-    elif path and isinstance(first, Mapping) and not any(map(_is_part, first.values())):
-        got, hint = "dicts", "SharedList(x) keeps one Python object per sample"
+    elif path and isinstance(first, bytes):
+        got, hint = "bytes", "RaggedArray.from_strings(x) keeps them as they are"
+    elif path and not _has_entries(first):
+        got, hint = f"{type(first).__name__}s", "SharedList(x) keeps one Python object per sample"
     elif path:
         return
     else:
@@ -609,9 +612,13 @@ def _require_arrays(items: Sequence[Any], path: str) -> None:
     )
 
 
-def _is_part(value: Any) -> bool:
-    """Whether a value of a dict can be an entry of samples, or contain entries."""
-    return not isinstance(value, int | float | str | bytes | None)
+def _has_entries(item: Any) -> bool:
+    """Whether an item of a list can be an entry, or contain entries."""
+    if isinstance(item, Mapping):
+        return any(map(_has_entries, item.values()))
+    if isinstance(item, list | tuple):
+        return not item or not isinstance(item[0], str | bytes)
+    return type(item).__module__ not in ("builtins", "datetime", "decimal")
 
 
 def _are_samples(items: Sequence[Any]) -> bool:
