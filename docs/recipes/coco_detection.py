@@ -128,7 +128,7 @@ def draw_some_images(folder, count):
     """Writes a stand-in for COCO: images with bright boxes, instances.json."""
     rng = np.random.default_rng(0)
     images, annotations = [], []
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for i in range(count):
         height, width = (int(n) for n in rng.integers(100, 200, 2))
         pixels = rng.integers(0, 80, (height, width, 3), dtype=np.uint8)

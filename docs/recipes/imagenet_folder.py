@@ -96,7 +96,7 @@ def draw_some_images(root, count):
     """Writes a stand-in for ImageNet: root/CLASS/NAME.jpg, of different sizes."""
     rng = np.random.default_rng(count)
     for label, color in {"blue": (20, 60, 220), "red": (220, 40, 40)}.items():
-        (root / label).mkdir(parents=True)
+        (root / label).mkdir(parents=True, exist_ok=True)
         for i in range(count):
             noise = rng.integers(-20, 20, (*rng.integers(80, 160, 2), 3))
             pixels = (np.array(color) + noise).clip(0, 255).astype(np.uint8)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
 import pinfeed
@@ -103,3 +104,43 @@ def test_evaluation_of_several_datasets(tmp_path):
     for name in datasets:
         assert losses[f"eval_{name}_loss"] == pytest.approx(expected[name], rel=1e-5)
     assert trainer.evaluate(other)["eval_loss"] == pytest.approx(expected["other"], rel=1e-5)
+
+
+class Rows(torch.nn.Linear):
+    """A model that records the rows it is trained on."""
+
+    def __init__(self):
+        super().__init__(1, 1)
+        self.rows = []
+
+    def forward(self, x, row):
+        self.rows.append(row.tolist())
+        return {"loss": super().forward(x).square().mean()}
+
+
+def trained_rows(folder, is_from_numpy, checkpoint=None):
+    arrays = {"x": np.zeros((12, 1), np.float32), "row": np.arange(12)}
+    loader = pinfeed.from_numpy(arrays, 4, shuffle=True, seed=0, device="cpu")
+    if not is_from_numpy:
+        dataset = pinfeed.ArrayDataset(arrays)
+        sampler = pinfeed.samplers.ShuffleSampler(dataset, batch_size=4, seed=0)
+        plain = DataLoader(dataset, batch_sampler=sampler, collate_fn=pinfeed.Collate())
+        loader = pinfeed.DeviceLoader(plain, "cpu")
+    arguments = TrainingArguments(
+        folder, num_train_epochs=3, save_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
+    )
+    trainer = Trainer(Rows(), arguments)
+    trainer.get_train_dataloader = lambda: loader
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return trainer.model.rows
+
+
+@pytest.mark.parametrize("is_from_numpy", [True, False])
+def test_resume_in_and_between_epochs(is_from_numpy, tmp_path):
+    rows = trained_rows(tmp_path, is_from_numpy)
+    assert len(rows) == 9
+    for step in (2, 3, 4, 6):
+        assert (
+            trained_rows(tmp_path / "again", is_from_numpy, tmp_path / f"checkpoint-{step}")
+            == rows[step:]
+        )

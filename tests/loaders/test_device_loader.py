@@ -162,14 +162,24 @@ def test_length_and_attributes_come_from_the_loader():
     assert batches.dataset is dataset
     assert batches.sampler is sampler
     assert batches.loader is loader
-    with pytest.raises(
-        AttributeError, match=r"has no set_epoch; .*loader\.batch_sampler\.set_epoch"
-    ):
-        _ = batches.set_epoch
     assert not hasattr(batches, "state_dict")
-    loader.set_epoch = sampler.set_epoch
     batches.set_epoch(3)
     assert sampler.epoch == 3
+    with pytest.raises(
+        AttributeError, match="neither the DataLoader nor its samplers have set_epoch"
+    ):
+        _ = on_cpu(DataLoader(dataset, 2)).set_epoch
+    loader.set_epoch = lambda epoch: sampler.set_epoch(epoch + 1)  # the loader's own comes first
+    batches.set_epoch(3)
+    assert sampler.epoch == 4
+
+
+def test_set_epoch_of_a_batch_sampler():
+    batches = pinfeed.from_numpy(np.arange(20), 4, shuffle=True, seed=0, device="cpu")
+    epochs = [torch.cat([*batches]).tolist() for _ in range(3)]
+    for epoch in (2, 0, 1):
+        batches.set_epoch(epoch)
+        assert torch.cat([*batches]).tolist() == epochs[epoch]
     with pytest.raises(AttributeError, match="'DataLoader' object has no attribute 'nothing'"):
         _ = batches.nothing
     with pytest.raises(TypeError, match="has no len"):

@@ -178,9 +178,14 @@ class DeviceLoader:
                 "torchdata, or a batch_sampler of pinfeed's, such as ShuffleSampler(dataset, batch_size)"
             )
         if name == "set_epoch" and not hasattr(self.loader, name):
+            # Frameworks look for it here: a Trainer calls it before each epoch, also when it resumes.
+            samplers = (getattr(self.loader, of, None) for of in ("batch_sampler", "sampler"))
+            for sampler in samplers:
+                if hasattr(sampler, name):
+                    return sampler.set_epoch
             raise AttributeError(
-                f"DeviceLoader: the {type(self.loader).__name__} has no set_epoch; call it on the loader's sampler, "
-                "such as loader.batch_sampler.set_epoch(epoch) of a ShuffleSampler"
+                f"DeviceLoader: neither the {type(self.loader).__name__} nor its samplers have set_epoch; "
+                "streams count epochs themselves"
             )
         attribute = getattr(self.loader, name)
         return methods.get(name, attribute)

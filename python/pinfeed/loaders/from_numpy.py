@@ -95,7 +95,7 @@ def from_numpy(
 
     Ranks share the rows: each gets the same number of batches, of the same sizes. If the last rows
     don't divide evenly, at most ``world_size - 1`` rows are repeated. Each loop increases the epoch, so
-    begin the same number of loops in each process, or call ``loader.batch_sampler.set_epoch(epoch)``
+    begin the same number of loops in each process, or call ``loader.set_epoch(epoch)``
     before each.
 
     To resume within an epoch, save ``loader.state_dict()``, which counts the batches that the loop
