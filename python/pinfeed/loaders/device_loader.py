@@ -179,10 +179,9 @@ class DeviceLoader:
             )
         if name == "set_epoch" and not hasattr(self.loader, name):
             # Frameworks look for it here: a Trainer calls it before each epoch, also when it resumes.
-            samplers = (getattr(self.loader, of, None) for of in ("batch_sampler", "sampler"))
-            for sampler in samplers:
-                if hasattr(sampler, name):
-                    return sampler.set_epoch
+            for of in ("batch_sampler", "sampler"):
+                if method := getattr(getattr(self.loader, of, None), name, None):
+                    return method
             raise AttributeError(
                 f"DeviceLoader: neither the {type(self.loader).__name__} nor its samplers have set_epoch; "
                 "streams count epochs themselves"
