@@ -13,6 +13,9 @@ from programs import run_program
 
 X = torch.zeros(2, 3)
 Y = torch.zeros(2, dtype=torch.int64)
+CONVERT = (
+    "; all batches need the dtypes of the first: Stack(dtype) in the Collate converts an entry"
+)
 FIRST = {"x": X, "pair": (X, Y), "none": None}
 JAGGED = pinfeed.JaggedBatch(X, torch.tensor([0, 2]))
 ENTRIES = "expected the entries [['x'], ['pair'][0], ['pair'][1], ['none']] of the signature, got "
@@ -21,8 +24,8 @@ VARIES = "if it varies, pass signature= with tf.TensorSpec((None, None), tf.floa
 # The first batch, the second one, the error type, and its message after "batch 1: ".
 # A dict as the second batch contains the changes to the first.
 CHANGES = [
-    (FIRST, {"x": X.double()}, TypeError, "expected float32, got float64"),
-    (FIRST, {"x": np.zeros((2, 3), "i2")}, TypeError, "expected float32, got int16"),
+    (FIRST, {"x": X.double()}, TypeError, "expected float32, got float64" + CONVERT),
+    (FIRST, {"x": np.zeros((2, 3), "i2")}, TypeError, "expected float32, got int16" + CONVERT),
     (FIRST, {"pair": (X[..., None], Y)}, ValueError, "expected shape (None, 3), got (2, 3, 1)"),
     (FIRST, {"pair": (X, Y[0])}, ValueError, "expected shape (None,), got ()"),
     (FIRST, {"x": X[:, :2]}, ValueError, f"expected shape (None, 3), got (2, 2); {VARIES}"),
@@ -33,7 +36,7 @@ CHANGES = [
     (FIRST, [X, None], ValueError, f"{ENTRIES}[[0], [1]]"),
     (FIRST, X, ValueError, f"{ENTRIES}[the batch itself]"),
     (JAGGED, X, TypeError, "expected a JaggedBatch as in the signature, got Tensor"),
-    (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64"),
+    (JAGGED, JAGGED._replace(values=X.double()), TypeError, "expected float32, got float64" + CONVERT),
     (JAGGED, JAGGED._replace(values=X[:, :1]), ValueError, f"expected shape (None, 3), got (2, 1); {VARIES}"),
     (JAGGED, JAGGED._replace(offsets=Y.float()), TypeError, "RaggedArray: offsets: expected int64 or int32, got float32"),
     (["a"], [1], TypeError, "expected strings as in the signature, got list"),

@@ -485,6 +485,11 @@ def test_labels_of_none(name, key):
     assert_same_batch(collator_of(name)([feature | {key: None} for feature in features]), expected)
 
 
+def test_no_features():
+    with pytest.raises(ValueError, match="features must have at least one sample, got none"):
+        collator_of("DataCollatorWithPadding")([])
+
+
 def test_only_empty_features():
     batch = collator_of("DataCollatorWithPadding", padding="max_length", max_length=3)(
         [{"input_ids": []}] * 2

@@ -318,6 +318,8 @@ def test_files_of_other_kinds(tmp_path):
     assert len(ConcatArray([ArrayDataset(tmp_path / "x.npz")["x"]] * 2)) == 6
     with pytest.raises(ValueError, match=r"x\.csv is not a Parquet file: .*; pass pyarrow\.csv"):
         ArrayDataset.from_arrow(tmp_path / "x.csv")
+    with pytest.raises(FileNotFoundError, match=r"from_arrow: No such file .*x\.parquet"):
+        ArrayDataset.from_arrow(tmp_path / "x.parquet")
     table = pyarrow.csv.read_csv(tmp_path / "x.csv")
     assert list(ArrayDataset.from_arrow(table)) == list(ArrayDataset.from_arrow(FRAME))
     with pytest.raises(

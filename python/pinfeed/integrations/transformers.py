@@ -177,6 +177,8 @@ class _Numbers(Field):
 
 def _first(features: Sequence[Any]) -> Any:
     """Returns an object with the keys of the features: the first feature, or the sources of rows."""
+    if len(features) == 0:
+        raise ValueError("data collator: features must have at least one sample, got none")
     return features.sources if isinstance(features, Rows) else features[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,9 @@ def table_columns(
         parquet = import_extra("pyarrow.parquet", "arrow")
         try:
             file = parquet.ParquetDataset(table, memory_map=True)
+        except FileNotFoundError as error:
+            text = f"{function}: No such file or directory"
+            raise FileNotFoundError(errno.ENOENT, text, os.fspath(table)) from error
         except pa.ArrowInvalid as error:
             hint = "pyarrow.csv.read_csv(path), pyarrow.json.read_json(path) or pyarrow.feather.read_table(path)"
             wrong = f"{table} is not a Parquet file: {str(error).rstrip('.')}"

@@ -187,7 +187,7 @@ class BatchWriter:
         if not isinstance(entry, list | tuple) and not holds_objects(entry):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
-                f"sample, got {type(entry).__name__}"
+                f"sample, got {type(entry).__name__}; leave it out, or repeat it for each sample"
             )
         if files is None:
             return ListColumn(where)

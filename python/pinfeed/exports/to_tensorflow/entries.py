@@ -181,7 +181,10 @@ def _check(array: Array, spec: Any, where: str) -> None:
     if spec.dtype != tf.string:
         got = _tensorflow_dtype(array, where)
         if got is not spec.dtype:
-            raise TypeError(f"{where}: expected {spec.dtype.name}, got {got.name}")
+            raise TypeError(
+                f"{where}: expected {spec.dtype.name}, got {got.name}; all batches need the dtypes of the "
+                "first: Stack(dtype) in the Collate converts an entry"
+            )
     if spec.shape.is_compatible_with(array.shape):
         return
     sizes, hint = tuple(spec.shape), ""
