@@ -34,16 +34,7 @@ TRAINING = pinfeed.Collate(image(pinfeed.augment.RandomCrop(SIDE)))
 EVALUATION = pinfeed.Collate(image(pinfeed.augment.CenterCrop(SIDE)))
 
 
-class AugmentingTrainer(Trainer):  # as in the guide
-    def get_eval_dataloader(self, eval_dataset=None):
-        training, self.data_collator = self.data_collator, EVALUATION
-        try:
-            return super().get_eval_dataloader(eval_dataset)
-        finally:
-            self.data_collator = training
-
-
-def trainer_in(folder, kind=Trainer, eval_dataset=DATASET, **options):
+def trainer_in(folder, eval_dataset=DATASET, **options):
     arguments = TrainingArguments(
         folder,
         per_device_train_batch_size=4,
@@ -55,13 +46,21 @@ def trainer_in(folder, kind=Trainer, eval_dataset=DATASET, **options):
         disable_tqdm=True,
         **options,
     )
-    return kind(
+    return Trainer(
         Classifier(),
         arguments,
         train_dataset=DATASET,
         eval_dataset=eval_dataset,
         data_collator=TRAINING,
     )
+
+
+def evaluate_without_augmentation(trainer):  # as in the guide
+    plain = Trainer(
+        trainer.model, trainer.args, data_collator=EVALUATION, eval_dataset=trainer.eval_dataset
+    )
+    trainer.get_eval_dataloader = plain.get_eval_dataloader
+    trainer.get_test_dataloader = plain.get_test_dataloader
 
 
 def loss_by_hand(model, labels=LABELS):
@@ -76,7 +75,8 @@ def loss_by_hand(model, labels=LABELS):
 def test_evaluation_with_a_separate_collate(trains, tmp_path):
     shared = trainer_in(tmp_path).evaluate()["eval_loss"]
     strategy = "epoch" if trains else "no"
-    trainer = trainer_in(tmp_path, AugmentingTrainer, eval_strategy=strategy)
+    trainer = trainer_in(tmp_path, eval_strategy=strategy)
+    evaluate_without_augmentation(trainer)
     assert shared != pytest.approx(loss_by_hand(trainer.model), rel=1e-3)  # random crops
     if trains:
         trainer.train()
@@ -86,6 +86,8 @@ def test_evaluation_with_a_separate_collate(trains, tmp_path):
         assert trainer.evaluate()["eval_loss"] == pytest.approx(
             loss_by_hand(trainer.model), rel=1e-5
         )
+    predicted = trainer.predict(DATASET).metrics["test_loss"]
+    assert predicted == pytest.approx(loss_by_hand(trainer.model), rel=1e-5)
     assert trainer.get_train_dataloader().collate_fn is TRAINING
 
 
@@ -97,7 +99,8 @@ def test_evaluation_of_several_datasets(tmp_path):
         for name, values in labels.items()
     }
     other = datasets.pop("other")
-    trainer = trainer_in(tmp_path, AugmentingTrainer, datasets)
+    trainer = trainer_in(tmp_path, datasets)
+    evaluate_without_augmentation(trainer)
     expected = {name: loss_by_hand(trainer.model, labels[name]) for name in labels}
     assert len({round(loss, 3) for loss in expected.values()}) == 3
     losses = trainer.evaluate()
