@@ -11,6 +11,7 @@ import torch
 import pinfeed
 from messages import check
 from pinfeed import Boxes, Image, InstanceMasks, Jagged, Keep, Mask, Pad, Points, Stack, augment
+from pinfeed.collation import plan, untransformed
 from samples import assert_same
 
 FLIP = augment.RandomHorizontalFlip(p=1)
@@ -77,6 +78,49 @@ def test_hints(samples, fields, key, hint, right, expected):
         [{"image": sample["image"], key: sample[key]} for sample in samples]
     )
     assert unmoved[key][-1] is samples[-1][key]
+
+
+NOTHING = np.zeros((0, 4))
+
+
+@pytest.mark.parametrize(
+    "nothing", [NOTHING, [], torch.zeros(0, 4)], ids=["array", "list", "tensor"]
+)
+@pytest.mark.parametrize("field", [None, Jagged()], ids=["no field", "Jagged"])
+@pytest.mark.parametrize("key", ["ann", "target", "foo", "boxes"])
+def test_batches_without_objects_first(key, field, nothing):
+    collate = pinfeed.Collate({"image": RANDOM, key: field})
+    batches = [[photo(**{key: values})] * 2 for values in (nothing, nothing, CORNERS)]
+    check(lambda: [*map(collate, batches)], ValueError, f"['{key}'] looks like boxes")
+
+
+def test_images_of_the_final_size_first():
+    collate = pinfeed.Collate({"image": Image(augment=augment.Resize((24, 32)))})
+    collate([photo(boxes=CORNERS)] * 2)
+    larger = {"image": np.zeros((48, 64, 3), np.uint8), "boxes": CORNERS}
+    check(lambda: collate([larger] * 2), ValueError, "['boxes'] looks like boxes")
+
+
+def test_rows_without_objects_first():
+    boxes = pinfeed.RaggedArray.from_sequences([NOTHING] * 4 + [CORNERS.astype(float)] * 2)
+    dataset = pinfeed.ArrayDataset({"image": np.stack([PHOTO] * 6), "ann": boxes})
+    collate = pinfeed.Collate({"image": RANDOM, "ann": Jagged()})
+    collate(dataset.__getitems__([0, 1]))
+    check(lambda: collate(dataset.__getitems__([4, 5])), ValueError, "['ann'] looks like boxes")
+
+
+def test_the_check_ends(monkeypatch):
+    """Entries that stay empty cost time only in the first batches, others only in the first one."""
+    calls = []
+    check_batch = untransformed.require_transformed
+    watched = lambda *arguments: calls.append(0) or check_batch(*arguments)
+    monkeypatch.setattr(plan, "require_transformed", watched)
+    for values, most in ((NOTHING, 4), (np.ones((1, 7)), 1)):
+        collate = pinfeed.Collate({"image": MOVED, "foo": Jagged()})
+        for _ in range(6):
+            collate([photo(foo=values)] * 64)
+        assert len(calls) == most
+        calls.clear()
 
 
 def test_rows_of_a_dataset():

@@ -19,7 +19,12 @@ from pinfeed.batches import Packing, SampleBatch
 from pinfeed.collation.graphs import warn_of_edges
 from pinfeed.collation.lengths import comparisons
 from pinfeed.collation.objects import ImageGroup, image_groups, name_field, with_labels
-from pinfeed.collation.untransformed import field_entries, require_transformed
+from pinfeed.collation.untransformed import (
+    SAMPLES,
+    field_entries,
+    require_transformed,
+    warn_of_blended,
+)
 from pinfeed.fields.field import ABSENT, EntryWithExtras, Field, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.mask import Mask
@@ -184,19 +189,27 @@ class Entry:
         """
         cached = self._groups.get(type(node))
         if cached is not None and cached.keys == _keys(node):
+            if cached.left_to_check > 0:
+                rows = samples if indices is None else Rows(node, indices)
+                is_checked = require_transformed(self.fields, rows)
+                cached.left_to_check -= SAMPLES if is_checked else len(rows)
             return cached
         if isinstance(node, SampleBatch):
             hint = "pass it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
+        left_to_check = 0
         if not self.field_context.path:
             rows = samples if indices is None else Rows(node, indices)
-            require_transformed(self.fields, rows)
+            if not require_transformed(self.fields, rows):
+                left_to_check = SAMPLES - len(rows)
+            warn_of_blended(self.fields, rows)
             warn_of_edges(self.fields, rows)
             if not self._groups and len(rows):
                 for entry in field_entries(self.fields, rows[0], "", "", ""):
                     if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
                         break
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
+        group.left_to_check = left_to_check
         return group
 
 
@@ -205,10 +218,11 @@ class Group:
 
     Attributes:
         keys: Keys or length; equal for containers of the same type with the same entries.
+        left_to_check: Number of samples in which entries without values so far can be untransformed.
     """
 
     def __init__(self, owner: str, fields: Any, node: Any, field_context: FieldContext) -> None:
-        self._kind, self.keys = type(node), _keys(node)
+        self._kind, self.keys, self.left_to_check = type(node), _keys(node), 0
         self._owner, self._context = owner, field_context
         # default_collate turns plain tuples into lists, and existing code relies on it.
         is_tuple = isinstance(node, tuple) and not is_namedtuple(node)

@@ -58,8 +58,8 @@ _MAPS = re.compile("mask|segm|depth|dispar|flow|normal|heat|alpha|matte|height",
 _VECTORS = re.compile(
     "(?<![a-z])(?:flows?|normals?|disparit(?:y|ies)|disp)(?![a-z])", re.IGNORECASE
 )
-# Number of samples to check, because images of the first ones can be without objects.
-_SAMPLES = 256
+#: Number of samples to check, because images of the first ones can be without objects.
+SAMPLES = 256
 # Number of masks to check, and the maximum number of classes; photos have more values.
 _MASKS_READ, _MAX_CLASSES = 8, 32
 _MAX_IDS = 65535  # of objects
@@ -78,8 +78,8 @@ class FieldEntry(NamedTuple):
     value: Any  # value in the sample
 
 
-def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
-    """Raises ValueError for an entry that should be transformed with an image, and is not.
+def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
+    """Returns whether images change and all entries have values; raises ValueError for an entry that should be transformed with an image, and is not.
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
     resizes, and has no field. If the geometry is random, boxes, points and class masks whose field
@@ -92,8 +92,11 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
     """
     problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
+    empty: set[str] = set()
+    filled: set[str] = set()
     unnamed: dict[str, list[tuple[FieldEntry, list[FieldEntry], Any]]] = {}
-    for position in range(min(len(samples), _SAMPLES)):
+    is_changed = len(samples) == 0
+    for position in range(min(len(samples), SAMPLES)):
         entries = list(field_entries(fields, samples[position], "", "", ""))
         images = [
             (entry, key, field)
@@ -102,15 +105,18 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
             if isinstance(field, Image | Patches) and field.geometry is not None
         ]
         if not images:
-            return
+            return True
         changed = [image for image in images if _is_changed(image[0].value, image[2])]
+        is_changed |= bool(changed)
         for entry in entries if changed else ():
             problem = next(
                 filter(None, (_problem(entry, entries, *image) for image in changed)), None
             )
+            is_empty = _is_empty(entry.value)
+            (empty if is_empty else filled).add(entry.path)
             if problem is not None:
                 problems.setdefault(entry.path, problem)
-            elif _can_be_positions(entry) and not _is_empty(entry.value):
+            elif not is_empty and _can_be_positions(entry):
                 others.add(entry.path)  # other samples only looked like it
                 unnamed.setdefault(entry.path, []).append((entry, entries, changed[0]))
     for path, seen in unnamed.items():
@@ -122,11 +128,11 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> None:
             if is_error:
                 raise ValueError(problem_of_path)
             warnings.warn(str(problem_of_path), stacklevel=2)
-            return
-    _warn_of_blended(fields, samples)
+            return True
+    return is_changed and empty <= filled
 
 
-def _warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
+def warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
     """Warns about class masks that are resized like images: by name, or beside an image of their size."""
     masks: dict[str, tuple[Image, bool, set[Any]]] = {}
     images: set[str] = set()
