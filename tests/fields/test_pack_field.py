@@ -330,6 +330,7 @@ BAD = {
     "a float": (copied(seq_length=2.0), TypeError, "Pack: seq_length must be an integer, got 2.0"),
     "text": (copied(pad_value="a"), TypeError, "Pack: pad_value must be a number"),
     "a large token": (copied(first_token=300, dtype="uint8"), ValueError, "Pack: first_token"),
+    "a pad value": (packed(np.zeros(2, np.uint16), pad_value=-1), ValueError, "Collate: pad_value must be"),
     "a dtype": (copied(dtype="words"), TypeError, "Pack: dtype must be a torch or NumPy dtype, got 'words'"),
     "a flag": (copied(flat=1), TypeError, "Pack: flat must be True or False, got 1"),
     "no key": (copied(cu_seqlens=()), TypeError, "Pack: cu_seqlens must be True, False, the key ", "got ()"),

@@ -323,9 +323,10 @@ PackedRows pack(py::object source, py::object offsets, py::object indices,
   const DType empty = PyFloat_Check(options.fill.ptr()) ? kFloat32 : kInt64;
   const DType out_dtype =
       options.dtype ? dtype_named(*options.dtype, Subject{name}) : samples.common_dtype(empty);
-  const kernels::Fill filling = fill_value(options.fill, out_dtype, name + ": fill");
+  const kernels::Fill filling = fill_value(options.fill, out_dtype, name + ": pad_value");
   std::optional<kernels::Fill> beginning;
-  if (!options.first.is_none()) beginning = fill_value(options.first, out_dtype, name + ": first");
+  if (!options.first.is_none())
+    beginning = fill_value(options.first, out_dtype, name + ": first_token");
 
   Shape shape = box;
   shape.insert(shape.end(), samples.shape().begin() + 1, samples.shape().end());
