@@ -20,7 +20,11 @@ def printed_by(code):
 
     def run():
         command, folder = [sys.executable, "-c", code], Path(__file__).parents[1]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        # Without bytecode files, Python would compile each module again.
+        environ = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+        result = subprocess.run(
+            command, capture_output=True, text=True, cwd=folder, env=environ, check=False
+        )
         if result.returncode:
             raise RuntimeError((result.stderr.splitlines() or ["no error message"])[-1])
         return float(result.stdout)

@@ -77,7 +77,11 @@ def patches_1008():
 
 
 @workload(
-    at_most(1.1, of="`Image(augment=Resize)`", why=(1.37, "resized rows are copied into patches once more")),
+    at_most(
+        1.1,
+        of="`Image(augment=Resize)`",
+        why=(1.37, "resized rows are copied into patches once more"),
+    ),
     at_least(
         10, "Qwen2VLImageProcessor", why=(4, "nearly all of the time is spent resizing bytes")
     ),

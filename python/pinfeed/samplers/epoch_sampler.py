@@ -270,8 +270,8 @@ class EpochSampler(Sampler[Any]):
         """Restores a saved position: the next pass yields the remaining batches.
 
         After the state of a finished epoch, the next pass starts the next epoch, or a later one passed to
-        `set_epoch`. The number of ranks may change; so may the batch size, except for
-        `LengthBucketSampler`. The rest of the epoch is then split among the new ranks.
+        `set_epoch`. The number of ranks may change, except for `PackSampler` with ``balance``; so may the
+        batch size, except there and for `LengthBucketSampler`. New ranks split the rest of the epoch.
 
         Args:
             state: State of any rank; or a list of the states of all ranks, which must be equal. States of
