@@ -590,7 +590,9 @@ def test_values_under_keep_lose_dropped_boxes(kind):
 def objects(counts, **columns):
     """Returns images with this number of boxes; a center crop drops the first box."""
     return [
-        photo(20, 20, boxes=PAIR[:n], labels=[0] * n, **{k: f(n) for k, f in columns.items()})
+        photo(
+            20, 20, boxes=(PAIR + PAIR)[:n], labels=[0] * n, **{k: f(n) for k, f in columns.items()}
+        )
         for n in counts
     ]
 
@@ -600,6 +602,12 @@ OF_BOXES = {
     "rows": ([objects((2, 1), feature=lambda n: np.ones((n, 8)))], {"feature": pinfeed.Jagged()}, "['feature'] has a value for each box"),
     "numbers in small batches": ([objects((n,), depth=np.ones) for n in (2, 1, 1, 2)], {"depth": pinfeed.Jagged()}, "['depth'] has a value for each box"),
     "numbers": ([objects((2, 1, 1, 2), weight=np.ones)], {"weight": pinfeed.Jagged()}, "Boxes(labels=('labels', 'weight'))"),
+    "numbers of a few images": ([objects((3, 1), weight=np.ones)], {"weight": pinfeed.Jagged()}, "['weight'] has a value for each box"),
+    "numbers after equally many": ([objects((2, 2), conf=np.ones)] * 3 + [objects((1, 3), conf=np.ones)], {"conf": pinfeed.Jagged()}, "['conf'] has a value for each box"),
+    "padded numbers": ([objects((3, 1), conf=np.ones)], {"conf": pinfeed.Pad()}, "('labels', 'conf')"),
+    "padded rows": ([objects((3, 1), attr=lambda n: np.ones((n, 8)))], {"attr": pinfeed.Pad(axes=0)}, "('labels', 'attr')"),
+    "numbers with offsets": ([objects((3, 1), conf=np.ones)], {"conf": pinfeed.Jagged(offsets="o")}, "('labels', 'conf')"),
+    "padded rows with a mask": ([objects((3, 1), attr=lambda n: np.ones((n, 8)))], {"attr": pinfeed.Pad(axes=0, mask="m")}, "('labels', 'attr')"),
     "stacked": ([objects((2, 1), area=np.ones)], {}, "['area'] of sample 1: "),
     "stacked, the hint": ([objects((2, 1), area=np.ones)], {}, "Boxes(labels=('labels', 'area'))"),
     "padded": ([objects((2, 1), area=np.ones)], {"area": pinfeed.Pad()}, "('labels', 'area')"),
@@ -679,7 +687,7 @@ def test_columns_that_match_the_boxes_by_chance():
     fields = {"image": image, "boxes": pinfeed.Boxes(), "tags": pinfeed.Jagged()}
     fields |= {"captions": pinfeed.Pad(), "more": {"size": pinfeed.Stack()}}
     collate = pinfeed.Collate(fields)
-    more = {"more": lambda n: {"size": np.ones(2)}, "captions": np.ones}
+    more = {"more": lambda n: {"size": np.ones(2)}, "captions": lambda n: np.ones(n + 1)}
     collate(objects((2, 1), tags=lambda n: np.ones(3 - n), **more))
     for _ in range(9):  # the column turned out to be unrelated
         batch = collate(objects((2, 1, 1, 2), tags=np.ones, **more))

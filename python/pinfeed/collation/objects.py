@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pinfeed.arguments import ARRAYS, Problem
+from pinfeed.arguments import ARRAYS, Problem, known_length
 from pinfeed.fields.field import ABSENT, EntryWithExtras, FieldContext, Objects
 from pinfeed.fields.image import Image
 from pinfeed.fields.jagged import Jagged
@@ -20,13 +20,13 @@ from pinfeed.fields.targets import Boxes, Target, require_same_counts
 from pinfeed.functional.sequences import JaggedBatch, Padded
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
-# lengths after this many images, or fewer if there is a row per box.
+# lengths, if they differ between images and this many values are seen, or fewer if there is a row per box.
 _OF_BOXES = re.compile(
     "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|attrs|instance|object|names|"
     "annotation|track|polygon|segment|ignore|^ids?$",
     re.IGNORECASE,
 )
-_ENOUGH, _ENOUGH_ROWS = 4, 2
+_ENOUGH = 4
 
 
 def dependency_of(field: Any) -> str | None:
@@ -100,7 +100,12 @@ class ImageGroup:
             batches[key] = _remaining(batches[key], objects, contexts[key].name)
         return batches, objects
 
-    def require_named(self, others: Mapping[Any, Any], objects: Objects) -> None:
+    def require_named(
+        self,
+        others: Mapping[Any, Any],
+        objects: Objects,
+        samples_of: Callable[[Any], Sequence[Any]],
+    ) -> None:
         """Raises ValueError if boxes are dropped and an entry with one value per box is not a label.
 
         Warns if an entry has a row for each box, in images that all have the same number of boxes.
@@ -108,6 +113,7 @@ class ImageGroup:
         Args:
             others: Batches of the entries outside all groups.
             objects: Boxes, as `collate` returns them.
+            samples_of: Returns the samples of the entry under a key.
         """
         counts, is_all = np.diff(objects.offsets), bool(objects.remain.all())
         for first, part in others.items():
@@ -120,13 +126,17 @@ class ImageGroup:
                 is_named = any(map(_is_of_boxes, (*keys, *inner)))
                 if isinstance(field, Keep) or (equal is None and not is_named):
                     continue
-                if not np.array_equal(_counts(batch, items, counts, is_named), counts):
+                own = _counts(batch, items, counts, is_named)
+                if isinstance(field, Jagged | Pad) and len(keys) == 1 and isinstance(batch, torch.Tensor):
+                    own = [known_length(sample) for sample in samples_of(first)]
+                if not np.array_equal(own, counts):
                     self._equal_counts[keys] = None
                     continue
                 equal = [] if equal is None else equal
-                equal += counts[counts > 0].tolist() if len(equal) < _ENOUGH else ()
+                found = counts[counts > 0].tolist()
+                equal += found if len(equal) < _ENOUGH else {*found} - {*equal}
                 is_row = getattr(getattr(batch, "values", batch), "ndim", 0) > 1
-                is_clear = len(equal) >= (_ENOUGH_ROWS if is_row else _ENOUGH) and len({*equal}) > 1
+                is_clear = len({*equal}) > 1 and (is_row or sum(equal) >= _ENOUGH)
                 # Rows of something else can be equally many, such as the rows of a matrix.
                 is_table = field is None and getattr(batch, "ndim", 0) == 3
                 is_table = is_table and batch.shape[1] != batch.shape[2]

@@ -348,7 +348,7 @@ class Group:
         lengths = {key: length for key, length in lengths.items() if length is not None}
         self._compare(lengths, samples_of)
         for images, objects in with_boxes:
-            images.require_named(others, objects)
+            images.require_named(others, objects, samples_of)
         grouped |= others
         return [grouped[key] for key in self._names]
 
