@@ -127,7 +127,11 @@ class ImageGroup:
                 if isinstance(field, Keep) or (equal is None and not is_named):
                     continue
                 own = _counts(batch, items, counts, is_named)
-                if isinstance(field, Jagged | Pad) and len(keys) == 1 and isinstance(batch, torch.Tensor):
+                if (
+                    isinstance(field, Jagged | Pad)
+                    and len(keys) == 1
+                    and isinstance(batch, torch.Tensor)
+                ):
                     own = [known_length(sample) for sample in samples_of(first)]
                 if not np.array_equal(own, counts):
                     self._equal_counts[keys] = None

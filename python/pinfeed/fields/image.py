@@ -172,10 +172,7 @@ class Image(Field):
         self.pad_value = pad_value
         if pad_value is not None:
             self.varying_axes = (2, 3) if output == "CHW" else (1, 2)
-            is_nothing = isinstance(pad_value, tuple) and not any(pad_value)
-            self.byte_padding = None
-            if dtype == torch.uint8:
-                self.byte_padding = 0 if is_nothing else pad_value
+            self.byte_padding = pad_value if dtype == torch.uint8 else None
         self.multiple_of = multiple_of
         self.sizes = checked_key(sizes, "Image: sizes", True, False)
         self.mask = checked_key(mask, "Image: mask", True, False)
@@ -430,14 +427,13 @@ class Image(Field):
     def require_same_padding(self, collated: Field, name: str) -> None:
         """Raises ValueError if `apply` gives the padding of ``collated`` another value."""
         pad_value = collated.byte_padding
-        # Other padding, such as white, is meant to be normalized like pixels; 0 is meant to stay 0.
-        if pad_value != 0 or self.dtype in INTEGERS:
+        if pad_value is None or self.dtype in INTEGERS:
             return
-        for value in self._constants.of(pad_value):
-            if value != pad_value:
+        for before, after in self._constants.of(pad_value):
+            if before != after:
                 raise ValueError(
-                    f"{name} must not normalize padding, got {self!r}, which turns pad_value={pad_value} "
-                    f"of the loader's {collated!r} into {value:.3g}; normalize in the Collate with "
+                    f"{name} must not normalize padding, got {self!r}, which turns pad_value={before:g} "
+                    f"of the loader's {collated!r} into {after:.3g}; normalize in the Collate with "
                     "Image(mean, std, pad_value=...), or, to normalize padding too, leave this out of "
                     "fields and call pinfeed.functional.normalize in the loop"
                 )

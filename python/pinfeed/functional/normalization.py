@@ -118,10 +118,12 @@ class Normalization:
             )
         return format
 
-    def of(self, value: float) -> list[float]:
-        """Returns the normalized value of a byte: one number for all channels or one for each."""
-        pairs = np.broadcast(self.means, self.stds)
-        return [(value * self.factor - mean) / std for mean, std in pairs]
+    def of(self, value: PerChannel) -> list[tuple[float, float]]:
+        """Returns a byte and its normalized value: one pair for all channels or one for each."""
+        numbers = [np.atleast_1d(one) for one in (value, self.means, self.stds)]
+        count = max(map(len, numbers))
+        triples = zip(*(np.resize(one, count).tolist() for one in numbers), strict=True)
+        return [(byte, (byte * self.factor - mean) / std) for byte, mean, std in triples]
 
     def check_units(self, name: str) -> None:
         """Raises ValueError if the scale keeps bytes, and mean and std are for values 0..1."""
