@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -50,3 +51,17 @@ def add_note(error: BaseException, note: str) -> None:
     """Adds a note if the exception allows it; exceptions that are frozen dataclasses don't."""
     with contextlib.suppress(Exception):
         error.add_note(note)
+
+
+def noted(samples: Iterable[Any], note: str) -> Iterator[Any]:
+    """Yields the samples; adds a note, which the sample's number ends, to errors of the iterable."""
+    iterator = iter(samples)
+    for number in itertools.count():
+        try:
+            sample = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            add_note(error, f"{note} {number}")
+            raise
+        yield sample

@@ -105,6 +105,65 @@ def test_custom_subclasses():
         Own.from_arrow(pa.table({"x": [{"a": 1}]}))
 
 
+NUMBERED = pd.DataFrame({"a": [1.0, 2.0]}, index=[5, 6])
+NAMED = pd.DataFrame({"a": [1, 2], "id": [7, 8], "of": ["x", "y"]}).set_index(["id", "of"])
+INDEXES = {  # a frame, and its columns
+    "without a name": (NUMBERED, {"a": [1, 2]}),
+    "with a name": (NUMBERED.rename_axis("id"), {"a": [1, 2], "id": [5, 6]}),
+    "of two levels": (NAMED, {"a": [1, 2], "id": [7, 8], "of": ["x", "y"]}),
+    "with and without a name": (NAMED.rename_axis(["id", None]), {"a": [1, 2], "id": [7, 8]}),
+    "of a column's name": (NUMBERED.rename_axis("a"), {"a": [1, 2]}),
+}
+READERS = {
+    "frame": lambda frame, path: frame,
+    "Table": lambda frame, path: pa.Table.from_pandas(frame),
+    "RecordBatch": lambda frame, path: pa.RecordBatch.from_pandas(frame),
+    "datasets": lambda frame, path: datasets.Dataset.from_pandas(frame),
+    "Parquet": lambda frame, path: frame.to_parquet(path) or path,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("index", INDEXES)
+def test_indexes_of_pandas(index, reader, tmp_path):
+    frame, columns = INDEXES[index]
+    rows = ArrayDataset.from_arrow(READERS[reader](frame, tmp_path / "x.parquet"))
+    assert {key: [*rows[key]] for key in rows[0]} == columns
+    for key, column in columns.items():
+        rows = ArrayDataset.from_arrow(READERS[reader](frame, tmp_path / "x.parquet"), [key])
+        assert {key: [*rows[key]] for key in rows[0]} == {key: column}
+
+
+def test_an_index_without_a_name_can_be_selected():
+    table = pa.Table.from_pandas(NUMBERED)
+    dataset = datasets.Dataset(table).with_format("numpy", columns=table.column_names[::-1])
+    for rows in (
+        ArrayDataset.from_arrow(table, table.column_names),
+        ArrayDataset.from_arrow(dataset),
+    ):
+        assert {key: [*rows[key]] for key in rows[0]} == {"a": [1, 2], "__index_level_0__": [5, 6]}
+
+
+def test_fixes_for_indexes():
+    frame = NUMBERED.set_index(pd.DatetimeIndex(["2020-01-01", "2020-01-02"], name="day"))
+    call = lambda: ArrayDataset.from_arrow(frame)
+    with pytest.raises(TypeError, match=r"column 'day'.*, or leave it out") as caught:
+        call()
+    fix = str(caught.value).partition("; ")[2].partition(" has its numbers")[0]
+    assert ArrayDataset.from_arrow(eval(fix))[1]["day"] > 10**9
+    assert [*ArrayDataset.from_arrow(frame, ["a"])[0]] == ["a"]
+    frame = NUMBERED.set_index(pd.Index([1.0, None], name="x"))
+    with pytest.raises(ValueError, match="'x': 1 of 2 rows are null") as caught:
+        call()
+    drop, _, fill = (
+        str(caught.value).partition("drop them with ")[2].partition(", or fill them with ")
+    )
+    fill, _, keep = fill.partition("; ")
+    assert values(ArrayDataset.from_arrow(eval(drop))) == [1]
+    assert values(ArrayDataset.from_arrow(eval(fill))) == [1, 0]
+    assert np.isnan(values(eval(keep.removesuffix(" keeps NaN")))[1])
+
+
 REFUSED = [
     (pa.table({"x": [{"a": 1}]}), None, TypeError, "column 'x': expected numbers, bools, .*got struct<a: int64>; .*leave it out"),
     (TABLE, ["labels"], ValueError, r"the table has no column 'labels'; it has \['tokens', 'label'"),

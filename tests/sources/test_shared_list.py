@@ -126,14 +126,16 @@ def test_inputs_that_are_not_lists_of_records(records, message):
         SharedList(records)
 
 
-def test_errors_of_an_iterable_pass_through():
+def test_errors_of_an_iterable_name_the_record():
     def broken():
         yield 1
         raise KeyError("mine")
 
     descriptors = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as caught:
         SharedList(broken())
+    assert caught.value.__notes__ == ["SharedList: raised at record 1"]
+    del caught
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= descriptors
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from pinfeed.exports.to_numpy.batch_writer import BatchWriter
 from pinfeed.exports.to_numpy.storage import OutputFiles
 from pinfeed.exports.to_numpy.to_numpy import progress_bar
 from pinfeed.functional.sequences import JaggedBatch
-from pinfeed.imports import add_note
+from pinfeed.imports import noted
 from pinfeed.loaders.device_loader import DeviceLoader
 from pinfeed.sources.ragged_builder import SampleReader
 
@@ -127,20 +126,6 @@ def _iterable(samples: Any) -> Iterable[Any]:
     return samples
 
 
-def _noted(samples: Iterable[Any]) -> Iterator[Any]:
-    """Yields the samples; adds a note with the sample's number to errors."""
-    iterator = iter(samples)
-    for number in itertools.count():
-        try:
-            sample = next(iterator)
-        except StopIteration:
-            return
-        except Exception as error:
-            add_note(error, f"raised by the samples of write_array at sample {number}")
-            raise
-        yield sample
-
-
 class _Entries:
     """The entries of samples (one, or one per key of a dict), joined to batches."""
 
@@ -157,7 +142,9 @@ class _Entries:
     def batches(self, samples: Iterable[Any]) -> Iterator[Any]:
         """Joins samples to batches of about a megabyte."""
         count = size = 0
-        for number, sample in enumerate(_noted(samples)):
+        for number, sample in enumerate(
+            noted(samples, "raised by the samples of write_array at sample")
+        ):
             for entry, value, where in self._split(sample, f"sample {number}"):
                 size += entry.add(value, where)
             count += 1

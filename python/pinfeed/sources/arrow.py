@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,7 @@ def table_columns(
     Args:
         table: pyarrow.Table, pyarrow.RecordBatch, datasets.Dataset, a DataFrame of pandas or polars,
             or the path of a Parquet file or of a directory of them.
-        columns: Column names, in order; None: all columns.
+        columns: Column names, in order; None: all columns except unnamed indexes of pandas.
         function: Name of the caller, for messages.
 
     Returns:
@@ -49,7 +50,7 @@ def table_columns(
             wrong = f"{table} is not a Parquet file: {str(error).rstrip('.')}"
             raise ValueError(Problem(function, wrong, hint=f"pass {hint} for others")) from error
         names = _wanted(columns, file.schema.names, function)
-        table = file.read(None if columns is None else names)
+        table = file.read(None if names == file.schema.names else names)
     order = None
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(table, datasets.Dataset):
@@ -57,9 +58,12 @@ def table_columns(
     package = type(table).__module__.partition(".")[0]
     if package == "pandas" and hasattr(table, "columns"):
         names = [str(name) for name in table.columns]
-        table = table.iloc[:, [names.index(name) for name in _wanted(columns, names, function)]]
+        levels = [str(name) for name in table.index.names if name is not None]
+        levels = [name for name in levels if name not in names]
+        wanted = _wanted(columns, names + levels, function)
+        table = table.iloc[:, [names.index(name) for name in wanted if name in names]]
         try:
-            table = pa.Table.from_pandas(table, preserve_index=False)
+            table = pa.Table.from_pandas(table, preserve_index=not {*levels}.isdisjoint(wanted))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             wrong = f"pyarrow can't convert the frame: {'; '.join(map(str, error.args))}"
             hint = "leave this column out with columns=, or, for arrays of one shape, pass np.stack(frame[name]) to ArrayDataset"
@@ -90,7 +94,9 @@ def table_columns(
 
 def _wanted(columns: Sequence[str] | None, names: list[str], function: str) -> list[str]:
     """Returns the requested column names without duplicates, or all; raises if one is missing."""
-    selected = list(dict.fromkeys(names if columns is None else columns))
+    if columns is None:  # pandas stores an index without a name under such a name
+        columns = [name for name in names if not re.fullmatch(r"__index_level_\d+__", name)]
+    selected = list(dict.fromkeys(columns))
     for name in selected:
         count = names.count(name)
         if count != 1:
@@ -115,7 +121,7 @@ def _hugging_face(
     order = None
     if dataset._indices is not None:  # the result of select(), filter() or shuffle()
         order = dataset._indices.column(0).to_numpy().view(np.int64)
-    return dataset.data.table, shown["columns"] if columns is None else columns, order
+    return dataset.data.table, dataset._format_columns if columns is None else columns, order
 
 
 def _table_of(value: Any) -> str:
@@ -134,15 +140,23 @@ def _table_of(value: Any) -> str:
     return f"; pass {call}" if call else ""
 
 
+def _place(frame: Any, name: str) -> tuple[str, Any]:
+    """Returns the code of a DataFrame that has a column, which can be a level of the index, and its key."""
+    columns = [*frame.columns]
+    is_level = name not in map(str, columns)
+    key = next(key for key in [*columns, *frame.index.names] if str(key) == name)
+    return "frame.reset_index()" if is_level else "frame", key
+
+
 def _conversion(table: Any, name: str, kind: Any) -> str:
     """A hint with the call that makes a DataFrame's column of categories or times numeric; or empty."""
     package, is_category = type(table).__module__.partition(".")[0], pa.types.is_dictionary(kind)
     if not (is_category or pa.types.is_temporal(kind)):
         return ""
     if package == "pandas":
-        key = next((key for key in table.columns if str(key) == name), name)
+        frame, key = _place(table, name)
         number = ".cat.codes" if is_category else ".astype('int64')"
-        return f"frame.assign(**{{{name!r}: frame[{key!r}]{number}}}) has its numbers"
+        return f"{frame}.assign(**{{{name!r}: {frame}[{key!r}]{number}}}) has its numbers"
     if package == "polars":
         return f"frame.with_columns(polars.col({name!r}).to_physical()) has its numbers"
     return ""
@@ -153,12 +167,12 @@ def _null_hint(table: Any, name: str, position: int, kind: Any) -> str:
     package, value = type(table).__module__.partition(".")[0], zero(kind)
     note = fill = ""
     if package == "pandas":
-        key = next((key for key in table.columns if str(key) == name), name)
-        drop, fill = f"frame.dropna(subset=[{key!r}])", f"frame.fillna({{{key!r}: {value}}})"
+        frame, key = _place(table, name)
+        drop, fill = f"{frame}.dropna(subset=[{key!r}])", f"{frame}.fillna({{{key!r}: {value}}})"
         if value == "[]":  # fillna() takes scalars only
             value = ""
         if pa.types.is_floating(kind):
-            note = f"; ArrayDataset({{{name!r}: frame[{key!r}].to_numpy()}}) keeps NaN"
+            note = f"; ArrayDataset({{{name!r}: {frame}[{key!r}].to_numpy()}}) keeps NaN"
     elif package == "polars":
         drop = f"frame.drop_nulls({name!r})"
         fill = f"frame.with_columns(polars.col({name!r}).fill_null({value}))"

@@ -121,10 +121,10 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 - a ``pyarrow.Table`` or ``pyarrow.RecordBatch``,
                 - a Hugging Face ``datasets.Dataset``, also after ``select``, ``filter`` or ``shuffle``;
                   ``with_format`` selects columns, but has no effect on values,
-                - a pandas DataFrame, without its index, or a polars DataFrame,
+                - a pandas DataFrame, whose named index levels become columns, or a polars DataFrame,
                 - the path of a Parquet file, or of a directory of them, which are read into memory.
-            columns: Column names, such as ``["input_ids", "label"]``. None: all columns, or the
-                columns of the dataset's format.
+            columns: Column names, such as ``["input_ids", "label"]``. None: the columns of the dataset's
+                format, or all columns except pandas' unnamed indexes (``__index_level_0__``).
 
         Memory-mapped tables stay memory-mapped, and workers share them: spawn and forkserver workers
         map the file again, if it hasn't changed. Truncating a mapped file while it is in use crashes

@@ -15,6 +15,7 @@ import torch
 from typing_extensions import override
 
 from pinfeed.arguments import Problem
+from pinfeed.imports import noted
 from pinfeed.memory.shared_file import SharedFile
 
 #: The attributes of SharedList itself; a subclass may have more.
@@ -62,7 +63,7 @@ class SharedList(Sequence[Any]):
         file, ends = SharedFile.create(), array("q", [0])
         with io.FileIO(file.descriptor, "wb", closefd=False) as raw, io.BufferedWriter(raw) as out:
             pickler = _Pickler(out, pickle.HIGHEST_PROTOCOL)
-            for index, record in enumerate(records):
+            for index, record in enumerate(noted(records, "SharedList: raised at record")):
                 try:
                     pickler.dump(record)
                 except OSError:
