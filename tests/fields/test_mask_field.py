@@ -310,6 +310,21 @@ def test_samples_need_not_contain_an_unused_fill(step):
     assert (Collate(Mask(augment=step))([classes]) == -1).all()
 
 
+@pytest.mark.parametrize("fill", [-100, 70_000, -(2**40)])
+@pytest.mark.parametrize("mask", LAYOUTS.values(), ids=LAYOUTS)
+def test_bytes_need_not_hold_the_fill(mask, fill):
+    values = np.array(mask).reshape(CLASSES.shape)
+    if values.dtype.itemsize > 1:
+        values = values.astype(np.int64)
+        mask = torch.from_numpy(values)
+    expected = torch.full((20, 20), fill)
+    expected[4:16, 1:18] = torch.from_numpy(values.astype(np.int64))
+    fields = Mask(augment=augment.CenterCrop(20), fill=fill)
+    assert torch.equal(Collate(fields)([mask, mask]), torch.stack([expected] * 2))
+    rows = pinfeed.ArrayDataset(np.stack([values] * 3)).__getitems__([0, 2])
+    assert torch.equal(Collate(fields)(rows), torch.stack([expected] * 2))
+
+
 COLORS = np.array([[0, 0, 0], [128, 0, 0], [0, 64, 0], [7, 7, 7], [9, 9, 9]], np.uint8)
 ERRORS = [
     (lambda: Collate(Mask())([COLORS[CLASSES]]), ValueError, "shape (H, W), got uint8 (12, 17, 3)", "(mask[:, :, None] == colors).all(-1).argmax(-1)"),
@@ -324,7 +339,9 @@ ERRORS = [
     (lambda: Collate({"m": Mask()})([{"m": CLASSES[0]}, {"m": CLASSES}]), ValueError, "['m'] of sample 0: expected a mask of shape (H, W), got (17,)"),
     (lambda: Collate(Mask())([CLASSES / 2]), TypeError, "integers that int64 can hold", "float64"),
     (lambda: Collate(Mask(dtype="uint8"))([CLASSES.astype(int)]), TypeError, "integers that uint8 can hold", "dtype=torch.int64"),
-    (lambda: Collate(Mask(fill=-100, augment=augment.CenterCrop(99)))([CLASSES]), ValueError, "fill must be a value that the samples' uint8 can hold, got -100", "wider dtype"),
+    (lambda: Collate(Mask(augment=augment.CenterCrop(99)))([CLASSES.astype(np.int8)]), ValueError, "fill must be a value that the samples' int8 can hold, got 255", "wider dtype"),
+    (lambda: Collate(Mask(fill=-100, augment=augment.CenterCrop(99)))([CLASSES, PIL.Image.new("RGB", (4, 4))]), TypeError, "sample 1", "got 'RGB'"),
+    (lambda: Collate(Mask(fill=-100, augment=augment.CenterCrop(99)))([CLASSES, "mask.png"]), TypeError, "sample 1", "str"),
     (lambda: Collate(Mask())([CLASSES, CLASSES[1:]]), ValueError, "sample 1", "pad_value"),
     (lambda: Mask(FLIP), TypeError, "Mask: image must be the key", "pass a geometry as augment="),
     (lambda: Mask(dtype=torch.float32), TypeError, "Mask: dtype must be one of (torch.uint8"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from typing_extensions import override
 
@@ -23,8 +24,9 @@ from pinfeed.arguments import (
 from pinfeed.augment.augmentation import split_transforms
 from pinfeed.augment.geometry import Geometry, may_pad
 from pinfeed.fields.field import EntryWithExtras, Field, FieldContext
-from pinfeed.fields.image import INTEGERS, Image
+from pinfeed.fields.image import INTEGERS, Image, as_array
 from pinfeed.functional.sequences import Padded
+from pinfeed.sources.source import Source
 from pinfeed.structure import children, map_entries, step_name
 
 _NONE = 255  # no class
@@ -47,7 +49,7 @@ class Mask(Image):
         augment: Geometric transforms, if they differ from the image's. None: the image's ``augment``,
             ``rng_stream`` and ``multiple_of``; if the image has a ``pad_value``, ``fill`` pads the masks.
         fill: Class outside the mask, usually the ``ignore_index`` of the loss. If a crop can extend beyond
-            the mask, the samples' dtype must be able to hold ``fill``.
+            the mask, bytes and bools are converted first to hold ``fill``; other dtypes must hold it.
         interpolation: ``"nearest-exact"`` or ``"nearest"``, as in `Image`.
         reduce_labels: Whether to subtract 1 from classes and turn 0 into 255, for datasets such as
             ADE20K, where 0 is not a class.
@@ -126,6 +128,9 @@ class Mask(Image):
         self.image, self.fill, self.reduce_labels = image, fill, reduce_labels
         self._has_image_settings = False  # whether it has the settings of an image
         self._is_mask = True
+        self._widens = (
+            may_pad(geometry) and not 0 <= fill <= _NONE
+        )  # crops pad in the samples' dtype
         # A guess, so that an additional axis of one channel is allowed.
         self._format = self._constants.format(
             "HW", "HW", torch_dtype_name(self.dtype), is_guess=True
@@ -188,7 +193,15 @@ class Mask(Image):
     def collate(self, samples: Sequence[Any], context: FieldContext) -> Any:
         if len({getattr(sample, "ndim", 2) for sample in samples}) > 1:  # PIL images have no ndim
             samples = [_plane(sample, context, i) for i, sample in enumerate(samples)]
+        if self._widens:
+            samples = [_widened(mask, self.fill, context, i) for i, mask in enumerate(samples)]
         return super().collate(samples, context)
+
+    @override
+    def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
+        if self._widens:
+            return Field.gather(self, source, indices, context)
+        return super().gather(source, indices, context)
 
     @override
     def _batch(self, images: Any, indices: Any, context: FieldContext) -> Any:
@@ -237,6 +250,18 @@ def _plane(mask: Any, context: FieldContext, position: int) -> Any:
         raise ValueError(
             Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )
+    return mask
+
+
+def _widened(mask: Any, fill: Any, context: FieldContext, position: int) -> Any:
+    """Returns a mask of bytes or bools as integers that hold ``fill``, and any other sample unchanged."""
+    dtype = np.promote_types(np.uint8, np.min_scalar_type(fill)).name
+    if as_array(mask, True, context.name, position, {}, "HW") is not mask:
+        mask = np.asarray(mask)  # a PIL image
+    if isinstance(mask, np.ndarray) and mask.dtype in (np.uint8, np.bool_):
+        return mask.astype(dtype)
+    if isinstance(mask, torch.Tensor) and mask.dtype in (torch.uint8, torch.bool):
+        return mask.to(getattr(torch, dtype))
     return mask
 
 
