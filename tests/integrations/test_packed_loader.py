@@ -270,6 +270,13 @@ def test_numbers_that_would_be_lost_raise(key, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["dataset", "table"])
+def test_labels_of_documents_raise(kind, tmp_path):
+    table = table_of({"input_ids": DOCUMENTS, "labels": [1] * len(DOCUMENTS)}, kind)
+    call = lambda: packed_loader(trainer_of(tmp_path, table), 32)
+    check(call, ValueError, "packed_loader: labels must have a number for each token, got 1; leave")
+
+
+@pytest.mark.parametrize("kind", ["dataset", "table"])
 def test_ignored_numbers_are_named(kind, tmp_path):
     count = len(DOCUMENTS)
     columns = {"n_prompt": [1] * count, "row_id": [*range(count)], "num_tokens": [99] * count}

@@ -603,8 +603,8 @@ def test_no_column_is_lost(name, key, is_even):
         *[(key, 1, True) for key in ("source_len", "num_tokens", "prompt_end", "answer_start")],
         *[("importance", 7, True), ("loss_weight", 0.5, True), ("length", np.int64(2), True)],
         *[("length", 3, False), ("num_tokens", 3, False), ("start", 1_700_000_000, False)],
-        *[("id", 1, False), ("token_count", 1, False), ("language_score", 0.9, False)],
-        *[("prompt_size", 1, True), ("mask_until", 2, True), ("image_size", 2, False)],
+        *[("id", 1, False), ("token_count", 1, None), ("language_score", 0.9, None)],
+        *[("prompt_size", 1, True), ("mask_until", 2, True), ("image_size", 2, None)],
         *[("masks", {"loss_mask": [0, 1, 1]}, True), ("parts", [{"start": 0, "end": 2}], True)],
         ("info", {"url": "a", "id": 1, "tags": ["b"]}, False),
         ("messages", [{"role": "user", "content": "c"}], False),
@@ -616,6 +616,13 @@ def test_columns_that_mark_tokens_raise(key, value, is_lost):
     if is_lost:
         with pytest.raises(ValueError, match=f"samples have '{key}'"):
             collator(features)
+    elif is_lost is None:
+        rows = pinfeed.ArrayDataset({"input_ids": np.array([[5, 6, 7]]), key: np.array([value])})
+        for samples in (features, rows.__getitems__([0])):
+            with pytest.warns(
+                UserWarning, match=rf"^DataColl.*: numbers in \['{key}'\] are ignored"
+            ):
+                assert collator(samples)["input_ids"].tolist() == [[5, 6, 7]]
     else:
         assert collator(features)["input_ids"].tolist() == [[5, 6, 7]]
 
@@ -639,6 +646,8 @@ BAD = {
         ValueError, "attention_mask must be 1 for every token, got 0", "padding=False"),
     "another number of masks": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "entry ['loss_mask'] of sample 0: expected length 2 as in ['input_ids'], got 1"),
+    "a label of the text": (lambda: collator_of("DataCollatorWithFlattening")([{"input_ids": [1, 2], "labels": 1}]),
+        ValueError, "DataCollatorWithFlattening: labels must have a number for each token, got 1; leave labels out"),
     "a mask of another length": (lambda: collator_of("DataCollatorForLanguageModeling")([{"input_ids": [1, 2], "loss_mask": [1]}]),
         ValueError, "loss_mask of feature 0: expected 2 numbers"),
     "labels of masked tokens": (lambda: ours.DataCollatorForLanguageModeling(tokenizer_of(mask_token="<extra_id_0>"))([{"input_ids": [1, 2], "labels": [-100, 2]}]),

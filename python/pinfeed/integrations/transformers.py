@@ -92,31 +92,31 @@ def _refuse(function: str, key: str) -> None:
     )
 
 
-def _refuse_others(function: str, sample: Any, supported: Collection[str]) -> None:
-    """Raises ValueError if a sample, or the sources of samples, have numbers for tokens under other keys."""
+def _check_others(function: str, sample: Any, supported: Collection[str]) -> None:
+    """Raises ValueError if a sample, or the sources of samples, have numbers for tokens under other keys.
 
-    def value_of(key: str) -> Any:
-        value = sample[key]
-        return value[0] if isinstance(value, Source) and len(value) else value
-
-    tokens = len(value_of("input_ids"))
-    for key in sample:
-        is_of_tokens = _is_of_tokens(key, value_of(key), tokens)
-        if (is_of_tokens or _WEIGHTS.search(key)) and key not in supported:
+    Warns about other numbers that are neither ids nor lengths.
+    """
+    first = {
+        key: value[0] if isinstance(value, Source) and len(value) else value
+        for key, value in sample.items()
+    }
+    ignored = []
+    for key, value in first.items():
+        is_number = isinstance(value, numbers.Real | np.bool_)
+        if key in supported:
+            if is_number and key != "input_ids":
+                raise ValueError(
+                    f"{function}: {key} must have a number for each token, got {value!r}; leave {key} out, as "
+                    f"dataset.remove_columns([{key!r}]) does, to train on all tokens"
+                )
+        elif _is_of_tokens(key, value, len(first["input_ids"])) or _WEIGHTS.search(key):
             _refuse(function, key)
-
-
-def _warn_of_ignored(sample: Any, supported: Collection[str]) -> None:
-    """Warns about numbers of `packed_loader`'s samples that are neither ids nor lengths."""
-    ignored = [
-        key
-        for key in sample
-        if isinstance(sample[key], numbers.Real | np.bool_)
-        and not (key in supported or _IDS.search(key) or _POSITIONS.search(key))
-    ]
+        elif is_number and not (_IDS.search(key) or _POSITIONS.search(key)):
+            ignored.append(key)
     if ignored:
         warnings.warn(
-            f"packed_loader: numbers in {ignored} are ignored; if the loss depends on them, store a loss_mask "
+            f"{function}: numbers in {ignored} are ignored; if the loss depends on them, store a loss_mask "
             f"or labels for each token instead; dataset.remove_columns({ignored}) ends this warning",
             stacklevel=3,
         )
@@ -570,7 +570,8 @@ class DataCollatorWithFlattening(
     """Concatenates features to shape (1, tokens), like transformers' ``DataCollatorWithFlattening``.
 
     Arguments and batches are the same as in transformers, except that a label is -100 where
-    ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0.
+    ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0. Columns of one number per feature, such as
+    ``score``, are ignored with a warning.
 
     Args:
         return_position_ids: Whether to return ``position_ids``, which restart in each feature.
@@ -620,7 +621,7 @@ class DataCollatorWithFlattening(
         fields = {"input_ids": tokens, "labels": labels}
         fields |= {key: _packed(key, 1) for key in _TOKEN_MASKS if first.get(key) is not None}
         redundant = [key for key in _REDUNDANT if key in first and _is_redundant(features, key)]
-        _refuse_others("DataCollatorWithFlattening", first, ("labels", *fields, *redundant))
+        _check_others("DataCollatorWithFlattening", first, ("labels", *fields, *redundant))
         batch = self._collated(features, first, fields)
         _apply_masks(batch, "DataCollatorWithFlattening")
         return batch
@@ -688,8 +689,7 @@ def packed_loader(
     # Indexing a pyarrow table returns a column, not a sample.
     is_table = hasattr(table, "to_pylist")
     sample = table.slice(0, 1).to_pylist()[0] if is_table else table[0]
-    _refuse_others("packed_loader", sample, known_keys)
-    _warn_of_ignored(sample, known_keys)
+    _check_others("packed_loader", sample, known_keys)
     is_flash = "flash" in str(getattr(trainer.model.config, "_attn_implementation", None))
     pack: Any = functools.partial(Pack, seq_length=seq_length, dtype=torch.int64, flat=is_flash)
     fields = {
