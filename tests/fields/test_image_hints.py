@@ -23,6 +23,7 @@ THREE_GRAYS = np.stack([np.asarray(GRAY)] * 3, -1)
 PALETTE, RGBA = COLOR.convert("P"), COLOR.convert("RGBA")
 CLASSES, DOUBLES = list(PHOTOS.astype(np.int64)), [planes.double() for planes in FLOATS]
 MASK, IS_LIGHT = {"input": "HW", "output": "HW"}, PHOTOS[0, ..., 0] > 99
+CMYK = COLOR.convert("CMYK")
 BITS = PIL.Image.fromarray(IS_LIGHT * np.uint8(255)).convert("1", dither=PIL.Image.Dither.NONE)
 UNIT, BYTES = Image([0.4] * 3, 0.25), Image([0.4] * 3, 0.25, scale=1 / 255)
 BEYOND_1 = "expected values of 0..1, the unit of mean and std for floats, got .* scale=1/255"
@@ -106,6 +107,8 @@ HINTS: Hints = {
     "a mask per class": (by(pinfeed.Mask()), [np.eye(5, dtype=np.uint8)[PHOTOS[0, ..., 0] % 5].transpose(2, 0, 1)],
         [np.eye(5, dtype=np.uint8)[PHOTOS[0, ..., 0] % 5].transpose(2, 0, 1).argmax(0)],
         torch.from_numpy(PHOTOS[:1, ..., 0] % 5).long(), ValueError, r"mask\.argmax\(0\) has the classes of a mask per class"),
+    "a mask per object": (lambda field: Collate({"image": Image(), "masks": field})([{"image": PHOTOS[0], "masks": PHOTOS[:2, ..., 0] > 99}])["masks"].values,
+        pinfeed.Mask(), pinfeed.InstanceMasks(), torch.from_numpy(PHOTOS[:2, ..., 0] > 99).byte(), ValueError, r"InstanceMasks\(\) takes a mask per object"),
     "a volume": (of([np.full((8, 64, 64), 0.5, np.float32)]), Image(), Image(input="THW", output="THW"),
         torch.full((1, 8, 64, 64), 0.5), ValueError, r'for volumes of one channel input="THW", output="THW"$'),
     "clips for patches": (of([PHOTOS]), Patches(2), Patches(2, input="THWC"), Collate(Patches(2, input="THWC"))([PHOTOS]),
@@ -125,6 +128,20 @@ HINTS: Hints = {
     "a gray array for constants of colors": (by(UNIT), [THREE_GRAYS[..., :1]], [np.dstack([THREE_GRAYS[..., :1]] * 3)],
         Collate(UNIT)([THREE_GRAYS]),
         ValueError, r"np\.dstack\(\[gray\] \* 3\), or PIL's .convert\(\"RGB\"\), makes three channels; a single number applies to all channels"),
+    "a gray image of 16 bits for constants of colors": (by(UNIT), [PIL.Image.fromarray(DEEP_GRAY)], [np.dstack([PIL.Image.fromarray(DEEP_GRAY)] * 3)],
+        Collate(UNIT)([np.stack([PHOTOS[1, ..., 0]] * 3, -1)]),
+        ValueError, r"got 1; np\.dstack\(\[gray\] \* 3\) makes three channels; a single number"),
+    "a gray image of floats for constants of colors": (by(UNIT), [PIL.Image.fromarray(FLOATS[1].numpy()[0])], [np.dstack([PIL.Image.fromarray(FLOATS[1].numpy()[0])] * 3)],
+        Collate(UNIT)([np.stack([PHOTOS[1, ..., 0]] * 3, -1)]),
+        ValueError, r"got 1; np\.dstack\(\[gray\] \* 3\) makes three channels; a single number"),
+    "a gray image of 16 bits for patches of colors": (by(Patches(2, 0.5, [0.5] * 3, grid=False)), [PIL.Image.fromarray(DEEP_GRAY)], [np.dstack([PIL.Image.fromarray(DEEP_GRAY)] * 3)],
+        Collate(Patches(2, 0.5, [0.5] * 3, grid=False))([np.stack([PHOTOS[1, ..., 0]] * 3, -1)]),
+        ValueError, r"got 1; np\.dstack\(\[gray\] \* 3\) makes three channels; a single number"),
+    "CMYK for constants of colors": (by(UNIT), [CMYK], [CMYK.convert("RGB")], Collate(UNIT)([np.asarray(CMYK.convert("RGB"))]),
+        ValueError, r'got 4; PIL\'s \.convert\("RGB"\) converts RGBA and CMYK'),
+    "RGBA of 16 bits for constants of colors": (by(UNIT), [np.dstack([DEEP[1], DEEP_GRAY])], [np.dstack([DEEP[1], DEEP_GRAY])[..., :3]],
+        Collate(UNIT)([PHOTOS[1]]),
+        ValueError, r"got 4; image\[\.\.\., :3\] of an RGBA array drops alpha"),
     "a gray image with alpha for constants of colors": (by(UNIT), [GRAY.convert("LA")], [GRAY.convert("LA").convert("RGB")],
         Collate(UNIT)([THREE_GRAYS]),
         ValueError, r'got 2; np\.dstack\(.*\), or PIL\'s \.convert\("RGB"\)'),

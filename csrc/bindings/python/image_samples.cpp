@@ -95,10 +95,15 @@ Scaling::Scaling(const ImageFormat& format, DType dtype, std::int64_t channels,
   for (const Constants* given : {&means, &stds}) {
     if (given->ndim() == 0 || given->size() == channels) continue;
     std::string hint = "a single number applies to all channels";
-    if (given->size() == 3 && channels < 3)
-      hint = "np.dstack([gray] * 3), or PIL's .convert(\"RGB\"), makes three channels; " + hint;
-    if (given->size() == 3 && channels == 4)
-      hint = "image[..., :3], or PIL's .convert(\"RGB\"), drops alpha; RGBA needs four values";
+    const bool are_bytes = dtype == kUint8;  // PIL's convert() clips other values
+    if (given->size() == 3 && channels < 3) {
+      hint = std::string("np.dstack([gray] * 3)") +
+             (are_bytes ? ", or PIL's .convert(\"RGB\")," : "") + " makes three channels; " + hint;
+    }
+    if (given->size() == 3 && channels == 4) {
+      hint = std::string(are_bytes ? "PIL's .convert(\"RGB\") converts RGBA and CMYK; " : "") +
+             "image[..., :3] of an RGBA array drops alpha; RGBA needs four values";
+    }
     throw wrong_value(
         {name}, std::to_string(given->size()) + " channels, one for each value of mean and std",
         std::to_string(channels), hint);
@@ -256,7 +261,10 @@ void Images::require_layout() const {
       hint = "PIL.Image.open(io.BytesIO(data)) reads the bytes of an image file";
     }
     if (axis_count == 2 && samples_.shape().size() == 3) {
-      if (out_.is_integer()) hint = "mask.argmax(0) has the classes of a mask per class";
+      if (out_.is_integer())
+        hint =
+            "mask.argmax(0) has the classes of a mask per class; InstanceMasks() takes a mask "
+            "per object";
       if (samples_.shape().front() == 1) hint = "pass input=\"CHW\", output=\"CHW\", or mask[0]";
       if (samples_.shape().back() == 1)
         hint = "pass input=\"HWC\", output=\"CHW\", or mask[..., 0]";
