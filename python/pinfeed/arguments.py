@@ -126,7 +126,7 @@ def conversion_hint(sample: Any) -> str:
 
 
 def check_plain(value: Any, name: str) -> None:
-    """Raises TypeError if an array, or the first item of a list, has a mask, a unit or other attributes to lose."""
+    """Raises TypeError for an array, or a list of them, with a mask, unit or attributes that would be lost."""
     while type(value) in (list, tuple) and value:
         value, name = value[0], f"{name}[0]"
     if type(value) in PLAIN_ARRAYS or isinstance(value, int | float | str | bytes):
@@ -134,8 +134,8 @@ def check_plain(value: Any, name: str) -> None:
     kind, attributes = type(value).__name__, getattr(value, "__dict__", {})
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
-            f"{name}: expected an array without a mask, which would be lost; pass "
-            ".filled(value), or mask and .data as two arrays"
+            f"{name}: expected an array without a mask, got one with a mask, which would be lost; "
+            "pass .filled(value), or .data and .mask as two arrays"
         )
     if isinstance(value, np.ndarray):
         hint = "np.asarray(a) returns the values only"
@@ -175,7 +175,7 @@ def require_no_table(value: Any, name: str, what: str) -> None:
 
 
 def as_table(value: Any) -> str:
-    """Returns the call that makes a table of something ``x``, such as ``"x.to_table()"``; empty if there is none."""
+    """Returns the call that makes a table of an object ``x``, such as ``"x.to_table()"``; empty if none."""
     is_list = isinstance(value, list | tuple) and len(value) > 0
     one = value[0] if is_list else value
     package, kind = type(one).__module__.partition(".")[0], type(one).__name__
@@ -379,7 +379,7 @@ def checked_number(
 
 
 def checked_range(value: Any, name: str, maximum: float = math.inf) -> tuple[float, float]:
-    """Returns a pair (min, max): positive numbers, or with ``maximum`` numbers from 0 up to it."""
+    """Returns a pair (min, max) of floats, each above 0 or, if ``maximum`` is finite, from 0 to ``maximum``."""
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
         raise TypeError(f"{name} must be a pair (min, max) of numbers, got {value!r}")
     low, high = (checked_number(number, name) for number in value)

@@ -77,7 +77,7 @@ class IndexBatch(Sequence[int]):
 
         A ``Subset``, or a dataset without ``__getitems__``, reads the indices of a batch and returns
         samples without their epoch. DataLoader collates these right away, in the same thread, and
-        holds the indices meanwhile: a batch without references belongs to an earlier loop.
+        holds the indices meanwhile. A batch that nothing else references belongs to an earlier loop.
         """
         reference = getattr(_reads, "batch", None)
         _reads.batch = None

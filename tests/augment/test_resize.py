@@ -343,4 +343,4 @@ def test_bad_samples(view, sizes, words):
 @pytest.mark.processes
 def test_too_little_memory_for_weights_raises():
     printed = run_program("resize_weights_without_memory")
-    assert printed == "Collate: no memory for temporary buffers\n" * 2
+    assert printed == "Collate: no memory for temporary buffers; pass less at once\n" * 2

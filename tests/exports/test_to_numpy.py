@@ -512,7 +512,7 @@ def test_the_padding_side(mask, expected):
     mask = None if mask is None else torch.tensor(mask).bool()
     batch = Padded(torch.arange(6).reshape(2, 3), torch.tensor([1, 2]), mask)
     if expected is None:
-        message = "batch 0: lengths and mask contradict each other; leave one out: Padded(values, lengths)"
+        message = "batch 0: expected a mask that agrees with lengths, got another; leave it out: Padded(values, lengths)"
         check(lambda: to_numpy([batch]), ValueError, message)
     else:
         assert to_numpy([batch]).values.tolist() == expected

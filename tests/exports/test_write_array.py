@@ -219,7 +219,9 @@ def test_the_sources_of_a_mapped_file_can_be_overwritten(tmp_path):
 def test_progress(tmp_path, capsys):
     write_array(tmp_path / "x.npy", [np.zeros(1000)] * 50, progress=True)
     assert "write_array: 100%" in capsys.readouterr().err
-    with pytest.raises(TypeError, match="sample 0: expected a numeric or bool dtype"):
+    with pytest.raises(
+        TypeError, match="sample 0: expected an array or a list of numbers, got NoneType"
+    ):
         write_array(tmp_path / "y.npy", [None], progress=True)
     assert "write_array: 0.00 samples" in capsys.readouterr().err
 

@@ -34,7 +34,7 @@ TYPES = [
     ("x.npy", of(1, 0.5, dtype="u1"), "sample 1: expected numbers that can be cast to uint8, got float64"),
     ("x.npy", of(1, "a"), "sample 1: expected numbers like .*, got str; put numbers and strings into sep"),
     ("x", of([], b"a"), "sample 1: expected numbers like .*, got bytes; .* an empty string is ''"),
-    ("x.npy", of("a"), "batch 0: a .npy file can't hold lists; pass the path of a directory"),
+    ("x.npy", of("a"), "batch 0: expected an array for a .npy file, got a list; pass the path of a directory"),
     ("x", of("a", 1), "sample 1: expected a string like the samples before, got int"),
     ("x", of(np.arange(3), None), "sample 1: expected an array .*, got NoneType; leave such samples out"),
     ("x", of(np.arange(3), object()), "put numbers, strings and objects into separate entries"),

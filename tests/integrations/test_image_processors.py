@@ -214,17 +214,17 @@ def refused(family, **settings):
 BAD = {
     "another view": (lambda: pinfeed.Image.from_processor(processor_of("ViT"), augment=pinfeed.augment.RandomHorizontalFlip()), TypeError, "augment follows from the processor", "write the field as Image(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), augment=Resize((224, 224))) with another augment"),
     "another kind": (lambda: pinfeed.Image.from_processor(object()), TypeError, "ViTImageProcessor", "got object"),
-    "lanczos": (refused("ViT", resample=1), ValueError, "ViTImageProcessor has resample=", "bicubic"),
-    "a crop that pads": (lambda: pinfeed.Image.from_processor(processor_of("CLIP", "Pil", size={"shortest_edge": 20})), ValueError, "has crop_size=", "crops of at most size="),
-    "a size to fit into": (refused("ViT", size={"max_height": 20, "max_width": 30}), ValueError, "has size=", "shortest_edge"),
-    "crops of whole images": (refused("CLIP", do_resize=False), ValueError, "has do_resize=False"),
+    "lanczos": (refused("ViT", resample=1), ValueError, "resample of ViTImageProcessor must be", "bicubic"),
+    "a crop that pads": (lambda: pinfeed.Image.from_processor(processor_of("CLIP", "Pil", size={"shortest_edge": 20})), ValueError, "crop_size of", "crops of at most size="),
+    "a size to fit into": (refused("ViT", size={"max_height": 20, "max_width": 30}), ValueError, "size of ViTImageProcessor must be", "shortest_edge"),
+    "crops of whole images": (refused("CLIP", do_resize=False), ValueError, "do_resize of", "got False"),
     "another library": (lambda: pinfeed.augment.CenterCrop(4, like="jax"), ValueError, "CenterCrop: like must be one of", "got 'jax'"),
     "rounding of another": (lambda: pinfeed.augment.Resize(4, like=None), ValueError, "Resize: like must be one of", "got None"),
-    "colors that change places": (refused("ViT", do_flip_channel_order=True), ValueError, "ViTImageProcessor has do_flip_channel_order=True"),
-    "channels last": (refused("ViT", data_format="channels_last"), ValueError, "ViTImageProcessor has data_format="),
+    "colors that change places": (refused("ViT", do_flip_channel_order=True), ValueError, "do_flip_channel_order of ViTImageProcessor must be", "got True"),
+    "channels last": (refused("ViT", data_format="channels_last"), ValueError, "data_format of ViTImageProcessor must be"),
     "masks of another kind": (lambda: pinfeed.Mask.from_processor(processor_of("ViT")), TypeError, "must be one of SegformerImageProcessor, or have one", "got ViTImageProcessor"),
     "labels that are reduced, and another fill": (lambda: pinfeed.Mask(reduce_labels=True, fill=0), ValueError, "Mask: fill must be 255"),
-    "padding to a size": (refused("Detr", pad_size={"height": 9, "width": 9}), ValueError, "has pad_size="),
+    "padding to a size": (refused("Detr", pad_size={"height": 9, "width": 9}), ValueError, "pad_size of"),
 }  # fmt: skip
 
 

@@ -276,7 +276,7 @@ ARRAYS = [
     ({"x": LABELS, "y": LABELS[:3]}, ValueError, "same length"),
     ({"x": "text.npy"}, FileNotFoundError, "text.npy"),
     (3, TypeError, "expected an ndarray"),
-    (np.ma.array([1, 2], mask=[0, 1]), TypeError, "without a mask, which would be lost"),
+    (np.ma.array([1, 2], mask=[0, 1]), TypeError, "got one with a mask, which would be lost"),
     (LABELS[:0], ValueError, "from_numpy: arrays must have at least one row, got none"),
     (Subset(LABELS, []), ValueError, "must have at least one row, got a Subset of no indices"),
 ]

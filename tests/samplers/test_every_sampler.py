@@ -662,8 +662,8 @@ def test_types_of_columns(make, tmp_path):
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
-        ([], ValueError, "must not be empty"),
-        (np.empty(0, np.int32), ValueError, "must not be empty"),
+        ([], ValueError, "must have one item per sample, got none"),
+        (np.empty(0, np.int32), ValueError, "must have one item per sample, got none"),
         (np.ones((1, 2), int), ValueError, r"must be 1-D, got shape \(1, 2\)"),
         (5, ValueError, r"must be 1-D, got shape \(\)"),
         (torch.ones(2, dtype=torch.bfloat16), TypeError, r"1-D \w+ in CPU memory"),

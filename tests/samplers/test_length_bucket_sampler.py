@@ -328,7 +328,7 @@ def test_limits_beyond_64_bits(shuffle, max_tokens):
         ({"batch_size": None}, ValueError, "batch_size, max_tokens or both must be given"),
         ({"max_tokens": 0}, ValueError, "max_tokens must be at least 1, got 0"),
         ({"max_tokens": 9.5}, TypeError, r"max_tokens must be an integer, got 9\.5"),
-        ({"max_tokens": 2}, ValueError, "sample 0 takes 3 tokens, more than max_tokens=2; raise max_tokens, cut samples with max_"),
+        ({"max_tokens": 2}, ValueError, "sample 0: expected at most max_tokens=2 tokens, got 3; raise max_tokens, cut samples with max_"),
         ({"bucket_batches": 0}, ValueError, "bucket_batches must be at least 1, got 0"),
         ({"lengths": [3, 1, -2, -5]}, ValueError, r"from 0 to \d+, got -2 at index 2"),
         ({"lengths": np.array([1, 2**63], "u8")}, ValueError, rf"got {2**63} at index 1"),

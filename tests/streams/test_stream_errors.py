@@ -351,7 +351,7 @@ def test_texts_are_samples(folder):
 
 
 def test_a_function_without_a_result():
-    with pytest.raises(TypeError, match="must return or yield samples, but returned None"):
+    with pytest.raises(TypeError, match="must return or yield samples, got None"):
         list(StreamDataset([1], open_shard=lambda _: None))
 
 

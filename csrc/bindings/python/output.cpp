@@ -97,7 +97,7 @@ Output make_output(const OutputRequest& request, const Shape& shape, DType dtype
 }
 
 void raise_no_memory(const std::string& function, const std::string& purpose) {
-  throw Problem(PyExc_MemoryError, {function}, "no memory for " + purpose, "", "");
+  throw Problem(PyExc_MemoryError, {function}, "no memory for " + purpose, "", "pass less at once");
 }
 
 void check_no_overlap(const Output& output, std::size_t bytes, const Extent& source,

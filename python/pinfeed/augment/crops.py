@@ -32,7 +32,7 @@ class RandomCrop(Crop):
             for both. With `pinfeed.Image`'s ``pad_value``, smaller images stay whole and are padded
             to the size of the batch.
         padding: Pixels to add before the crop: one number for all sides, a pair (left and right, top and
-            bottom), or (left, top, right, bottom).
+            bottom), or (left, top, right, bottom). None: no pixels.
         pad_if_needed: Whether to pad images smaller than ``size``, on both sides.
         fill: Value of added pixels with ``padding_mode="constant"``, in the image's own units: one
             number or one per channel. They are normalized like the image.
@@ -178,7 +178,7 @@ class RandomIoUCrop(Crop):
 
     Args:
         min_scale: Minimum height and width of a crop, as fractions of the image's.
-        max_scale: Maximum height and width of a crop.
+        max_scale: Maximum height and width of a crop, as fractions of the image's.
         min_aspect_ratio: Minimum ratio of width to height.
         max_aspect_ratio: Maximum ratio of width to height.
         sampler_options: Overlaps to draw from; 1 keeps the whole image. None: 0, 0.1, 0.3, 0.5, 0.7,
@@ -243,7 +243,7 @@ class RandomIoUCrop(Crop):
 
 
 class RandomZoomOut(Crop):
-    """Places the image on a larger canvas with probability ``p`` (SSD's zoom-out).
+    """Places the image at a random position of a larger canvas, with probability ``p`` (SSD's zoom-out).
 
     Args:
         fill: Value of added pixels, as in `RandomCrop`.

@@ -108,9 +108,9 @@ class _Settings:
         return bool(self[key])
 
     def refuse(self, setting: str, expected: str) -> None:
-        raise ValueError(
-            f"{self._field}: {self._kind} has {setting}={self[setting]!r}; supported: {expected}"
-        )
+        wrong = f"{setting} of {self._kind} must be {expected}, got {self[setting]!r}"
+        fix = f"write the arguments of {self._field} yourself"
+        raise ValueError(f"{self._field}: {wrong}; {fix}")
 
     def values(self) -> dict[str, Any]:
         """Returns the arguments for values: mean, std and scale."""

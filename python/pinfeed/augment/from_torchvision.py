@@ -55,7 +55,7 @@ _rests = weakref.WeakSet[Any]()
 
 
 class _NotFused(Exception):
-    """The reason why an `Image` can't do a transform, its position, and a better hint than moving it."""
+    """Why an `Image` can't do a transform, the transform's index, and the fix, unless that is to move it."""
 
     def __init__(self, why: str, fix: str = "", index: int = 0) -> None:
         super().__init__(why)

@@ -128,7 +128,7 @@ class Compose(Geometry):
             )
         for step in _halves(self.steps)[1]:
             if step.around_boxes:
-                raise ValueError(f"Compose: {step} must come before {resizes[0]}, got it after")
+                raise ValueError(f"Compose: {step} must come before {resizes[0]}; put it first")
         for steps in _halves(self.steps):
             for before, crop in pairwise(step for step in steps if isinstance(step, Crop)):
                 if crop.may_pad(before.fixed_size):

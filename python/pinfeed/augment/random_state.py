@@ -112,9 +112,9 @@ class CollateRandomState:
         The epoch is over when its first sample comes again after a whole dataset of samples. An
         earlier repetition means that a loop stopped early, or that samples are drawn with replacement.
         If a `Collate` serves several datasets, the longest is watched. If the dataset length is
-        unknown, as with a ``Subset``, and `set_epoch` was never called, it warns when the first sample
-        and one of a later batch have both come again, or the first batch in another order: an epoch
-        of one batch. A batch repeated as it was is not an epoch.
+        unknown, as with a ``Subset``, and `set_epoch` was never called, it warns in two cases: the first
+        sample and one of a later batch have both come again; or the first batch comes again in another
+        order, so it is a whole epoch. A batch that comes again in the same order is not one.
         """
         if self._integers is None:
             return

@@ -34,7 +34,7 @@ class Resize(Resizing):
         size: Height and width in pixels; or one number, the length of the shorter edge, which keeps the
             aspect ratio. None: the longer edge becomes ``max_size``.
         max_size: Maximum length of the longer edge, if ``size`` is one number. The shorter edge can then be
-            shorter than ``size``.
+            shorter than ``size``. None: no limit.
         like: Rounding of the shorter edge where ``max_size`` applies: ``"torchvision"`` rounds it down,
             ``"transformers"`` to the nearest integer.
 
@@ -131,7 +131,7 @@ class RandomShortestSize(Resizing):
 
     Args:
         min_size: Length of the shorter edge in pixels: one number, or several to draw from.
-        max_size: Maximum length of the longer edge. The shorter edge can then be shorter than ``min_size``.
+        max_size: Maximum length of the longer edge; the shorter can then be below ``min_size``. None: no limit.
 
     Example:
         >>> view = pinfeed.augment.RandomShortestSize((48, 64), max_size=80)

@@ -54,7 +54,7 @@ class Comparison:
             lengths: Lengths of the samples of the entry in a batch.
             other: Lengths of the samples of the other entry.
             name: Name of the entry in messages.
-            samples_of: Returns the samples of the entry under a key; None if lengths are those before a cut.
+            samples_of: Function that returns the samples under a key. None: nothing has cut ``lengths``.
         """
         if self.are_same and not torch.equal(lengths, other):
             problem = self._problem(lengths, other, name)

@@ -256,7 +256,7 @@ def _drops(key: Any, labels: Sequence[Any]) -> str:
 
 
 def _items(batch: Any) -> list[Any]:
-    """Returns the batches of the items of lists, which have one length; empty for anything else."""
+    """Returns the batch of each position, if samples are lists of one length; empty for anything else."""
     is_list = isinstance(batch, list) and not any(isinstance(item, str | bytes) for item in batch)
     return batch if is_list else []
 

@@ -485,7 +485,7 @@ def _child_fields(fields: Any, node: Any, name: str, owner: str) -> list[Any]:
 
 
 def _difference(fields: Any, node: Any, name: str, owner: str) -> Problem:
-    """Returns the difference between fields and their container; arguments are as above."""
+    """Returns the difference between fields and their container; arguments are as in `_child_fields`."""
     mirrors = f"fields must mirror the structure of {owner}"
     field_steps, steps = ([step for step, _ in children(container)] for container in (fields, node))
     is_one_a_dict = isinstance(fields, Mapping) != isinstance(node, Mapping)

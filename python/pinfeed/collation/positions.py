@@ -58,7 +58,7 @@ def find_positions(
         arrays: Arrays of the entry, one for each image.
         sizes: Height and width of each image.
         image: Argument of the field in hints.
-        moves_fractions: Whether the images are not only resized, so that coordinates in fractions change too.
+        moves_fractions: Whether images are cropped or flipped, which changes coordinates in fractions too.
         is_named: Whether a name of points is on the path, as in ``["landmarks"]["nose"]``.
     """
     kinds = {(array.ndim, array.shape[-1]) for array in arrays if array.size}
@@ -138,7 +138,7 @@ def _boxes(
 
 
 def _chance(rows: Any, limits: Any, name: str) -> float:
-    """Returns the probability that all rows fit by chance: with their last half exchanged at random."""
+    """Returns the probability that all rows fit by chance, estimated from rows with another row's last half."""
     both = np.unique(np.concatenate([rows, limits], axis=1), axis=0)
     rows, limits, half = both[:, :-2], both[:, -2:], rows.shape[1] // 2
     fitting = 0.0

@@ -83,8 +83,8 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
     resizes, and has no field. If the geometry is random, boxes, points and class masks whose field
-    doesn't transform them raise too, because they can't be transformed later. If it isn't random, boxes and
-    points cause a warning.
+    doesn't transform them raise too, because they can't be transformed later. If the geometry is fixed, such
+    boxes and points cause a warning.
 
     Args:
         fields: Fields of the `Collate`.
@@ -211,7 +211,7 @@ def _classes(entry: FieldEntry, field: Image, is_beside: bool = True) -> set[Any
 
 
 def _are_many_classes(codes: Any, key: str) -> bool:
-    """Whether more values than usual classes are neighbors like classes, not like brightness."""
+    """Whether many values look like classes: most neighbors are equal, and the others are far apart."""
     left, right = codes[:, :-1], codes[:, 1:]
     inner = (left != 0) & (left != 255)
     steps = np.abs(left - right)[left != right]
@@ -240,7 +240,7 @@ def _is_named(key: str) -> bool:
 
 
 def _can_be_positions(entry: FieldEntry) -> bool:
-    """Whether values decide what an entry is; under a name of boxes, those of rows of four corners."""
+    """Whether to judge an entry by its values: without a known name, or with rows of 8 named like boxes."""
     if not _is_named(entry.key):
         return True
     return has_name(entry.key, _BOXES) and np.shape(_numbers(entry.value))[-1:] == (8,)

@@ -80,7 +80,7 @@ class Run:
 
     @property
     def steady(self) -> list[Batch]:
-        """The batches after the first ones, in whole units if possible."""
+        """The batches after the first ``ahead``: a multiple of ``unit``, if there are enough."""
         count, workers = len(self.batches), max(1, self.settings.workers)
         first = max(0, min(self.ahead, count - workers))
         unit = self.unit if count - first >= self.unit else workers
@@ -332,7 +332,7 @@ class LoaderCopy:
                 return
         if not batches:
             wrong = "loader must yield at least one batch, got none"
-            hint = "its dataset or its sampler is empty, or drop_last drops all samples"
+            hint = "check whether its dataset or sampler is empty, or drop_last drops all samples"
             raise ValueError(Problem("diagnose", wrong, hint=hint))
         wrong = "loader must be iterable several times, but the second time it had no batch"
         hint = "create a new iterator in the __iter__ of its dataset or sampler"

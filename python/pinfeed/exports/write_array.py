@@ -43,8 +43,8 @@ def write_array(
     """Writes samples to memory-mappable files, and returns them opened.
 
     Use it once to convert a folder of images, or a tokenized corpus. About a megabyte of samples, or one
-    larger sample, is in memory at a time. The file appears when it is complete and synced to disk; until then, and if
-    anything fails, an earlier file stays.
+    larger sample, is in memory at a time. An earlier file stays until the new one is complete and synced
+    to disk, and if anything fails.
 
     Args:
         path: A path that ends in .npy is written as one file, for samples of one shape. Any other path

@@ -126,9 +126,9 @@ def require_inside(
 ) -> None:
     """Raises ValueError for boxes that are outside their images, but inside in another format.
 
-    Good annotations have some boxes that extend beyond their image. So it raises only if all or nearly all
-    boxes of the first batches are inside in another format, and a box is far outside or enough boxes extend
-    beyond their images in this one.
+    Good annotations have some boxes that extend beyond their image. So it raises only on two conditions: in
+    ``format``, a box of the first batches is far outside, or enough boxes extend beyond their images; and in
+    another format, (nearly) all of them are inside.
 
     Args:
         corners: Boxes as x1, y1, x2, y2, float64 of shape (n, 4).

@@ -186,10 +186,9 @@ class Field(ABC):
         """Converts an entry that is already batched, as `DeviceLoader` does.
 
         By default, raises TypeError. On the CPU, the values must be the same as from `collate`; on other
-        devices they should be. `Image` accepts uint8 tensors of shape (N, H, W, C), or in the layout of its
-        ``input``. `Pad`
-        accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so as ``Tensor.to``
-        does, so integers that don't fit wrap.
+        devices they should be. `Image` accepts uint8 tensors, in the layout of its ``input`` or else of shape
+        (N, H, W, C). `Pad` accepts a `JaggedBatch` of tensors. `Stack` casts a tensor; on devices it does so
+        as ``Tensor.to`` does, so integers that don't fit wrap.
 
         Args:
             batch: Batch of this entry, on any device.

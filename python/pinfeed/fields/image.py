@@ -62,8 +62,8 @@ class Image(Field):
 
     Every value becomes ``(x * scale - mean) / std``; see `pinfeed.functional.normalize` for the exact
     arithmetic. Samples are images, masks or clips: ndarrays, tensors or PIL images of uint8, uint16,
-    int16, float16, bfloat16 or float32, with any strides; for an integer ``dtype``, of bool or integers that
-    it can hold.
+    int16, float16, bfloat16 or float32, with any strides. If ``dtype`` is an integer dtype, samples are
+    bools, or integers that it can hold.
 
     Args:
         mean: Number or one per channel, in units of ``x * scale``. None is 0.
@@ -98,8 +98,8 @@ class Image(Field):
         interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
             list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
             as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
-            ``"bilinear"``. Required to resize images of one channel that may be masks: without mean and std,
-            and with ``dtype=torch.uint8`` or, for ``input="HW"``, with ``scale=1`` or an output without C.
+            ``"bilinear"``. Required to resize images of one channel that may be masks: mean and std are None,
+            and ``dtype`` is torch.uint8; or ``input`` is ``"HW"``, and ``scale`` is 1 or ``output`` has no C.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, as by
             ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32.
             ``torch.float32``: bytes aren't rounded before normalization.

@@ -46,8 +46,8 @@ class Jagged(Field):
         TypeError: If ``dtype`` is not a dtype, ``offsets`` not a key, or ``max_length`` not an integer.
             When samples are collated: if dtypes differ.
         ValueError: If ``side`` is invalid or ``max_length`` less than 1. When samples are collated: if shapes
-            differ beyond axis 0, or edges have shape (2, E). It recognizes edges by their key; `Collate` warns
-            about other entries that look like edges.
+            differ beyond axis 0, or edges have shape (2, E). `Jagged` recognizes edges by their key; `Collate`
+            warns about other entries that look like edges.
 
     Example:
         >>> samples = [np.zeros((2, 4), np.float32), np.zeros((0, 4), np.float32)]

@@ -43,7 +43,7 @@ class Pack(Field):
     that key, a tuple of strings under each of those keys. A *segment* is a document, or the padding of a row.
 
     Args:
-        seq_length: Length of a row, the same as the PackSampler's, or None.
+        seq_length: Tokens per row, the same number as the PackSampler's. None: one row of all tokens.
         pad_value: Padding value.
         first_token: Value that overwrites the first token of each document. For labels, pass the loss's
             ignore index, so that no document predicts the start of the next.

@@ -46,8 +46,8 @@ class Stack(Field):
 
     This is the default field. Other types are handled by torch's ``default_collate``: strings become
     a list. Types that carry more than their values, such as a mask, a unit, column names or a box
-    format, raise TypeError. A tensor subclass keeps its class if it stacks its attributes. Attributes
-    that you set on a plain tensor are lost, as with ``torch.stack``.
+    format, raise TypeError. A tensor subclass keeps its class if ``torch.stack`` of it keeps the attributes.
+    Attributes that you set on a plain tensor are lost, as with ``torch.stack``.
 
     Args:
         dtype: Dtype of the batch, if not the samples' own. ``torch.can_cast`` must allow the cast; values
@@ -292,7 +292,7 @@ def _is_its_values(value: Any, is_part: bool) -> bool:
 def _carries(batch: Any, sample: Any) -> bool:
     """Whether a batch has the attributes of a sample that is a tensor subclass.
 
-    Such a class stacks tensor attributes; other attributes must be equal in all samples.
+    Values of tensor attributes may differ, because such a class stacks them; all others must be equal.
     """
     if type(sample) in _PLAIN or not isinstance(sample, torch.Tensor):
         return True

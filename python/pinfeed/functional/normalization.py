@@ -160,7 +160,7 @@ class Normalization:
     def _problem_with(self, image: Any) -> tuple[str | None, bool]:
         """Returns what is wrong with the unit of an image, and whether darkness can't explain it.
 
-        None: other images must show it, because this one is dark.
+        The problem is empty if the unit fits, and None if this image is too dark to tell.
         """
         scale, of = abs(self.factor), f"scale={self.factor:.3g}"
         kind = str(getattr(image, "dtype", "uint8")).removeprefix("torch.")  # PIL images have none

@@ -132,7 +132,7 @@ class JaggedBatch(NamedTuple):
         return [self.values[i:j] for i, j in itertools.pairwise(offsets)]
 
     def _offsets(self, function: str, length: float) -> list[int]:
-        """Returns the offsets as a list; raises unless they are integers from 0 to ``length`` that don't decrease."""
+        """Returns the offsets as a list; raises unless they are non-decreasing integers, 0 to ``length``."""
         offsets = self.offsets.tolist() if hasattr(self.offsets, "tolist") else None
         if not isinstance(offsets, list) or {*map(type, offsets)} - {int}:
             got = getattr(self.offsets, "dtype", type(self.offsets).__name__)

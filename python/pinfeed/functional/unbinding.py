@@ -25,8 +25,8 @@ def unbind(batch: Any) -> list[Any]:
     Args:
         batch: Batch of B samples: an array with a batch axis, a `JaggedBatch`, a `Padded` with lengths, or
             a dict, tuple, NamedTuple, dataclass or list of these. A list inside the batch either is part of
-            its structure, or has one item per sample, such as the strings of `Keep`. Which of the two is
-            decided by the number of samples of the other entries.
+            its structure, or has one item per sample, such as the strings of `Keep`. The number of samples
+            of the other entries decides which.
 
     Returns:
         List of B samples. Their arrays share the memory of the batch; tuples become lists.
@@ -58,12 +58,12 @@ def unbind(batch: Any) -> list[Any]:
     if others or number > 1:
         _refuse_ambiguity(batch, "", readings)
     if count is None:
-        raise ValueError("unbind: batch is empty, so its number of samples is unknown")
+        raise ValueError("unbind: batch must contain an array or a list of samples, got neither")
     return _samples(batch, count)
 
 
 def _readings_of(node: Any) -> _Readings:
-    """Returns the readings of a batch or a part of one."""
+    """Returns the readings of a batch or a part: ways to take its lists, as samples or as structure."""
     if isinstance(node, JaggedBatch):
         return {len(node.offsets) - 1: 1}
     if isinstance(node, Padded):
@@ -79,7 +79,7 @@ def _readings_of(node: Any) -> _Readings:
 
 
 def _readings_of_structure(node: Any) -> _Readings:
-    """Returns the readings of a container as a structure of the samples."""
+    """Returns the readings of a container taken as structure: each of its parts has all samples."""
     readings: _Readings = {None: 1}
     for part in parts(node):
         before, readings = readings, {}

@@ -30,7 +30,7 @@ class ResumeLoaders(_Callback):  # type: ignore[misc] # Any, where Lightning is 
     - **Learning-rate schedules:** Lightning loads no state if ``trainer.estimated_stepping_batches`` was
       read before the fit.
     - **Loaders without a length,** such as streams: Lightning prefetches a batch, and saves the state after
-      it.
+      it, so a resumed run skips this batch.
     - **Finished epochs:** Lightning loads no state, so a stream's next epoch is epoch 0.
     - **Another batch size or rank count:** Lightning restores a wrong number of batches. The callback
       corrects it for loaders with a pinfeed sampler.

@@ -123,7 +123,7 @@ def _check_others(function: str, sample: Any, supported: Collection[str]) -> Non
 
 
 def _is_of_tokens(key: str, value: Any, tokens: int) -> bool:
-    """Whether a value of a sample, or one inside a struct, has numbers for tokens or is a position among them."""
+    """Whether a value of a sample, or one in a struct, has numbers for tokens or is a position among them."""
     if isinstance(value, numbers.Real):
         # A position behind the last token, such as the sample's own length, leaves none out.
         return _POSITIONS.search(key) is not None and value < tokens
@@ -637,15 +637,15 @@ def packed_loader(
 ) -> DataLoader[Any]:
     """Creates a training loader of packed rows for a ``Trainer``, or TRL's ``SFTTrainer``.
 
-    Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other, with sliding
-    windows neither: transformers derives the attention mask from ``position_ids``. With flash attention, all
+    Batches have ``per_device_train_batch_size`` rows. Documents don't attend to each other, not even with
+    sliding windows: transformers derives the attention mask from ``position_ids``. With flash attention, all
     rows are concatenated, and the batch has ``cu_seq_lens_q`` and the kernel's other arguments.
 
     Labels are the dataset's ``labels`` or, without this column, the tokens. They are -100 at the first
     token of each document, and where ``completion_mask``, ``assistant_masks`` or ``loss_mask`` is 0 (except
-    ``completion_mask`` under TRL's ``completion_only_loss=False``). Of the other columns,
-    strings and ids are ignored. Lists of numbers, and numbers that can affect the loss, such as
-    ``prompt_len`` and ``weight``, raise ValueError. All other numbers are ignored with a warning.
+    ``completion_mask`` under TRL's ``completion_only_loss=False``). Of the other columns, strings and ids are
+    ignored. Lists of numbers, and numbers that can affect the loss, such as ``prompt_len`` and ``weight``,
+    raise ValueError. All other numbers are ignored with a warning.
 
     Each epoch has its own rows. The loader splits the rows over ranks, so don't pass it to
     ``accelerator.prepare``. A resumed run continues with the remaining rows.

@@ -94,9 +94,8 @@ def from_numpy(
         **dataloader_options: Options of the DataLoader, such as ``num_workers`` or ``pin_memory``.
 
     Ranks share the rows: each gets the same number of batches, of the same sizes. If the last rows
-    don't divide evenly, at most ``world_size - 1`` rows are repeated. Each loop increases the epoch, so
-    begin the same number of loops in each process, or call ``loader.set_epoch(epoch)``
-    before each.
+    don't divide evenly, at most ``world_size - 1`` rows are repeated. Each loop increases the epoch, so begin
+    the same number of loops in each process, or call ``loader.set_epoch(epoch)`` before each loop.
 
     To resume within an epoch, save ``loader.state_dict()``, which counts the batches that the loop
     received, regardless of prefetching. After ``loader.load_state_dict`` the next loop yields the

@@ -145,7 +145,7 @@ class Prefetcher:
             raise
 
     def supersede(self, cause: str) -> None:
-        """Closes this because of another use of the loader; waits until the thread has left it."""
+        """Closes because of another use of the loader; waits until the thread no longer uses the loader."""
         if not self.is_closed:
             self._superseded_by = cause
         self.close(None)

@@ -146,7 +146,7 @@ class EpochSampler(Sampler[Any]):
                 batch into equal parts.
         """
         if is_accelerate_in_charge():
-            raise AttributeError(f"{self._name}: batches differ in size")
+            raise AttributeError(f"{self._name}: batches differ in size; leave out split_batches")
         return None
 
     @property
@@ -175,8 +175,8 @@ class EpochSampler(Sampler[Any]):
 
         The next pass starts at the beginning of the epoch or, if a state of this epoch was loaded, at the
         state's position. A running pass keeps its epoch, and `state_dict` describes it until it ends.
-        If you set the epoch of the running pass itself, the next pass repeats it only if the loop doesn't
-        continue.
+        Setting the epoch of the running pass has an effect only if its loop takes no further batch: the next
+        pass then repeats this epoch.
 
         Args:
             epoch: Non-negative integer, the same on all ranks.
@@ -292,7 +292,7 @@ class EpochSampler(Sampler[Any]):
         if start > units:
             raise ValueError(
                 f"{self._name}: state['consumed'] must be at most {units}, the size of epoch {epoch}, "
-                f"got {start}"
+                f"got {start}; load an unchanged result of state_dict()"
             )
         finished = bool(loaded["finished"])
         is_over = finished or self.steps(epoch, start) == 0
@@ -412,7 +412,7 @@ def checked_column(
         hint = "; convert one-hot labels with .argmax(1)" if is_one_hot else ""
         raise ValueError(f"{name} must be 1-D, got shape {array.shape}{hint}")
     if array.size == 0:
-        raise ValueError(f"{name} must not be empty: expected one per sample, got none")
+        raise ValueError(f"{name} must have one item per sample, got none")
     if array.dtype.kind not in {"integers": "iu", "numbers": "biuf"}.get(kind, array.dtype.kind):
         raise TypeError(f"{name} must be {kind}, got dtype {array.dtype}")
     return array

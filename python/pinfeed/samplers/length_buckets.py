@@ -37,8 +37,8 @@ class LengthBucketSampler(EpochSampler):
     time.
 
     In each step, all ranks get batches of similar lengths. This is guaranteed if the number of ranks
-    divides 48; in epochs of fewer than 1,536 batches, if it divides 24; in epochs of fewer than 768, if it
-    divides 8. All ranks get the same number of batches: if the last step has too few, it repeats batches of
+    divides 48, 24 or 8: 48 if an epoch has at least 1,536 batches over all ranks, 24 if it has at least 768,
+    else 8. All ranks get the same number of batches: if the last step has too few, it repeats batches of
     the step before or, with ``drop_last``, is dropped.
 
     Args:
@@ -131,9 +131,9 @@ class LengthBucketSampler(EpochSampler):
         if self.max_tokens is not None and self._padded_lengths.max() > self.max_tokens:
             index = int(self._padded_lengths.argmax())
             raise ValueError(
-                f"{name}: sample {index} takes {self._padded_lengths[index]} tokens, more than "
-                f"max_tokens={self.max_tokens}; raise max_tokens, cut samples with max_length=, or "
-                "drop them"
+                f"{name}: sample {index}: expected at most max_tokens={self.max_tokens} tokens, got "
+                f"{self._padded_lengths[index]}; raise max_tokens, cut samples with max_length=, or "
+                "leave long ones out"
             )
 
     @property

@@ -154,8 +154,8 @@ class ConcatArray(Source):
         """
         if not self.is_ragged:
             raise TypeError(
-                "ConcatArray: lengths needs parts that are RaggedArrays, got arrays, whose samples have "
-                "one length"
+                "ConcatArray: parts must be RaggedArrays to have lengths, got arrays, whose samples have "
+                "one length; leave lengths out"
             )
         return np.concatenate([part.lengths for part in self._parts])
 

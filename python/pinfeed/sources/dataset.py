@@ -338,7 +338,7 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     number of threads may read the wrapper at once, if the wrapped dataset allows that.
 
     Args:
-        dataset: Any map-style dataset. Its ``__getitems__`` is used if it has one.
+        dataset: Any map-style dataset; others raise TypeError. Its ``__getitems__`` is used if it has one.
 
     Example:
         >>> photos = [np.zeros((height, 40, 3), np.uint8) for height in (32, 48, 64)]

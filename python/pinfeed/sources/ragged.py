@@ -70,8 +70,8 @@ class RaggedArray(Source):
       are integers, and a mask is one bool per sequence, in a list, an ndarray or a tensor.
 
     Attributes:
-        documents: The sequence that each piece belongs to, int64, if `split` created the array;
-            otherwise None.
+        documents: Number of the original sequence of each piece, int64 of shape (pieces,), if `split`
+            created the array; otherwise None.
 
     Raises:
         TypeError: If values or offsets are not arrays, or have another dtype.
@@ -301,7 +301,7 @@ class RaggedArray(Source):
 
         Returns:
             The pieces, as a RaggedArray; with an overlap, as a source for `ArrayDataset` without ``values``
-            and ``offsets``. Both have `lengths` and `documents` (the sequence that each piece belongs to).
+            and ``offsets``. Both have `lengths` and `documents` (the number of each piece's sequence).
 
         Raises:
             TypeError: If an argument is not an integer, or the sequences are strings.

@@ -81,8 +81,8 @@ class Source(ABC):
         """Copies all samples, which must have one shape, into one array."""
         if self.is_ragged:
             raise TypeError(
-                f"{type(self).__name__}: sequences of different lengths can't be one ndarray; pad them "
-                "with pinfeed.functional.pad, or use values and offsets of a RaggedArray"
+                f"{type(self).__name__}: sequences must have one length for one ndarray, got several; pad "
+                "them with pinfeed.functional.pad, or use values and offsets of a RaggedArray"
             )
         rows, _, indices = self.select(np.arange(len(self)))
         name, threads = type(self).__name__, get_num_threads()
@@ -309,7 +309,7 @@ class SourceSubset(Source):
 
     @property
     def documents(self) -> npt.NDArray[np.int64]:
-        """For pieces of sequences: the sequence that each piece belongs to."""
+        """For pieces of sequences: the number of each piece's sequence, int64."""
         return self._source.documents[self._order.array]  # type: ignore[attr-defined]
 
     @override

@@ -288,9 +288,9 @@ def _opened(function: Any, *arguments: Any) -> Any:
     try:
         samples = function(*arguments)
     except StopIteration as error:  # for example from next(); it would end the stream
-        raise RuntimeError(f"{function!r} raised StopIteration") from error
+        raise RuntimeError(f"StreamDataset: {function!r} raised StopIteration") from error
     if samples is None:
-        raise TypeError(f"{function!r} must return or yield samples, but returned None")
+        raise TypeError(f"StreamDataset: {function!r} must return or yield samples, got None")
     return samples
 
 

@@ -69,8 +69,8 @@ class StreamDataset(IterableDataset[Any]):
     **Shards.** If there is at least one shard for each worker of all ranks, each worker reads whole shards.
     Provide several per worker, because some workers read one shard more than others. With fewer shards or
     none, every worker reads the whole source, and each of n workers yields every n-th sample. With
-    ``uneven="drop"`` or ``"repeat"``, every rank reads all shards, which only its own workers divide, and each
-    of n ranks yields every n-th sample. All ranks need the same number of workers.
+    ``uneven="drop"`` or ``"repeat"``, every rank reads all shards, divides them among its own workers, and,
+    as one of n ranks, yields every n-th sample. All ranks need the same number of workers.
 
     All workers must see the same shards in the same order, so sort directory listings. The order of
     samples depends on the rank and worker counts.

@@ -51,7 +51,7 @@ class BatchWriter:
         function: Prefix of messages.
         files: The output files; None: memory.
         limit: Maximum number of samples.
-        planned: Number of batches of the loader, if all but the last have one size.
+        planned: Number of batches of the loader, if all but the last have one size; None: unknown.
         dtype: Dtype of all numbers, or a dict of dtypes by entry name.
         may_be_alike: Whether sequences in files become an array if all have one length, except if they
             are the only entry.
@@ -114,8 +114,8 @@ class BatchWriter:
         self._flush()
         if self._batches == 0:
             raise ValueError(
-                f"{self._function}: loader must yield at least one batch, got none; its dataset is empty, "
-                "drop_last drops all samples, or a generator is exhausted"
+                f"{self._function}: loader must yield at least one batch, got none; check whether its "
+                "dataset is empty, drop_last drops all samples, or a generator is exhausted"
             )
         if self._files is not None:
             for column in self._array_columns():
@@ -183,7 +183,7 @@ class BatchWriter:
                 kind = SequenceColumn if self._may_be_alike and steps else RaggedColumn
             return kind(where, files, name, dtype)
         if _entry_name(steps) in self._dtypes:
-            raise TypeError(f"{where}batch 0: dtype is for numbers, got {type(entry).__name__}")
+            raise TypeError(f"{where}batch 0: dtype: expected numbers, got {type(entry).__name__}")
         if not isinstance(entry, list | tuple) and not holds_objects(entry):
             raise TypeError(
                 f"{where}batch 0: expected a tensor, an ndarray, or a list with an object for each "
@@ -193,8 +193,8 @@ class BatchWriter:
             return ListColumn(where)
         if files.is_file:
             raise TypeError(
-                f"{where}batch 0: a .npy file can't hold lists; pass the path of a directory, which "
-                "can hold strings, or yield numbers as an array, np.array(numbers)"
+                f"{where}batch 0: expected an array for a .npy file, got a list; pass the path of a "
+                "directory, which can hold strings, or yield numbers as an array, np.array(numbers)"
             )
         return TextColumn(where, files, name)
 

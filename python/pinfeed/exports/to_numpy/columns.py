@@ -147,7 +147,7 @@ class ArrayColumn(Column):
         restored = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
         if self._files is not None and restored != dtype:  # dtypes of ml_dtypes come back as bytes
             raise TypeError(
-                f"{self.where}: a .npy file can't hold {dtype}; convert with .astype(...)"
+                f"{self.where}: expected a dtype of .npy files, got {dtype}; convert with .astype(...)"
             )
 
     def _misshapen(self, expected: tuple[int, ...], got: tuple[int, ...]) -> str:
@@ -224,8 +224,8 @@ class RaggedColumn(ArrayColumn):
     def _check_first(self, dtype: np.dtype[Any]) -> None:
         if self._files is not None and self._files.is_file:
             raise ValueError(
-                f"{self.where}: a .npy file can't hold samples of different lengths; pass the path "
-                "of a directory"
+                f"{self.where}: expected samples of one length for a .npy file, got different lengths; "
+                "pass the path of a directory"
             )
 
     @override
@@ -408,5 +408,5 @@ def _side(
     if np.array_equal(mask, right[:, ::-1]):
         return "left"
     raise ValueError(
-        "lengths and mask contradict each other; leave one out: Padded(values, lengths)"
+        "expected a mask that agrees with lengths, got another; leave it out: Padded(values, lengths)"
     )

@@ -180,7 +180,7 @@ def traced_permute(
 
 
 def _written(result: torch.Tensor, out: torch.Tensor | None, function: str) -> torch.Tensor:
-    """Returns the result, or ``out`` with a copy of it; raises ValueError unless shape, dtype and device match."""
+    """Returns the result, or ``out`` with a copy of it; raises unless shape, dtype and device match."""
     if out is None:
         return result
     if (out.shape, out.dtype, out.device) != (result.shape, result.dtype, result.device):
