@@ -333,7 +333,7 @@ ERRORS = [
     (lambda: Collate(Mask())([random_array((2, 12, 17))]), ValueError, "(H, W), got uint8 (2, 12, 17)"),
     (lambda: Collate(Mask())([PIL.Image.new("RGB", (4, 4))]), TypeError, "got 'RGB'", "before .convert('RGB')", ".getchannel(0)"),
     (lambda: Collate({"m": Mask()})([{"m": CLASSES}, {"m": CLASSES[None]}, {"m": COLORS[CLASSES]}]), ValueError, "['m'] of sample 2: expected a mask of shape (H, W), got (12, 17, 3); pass mask[..., 0]"),
-    (lambda: Collate(Mask())([CLASSES, random_array((2, 12, 17))]), ValueError, "sample 1: expected a mask of shape (H, W), got (2, 12, 17)"),
+    (lambda: Collate(Mask())([CLASSES, random_array((2, 12, 17))]), ValueError, "sample 1: expected a mask of shape (H, W), got (2, 12, 17)", "InstanceMasks() takes a mask per object"),
     (lambda: Collate(Mask())([CLASSES, "mask.png"]), TypeError, "sample 1", "str"),
     (lambda: Collate(Mask())([CLASSES[..., None], CLASSES[0]]), ValueError, "sample 1: expected a mask of shape (H, W), got (17,)"),
     (lambda: Collate({"m": Mask()})([{"m": CLASSES[0]}, {"m": CLASSES}]), ValueError, "['m'] of sample 0: expected a mask of shape (H, W), got (17,)"),

@@ -175,13 +175,14 @@ def test_bad_dtypes(dtype):
         RaggedArray.from_sequences([[1]], dtype=dtype)
 
 
-def test_errors_of_the_iterable_pass_through():
+def test_errors_of_the_iterable_name_the_sequence():
     def sequences():
         yield [1]
         raise KeyError("from the generator")
 
-    with pytest.raises(KeyError, match="from the generator"):
+    with pytest.raises(KeyError, match="from the generator") as caught:
         RaggedArray.from_sequences(sequences())
+    assert caught.value.__notes__ == ["RaggedArray.from_sequences: raised at sequence 1"]
     with pytest.raises(TypeError, match="not iterable"):
         RaggedArray.from_sequences(5)
 

@@ -246,7 +246,11 @@ def _plane(mask: Any, context: FieldContext, position: int) -> Any:
     if len(shape) == 3 and 1 in (shape[0], shape[2]):
         return mask[0] if shape[0] == 1 else mask[..., 0]
     if len(shape) < 2 or len(shape) == 3:
-        hint = "pass mask[..., 0] if channels are equal" if len(shape) == 3 else ""
+        hint = ""
+        if len(shape) == 3:
+            hint = (
+                "pass mask[..., 0] if channels are equal; InstanceMasks() takes a mask per object"
+            )
         raise ValueError(
             Problem(context.name, "a mask of shape (H, W)", str(shape), hint, sample=position)
         )

@@ -16,6 +16,7 @@ from pinfeed import _core
 from pinfeed.arguments import ARRAYS, Problem, checked_integer, require_no_table, with_hints
 from pinfeed.files.atomic import AtomicWrite
 from pinfeed.files.npy import NpyFile
+from pinfeed.imports import noted
 from pinfeed.runtime import get_num_threads
 from pinfeed.sources.ragged_builder import RaggedBuilder
 from pinfeed.sources.source import (
@@ -141,7 +142,7 @@ class RaggedArray(Source):
             )
             raise TypeError(problem)
         builder = RaggedBuilder(dtype, "RaggedArray.from_sequences")
-        for sequence in sequences:
+        for sequence in noted(sequences, "RaggedArray.from_sequences: raised at sequence"):
             builder.append(sequence)
         return cls(*builder.finish())
 
