@@ -186,7 +186,7 @@ def test_bad_tables(table, columns, error, message):
 
 
 PAIR = pa.list_(pa.int8(), 2)
-# A column with a null, and what is left of it if the null is dropped, or filled.
+# A column with a null, and its values if the null is dropped, or filled.
 NULLS = {
     "strings": (pa.array(["a", None]), ["a"], ["a", ""]),
     "binaries": (pa.array([b"a", None], pa.large_binary()), [b"a"], [b"a", b""]),

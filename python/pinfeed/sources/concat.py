@@ -275,7 +275,7 @@ def _open_part(part: Any, name: str, is_path: bool, is_sample: bool) -> Any:
     if isinstance(part, Dataset):
         hint = "torch.utils.data.ConcatDataset joins datasets"
     elif isinstance(part, list | tuple):
-        hint = "np.array(x) converts lists of numbers, RaggedArray.from_sequences(x) those of several lengths"
+        hint = "np.array(x) converts lists of numbers, RaggedArray.from_sequences(x) lists of several lengths"
     if is_path or isinstance(part, str | os.PathLike):
         expected = "a path like part 0" if is_path else "an array like part 0"
         hint = "np.load(path, mmap_mode='r') opens a file as an array"
