@@ -180,7 +180,6 @@ class AugmentOptions:
         in_floats: bool,
         colors: Sequence[ColorStep] = (),
         may_be_small: bool = False,
-        problem_with_one_channel: str = "",
     ) -> None: ...
 
 class ImageCrops:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 
 import numpy as np
 import PIL.Image
@@ -101,8 +102,6 @@ UNITS = {
     "16 bits": (BYTES * np.uint16(257), {"scale": 1}, "leave scale out", {}, 65535),
     "bytes in uint16": (BYTES.astype(np.uint16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
     "bytes in int16": (BYTES.astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
-    "12 bits": (BYTES.astype(np.uint16) * 16, {}, "pass scale=1/4095", {"scale": 1 / 4095}, 4095),
-    "CT": (BYTES.astype(np.int16) * 16 - 1024, {}, "pass scale=1/4095", {"scale": 1 / 4095}, 4095),
     "dark ones first": (np.concatenate([BYTES[:1] // 9, BYTES]).astype(np.int16), {}, "pass scale=1/255", {"scale": 1 / 255}, 255),
 }  # fmt: skip
 
@@ -122,6 +121,37 @@ def test_constants_and_images_of_different_units(images, wrong, hint, right, mos
     check(
         lambda: pinfeed.functional.patchify(list(images), 10, 0.45, 0.22, **wrong), ValueError, hint
     )
+
+
+DEEP = {
+    "12 bits": (BYTES.astype(np.uint16) * 16, 4095),
+    "10 bits": (BYTES.astype(np.uint16) * 4, 1023),
+    "CT": (BYTES.astype(np.int16) * 16 - 1024, 4095),
+}
+
+
+@pytest.mark.parametrize("key", DEEP)
+def test_images_of_10_or_12_bits(key):
+    """They look like dark images of 16 bits, so they warn once."""
+    images, most = DEEP[key]
+    white = 65535 if images.dtype == np.uint16 else 32767
+    text = f"pass scale=1/{most} for values 0..{most}; if the images are that dark, pass scale=1/{white}"
+    functions = {
+        "field": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, **options)),
+        "function": lambda **options: lambda images: pinfeed.functional.normalize(np.stack(images), 0.45, 0.22, **options),
+        "augmented": lambda **options: pinfeed.Collate(pinfeed.Image(0.45, 0.22, augment=augment.CenterCrop((20, 30)), **options)),
+        "patches": lambda **options: lambda images: pinfeed.functional.patchify(images, 10, 0.45, 0.22, **options)[0],
+    }  # fmt: skip
+    for name, function in functions.items():
+        call = function()
+        with pytest.warns(UserWarning, match=re.escape(text)) as seen:
+            dark = call(list(images))
+        assert len(seen) == 1
+        if name in ("field", "augmented"):
+            call(list(images))  # warns once
+        same = function(scale=1 / white)(list(images))  # both fixes are silent
+        np.testing.assert_allclose(np.asarray(dark), np.asarray(same), atol=1e-5)
+        function(scale=1 / most)(list(images))
 
 
 def test_deliberate_units():
@@ -234,6 +264,9 @@ def classes_of(field):
     return set(pinfeed.Collate(field)([axes[field.axes]]).unique().tolist())
 
 
+MASK_OF_BYTES = pinfeed.Image(input="HW", dtype=torch.uint8, augment=augment.Resize(9))
+
+
 @pytest.mark.parametrize("options", MASKS.values(), ids=MASKS)
 def test_masks_use_nearest_neighbor_resizing(options):
     field = pinfeed.Image(**options, augment=augment.Resize((7, 9)))
@@ -260,9 +293,34 @@ def test_possible_masks_need_an_interpolation(options):
     classes_of(pinfeed.Image(**options, augment=augment.RandomCrop(9)))  # moves pixels only
 
 
+@pytest.mark.parametrize("source", ["samples", "rows"])
+@pytest.mark.parametrize("options", MAY_BE_MASKS.values(), ids=MAY_BE_MASKS)
+def test_gray_images_need_no_interpolation(options, source):
+    """One image of many values is enough; the others are dark, as in the first frames of a film."""
+    shape = {"HW": (30, 40), "HWC": (30, 40, 1), "THW": (1, 30, 40)}[options["input"]]
+    gray = random_array((4, *shape))
+    gray[:3] //= 128
+    resize = augment.Resize((7, 9))
+    one, other = (
+        pinfeed.Collate(pinfeed.Image(**options, augment=resize, **more))
+        for more in ({}, {"interpolation": "bilinear"})
+    )
+    samples = list(gray) if source == "samples" else pinfeed.ArrayDataset(gray).__getitems__([2, 3])
+    assert torch.equal(one(samples), other(samples))
+    assert torch.equal(one(list(gray[:1])), other(list(gray[:1])))
+
+
+def test_images_of_one_value_decide_nothing():
+    collate = pinfeed.Collate(MASK_OF_BYTES)
+    collate([np.zeros((30, 40), np.uint8)] * 2)
+    check(
+        lambda: collate([CLASSES] * 2), ValueError, "classes [0, 5, 90, 200]; pass interpolation="
+    )
+
+
 @pytest.mark.parametrize("source", ["samples", "rows", "file", "parts"])
 def test_masks_raise_before_anything_is_drawn(source, tmp_path):
-    masks = random_array((3, 8, 6, 1))
+    masks = random_array((3, 8, 6, 1)) // 64
     np.save(tmp_path / "masks.npy", masks)
     arrays = {
         "rows": masks,

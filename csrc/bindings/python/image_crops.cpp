@@ -414,8 +414,7 @@ void register_augment_options(py::module_& m) {
                Keyword{"one_of", &AugmentOptions::one_of},
                Keyword{"in_floats", &AugmentOptions::in_floats},
                Keyword{"colors", &AugmentOptions::colors},
-               Keyword{"may_be_small", &AugmentOptions::may_be_small},
-               Keyword{"problem_with_one_channel", &AugmentOptions::problem_with_one_channel});
+               Keyword{"may_be_small", &AugmentOptions::may_be_small});
   bind_class<ImageCrops, std::shared_ptr<ImageCrops>>(m, "ImageCrops")
       .def_property_readonly("sources", [](const ImageCrops& crops) {
         py::list sizes;

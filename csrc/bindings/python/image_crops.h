@@ -44,8 +44,7 @@ struct AugmentOptions {
   std::vector<kernels::Interpolation> one_of = {};
   bool in_floats = false;  // whether bytes are interpolated without rounding
   std::vector<kernels::ColorStep> colors;
-  bool may_be_small = false;             // whether random crops keep smaller images whole
-  std::string problem_with_one_channel;  // if not empty, the error for images with one channel
+  bool may_be_small = false;  // whether random crops keep smaller images whole
 };
 
 // Objects in the images of a batch: the corners x1, y1, x2, y2 of their boxes in pixels, float64 of

@@ -343,7 +343,8 @@ void Images::require_constants(const ImageFormat& format) const {
 }
 
 // 16-bit integers that hold 8 to 12 bits: no image exceeds that range, and one has more than half a
-// byte; the mean is above all pixels, or the deviation above half of the largest pixel.
+// byte; the mean is above all pixels, or the deviation above half of the largest pixel. Dark images
+// can have values over 255 too, so they warn.
 void Images::require_depth(const ImageFormat& format) const {
   constexpr float kByte = 255, kMaxBits = 4095;
   const auto largest = [](const Constants& given) { return std::ranges::max(span_of(given)); };
@@ -368,11 +369,15 @@ void Images::require_depth(const ImageFormat& format) const {
   const std::string of_dtype =
       std::string(std::string_view(dtype().name()) == "int16" ? "32767" : "65535");
   const std::string range = brightest <= kByte ? "255" : brightest <= 1023 ? "1023" : "4095";
-  throw wrong_value({name_}, dtype().name() + " images with values up to " + of_dtype,
-                    "at most " + number(brightest) + ", too dark for mean and std",
-                    "pass scale=1/" + range + " for values 0.." + range +
-                        (brightest <= kByte ? ", or convert with .astype(np.uint8)" : "") +
-                        "; if the images are that dark, pass scale=1/" + of_dtype);
+  const std::string expected = dtype().name() + " images with values up to " + of_dtype;
+  const std::string got = "at most " + number(brightest) + ", too dark for mean and std";
+  const std::string hint = "pass scale=1/" + range + " for values 0.." + range +
+                           (brightest <= kByte ? ", or convert with .astype(np.uint8)" : "") +
+                           "; if the images are that dark, pass scale=1/" + of_dtype;
+  if (brightest <= kByte) throw wrong_value({name_}, expected, got, hint);
+  const std::string text = name_ + ": expected " + expected + ", got " + got + "; " + hint;
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+  if (format.remembers) format.has_depth->store(true, std::memory_order_relaxed);  // warn once
 }
 
 // Checks the first image that is not dark. Some rows are enough, because images of bytes rarely

@@ -305,9 +305,6 @@ py::tuple crop_images(py::object images, py::object indices, const ImageFormat& 
                       const std::optional<ImagePaddingOptions>& padding) {
   Images checked(std::move(images), std::move(indices), format, true, name);
   checked.require_some();
-  if (!options.problem_with_one_channel.empty() && checked.channels() == 1) {
-    throw wrong_value({name}, options.problem_with_one_channel);
-  }
   const Draw draw{key, samples, objects ? &*objects : nullptr};
   if (!image_crops) image_crops = find_crops(checked, options, draw, entry);
   Crops crops(checked, options, draw, image_crops, std::move(rows));

@@ -100,7 +100,6 @@ class Augmentation:
         dtype: torch.dtype,
         fill: Any,
         is_padded: bool,
-        problem_with_one_channel: str,
     ) -> None:
         geometry = transforms.geometry
         self._transforms = transforms
@@ -140,7 +139,6 @@ class Augmentation:
         self._options = _core.AugmentOptions(
             **({} if geometry is None else geometry.native(fill)),
             may_be_small=is_padded,
-            problem_with_one_channel=problem_with_one_channel,
             interpolation=kind,
             one_of=choices,
             in_floats=in_floats,

@@ -18,6 +18,7 @@ from pinfeed.arguments import (
     Interpolation,
     Problem,
     checked_multiples,
+    host_array,
     require_flags,
     torch_dtype,
     torch_dtype_name,
@@ -55,6 +56,8 @@ INTEGERS = (torch.uint8, torch.uint16, torch.int16, torch.int32, torch.int64)
 _PIL_MODES = ("L", "LA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV", "I;16", "F")
 _CHANNELS = {"RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3, "RGBA": 4, "RGBX": 4, "CMYK": 4}
 _PIL_MASKS = ("L", "P", "1", "I;16", "I")
+# Number of images whose values are checked, and the maximum number of classes.
+_IMAGES_READ, _MAX_CLASSES = 8, 32
 
 
 class Image(Field):
@@ -98,8 +101,9 @@ class Image(Field):
         interpolation: Resampling of ``augment``: ``"bilinear"`` or ``"bicubic"``, both antialiased, or a
             list of both, of which each sample draws one; for masks ``"nearest-exact"`` or ``"nearest"``,
             as in torch. None: ``"nearest-exact"`` for an integer ``dtype`` other than uint8, else
-            ``"bilinear"``. Required to resize images of one channel that may be masks: mean and std are None,
-            and ``dtype`` is torch.uint8; or ``input`` is ``"HW"``, and ``scale`` is 1 or ``output`` has no C.
+            ``"bilinear"``. Required to resize images of one channel and few values, which may be masks: mean and
+            std are None, and ``dtype`` is torch.uint8; or ``input`` is ``"HW"``, and ``scale`` is 1 or
+            ``output`` has no C.
         resize_dtype: Dtype for resizing. None: bytes are resized to bytes, as by
             ``torch.nn.functional.interpolate`` on CPUs, and other dtypes in float32.
             ``torch.float32``: bytes aren't rounded before normalization.
@@ -191,16 +195,17 @@ class Image(Field):
         self.rng_stream = rng_stream
         multiples = checked_multiples(multiple_of, 2, "Image: multiple_of")
         self._check_layout()
+        default: Interpolation = "nearest-exact" if self._is_mask else "bilinear"
         self._augmentation = Augmentation(
             transforms,
-            self._interpolation(),
+            default if interpolation is None else interpolation,
             resize_dtype,
             rng_stream,
             dtype,
             fill,
             pad_value is not None,
-            self._problem_with_one_channel() if dtype == torch.uint8 else "",
         )
+        self._may_be_masks = self._would_blend_masks()  # until an image of many values
         self.augments = bool(transforms)
         self.is_random = self._augmentation.is_random
         self._check_padding()
@@ -315,33 +320,40 @@ class Image(Field):
                 "or choose a floating dtype"
             )
 
-    def _interpolation(self) -> Interpolation | Sequence[Interpolation]:
-        """Returns the interpolation; raises ValueError if values can be colors or classes."""
-        if self.interpolation is not None:
-            return self.interpolation
-        if self.dtype in INTEGERS[1:]:
-            return "nearest-exact"
-        keeps_values = self.dtype == torch.uint8 or self.scale == 1
-        may_be_masks = "C" not in self.axes and (keeps_values or "C" not in self.output)
-        if may_be_masks and (problem := self._problem_with_one_channel()):
-            raise ValueError(f"Image: {problem}")
-        return "bilinear"
-
-    def _problem_with_one_channel(self) -> str:
-        """Returns the message for resized images of one channel that can be masks; empty if fine."""
+    def _would_blend_masks(self) -> bool:
+        """Whether the default interpolation resizes images of one channel that can be masks."""
         steps = () if self.geometry is None else self.geometry.steps
-        is_image = self.changes_colors or not self.mean is self.std is None
-        if (
-            self.interpolation is None
-            and not is_image
-            and any(isinstance(step, Resizing) for step in steps)
-        ):
-            return (
-                "interpolation must be given, because images of one channel are resized, and "
-                'may be masks; pass interpolation="nearest-exact" for masks, dtype=torch.int64 for masks '
-                'of classes, or interpolation="bilinear" for gray images'
-            )
-        return ""
+        is_resized = any(isinstance(step, Resizing) for step in steps)
+        is_gray = "C" not in self.axes and (self.scale == 1 or "C" not in self.output)
+        is_image = self._is_mask or self.changes_colors or not self.mean is self.std is None
+        may_be_masks = is_resized and not is_image and (is_gray or self.dtype == torch.uint8)
+        return may_be_masks and self.interpolation is None
+
+    def _require_no_masks(self, images: Sequence[Any], name: str) -> None:
+        """Raises ValueError for images of one channel whose values look like classes of masks.
+
+        A single image of many values is enough, because others can be dark.
+        """
+        found: Any = None
+        for image in images[:_IMAGES_READ]:
+            pixels = host_array(image) if isinstance(image, ARRAYS) else None
+            if pixels is None:
+                return
+            if pixels.ndim == len(self.axes) == len(self.axes.replace("C", "")) + 1:
+                self._may_be_masks = pixels.shape[self.axes.index("C")] == 1
+            pixels = pixels[tuple(slice(None, None, max(n // 64, 1)) for n in pixels.shape)]
+            values = np.unique(pixels)
+            self._may_be_masks &= len(values) <= min(_MAX_CLASSES, pixels.size // 4)
+            self._may_be_masks &= bool((values == np.rint(values)).all())
+            if not self._may_be_masks:
+                return
+            found = values if found is None and len(values) > 1 else found
+        if found is not None:
+            wrong = "interpolation must be given, because images of one channel are resized, and "
+            wrong += f"may be masks of classes {found[:4].tolist()}"
+            hint = 'pass interpolation="nearest-exact" for masks, dtype=torch.int64 for masks of classes, '
+            hint += 'or interpolation="bilinear" for gray images'
+            raise ValueError(Problem(name, wrong, hint=hint))
 
     def _check_padding(self) -> None:
         if self.pad_value is None:
@@ -373,20 +385,22 @@ class Image(Field):
             as_array(sample, is_mask, context.name, position, modes, self.axes)
             for position, sample in enumerate(samples)
         ]
-        self._check_units(images, context)
+        self._check_values(images, context)
         return self._batch(images, None, context)
 
     @override
     def gather(self, source: Source, indices: npt.NDArray[np.int64], context: FieldContext) -> Any:
         if source.is_ragged:
             return super().gather(source, indices, context)
-        if self._is_doubtful:
-            self._check_units(source.samples(indices[:8], context.name), context)
+        if self._is_doubtful or self._may_be_masks:
+            self._check_values(source.samples(indices[:8], context.name), context)
         selection = source.select(indices)
         return self._batch(selection.rows, selection.indices, context)
 
-    def _check_units(self, images: Any, context: FieldContext) -> None:
-        """Warns about a first batch whose unit doesn't fit mean, std and scale."""
+    def _check_values(self, images: Any, context: FieldContext) -> None:
+        """Warns about a first batch whose unit doesn't fit mean, std and scale; raises for masks."""
+        if self._may_be_masks:
+            self._require_no_masks(images, context.name)
         if self._is_doubtful:
             self._is_doubtful = False
             self._constants.warn_of_units(images, context.name)
@@ -409,7 +423,7 @@ class Image(Field):
         # Native code needs at least one sample.
         if batch.is_cpu and batch.shape[:1] != (0,):
             return self.gather(ArraySource(batch, context.name), np.arange(len(batch)), context)
-        self._check_units(host, context)
+        self._check_values(host, context)
         return self._apply_with_ops(batch, context.name)
 
     def _apply_with_ops(self, images: torch.Tensor, name: str) -> torch.Tensor:
