@@ -321,8 +321,8 @@ def test_other_functions_into_the_other_type():
 @pytest.mark.parametrize(
     ("source", "out", "message"),
     [
-        (np.zeros((1, 2, 2, 3), np.uint8), torch.empty(1, 3, 2, 2, device="meta"), "out: expected a dense tensor on the CPU"),
-        (torch.zeros(1, 2, 2, 3, dtype=torch.uint8, device="meta"), np.empty((1, 3, 2, 2), np.float32), "images: expected a dense tensor on the CPU"),
+        (np.zeros((1, 2, 2, 3), np.uint8), torch.empty(1, 3, 2, 2, device="meta"), "out: expected a tensor on the CPU"),
+        (torch.zeros(1, 2, 2, 3, dtype=torch.uint8, device="meta"), np.empty((1, 3, 2, 2), np.float32), "images: expected a tensor on the CPU"),
         (np.zeros((1, 2, 2, 3), np.uint8), torch.empty(1, 3, 2, 2, requires_grad=True), "out: expected a tensor without gradients"),
         (np.zeros((1, 2, 2, 3), np.uint8), [[1]], "out: expected a NumPy array or a torch tensor, got list"),
     ],

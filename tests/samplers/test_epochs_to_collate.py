@@ -178,8 +178,8 @@ def test_loaders_of_unknown_length(workers, shuffle, capfd):
         loader = DataLoader(
             dataset, 7, shuffle, collate_fn=Collate(fields, seed=0, id_key=key), num_workers=workers
         )
+        torch.manual_seed(0)  # the probed sample must not be in the first batch again
         if workers == 0:  # which prefetch
-            torch.manual_seed(0)  # the probed sample must not be in the first batch again
             next(iter(loader))  # reading the first batch alone is not a pass
         assert warned(lambda loader=loader: [*loader], capfd) == 0
         assert warned(lambda loader=loader: [*loader], capfd) == 1

@@ -173,7 +173,7 @@ def test_columns():
         lengths = pinfeed.samplers.PackSampler(column, seq_length=8, shuffle=False)
         assert sum(batch.packing.lengths.sum() for batch in lengths) == sum(numbers)
     with pytest.raises(
-        TypeError, match=r"^RaggedArray: sequences of different .* pinfeed\.functional\.pad"
+        TypeError, match=r"^RaggedArray: sequences must have one length .* pinfeed\.functional\.pad"
     ):
         np.asarray(ragged)
     assert pinfeed.functional.pad(part[[0, 1]].sources["more"]["ragged"]).lengths.tolist() == [

@@ -79,7 +79,7 @@ class FieldEntry(NamedTuple):
 
 
 def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
-    """Returns whether images change and all entries have values; raises ValueError for an entry that should be transformed with an image, and is not.
+    """Raises ValueError for an entry that should be transformed with an image, and is not.
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
     resizes, and has no field. If the geometry is random, boxes, points and class masks whose field
@@ -89,6 +89,9 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
     Args:
         fields: Fields of the `Collate`.
         samples: Samples of a batch.
+
+    Returns:
+        Whether the check is complete: images change, and all entries have values.
     """
     problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
@@ -138,6 +141,8 @@ def warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:
     images: set[str] = set()
     for position in range(min(len(samples), _MASKS_READ)):
         entries = list(field_entries(fields, samples[position], "", "", ""))
+        if not any(isinstance(field, Image) for entry in entries for _, field in entry.fields):
+            return
         sizes = [(e, f, _size(e.value, f)) for e in entries for _, f in e.fields]
         for entry, field, size in sizes:
             is_beside = any(other.path != entry.path and of == size for other, _, of in sizes)
