@@ -263,7 +263,7 @@ def _signature_problem(
     signature = inspect.signature(function)
     parameters = signature.parameters
     name = function.__name__
-    is_method = name in ("__init__", "__call__")
+    is_method = name == "__init__"
     if is_method:
         name = type(arguments[0]).__name__  # may be a subclass
     for option in options:

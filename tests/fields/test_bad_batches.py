@@ -278,8 +278,6 @@ HINTS: Hints = {
         torch.Size([2, 3, 8, 6]), ValueError, r"got \(4, 6, 3\); Image\(pad_value=0\) pads images of different sizes"),
     "None among images": (lambda second: Collate({"image": Image()})([{"image": PHOTOS[0]}, {"image": second}])["image"], None, np.zeros_like(PHOTOS[0]),
         torch.cat([Collate(Image())([PHOTOS[0]]), torch.zeros(1, 3, 8, 6)]), TypeError, r"NoneType; leave out samples without an image, or pass an image of zeros"),
-    "samples as arguments": (lambda samples: Collate()(*samples), (1, 2), ([1, 2],), torch.tensor([1, 2]),
-        TypeError, r"^Collate: expected at most 1 positional argument, got 2; samples go into one list: collate\(\[a, b\]\)$"),
     "a length in the place of a name": (lambda lengths: Collate(Pad(*lengths[0], **lengths[1]))([[1, 2], [3]]).values, ([1], {}), ([], {"max_length": 1}),
         torch.tensor([[1], [3]]), TypeError, r"got 1; write pad_value=1, or max_length=1 for a maximum length$"),
     "a token for its number": (lambda value: Collate(Pad(pad_value=value))([[1, 2], [3]]).values, "<pad>", 9,

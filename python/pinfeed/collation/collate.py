@@ -142,7 +142,6 @@ class Collate:
         self.__dict__ |= state
         self._plans = {}
 
-    @with_hints("samples go into one list: collate([a, b])")
     def __call__(self, samples: Sequence[Any]) -> Any:
         """Returns the batch of a list of samples.
 
