@@ -169,7 +169,8 @@ def require_no_table(value: Any, name: str, what: str) -> None:
     """Raises TypeError for a table, whose iteration yields columns, and for what `check_plain` rejects."""
     if not isinstance(value, list | tuple):
         check_plain(value, name)
-    if hasattr(type(value), "columns"):
+    is_table = type(value).__module__.partition(".")[0] in ("pandas", "polars", "pyarrow")
+    if is_table and hasattr(type(value), "columns"):
         column = "iterate ArrayDataset.from_arrow(table) for rows, or its [key] for a column"
         raise TypeError(Problem(name, f"an iterable of {what}", type(value).__name__, column))
 

@@ -397,3 +397,10 @@ def test_features_of_two_edges():
     samples = [{"edges": np.full((2, 8), i, np.float32)} for i in range(3)]
     batch = pinfeed.Collate({"edges": pinfeed.Jagged()})(samples)["edges"]
     assert batch.offsets.tolist() == [0, 2, 4, 6]
+
+
+def test_rows_of_source_target_and_type_are_joined():
+    batch = pinfeed.Collate({"links": pinfeed.Jagged()})(
+        [{"links": np.array([[0, 1, 2], [1, 2, 0]])}]
+    )
+    assert batch["links"].values.tolist() == [[0, 1, 2], [1, 2, 0]]

@@ -378,3 +378,11 @@ def test_hints_of_errors_work():
         assert np.array_equal(Collate(Mask())([mask])[0], CLASSES)
     batch = Collate(Mask(fill=-100, augment=augment.CenterCrop(18)))([CLASSES.astype(np.int16)])
     assert batch.unique().tolist() == [-100, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("fill", "dtype"), [(300, torch.int16), (70_000, torch.int32)])
+def test_a_fill_that_signed_batches_hold(fill, dtype):
+    mask = Mask(fill=fill, dtype=dtype, augment=augment.CenterCrop(99))
+    batch = Collate(mask)([np.ones((5, 5), np.uint8)])
+    assert batch.dtype is dtype
+    assert batch.unique().tolist() == [1, fill]

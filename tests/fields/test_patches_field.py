@@ -248,3 +248,9 @@ def test_bad_arguments():
         DataLoader([torch.zeros(30, 40, 3)], batch_size=1), "cpu", fields=field()
     )
     check(lambda: next(iter(loader)), TypeError, "collate_fn", "leave it out of fields")
+
+
+def test_no_gray_images():
+    values, grid = pinfeed.Collate(pinfeed.Patches(4, mean=(0.5,), std=(0.5,)))([[]])
+    assert values.shape == (0, 16)
+    assert grid.shape == (0, 3)

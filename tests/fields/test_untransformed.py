@@ -746,3 +746,14 @@ def test_every_process_checks_its_first_batches(samples, fields, message, place,
             text = str(error)
         # Spawned workers print warnings, because they are without pytest's filters.
         assert message in text + (capfd.readouterr().err if place == "spawn" else "")
+
+
+def test_an_empty_entry_does_not_have_others_judged_again():
+    """Single rows of four or six numbers often fit as boxes; many batches would end a loop by chance."""
+    rng = np.random.default_rng(0)
+    fields = {"image": pinfeed.Image(augment=pinfeed.augment.RandomHorizontalFlip())}
+    image, collate = np.zeros((64, 64, 3), np.uint8), pinfeed.Collate(fields)
+    empty = np.zeros(0, np.float32)
+    for _ in range(64):
+        collate([{"image": image, "x": rng.random((1, 4)) * 60, "rare": empty} for _ in range(2)])
+    pinfeed.Collate(fields)([{"image": image, "stats": np.array([[3, 5, 40, 50, 2, 1.0]])}])

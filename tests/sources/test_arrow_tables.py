@@ -146,9 +146,10 @@ def test_an_index_without_a_name_can_be_selected():
 
 def test_fixes_for_indexes():
     frame = NUMBERED.set_index(pd.DatetimeIndex(["2020-01-01", "2020-01-02"], name="day"))
-    call = lambda: ArrayDataset.from_arrow(frame)
+    call = lambda *columns: ArrayDataset.from_arrow(frame, *columns)
+    assert [*call()[0]] == ["a"]  # dates label rows
     with pytest.raises(TypeError, match=r"column 'day'.*, or leave it out") as caught:
-        call()
+        call(["a", "day"])
     fix = str(caught.value).partition("; ")[2].partition(" has its numbers")[0]
     assert ArrayDataset.from_arrow(eval(fix))[1]["day"] > 10**9
     assert [*ArrayDataset.from_arrow(frame, ["a"])[0]] == ["a"]

@@ -439,18 +439,31 @@ def test_folders_of_ragged_samples(tmp_path):
 
 
 def test_samples_in_a_npz_file(tmp_path):
-    images = random_array((3, 4, 5), np.uint8)
+    images = random_array((5, 4, 5), np.uint8)
     path = tmp_path / "x.npz"
     np.savez(path, *images)
     words = (
-        "has 3 arrays of one shape without names, like samples",
+        "has 5 arrays of one shape without names, like samples",
         "dict(np.load(path)) to make each an entry",
     )
     check(lambda: pinfeed.ArrayDataset(path), ValueError, *words)
     assert_same_bits(np.stack([*np.load(path).values()]), images)
     assert len(pinfeed.ArrayDataset(dict(np.load(path)))) == 4
-    np.savez(path, images, np.arange(3))
-    assert len(pinfeed.ArrayDataset(path)) == 3
+    np.savez(path, images, np.arange(5))
+    assert len(pinfeed.ArrayDataset(path)) == 5
+    np.savez(path, images, images, images)  # triplets
+    assert len(pinfeed.ArrayDataset(path)) == 5
+
+
+def test_folders_and_splits_that_are_entries(tmp_path):
+    for name in ("left/image", "left/depth", "right/image", "right/depth"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        np.save(tmp_path / name, np.arange(3))
+    assert pinfeed.ArrayDataset(tmp_path)[2]["right"] == {"depth": 2, "image": 2}
+    (tmp_path / "splits").mkdir()
+    np.save(tmp_path / "splits/split1", np.zeros((3, 2)))
+    np.save(tmp_path / "splits/split2", np.arange(3))
+    assert pinfeed.ArrayDataset(tmp_path / "splits")[1]["split2"] == 1
 
 
 def test_folders_of_other_images(tmp_path):

@@ -341,3 +341,24 @@ def test_datasets_without_indices():
         IndexedDataset(iter([1]))
     with pytest.raises(TypeError, match=r"IndexedDataset: expected .*, got StreamDataset; Coll"):
         IndexedDataset(StreamDataset([1]))
+
+
+class Batches:
+    """A dataset that DataLoader reads by whole batches only, with a table's attribute."""
+
+    columns = ("x",)
+
+    def __len__(self):
+        return 4
+
+    def __getitems__(self, indices):
+        return [2 * index for index in indices]
+
+    def __iter__(self):
+        return iter(range(4))
+
+
+def test_own_classes_are_no_tables():
+    loader = torch.utils.data.DataLoader(IndexedDataset(Batches()), 4)
+    assert next(iter(loader)).tolist() == [0, 2, 4, 6]
+    assert list(StreamDataset(Batches())) == [0, 1, 2, 3]

@@ -131,7 +131,8 @@ class CollateRandomState:
             integers[10] = zlib.crc32(numbers.tobytes())
             return
         is_first_again = first in numbers
-        is_reordered = others == 0 and other == zlib.crc32(np.sort(numbers).tobytes())
+        is_reordered = self.entry is None and others == 0  # equal numbers are intended with id_key
+        is_reordered = is_reordered and other == zlib.crc32(np.sort(numbers).tobytes())
         is_reordered = is_reordered and integers[10] != zlib.crc32(numbers.tobytes())
         times += is_first_again
         if others == 0 and not is_first_again:

@@ -20,7 +20,7 @@ from pinfeed.fields.targets import Boxes, Target, require_same_counts
 from pinfeed.functional.sequences import JaggedBatch, Padded
 
 # Names of entries with one value per box in detection datasets. Other names are recognized by their
-# lengths, if they differ between images and this many values are seen, or fewer if there is a row per box.
+# lengths, if they differ between images, after this many images, or after two if there is a row per box.
 _OF_BOXES = re.compile(
     "crowd|area|difficult|truncat|occlu|score|label|class|categor|visib|attribute|attrs|instance|object|names|"
     "annotation|track|polygon|segment|ignore|^ids?$",
@@ -139,8 +139,9 @@ class ImageGroup:
                 equal = [] if equal is None else equal
                 found = counts[counts > 0].tolist()
                 equal += found if len(equal) < _ENOUGH else {*found} - {*equal}
-                is_row = getattr(getattr(batch, "values", batch), "ndim", 0) > 1
-                is_clear = len({*equal}) > 1 and (is_row or sum(equal) >= _ENOUGH)
+                values = batch.values if isinstance(batch, JaggedBatch | Padded) else batch
+                is_row = getattr(values, "ndim", 0) > 2 - isinstance(batch, JaggedBatch)
+                is_clear = len({*equal}) > 1 and (is_row or len(equal) >= _ENOUGH)
                 # Rows of something else can be equally many, such as the rows of a matrix.
                 is_table = field is None and getattr(batch, "ndim", 0) == 3
                 is_table = is_table and batch.shape[1] != batch.shape[2]

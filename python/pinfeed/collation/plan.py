@@ -191,16 +191,17 @@ class Entry:
         if cached is not None and cached.keys == _keys(node):
             if cached.left_to_check > 0:
                 rows = samples if indices is None else Rows(node, indices)
-                is_checked = require_transformed(self.fields, rows)
-                cached.left_to_check -= SAMPLES if is_checked else len(rows)
+                cached.left = require_transformed(self.fields, rows, cached.left)
+                cached.left_to_check -= SAMPLES if cached.left == set() else len(rows)
             return cached
         if isinstance(node, SampleBatch):
             hint = "pass it to the DataLoader with batch_size=None"
             raise TypeError(Problem("Collate", "samples", "batches of a PackedStream", hint))
-        left_to_check = 0
+        left_to_check, left = 0, None
         if not self.field_context.path:
             rows = samples if indices is None else Rows(node, indices)
-            if not require_transformed(self.fields, rows):
+            left = require_transformed(self.fields, rows)
+            if left != set():
                 left_to_check = SAMPLES - len(rows)
             warn_of_blended(self.fields, rows)
             warn_of_edges(self.fields, rows)
@@ -209,7 +210,7 @@ class Entry:
                     if not entry.fields and warn_of_stacked_row(entry.value, entry.path):
                         break
         group = self._groups[type(node)] = Group(self._owner, self.fields, node, self.field_context)
-        group.left_to_check = left_to_check
+        group.left_to_check, group.left = left_to_check, left
         return group
 
 
@@ -223,6 +224,7 @@ class Group:
 
     def __init__(self, owner: str, fields: Any, node: Any, field_context: FieldContext) -> None:
         self._kind, self.keys, self.left_to_check = type(node), _keys(node), 0
+        self.left: set[str] | None = set()
         self._owner, self._context = owner, field_context
         # default_collate turns plain tuples into lists, and existing code relies on it.
         is_tuple = isinstance(node, tuple) and not is_namedtuple(node)

@@ -162,6 +162,8 @@ def _labelled(key: str, rows: Any, limits: Any, image: str, moves_fractions: boo
         what = f"{key or 'boxes'}[:, {columns}]"
         labelled = f"too, with [:, {other}] as their labels"
         if are_labels and boxes.max() > 1 and fits(boxes, limits, "xyxy").all():
+            if more > 1 and _chance(boxes, limits, "xyxy") >= _RARE:
+                continue
             return Found("boxes", f"use Boxes({image}) to transform {what} {labelled}")
     is_inside = ((boxes > 0) & (boxes <= 1)).all() and (boxes[:, :2] != np.rint(boxes[:, :2])).all()
     is_yolo = labels.min() >= 0 and are_classes.all() and is_inside and moves_fractions

@@ -78,7 +78,9 @@ class FieldEntry(NamedTuple):
     value: Any  # value in the sample
 
 
-def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
+def require_transformed(
+    fields: Any, samples: Sequence[Any], left: set[str] | None = None
+) -> set[str] | None:
     """Raises ValueError for an entry that should be transformed with an image, and is not.
 
     Such an entry looks like boxes, points or a mask of an image that an `Image` crops, flips or
@@ -89,9 +91,10 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
     Args:
         fields: Fields of the `Collate`.
         samples: Samples of a batch.
+        left: Paths of the entries to check; None: all.
 
     Returns:
-        Whether the check is complete: images change, and all entries have values.
+        Paths of the entries without values so far; None if no image changes.
     """
     problems: dict[str, tuple[Problem, bool]] = {}
     others: set[str] = set()
@@ -108,10 +111,12 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
             if isinstance(field, Image | Patches) and field.geometry is not None
         ]
         if not images:
-            return True
+            return set()
         changed = [image for image in images if _is_changed(image[0].value, image[2])]
         is_changed |= bool(changed)
         for entry in entries if changed else ():
+            if left is not None and entry.path not in left:
+                continue  # judged in an earlier batch
             problem = next(
                 filter(None, (_problem(entry, entries, *image) for image in changed)), None
             )
@@ -131,8 +136,10 @@ def require_transformed(fields: Any, samples: Sequence[Any]) -> bool:
             if is_error:
                 raise ValueError(problem_of_path)
             warnings.warn(str(problem_of_path), stacklevel=2)
-            return True
-    return is_changed and empty <= filled
+            return set()
+    if not is_changed:
+        return left
+    return (empty if left is None else left) - filled
 
 
 def warn_of_blended(fields: Any, samples: Sequence[Any]) -> None:

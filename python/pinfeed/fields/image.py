@@ -336,16 +336,18 @@ class Image(Field):
         """
         found: Any = None
         for image in images[:_IMAGES_READ]:
+            may_be_masks = True
             pixels = host_array(image) if isinstance(image, ARRAYS) else None
-            if pixels is None:
-                return
+            if pixels is None or pixels.dtype.kind not in "biuf":
+                return  # native code raises
             if pixels.ndim == len(self.axes) == len(self.axes.replace("C", "")) + 1:
-                self._may_be_masks = pixels.shape[self.axes.index("C")] == 1
+                may_be_masks = pixels.shape[self.axes.index("C")] == 1
             pixels = pixels[tuple(slice(None, None, max(n // 64, 1)) for n in pixels.shape)]
             values = np.unique(pixels)
-            self._may_be_masks &= len(values) <= min(_MAX_CLASSES, pixels.size // 4)
-            self._may_be_masks &= bool((values == np.rint(values)).all())
-            if not self._may_be_masks:
+            may_be_masks &= len(values) <= min(_MAX_CLASSES, pixels.size // 4)
+            may_be_masks &= bool((values == np.rint(values)).all())
+            if not may_be_masks:
+                self._may_be_masks = False  # other threads only set it to False too
                 return
             found = values if found is None and len(values) > 1 else found
         if found is not None:

@@ -112,6 +112,6 @@ def _require_edges_in_rows(
 ) -> None:
     """Raises ValueError for graph edges of shape (2, E), because equal E was joined along axis 0."""
     columns = values.shape[1]
-    if columns != 2 and not values.is_floating_point() and (starts.diff() == 2).all():
+    if columns > 3 and not values.is_floating_point() and (starts.diff() == 2).all():
         expected, hint = "edges of shape (E, 2), to join along axis 0", "transpose them: edges.T"
         raise ValueError(Problem(context.name, expected, f"(2, {columns})", hint, sample=0))

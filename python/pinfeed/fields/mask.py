@@ -259,7 +259,8 @@ def _plane(mask: Any, context: FieldContext, position: int) -> Any:
 
 def _widened(mask: Any, fill: Any, context: FieldContext, position: int) -> Any:
     """Returns a mask of bytes or bools as integers that hold ``fill``, and any other sample unchanged."""
-    dtype = np.promote_types(np.uint8, np.min_scalar_type(fill)).name
+    # No unsigned dtype: int16 and int32 batches can't hold all of its values.
+    dtype = next(n for n in ("int16", "int32", "int64") if abs(2 * fill + 1) < 2 ** int(n[3:]))
     if as_array(mask, True, context.name, position, {}, "HW") is not mask:
         mask = np.asarray(mask)  # a PIL image
     if isinstance(mask, np.ndarray) and mask.dtype in (np.uint8, np.bool_):

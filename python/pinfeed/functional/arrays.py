@@ -110,7 +110,7 @@ def normalize(
         options = {"output": output, "dtype": getattr(torch, name), "out": out}
         return normalize_tensor(images, constants, input=input, name="normalize: images", **options)
     array = require_array(images, "normalize: images")
-    if constants.is_doubtful:
+    if constants.is_doubtful and array.ndim:
         constants.warn_of_units(array, "normalize: images")
     format = constants.format(input[1:], output[1:], name)
     threads = get_num_threads()

@@ -74,6 +74,8 @@ class Normalization:
             or self._is_plain
             or (scale is not None and (self._is_for_bytes or self._keeps_fractions()))
         )
+        #: Those of mean and std that have a value per channel.
+        self.per_channel = [values for values in (means, stds) if values.ndim]
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
         with np.errstate(over="ignore"):  # an overflow raises below

@@ -81,8 +81,8 @@ class Patching:
         self.format = self.constants.format(
             self.input.replace("T", ""), order, name, is_guess=input is None
         )
-        count = max(len(self.constants.means), len(self.constants.stds))
-        self.channels = count if count > 1 or "C" not in self.input else 3
+        counts = {c.size for c in self.constants.per_channel}
+        self.channels = counts.pop() if counts else 3 if "C" in self.input else 1
 
     def batch(
         self,
@@ -323,7 +323,7 @@ def patchify(
         raise TypeError(
             f"patchify: images must be a list of images, or one array of them, got {type(images).__name__}"
         )
-    if patching.constants.is_doubtful:
+    if patching.constants.is_doubtful and isinstance(images, (*ARRAYS, list, tuple)):
         patching.constants.warn_of_units(images, "patchify: images")
     if "T" not in patching.input:
         return patching.batch(images, None, None, out, "patchify: images")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import operator
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -179,9 +181,9 @@ class DeviceLoader:
             )
         if name == "set_epoch" and not hasattr(self.loader, name):
             # Frameworks look for it here: a Trainer calls it before each epoch, also when it resumes.
-            for of in ("batch_sampler", "sampler"):
-                if method := getattr(getattr(self.loader, of, None), name, None):
-                    return method
+            for of in ("batch_sampler", "batch_sampler.sampler", "sampler"):
+                with contextlib.suppress(AttributeError):
+                    return operator.attrgetter(f"{of}.{name}")(self.loader)
             raise AttributeError(
                 f"DeviceLoader: neither the {type(self.loader).__name__} nor its samplers have set_epoch; "
                 "streams count epochs themselves"

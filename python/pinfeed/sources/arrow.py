@@ -60,6 +60,14 @@ def table_columns(
         names = [str(name) for name in table.columns]
         levels = [str(name) for name in table.index.names if name is not None]
         levels = [name for name in levels if name not in names]
+        if columns is None:  # an index of dates or categories labels rows; it is no column
+            types = sys.modules["pandas"].api.types
+            of = {str(n): table.index.get_level_values(i) for i, n in enumerate(table.index.names)}
+            levels = [
+                name
+                for name in levels
+                if types.is_numeric_dtype(of[name]) or types.infer_dtype(of[name]) == "string"
+            ]
         wanted = _wanted(columns, names + levels, function)
         table = table.iloc[:, [names.index(name) for name in wanted if name in names]]
         try:

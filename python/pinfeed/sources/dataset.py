@@ -121,7 +121,7 @@ class ArrayDataset(torch.utils.data.Dataset[Any]):
                 - a ``pyarrow.Table`` or ``pyarrow.RecordBatch``,
                 - a Hugging Face ``datasets.Dataset``, also after ``select``, ``filter`` or ``shuffle``;
                   ``with_format`` selects columns, but has no effect on values,
-                - a pandas DataFrame, whose named index levels become columns, or a polars DataFrame,
+                - a pandas DataFrame, whose named index levels of numbers or strings become columns, or a polars DataFrame,
                 - the path of a Parquet file, or of a directory of them, which are read into memory.
             columns: Column names, such as ``["input_ids", "label"]``. None: the columns of the dataset's
                 format, or all columns except pandas' unnamed indexes (``__index_level_0__``).
@@ -364,7 +364,9 @@ class IndexedDataset(torch.utils.data.Dataset[Any]):
     """
 
     def __init__(self, dataset: Any) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        if isinstance(dataset, IterableDataset) or not (
+            hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+        ):
             hint = "Collate(..., id_key=...) reads the number of a stream's sample from the sample"
             expected, got = "a dataset with indices", type(dataset).__name__
             raise TypeError(Problem("IndexedDataset", expected, got, hint))
@@ -486,7 +488,7 @@ def _in_path(path: str, name: str) -> Any:
         is_list = all(re.fullmatch("arr_[0-9]+", key) for key in members)
         if (
             is_list
-            and len(members) > 2
+            and len(members) > 4  # pairs, triplets and quadruplets are entries
             and len({(a.dtype, a.shape) for a in members.values()}) == 1
         ):
             raise ValueError(
@@ -516,10 +518,15 @@ def _require_entries(arrays: Mapping[str, str], path: str, name: str) -> None:
     """Raises ValueError if the files of a directory seem to be samples, classes or parts, not entries."""
     by_name = "pass a dict of paths to make each an entry"
     folders = [file for file in arrays.values() if os.path.isdir(file)]
+    are_alike = len({tuple(sorted(os.listdir(folder))) for folder in folders}) == 1
+    are_alike = are_alike and len(folders) == len(arrays)
     for folder in folders:
         if is_ragged_directory(folder):
             continue
         files = sorted(file for file in os.listdir(folder) if not file.startswith("."))
+        is_nested = are_alike and len(files) > 1 and all(f.endswith(".npy") for f in files)
+        if is_nested and not (_are_numbers(arrays) or any(map(_PART.fullmatch, arrays))):
+            continue  # entries of entries, whose names are checked when they are opened
         first = next((file for file in files if file.endswith(".npy") or "." not in file), "")
         hint = _BY_FOLDER
         if first:
@@ -532,7 +539,8 @@ def _require_entries(arrays: Mapping[str, str], path: str, name: str) -> None:
         )
     how = ""
     if len(arrays) > 1 and all(map(_PART.fullmatch, arrays)):
-        how = "numbered like parts"
+        parts = [] if folders else [ArraySource.open(file, name) for file in arrays.values()]
+        how = "numbered like parts" * (len({part.describe() for part in parts}) < 2)
     elif len(arrays) > 2 and len(folders) == len(arrays):
         if _are_numbers(arrays):
             how = "named like samples"
