@@ -227,11 +227,6 @@ class DeviceLoader:
         """
         return (LoopTimes() if self._prefetcher is None else self._prefetcher.times).stats()
 
-    @property
-    def is_in_loop(self) -> bool:
-        """Whether a loop is running."""
-        return self._prefetcher is not None and not self._prefetcher.is_closed
-
     # __getattr__ returns the state methods only if there is a state, so that hasattr() is correct.
 
     @property
