@@ -74,7 +74,7 @@ class Normalization:
             or self._is_plain
             or (scale is not None and (self._is_for_bytes or self._keeps_fractions()))
         )
-        #: Those of mean and std that have a value per channel.
+        #: The constants (mean, std) with a value per channel.
         self.per_channel = [values for values in (means, stds) if values.ndim]
         self._native = means, stds, None if scale is None else self.factor
         self._formats: dict[tuple[str, str, str, bool, bool], _core.ImageFormat] = {}
@@ -148,6 +148,8 @@ class Normalization:
         It reads some pixels of the first images. A single image in the right unit is enough, because
         others can be dark.
         """
+        if self._is_plain and len(images) and getattr(images[0], "dtype", None) == np.uint8:
+            return  # bytes fit, and patchify asks in every call
         problem = ""
         for image in images[:_IMAGES_READ]:
             found, is_certain = self._problem_with(image)

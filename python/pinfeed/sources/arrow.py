@@ -60,7 +60,7 @@ def table_columns(
         names = [str(name) for name in table.columns]
         levels = [str(name) for name in table.index.names if name is not None]
         levels = [name for name in levels if name not in names]
-        if columns is None:  # an index of dates or categories labels rows; it is no column
+        if columns is None:  # an index of dates or categories only labels rows
             types = sys.modules["pandas"].api.types
             of = {str(n): table.index.get_level_values(i) for i, n in enumerate(table.index.names)}
             levels = [

@@ -142,7 +142,9 @@ class RaggedArray(Source):
             )
             raise TypeError(problem)
         builder = RaggedBuilder(dtype, "RaggedArray.from_sequences")
-        for sequence in noted(sequences, "RaggedArray.from_sequences: raised at sequence"):
+        if type(sequences) not in (list, tuple):  # which raise no errors of their own
+            sequences = noted(sequences, "RaggedArray.from_sequences: raised at sequence")
+        for sequence in sequences:
             builder.append(sequence)
         return cls(*builder.finish())
 
