@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader, Subset, TensorDataset, default_collate
 from torchvision import transforms as v1
 from torchvision.datasets import VisionDataset
 from torchvision.transforms import v2
-from torchvision.tv_tensors import Mask as Classes
 
 import pinfeed
 from pinfeed.diagnosis.batch_values import have_equal_values
 from pinfeed.diagnosis.runs import LoaderCopy
+from pinfeed.diagnosis.transforms import converted
 from sleeping import Sleeping, changes_of
 
 
@@ -30,44 +30,6 @@ def slow(samples):
 
 def doubled(samples):
     return slow([2 * sample for sample in samples])
-
-
-DRAWN = Sleeping(0.001, get=lambda _: np.random.random(4))  # noqa: NPY002
-ZEROS = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
-OFFERED = {
-    # Only the user knows whether each sample is always the same.
-    "samples decoded once": (DataLoader(Sleeping(), 2), "about 0.00154 MB"),  # 64 of 16 bytes and 8
-    "2 workers": (DataLoader(Sleeping(length=12), 4), "persistent workers don't see later changes"),
-    "batches by pinfeed.Collate": (
-        DataLoader(Sleeping(0.001), 8, collate_fn=slow),
-        "had equal values",
-    ),
-    "batches by pinfeed.Collate, drawn": (
-        DataLoader(DRAWN, 8, collate_fn=slow),
-        "had equal values",
-    ),
-    "batches by pinfeed.Collate, doubled": (DataLoader(DRAWN, 8, collate_fn=doubled), None),
-    "rows read natively": (pinfeed.DeviceLoader(ZEROS, "cpu"), "had equal values"),
-    # The last rows are equal, but of other dtypes.
-    "rows read natively, dtypes": (
-        DataLoader(TensorDataset(torch.arange(9.0), torch.arange(9))),
-        "had equal values",
-    ),
-    # The loop gets the batches of the fields.
-    "rows read natively, fields": (pinfeed.DeviceLoader(ZEROS, "cpu", [pinfeed.Stack()]), None),
-}
-
-
-@pytest.mark.parametrize("name", OFFERED)
-def test_changes_are_offered(name):
-    loader, note = OFFERED[name]
-    changes = named(name.split(",")[0], changes_of(loader))
-    assert len(changes) == (note is not None)
-    for change in changes:
-        assert note in change.note
-        assert ("persistent_workers=True" in change.code) is (name == "2 workers")
-        assert (change.settings is None) is (change.max_speedup is not None)
-        assert not change.is_recommended
 
 
 IMAGES = torch.ones(2, 3, 4, 4)
@@ -128,13 +90,6 @@ class Folder:
         return (transform(image) if transform else image), index % 3
 
 
-class Unchecked(Folder):
-    """A dataset that calls its transform unconditionally."""
-
-    def __getitem__(self, index):
-        return self.transform(Folder(None)[index][0]), index % 3
-
-
 class Vision(VisionDataset):
     """Like torchvision's VOCDetection, whose transforms are a pair."""
 
@@ -145,30 +100,6 @@ class Vision(VisionDataset):
         return self.transforms(image, index)
 
 
-class Masks(Vision):
-    """Like torchvision's VOCSegmentation, or wrapped if it returns tv_tensors."""
-
-    make = staticmethod(PIL.Image.fromarray)
-
-    def __getitem__(self, index):
-        classes = np.random.default_rng(index).integers(0, 21, (60, 80), np.uint8)
-        return self.transforms(Folder(None)[index][0], self.make(classes))
-
-
-class WrappedMasks(Masks):
-    make = Classes
-
-
-class TwoTransforms(Masks):
-    """Like tutorial datasets, with separate transforms for images and masks."""
-
-    def transforms(self, image, mask):
-        return {"image": self.transform(image), "mask": self.target_transform(mask)}
-
-    def __init__(self, transform, target_transform):
-        self.transform, self.target_transform = transform, target_transform
-
-
 class Planes(Folder):
     """A dataset of channels-first tensors."""
 
@@ -176,77 +107,12 @@ class Planes(Folder):
         return self.transform(v1.functional.pil_to_tensor(Folder(None)[index][0])), index % 3
 
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-END = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
-RESIZED = [v1.Resize(40), v1.CenterCrop(32), *END]
-FLOATS = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-CLASSES = [v1.Resize(40, v1.InterpolationMode.NEAREST), v1.CenterCrop(32)]
-TRANSFORMS = {
-    "a folder": (Folder(v1.Compose(RESIZED)), "dataset.transform, image", True),
-    "no check": (Unchecked(v1.Compose(RESIZED)), "dataset.transform, image", True),
-    "no check of v2": (Unchecked(v2.Compose([*RESIZED[:2], v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])), "dataset.transform, image", True),
-    "a subset": (Subset(Subset(Folder(v1.Compose(RESIZED)), range(20)), range(12)), "dataset.dataset.dataset.transform, image", True),
-    "random": (Folder(v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *END])), "dataset.transform, image", False),
-    "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "dataset.transform, image", False),
-    "a rest without draws": (Folder(v1.Compose([v1.Grayscale(3), *RESIZED])), "dataset.transform, image", True),
-    "transforms": (Folder(v2.Compose([v2.CenterCrop(32), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]), "transforms"), "dataset.transforms, image", True),
-    "a pair": (Vision("", transform=v1.Compose(RESIZED)), "dataset.transforms.transform, image", True),
-    "tensors": (Planes(v2.Compose([v2.CenterCrop(32), v2.ToImage(), *FLOATS])), "dataset.transform, image", True),
-    "masks of a pair": (Masks("", transform=v1.Compose(RESIZED), target_transform=v1.Compose([*CLASSES, v1.PILToTensor()])), "dataset.transforms.transform, image", True),
-    "two transforms": (TwoTransforms(v1.Compose(RESIZED), v1.Compose([*CLASSES, v1.PILToTensor(), v1.Lambda(lambda mask: mask[0].long())])), "dataset.transform, image", True),
-    "masks of tensors": (TwoTransforms(v2.Compose(RESIZED), v2.Compose([v2.ToImage(), *CLASSES])), "dataset.transform, image", True),
-    "a mask that isn't moved": (TwoTransforms(v1.Compose([v1.ColorJitter(0.1), *END]), v1.PILToTensor()), "dataset.transform, image", False),
-    "both": (WrappedMasks("", transforms=v2.Compose([v2.Resize(40), v2.CenterCrop(32), v2.ToImage(), *FLOATS])), "dataset.transforms, image", True),
-    "both, at random": (WrappedMasks("", transforms=v2.Compose([v2.RandomResizedCrop(32), v2.ToImage(), v2.RandomHorizontalFlip(), *FLOATS])), "dataset.transforms, image", False),
-}  # fmt: skip
+class Masks(Folder):
+    """A dataset of images, each with a mask, and maybe the same random draws for both."""
 
-
-def of_transform(dataset, **options):
-    return named("the transform", changes_of(DataLoader(dataset, batch_size=4, **options)))
-
-
-@pytest.mark.parametrize(("dataset", "code", "is_same"), TRANSFORMS.values(), ids=TRANSFORMS)
-def test_a_transform_becomes_a_field(dataset, code, is_same):
-    """The recommended code runs unchanged."""
-    (change,) = of_transform(dataset, num_workers=0)
-    assert change.code.startswith(code)
-    assert "Image(" in change.note
-    assert ("draws" in change.note) == (not is_same)
-    run = LoaderCopy(DataLoader(dataset, 4)).run(change.settings, 0.01)  # as in trials
-    assert run.batches
-    expected = [*DataLoader(dataset, 4)]
-    names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed, "torch": torch}
-    conversion, loader = change.code.rsplit("; ", 1)
-    exec(conversion, names)
-    names["DataLoader"] = lambda _, collate_fn: DataLoader(
-        names["dataset"], 4, collate_fn=collate_fn
-    )
-    actual = [*eval(loader, names)]
-    has_masks = "pinfeed.Mask(" in loader
-    assert has_masks == isinstance(dataset, Masks)
-    for batch, reference in zip(actual, expected, strict=True):
-        (images, targets), (their_images, their_targets) = (
-            one.values() if isinstance(one, dict) else one for one in (batch, reference)
-        )
-        assert images.shape == their_images.shape
-        assert targets.dtype == their_targets.dtype
-        if has_masks:
-            assert targets.shape == (4, *images.shape[2:])
-            assert ("pinfeed.Mask(dtype=torch.uint8" in loader) == (targets.dtype == torch.uint8)
-        if is_same or not has_masks:
-            assert torch.equal(targets, their_targets.reshape(targets.shape))
-        assert not is_same or (images - their_images).abs().max() <= 2.02 / 255 / min(STD)
-
-
-def test_unsupported_transforms_stay():
-    twice = v1.Compose([v1.CenterCrop(32), v1.ToTensor(), v1.Lambda(lambda image: image * 2)])
-    for dataset in (
-        Folder(twice),
-        Folder(lambda image: END[0](image)),
-        TensorDataset(torch.ones(9, 2)),
-    ):
-        assert not of_transform(dataset)
-    assert not of_transform(Folder(v1.Compose(RESIZED)), collate_fn=lambda samples: samples)
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return {"image": image, "mask": torch.full((32, 32), label)}
 
 
 class VisionFolder(VisionDataset):
@@ -255,9 +121,112 @@ class VisionFolder(VisionDataset):
     __len__, __getitem__, key = Folder.__len__, Folder.__getitem__, "transform"
 
 
-def test_only_the_transform_that_samples_use_is_tried():
-    dataset = VisionFolder("", transform=v1.Compose(RESIZED))
-    assert of_transform(dataset)
-    dataset.transform, image = pinfeed.Image.from_torchvision(dataset.transform)
-    collate = pinfeed.Collate((image, None))
-    assert not of_transform(dataset, collate_fn=lambda samples: collate(samples))
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+END = [v1.ToTensor(), v1.Normalize(MEAN, STD)]
+RESIZED = [v1.Resize(40), v1.CenterCrop(32), *END]
+RANDOM = v1.Compose([v1.RandomResizedCrop(32), v1.RandomHorizontalFlip(), *END])
+FLOATS = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+# Datasets, the path of the transform, and whether its values stay the same.
+TRANSFORMS = {
+    "a folder": (Folder(v1.Compose(RESIZED)), "transform", True),
+    "a subset": (Subset(Subset(Folder(v1.Compose(RESIZED)), range(20)), range(12)), "dataset.dataset.transform", True),
+    "a vision folder": (VisionFolder("", transform=v1.Compose(RESIZED)), "transform", True),
+    "random": (Folder(RANDOM), "transform", False),
+    "a rest": (Folder(v1.Compose([v1.RandomCrop(32), v1.RandAugment(), *END])), "transform", False),
+    "a rest without draws": (Folder(v1.Compose([v1.Grayscale(3), *RESIZED])), "transform", True),
+    "transforms": (Folder(v2.Compose([v2.CenterCrop(32), *FLOATS]), "transforms"), "transforms", True),
+    "a pair": (Vision("", transform=v1.Compose(RESIZED)), "transforms.transform", True),
+    "tensors": (Planes(v2.Compose([v2.CenterCrop(32), *FLOATS])), "transform", True),
+    "a mask": (Masks(v1.Compose(RESIZED)), "transform", True),
+}  # fmt: skip
+
+
+def of_transform(dataset, **options):
+    loader = LoaderCopy(DataLoader(dataset, 4, **options))
+    return converted(loader.dataset, [[0, 1, 2, 3], [4, 5, 6, 7]], loader.make)
+
+
+@pytest.mark.parametrize(("dataset", "path", "is_same"), TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_transform_becomes_a_field(dataset, path, is_same):
+    """The recommended code runs unchanged."""
+    code, note, plain, collate = of_transform(dataset)
+    assert code.startswith(f"dataset.{path}, image = ")
+    assert "Image(" in note
+    assert ("draws" in note) == (not is_same)
+    assert collate([plain[i] for i in range(4)])  # as in trials
+    expected = [*DataLoader(dataset, 4)]
+    names = {"dataset": copy.deepcopy(dataset), "pinfeed": pinfeed}
+    names["DataLoader"] = lambda _, collate_fn: DataLoader(
+        names["dataset"], 4, collate_fn=collate_fn
+    )
+    conversion, loader = code.rsplit("; ", 1)
+    exec(conversion, names)
+    for batch, reference in zip(eval(loader, names), expected, strict=True):
+        (images, targets), (their_images, their_targets) = (
+            one.values() if isinstance(one, dict) else one for one in (batch, reference)
+        )
+        assert images.shape == their_images.shape
+        assert targets.dtype == their_targets.dtype
+        assert torch.equal(targets, their_targets)
+        assert not is_same or (images - their_images).abs().max() <= 2.02 / 255 / min(STD)
+    # A dataset that uses the code has nothing left to convert.
+    collate = eval(loader.partition("collate_fn=")[2][:-1], names)
+    assert not of_transform(names["dataset"], collate_fn=lambda samples: collate(samples))
+
+
+STAY = {
+    "another transform": Folder(v1.Compose([*RESIZED[1:3], v1.Lambda(lambda image: image * 2)])),
+    "a function": Folder(lambda image: END[0](image)),
+    "none": TensorDataset(torch.ones(9, 2)),
+    "a mask that may move": Masks(RANDOM),
+    "of image and target": Vision("", transforms=v2.Compose([v2.CenterCrop(32), *FLOATS])),
+}
+
+
+@pytest.mark.parametrize("dataset", STAY.values(), ids=STAY)
+def test_unsupported_transforms_stay(dataset):
+    assert not of_transform(dataset)
+    assert not of_transform(Folder(v1.Compose(RESIZED)), collate_fn=lambda samples: samples)
+
+
+DRAWN = Sleeping(0.001, get=lambda _: np.random.random(4))  # noqa: NPY002
+ZEROS = DataLoader(TensorDataset(torch.zeros(64)), batch_size=1)
+OFFERED = {
+    # Only the user knows whether each sample is always the same.
+    "samples decoded once": (DataLoader(Sleeping(), 2), "about 0.00154 MB"),  # 64 of 16 bytes and 8
+    "2 workers": (DataLoader(Sleeping(length=12), 4), "persistent workers don't see later changes"),
+    "batches by pinfeed.Collate": (
+        DataLoader(Sleeping(0.001), 8, collate_fn=slow),
+        "had equal values",
+    ),
+    "batches by pinfeed.Collate, drawn": (
+        DataLoader(DRAWN, 8, collate_fn=slow),
+        "had equal values",
+    ),
+    "batches by pinfeed.Collate, doubled": (DataLoader(DRAWN, 8, collate_fn=doubled), None),
+    "the transform as a field": (DataLoader(Folder(RANDOM), 4), "image is then Image("),
+    "the transform as a field, fields": (
+        pinfeed.DeviceLoader(DataLoader(Folder(RANDOM), 4), "cpu", [pinfeed.Stack(), None]),
+        None,
+    ),
+    "rows read natively": (pinfeed.DeviceLoader(ZEROS, "cpu"), "had equal values"),
+    # The last rows are equal, but of other dtypes.
+    "rows read natively, dtypes": (
+        DataLoader(TensorDataset(torch.arange(9.0), torch.arange(9))),
+        "had equal values",
+    ),
+    # The loop gets the batches of the fields.
+    "rows read natively, fields": (pinfeed.DeviceLoader(ZEROS, "cpu", [pinfeed.Stack()]), None),
+}
+
+
+@pytest.mark.parametrize("name", OFFERED)
+def test_changes_are_offered(name):
+    loader, note = OFFERED[name]
+    changes = named(name.split(",")[0], changes_of(loader))
+    assert len(changes) == (note is not None)
+    for change in changes:
+        assert note in change.note
+        assert ("persistent_workers=True" in change.code) is (name == "2 workers")
+        assert (change.settings is None) is (change.max_speedup is not None)
+        assert not change.is_recommended

@@ -248,28 +248,6 @@ def test_the_time_of_a_step():
     assert time.perf_counter() - start > 0.01
 
 
-class Listed:
-    def __init__(self, records):
-        self.records = records
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, index):
-        return len(self.records[index])
-
-
-@pytest.mark.parametrize(
-    ("make", "workers", "is_named"),
-    [(list, 1, True), (list, 0, False), (pinfeed.SharedList, 1, False)],
-)
-def test_lists_that_workers_copy(make, workers, is_named):
-    dataset = torch.utils.data.Subset(Listed(make(["text"] * 100_000)), range(64))
-    report = pinfeed.diagnose(DataLoader(dataset, 8, num_workers=workers), seconds=0.2)
-    message = "each worker gradually copies Listed.records, a list of 100,000 objects; "
-    assert any(note.startswith(message) for note in report.notes) == is_named
-
-
 def test_changes_of_a_stream_are_limited():
     report = short(DataLoader(Stream(), batch_size=4))
     assert note_of(report, "changes to the dataset of a stream were not tried")

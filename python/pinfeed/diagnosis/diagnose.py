@@ -34,8 +34,6 @@ _RUNS = 16
 _ROUNDS = 2
 #: Maximum number of changes tried in these rounds.
 _MAX_TRIALS = 3
-#: Length of a list from which its copies in workers are reported.
-_MANY = 100_000
 #: Multiple of ``seconds`` after which remaining runs are skipped.
 _OVERTIME = 2.0
 
@@ -224,11 +222,6 @@ def _try(loader: LoaderCopy, report: Report, attempt: _Attempts) -> None:
 
 def _notes(loader: LoaderCopy) -> Iterator[str]:
     """Yields notes about the loader, and about skipped measurements."""
-    for name, count in _long_lists(loader.dataset) if loader.settings.workers else ():
-        yield (
-            f"each worker gradually copies {name}, a list of {count:,} objects; pinfeed.SharedList keeps one "
-            "copy for all workers"
-        )
     if not stages.TELLS:
         yield "this system reports neither disk reads nor the time that threads wait for a CPU"
     own_iter = type(loader.loader).__iter__
@@ -236,15 +229,6 @@ def _notes(loader: LoaderCopy) -> Iterator[str]:
         yield f"{own_iter.__qualname__} was not called: a plain DataLoader was measured"
     if loader.is_stream:
         yield "changes to the dataset of a stream were not tried, and each trial has other samples"
-
-
-def _long_lists(dataset: Any) -> Iterator[tuple[str, int]]:
-    """Yields the long lists of objects in a dataset, also of the dataset in a Subset."""
-    while dataset is not None:
-        for name, value in getattr(dataset, "__dict__", {}).items():
-            if type(value) is list and len(value) >= _MANY and type(value[0]) not in (int, float):
-                yield f"{type(dataset).__name__}.{name}", len(value)
-        dataset = getattr(dataset, "dataset", None)
 
 
 @contextlib.contextmanager
